@@ -1,0 +1,144 @@
+"""What capture costs and how much of a model it gets into one graph.
+
+    python -m bench.capture                  all models of bench.models
+    python -m bench.capture --only bert,lstm
+
+For each model, under no_grad: eager's time, the first compiled call, what of it is capture (first call minus eager),
+breaks, graphs and operations, whether three later calls on new data equal eager, and the time per bytecode
+instruction where the tracer tells. The backend runs graphs as they are: no time here is spent on making code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+os.environ.setdefault("BURNISH_ON_ERROR", "raise")
+
+import torch
+
+import burnish
+
+from .compare import why_different
+from .models import MODELS
+from .observe import GraphCounter, Observed
+
+CALLS = 7
+HEADINGS = ("model", "eager", "first call", "capture", "breaks", "graphs", "operations", "µs/instr.", "replay")
+
+
+@dataclass
+class Row:
+    name: str
+    eager: float
+    first: float
+    breaks: int | None
+    graphs: int
+    operations: int
+    per_instruction: float | None
+    wrong: str | None
+    codes: Counter[str]
+
+    def cells(self) -> tuple[str, ...]:
+        return (self.name, milliseconds(self.eager), milliseconds(self.first), milliseconds(self.first - self.eager),
+                known(self.breaks), str(self.graphs), str(self.operations), known(self.per_instruction, "{:.2f}"),
+                "equal" if self.wrong is None else self.wrong)
+
+
+def measure(name: str) -> Row:
+    burnish.reset()
+    module, args, kwargs = MODELS[name]()
+    backend = GraphCounter()
+    with torch.no_grad():
+        eager = statistics.median(timed(module, args, kwargs)[0] for _ in range(CALLS))
+        want = module(*args, **kwargs)
+        with Observed() as seen:
+            first, got = timed(burnish_of(module, backend), args, kwargs)
+        wrong = why_different(want, got)
+        wrong = f"first call: {wrong}" if wrong else wrong_replays(module, args, kwargs)
+    return Row(name, eager, first, len(seen.breaks) if seen.listening else None, len(backend.graphs),
+               sum(operations(graph) for graph in backend.graphs), seen.microseconds_per_instruction, wrong,
+               Counter(seen.break_codes))
+
+
+def burnish_of(module: Any, backend: Any) -> Callable:
+    return burnish.compile(module, backend=backend)
+
+
+def wrong_replays(module: Any, args: tuple, kwargs: dict[str, Any]) -> str | None:
+    """The first of three replays, each on other data, that does not equal eager."""
+    compiled = burnish_of(module, "eager")
+    compiled(*args, **kwargs)
+    for call in range(3):
+        args, kwargs = other_data(args), dict(zip(kwargs, other_data(tuple(kwargs.values())), strict=True))
+        want = module(*args, **kwargs)
+        wrong = why_different(want, compiled(*args, **kwargs))
+        if wrong:
+            return f"replay {call + 1}: {wrong}"
+    return None
+
+
+def other_data(values: tuple) -> tuple:
+    """Tensors of the same metadata whose rows, or only entries, are in another order, and floats scaled."""
+    def other(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.numel():
+            return value
+        flipped = value.flip(tuple(range(value.dim())))
+        return flipped * 0.5 if value.is_floating_point() else flipped
+    return tuple(map(other, values))
+
+
+def operations(graph: Any) -> int:
+    return sum(node.op.startswith("call") for node in graph.graph.nodes)
+
+
+def timed(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = fn(*args, **kwargs)
+    return time.perf_counter() - start, result
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def known(value: Any, form: str = "{}") -> str:
+    return "–" if value is None else form.format(value)
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.ljust(width) if i in (0, len(row) - 1) else cell.rjust(width)
+                               for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+                     for row in rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="names of models, with commas between")
+    parser.add_argument("--threads", type=int, default=1, help="torch's threads; capture itself uses one")
+    settings = parser.parse_args()
+    torch.set_num_threads(settings.threads)
+    rows = []
+    # The first capture of a process pays for imports and tables; it is not any model's.
+    burnish.compile(lambda x: torch.sin(x), backend="eager")(torch.ones(2))
+    for name in settings.only.split(",") if settings.only else MODELS:
+        rows.append(measure(name))
+        if sys.stderr.isatty():
+            print(f"\r{len(rows)} {name:20}", end="", file=sys.stderr)
+    print(table([HEADINGS, *(row.cells() for row in rows)]))
+    for row in rows:
+        if row.codes:
+            print(f"{row.name}: " + ", ".join(f"{code} ×{count}" for code, count in row.codes.most_common()))
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""Burnish: a just-in-time compiler for PyTorch programs.
+
+    import burnish
+
+    @burnish.compile
+    def f(x): ...
+"""
+
+from __future__ import annotations
+
+from . import settings
+from .api import compile, disable, reset
+from .backends.registry import list_backends, register_backend
+from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
+from .marks import allow_in_graph, assume_constant_result, graph_break, is_compiling, substitute_in_graph
+from .stance import set_stance
+
+__all__ = [
+    "BackendError", "BurnishError", "InternalError", "Unsupported", "UserError", "allow_in_graph",
+    "assume_constant_result", "compile", "disable", "graph_break", "is_compiling", "list_backends", "register_backend",
+    "reset", "set_stance", "settings", "substitute_in_graph",
+]
+__version__ = "0.1.0"

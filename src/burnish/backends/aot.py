@@ -1,0 +1,25 @@
+"""The backend "aot_eager": PyTorch's AOTAutograd, its forward and backward graphs run eagerly.
+
+For telling apart whose fault a difference is: it uses AOTAutograd like "inductor", but generates no code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.fx import GraphModule
+
+from .registry import CompiledFn, register_backend
+
+
+@register_backend
+def aot_eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    """Split forward from backward with AOTAutograd, then run both with PyTorch's eager operators."""
+    # Takes most of a second to import, so only where it is asked for.
+    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+
+    def run_as_is(graph: GraphModule, inputs: list[Any]) -> CompiledFn:
+        return make_boxed_func(graph.forward)
+
+    compiled = aot_module_simplified(gm, example_inputs, fw_compiler=run_as_is, keep_inference_input_mutations=True)
+    return lambda *inputs: tuple(compiled(*inputs))

@@ -1,0 +1,70 @@
+"""One compilation for each combination of Python numbers, for backends that take numbers as constants.
+
+AOTAutograd, and so "inductor" and most third-party backends, traces the graph with the example inputs. A Python
+int or float among them ends up in the traced code as a constant, and a later call with another number would get
+the first one's result. So the numbers become part of what is compiled for:
+
+    compiled = compile_per_number(compile_graph, gm, [x, 2])
+    compiled(x, 2)    # compiled at once, with 2
+    compiled(x, 3)    # compiles again, with 3
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import Graph, GraphModule
+
+LIMIT = 8
+"""How many combinations are compiled. Any other runs the graph eagerly: a number that keeps changing is no constant."""
+
+
+def has_numbers(inputs: list[Any]) -> bool:
+    return any(is_number(value) for value in inputs)
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float, complex))
+
+
+def compile_per_number(
+    compile_graph: Callable[[GraphModule, list[Any]], Callable[..., Any]], gm: GraphModule, example_inputs: list[Any]
+) -> Callable[..., Any]:
+    """Compile for the example inputs now and for other numbers as they come, up to LIMIT."""
+    positions = [i for i, value in enumerate(example_inputs) if is_number(value)]
+    compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
+    lock = threading.RLock()
+
+    def compile_for(inputs: list[Any]) -> Callable[..., Any]:
+        key = tuple(exactly(inputs[i]) for i in positions)
+        found = compiled.get(key)
+        if found is None:
+            with lock:
+                found = compiled.get(key)
+                if found is None:
+                    if len(compiled) >= LIMIT:
+                        return gm.forward
+                    found = compiled[key] = compile_graph(own_copy(gm), inputs)
+        return found
+
+    def run(*inputs: Any) -> Any:
+        return compile_for(list(inputs))(*inputs)
+
+    compile_for(example_inputs)
+    return run
+
+
+def exactly(value: object) -> tuple[type, str]:
+    """A key that tells apart 1, 1.0 and True, 0.0 and -0.0, and is equal for two nans."""
+    return type(value), repr(value)
+
+
+def own_copy(gm: GraphModule) -> GraphModule:
+    """A copy of the graph over the same tensors and submodules: a backend may rewrite the graph it is given."""
+    graph = Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    copied = GraphModule(gm, graph)
+    copied.meta.update(gm.meta)
+    return copied

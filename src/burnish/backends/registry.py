@@ -1,0 +1,184 @@
+"""Backends by name: register, list, look up.
+
+A backend is a function `fn(gm, example_inputs) -> callable`, the contract of a `torch.compile` custom backend.
+`gm` is a `torch.fx.GraphModule` with every tensor as a placeholder, parameters included; Python numbers may be
+placeholders too. The callable takes the same flat inputs and returns the graph's flat tuple of outputs.
+
+    @register_backend
+    def count_nodes(gm, example_inputs):
+        print(len(gm.graph.nodes))
+        return gm.forward
+
+    burnish.compile(model, backend="count_nodes")
+
+What packages register for `torch.compile`, under the entry point group "torch_dynamo_backends", is found as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from torch.fx import GraphModule
+
+from ..errors import BackendError, BurnishError, UserError, did_you_mean
+from .numbers import compile_per_number, has_numbers, own_copy
+
+CompiledFn = Callable[..., Any]
+CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]
+F = TypeVar("F", bound=CompilerFn)
+
+ENTRY_POINTS = "torch_dynamo_backends"
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A registered backend. Calling it compiles a graph.
+
+    `runs_python` says that it executes the graph by running each node's Python target. Such a backend is handed
+    graphs that hold opaque Python callables, and takes numbers as they come. Any other is taken to treat the
+    numbers among its example inputs as constants, as everything built on AOTAutograd does, so it compiles once for
+    each combination of numbers.
+    """
+
+    name: str
+    fn: CompilerFn
+    runs_python: bool = False
+
+    def __call__(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+        """Compile a graph. `gm` stays the caller's, unchanged, unless the backend runs it as it is."""
+        if self.runs_python:
+            return self._compile(gm, example_inputs)
+        if has_numbers(example_inputs):
+            return compile_per_number(self._compile, gm, example_inputs)
+        return self._compile(own_copy(gm), list(example_inputs))
+
+    def _compile(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+        try:
+            compiled = self.fn(gm, example_inputs)
+        except BurnishError:
+            raise
+        except Exception as error:
+            raise BackendError(
+                self.name,
+                f'The backend "{self.name}" raised while it compiled a graph of {len(gm.graph.nodes)} nodes: '
+                f"{type(error).__name__}: {error}\n"
+                f"What to do: the traceback above is the backend's own, so look there first. To see whether the "
+                f'backend is the cause, run with backend="eager".',
+            ) from error
+        if not callable(compiled):
+            raise BackendError(
+                self.name,
+                f'The backend "{self.name}" returned {compiled!r:.80}, which cannot be called.\n'
+                f"What to do: return a function that takes the graph's inputs and returns the tuple of its outputs. "
+                f"`gm.forward` is one.",
+            )
+        return compiled
+
+
+_backends: dict[str, Backend] = {}
+_lock = threading.Lock()
+
+
+@overload
+def register_backend(compiler_fn: F, name: str | None = None, *, runs_python: bool = False) -> F: ...
+
+
+@overload
+def register_backend(
+    compiler_fn: None = None, name: str | None = None, *, runs_python: bool = False
+) -> Callable[[F], F]: ...
+
+
+def register_backend(
+    compiler_fn: CompilerFn | None = None, name: str | None = None, *, runs_python: bool = False
+) -> Any:
+    """Let `burnish.compile(backend=name)` find a function. Called, or as a decorator with or without arguments.
+
+    `name` defaults to the function's own. Registering the same function again, or a new definition of it (a
+    notebook cell that is run again), replaces it; a name taken by another function is a UserError. For
+    `runs_python` see `Backend`.
+    """
+    if compiler_fn is None:
+        return functools.partial(register_backend, name=name, runs_python=runs_python)
+    if not callable(compiler_fn):
+        raise UserError(
+            f"register_backend was given {compiler_fn!r:.80}, which cannot be called. Give it a function that takes "
+            f"a graph and its example inputs and returns a callable."
+        )
+    name = name or _name_of(compiler_fn)
+    with _lock:
+        taken = _backends.get(name)
+        if taken is not None and _definition(taken.fn) != _definition(compiler_fn):
+            raise UserError(
+                f'There is already a backend called "{name}", from {_definition(taken.fn)}. Register this one under '
+                f"another name: register_backend(fn, name=...)."
+            )
+        _backends[name] = Backend(name, compiler_fn, runs_python)
+    return compiler_fn
+
+
+def list_backends() -> list[str]:
+    """The names `burnish.compile(backend=...)` accepts, in alphabetical order."""
+    return sorted({*_backends, *_entry_points()})
+
+
+def lookup(backend: str | CompilerFn) -> Backend:
+    """The backend of a name, or a function taken as one.
+
+    A function that is registered keeps its registration. One that is not is taken as it is, with `runs_python`
+    off.
+    """
+    if isinstance(backend, Backend):
+        return backend
+    if isinstance(backend, str):
+        found = _backends.get(backend)
+        return found if found is not None else _load_entry_point(backend)
+    if not callable(backend):
+        raise UserError(
+            f"backend={backend!r:.80} is neither a name nor a function. Give the name of a backend "
+            f"({', '.join(list_backends())}) or a function that takes a graph and its example inputs."
+        )
+    known = [registered for registered in list(_backends.values()) if registered.fn is backend]
+    return known[0] if known else Backend(_name_of(backend), backend)
+
+
+@functools.cache
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    """What installed packages offer, found once, loaded only when asked for."""
+    return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def _load_entry_point(name: str) -> Backend:
+    point = _entry_points().get(name)
+    if point is None:
+        raise UserError(
+            f'There is no backend called "{name}".{did_you_mean(name, list_backends())} '
+            f"The backends are: {', '.join(list_backends())}. A function is accepted in place of a name."
+        )
+    try:
+        fn: Any = point.load()
+    except Exception as error:
+        raise BackendError(
+            name,
+            f'The backend "{name}" could not be imported from {point.value}: {type(error).__name__}: {error}\n'
+            f"What to do: mend or reinstall the package that offers it, or choose another backend.",
+        ) from error
+    with _lock:
+        return _backends.setdefault(name, Backend(name, fn))
+
+
+def _name_of(fn: object) -> str:
+    """A function's own name; behind a partial, the function's; else the name of its class."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def _definition(fn: object) -> str:
+    """Where a function was defined, by name. A cell or module that runs again defines it at the same place."""
+    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"

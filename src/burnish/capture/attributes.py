@@ -1,0 +1,433 @@
+"""Attribute access while tracing: CPython's lookup, step by step, with every step that reads state guarded.
+
+``type(obj).__mro__`` decides first (data descriptors), then the instance dictionary, then the class again, then
+``__getattr__``. Python code found on the way (properties, descriptors, ``__getattr__``) is interpreted.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import torch
+
+from . import breaks
+from . import frames as fr
+from .frames import PUSHED, Generator
+from .heap import MISSING
+from .live import PLAIN, Live
+from .trust import find_on_type, is_trusted, is_trusted_type
+
+NATIVE_TYPES = frozenset((
+    int, float, complex, bool, str, bytes, list, dict, tuple, set, frozenset, type(None), slice, range, torch.dtype,
+    torch.device, torch.Size, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, type({}.keys()),
+    type({}.values()), type({}.items()), Generator, bytearray, memoryview, functools.partial,
+))
+C_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+def load(m: Any, obj: Any, name: str) -> Any:
+    kind = type(obj)
+    if kind in NATIVE_TYPES:
+        return m.plainly(getattr, obj, name)
+    if isinstance(obj, torch.Tensor):
+        return _load_from_tensor(m, obj, name)
+    if isinstance(obj, type):
+        return _load_from_class(m, obj, name)
+    if isinstance(obj, ModuleType):
+        return _load_from_module(m, obj, name)
+    if kind is FunctionType:
+        return _load_from_function(m, obj, name)
+    if isinstance(obj, Live):
+        return getattr(obj.settle(), name)
+    if kind is super:
+        return _load_from_super(m, obj, name)
+    if kind is MethodType:
+        if hasattr(MethodType, name):
+            return getattr(obj, name)
+        return load(m, obj.__func__, name)
+    return _load_from_instance(m, obj, kind, name)
+
+
+def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
+    """(what the class has under ``name``, the class that has it), guarded where classes may change."""
+    key = (kind, name)
+    found = m.lookups.get(key)
+    if found is None:
+        found = (MISSING, None)
+        for base in kind.__mro__:
+            if name in base.__dict__:
+                found = (base.__dict__[name], base)
+                break
+        m.lookups[key] = found
+        value, owner = found
+        if owner is not None and not is_trusted_type(owner):
+            source = m.heap.sources.pin(owner).members
+            if isinstance(value, (FunctionType, property, staticmethod, classmethod)) or hasattr(type(value), "__get__"):
+                m.heap.guard("is", source.item(name), value)
+                if isinstance(value, FunctionType):
+                    m.heap.pinned_functions.add(id(value))
+    return found
+
+
+def _load_from_instance(m: Any, obj: Any, kind: type, name: str) -> Any:
+    custom, owner = lookup(m, kind, "__getattribute__")
+    if isinstance(custom, FunctionType) and not is_trusted_type(owner):
+        from .polyfills import get_attribute
+
+        return m.call(get_attribute, (obj, name), {})
+    return load_plainly(m, obj, name)
+
+
+def load_plainly(m: Any, obj: Any, name: str) -> Any:
+    """``object.__getattribute__`` with the ``__getattr__`` fallback."""
+    kind = type(obj)
+    if kind in NATIVE_TYPES or isinstance(obj, (torch.Tensor, type, ModuleType)):
+        return load(m, obj, name)
+    descriptor, owner = lookup(m, kind, name)
+    if descriptor is not MISSING:
+        descriptor_kind = type(descriptor)
+        if descriptor_kind is property:
+            if descriptor.fget is None:
+                return m.plainly(getattr, obj, name)
+            return m.call(descriptor.fget, (obj,), {})
+        if descriptor_kind is MemberDescriptorType:
+            return m.heap.read_field(obj, name, lambda: m.plainly(getattr, obj, name))
+        if descriptor_kind is GetSetDescriptorType:
+            return _load_c_field(m, obj, name)
+        if hasattr(descriptor_kind, "__set__") or hasattr(descriptor_kind, "__delete__"):
+            getter = find_on_type(descriptor_kind, "__get__")
+            if isinstance(getter, FunctionType):
+                return m.call(getter, (descriptor, obj, kind), {})
+            if getter is not None:
+                return m.plainly(getattr, obj, name)
+    table = getattr(obj, "__dict__", None) if kind.__dictoffset__ or hasattr(obj, "__dict__") else None
+    if table is not None:
+        members = m.heap.members(obj)
+        if members is None:
+            if name in table:
+                return table[name]
+        else:
+            value = m.heap.read_key(members, name)
+            if value is not MISSING:
+                return value
+    if descriptor is not MISSING:
+        return _bind(m, descriptor, obj, kind, owner, name)
+    fallback, owner = lookup(m, kind, "__getattr__")
+    if fallback is torch.nn.Module.__getattr__:
+        value = _load_from_tables(m, obj, name)
+        if value is not MISSING:
+            return value
+        return m.plainly(getattr, obj, name)
+    if isinstance(fallback, FunctionType):
+        return m.call(fallback, (obj, name), {})
+    return m.plainly(getattr, obj, name)
+
+
+def _load_from_tables(m: Any, obj: Any, name: str) -> Any:
+    """A parameter, buffer or submodule of an ``nn.Module``."""
+    for table_name in MODULE_TABLES:
+        table = obj.__dict__.get(table_name)
+        if table is not None and name in table:
+            members = m.heap.members(obj)
+            if members is None:
+                return table[name]
+            m.heap.read_key(members, table_name)
+            origin = m.heap.origin_of(table)
+            return table[name] if origin is None else m.heap.read_key(origin, name)
+    return MISSING
+
+
+def _bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: str) -> Any:
+    """What a class attribute becomes when read through an instance."""
+    value_kind = type(value)
+    if value_kind is FunctionType:
+        return MethodType(value, obj)
+    if value_kind is classmethod:
+        return _bind_function(m, value.__func__, kind)
+    if value_kind is staticmethod:
+        return value.__func__
+    if value_kind in C_DESCRIPTORS:
+        return m.plainly(getattr, obj, name)
+    getter = find_on_type(value_kind, "__get__")
+    if isinstance(getter, FunctionType):
+        return m.call(getter, (value, obj, kind), {})
+    if getter is not None:
+        return m.plainly(getattr, obj, name)
+    return _class_value(m, value, owner, name)
+
+
+def _bind_function(m: Any, function: Any, target: Any) -> Any:
+    if isinstance(function, FunctionType):
+        return MethodType(function, target)
+    return m.plainly(lambda: function.__get__(target, type(target)))
+
+
+def _class_value(m: Any, value: Any, owner: type | None, name: str) -> Any:
+    if owner is None or is_trusted_type(owner):
+        return m.heap.adopt(value)
+    table = m.heap.members(owner)
+    return value if table is None else m.heap.read_key(table, name)
+
+
+def _load_c_field(m: Any, obj: Any, name: str) -> Any:
+    if name == "__dict__":
+        m.heap.members(obj)
+        return obj.__dict__
+    if name == "__class__":
+        return type(obj)
+    return m.heap.read_field(obj, name, lambda: m.plainly(getattr, obj, name))
+
+
+# ---- tensors
+
+PLAIN_FACTS = frozenset(("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "is_cuda", "is_sparse",
+                         "is_quantized", "is_meta", "is_nested", "itemsize", "is_cpu", "is_mkldnn"))
+DISABLED = torch._C.DisableTorchFunction
+
+
+def _load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
+    if name in PLAIN_FACTS:
+        if type(obj) in (torch.Tensor, torch.nn.Parameter):
+            return getattr(obj, name)
+    elif name == "grad":
+        origin = m.heap.origin_of(obj)
+        value = obj.grad
+        if origin is None:
+            return value if value is None else m.perform(getattr, obj, name)
+        if name in origin.known:
+            return value
+        origin.known.add(name)
+        return m.heap.admit(value, origin.source.attr("grad"))
+    kind = type(obj)
+    descriptor, owner = lookup(m, kind, name)
+    if descriptor is MISSING:
+        table = getattr(obj, "__dict__", {})
+        members = m.heap.members(obj)
+        if members is not None:
+            value = m.heap.read_key(members, name)
+            if value is not MISSING:
+                return value
+        elif name in table:
+            return table[name]
+        return m.plainly(getattr, obj, name)
+    if name == "__dict__":
+        m.heap.members(obj)
+        return obj.__dict__
+    if isinstance(descriptor, FunctionType):
+        return MethodType(descriptor, obj)
+    if isinstance(descriptor, property) and isinstance(descriptor.fget, FunctionType):
+        if is_trusted_type(owner):
+            return m.perform(getattr, obj, name)
+        return m.call(descriptor.fget, (obj,), {})
+    if isinstance(descriptor, C_DESCRIPTORS):
+        return getattr(obj, name)
+    if isinstance(descriptor, (classmethod, staticmethod)):
+        return _bind(m, descriptor, obj, kind, owner, name)
+    return m.perform(getattr, obj, name)
+
+
+# ---- classes, modules, functions
+
+def _load_from_class(m: Any, cls: type, name: str) -> Any:
+    meta = type(cls)
+    if name in ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__", "__class__", "__doc__"):
+        return getattr(cls, name)
+    descriptor, owner = lookup(m, cls, name)
+    if descriptor is MISSING:
+        on_meta, _ = lookup(m, meta, name)
+        if isinstance(on_meta, FunctionType):
+            return MethodType(on_meta, cls)
+        if isinstance(on_meta, property) and isinstance(on_meta.fget, FunctionType):
+            return m.call(on_meta.fget, (cls,), {})
+        return m.heap.adopt(m.plainly(getattr, cls, name))
+    kind = type(descriptor)
+    if kind is FunctionType:
+        return descriptor
+    if kind is classmethod:
+        return _bind_function(m, descriptor.__func__, cls)
+    if kind is staticmethod:
+        return descriptor.__func__
+    if kind in C_DESCRIPTORS or kind is property or kind in (MemberDescriptorType, GetSetDescriptorType):
+        return m.plainly(getattr, cls, name)
+    getter = find_on_type(kind, "__get__")
+    if isinstance(getter, FunctionType) and not is_trusted_type(kind):
+        return m.call(getter, (descriptor, None, cls), {})
+    if getter is not None:
+        return m.plainly(getattr, cls, name)
+    return _class_value(m, descriptor, owner, name)
+
+
+def _load_from_module(m: Any, module: ModuleType, name: str) -> Any:
+    if is_trusted(module.__name__):
+        return m.heap.adopt(m.plainly(getattr, module, name))
+    value = m.heap.read_key(m.heap.namespace(module.__dict__), name)
+    if value is not MISSING:
+        return value
+    # A module's own __getattr__ (lazy imports) or a submodule: what it answers is fixed from then on.
+    return m.heap.adopt(m.plainly(getattr, module, name))
+
+
+CELLS_AND_DEFAULTS = frozenset(("__closure__", "__defaults__", "__kwdefaults__", "__wrapped__"))
+
+
+def _load_from_function(m: Any, function: FunctionType, name: str) -> Any:
+    if name == "__dict__":
+        m.heap.members(function)
+        return function.__dict__
+    if hasattr(FunctionType, name):
+        value = m.plainly(getattr, function, name)
+        origin = m.heap.origin_of(function)
+        if name in CELLS_AND_DEFAULTS and value is not None and origin is not None:
+            return m.heap.admit(value, origin.source.attr(name))
+        return value
+    if is_trusted(function.__module__) and id(function) not in m.heap.fresh:
+        return m.heap.adopt(m.plainly(getattr, function, name))
+    members = m.heap.members(function)
+    if members is None:
+        return m.plainly(getattr, function, name)
+    value = m.heap.read_key(members, name)
+    return m.plainly(getattr, function, name) if value is MISSING else value
+
+
+def _load_from_super(m: Any, proxy: Any, name: str) -> Any:
+    start, obj = proxy.__thisclass__, proxy.__self__
+    kind = proxy.__self_class__
+    if name == "__class__":
+        return super
+    mro = kind.__mro__
+    for base in mro[mro.index(start) + 1:]:
+        if name in base.__dict__:
+            value, _ = lookup(m, base, name)
+            if type(value) is property and isinstance(value.fget, FunctionType):
+                return m.call(value.fget, (obj,), {})
+            if isinstance(obj, type) and obj is kind:
+                if type(value) is FunctionType:
+                    return value
+                if type(value) is staticmethod:
+                    return value.__func__
+                if type(value) is classmethod:
+                    return _bind_function(m, value.__func__, obj)
+            if type(value) in C_DESCRIPTORS or type(value) in (MemberDescriptorType, GetSetDescriptorType):
+                return m.plainly(getattr, proxy, name)
+            return _bind(m, value, obj, kind, base, name)
+    return m.plainly(getattr, proxy, name)
+
+
+def special_method(m: Any, obj: Any, name: str) -> Any:
+    """A special method bound to ``obj``; looked up on the type, as CPython does. MISSING when there is none."""
+    kind = PLAIN.get(type(obj), type(obj))
+    value, owner = lookup(m, kind, name)
+    if value is MISSING or value is None:
+        return MISSING
+    return _bind(m, value, obj, kind, owner, name)
+
+
+# ---- writing
+
+def discard(m: Any, answer: Any) -> Any:
+    """The answer of a setter is dropped, whether it came at once or comes when its frame returns."""
+    if answer is PUSHED:
+        m.frame.completion = fr.DISCARD
+        return PUSHED
+    return None
+
+
+def store(m: Any, obj: Any, name: str, value: Any) -> Any:
+    kind = type(obj)
+    if isinstance(obj, torch.Tensor):
+        return _store_on_tensor(m, obj, name, value)
+    if isinstance(obj, type):
+        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to the class attribute {obj.__qualname__}.{name}")
+    if isinstance(obj, ModuleType):
+        origin = m.heap.namespace(obj.__dict__)
+        m.heap.will_write_key(origin, name)
+        obj.__dict__[name] = value
+        return None
+    custom, owner = lookup(m, kind, "__setattr__")
+    if isinstance(custom, FunctionType):
+        return discard(m, m.call(custom, (obj, name, value), {}))
+    return store_plainly(m, obj, name, value)
+
+
+def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
+    """``object.__setattr__``."""
+    kind = type(obj)
+    if isinstance(obj, torch.Tensor):
+        return _store_on_tensor(m, obj, name, value)
+    descriptor, _ = lookup(m, kind, name)
+    if descriptor is not MISSING:
+        if type(descriptor) is property and isinstance(descriptor.fset, FunctionType):
+            return discard(m, m.call(descriptor.fset, (obj, value), {}))
+        if type(descriptor) is MemberDescriptorType:
+            _will_write_field(m, obj, name)
+            return m.plainly(setattr, obj, name, value)
+        if type(descriptor) is GetSetDescriptorType:
+            if isinstance(obj, BaseException) and name.startswith("__") and id(obj) not in m.origins:
+                return m.plainly(setattr, obj, name, value)
+            if id(obj) in m.heap.fresh and kind is FunctionType:
+                return m.plainly(setattr, obj, name, value)
+            m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} of a {kind.__qualname__}")
+        setter = find_on_type(type(descriptor), "__set__")
+        if isinstance(setter, FunctionType):
+            return discard(m, m.call(setter, (descriptor, obj, value), {}))
+        if setter is not None:
+            return m.plainly(setattr, obj, name, value)
+    if not hasattr(obj, "__dict__"):
+        return m.plainly(setattr, obj, name, value)
+    members = m.heap.members(obj)
+    if members is not None:
+        m.heap.will_write_key(members, name)
+    return m.plainly(object.__setattr__, obj, name, value) if kind is not FunctionType else m.plainly(setattr, obj, name, value)
+
+
+def _will_write_field(m: Any, obj: Any, name: str) -> None:
+    origin = m.heap.origin_of(obj)
+    if origin is not None:
+        origin.written[name] = False
+
+
+def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
+    if lookup(m, type(obj), name)[0] is not MISSING:
+        return m.perform(setattr, obj, name, value)
+    members = m.heap.members(obj)
+    if members is not None:
+        m.heap.will_write_key(members, name)
+    return m.plainly(setattr, obj, name, value)
+
+
+def delete(m: Any, obj: Any, name: str) -> Any:
+    kind = type(obj)
+    if isinstance(obj, (torch.Tensor, type)):
+        m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of .{name}")
+    custom, _ = lookup(m, kind, "__delattr__")
+    if isinstance(custom, FunctionType):
+        return discard(m, m.call(custom, (obj, name), {}))
+    return delete_plainly(m, obj, name)
+
+
+def delete_plainly(m: Any, obj: Any, name: str) -> Any:
+    descriptor, _ = lookup(m, type(obj), name)
+    if type(descriptor) is property and isinstance(descriptor.fdel, FunctionType):
+        return discard(m, m.call(descriptor.fdel, (obj,), {}))
+    deleter = find_on_type(type(descriptor), "__delete__") if descriptor is not MISSING else None
+    if isinstance(deleter, FunctionType):
+        return discard(m, m.call(deleter, (descriptor, obj), {}))
+    if type(descriptor) is MemberDescriptorType:
+        m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of the slot .{name}")
+    members = m.heap.members(obj)
+    if members is not None and name in obj.__dict__:
+        m.heap.will_write_key(members, name, deletes=True)
+    return m.plainly(object.__delattr__, obj, name)

@@ -1,0 +1,771 @@
+"""The catalog: every reason for which a graph ends, each with its cure.
+
+A record is what a user is told, so it must be true and must help. ``why`` explains the reason to someone who does not
+know how capture works, ``what_to_do`` names the way out, ``broken`` and ``fixed`` show it. Both examples are whole
+programs: they define ``fn``, the function a user would compile, and what follows its definition runs it.
+
+Codes never change their meaning. B1xx data, B2xx calls, B3xx language, B4xx state, B5xx limits.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BreakKind:
+    """One reason to end a graph, in the words a user reads."""
+
+    code: str
+    name: str
+    title: str
+    why: str
+    what_to_do: str
+    broken: str
+    fixed: str
+
+
+CATALOG: dict[str, BreakKind] = {}
+
+GROUPS = {
+    "B1": "Data: Python needs to know what is in a tensor",
+    "B2": "Calls: code that capture does not go into",
+    "B3": "Language: Python that has no graph form",
+    "B4": "State: changes to something that outlives the call",
+    "B5": "Limits",
+}
+
+
+def _kind(code: str, name: str, *, title: str, why: str, what_to_do: str, broken: str, fixed: str) -> BreakKind:
+    """Enter a kind into the catalog. Prose is written indented in the source and kept as one paragraph."""
+    assert code not in CATALOG, f"{code} is taken by {CATALOG[code].name}"
+    prose = {"title": title, "why": " ".join(why.split()), "what_to_do": " ".join(what_to_do.split())}
+    examples = {"broken": textwrap.dedent(broken).strip() + "\n", "fixed": textwrap.dedent(fixed).strip() + "\n"}
+    CATALOG[code] = kind = BreakKind(code=code, name=name, **prose, **examples)
+    return kind
+
+
+DATA_BRANCH = _kind(
+    "B101", "data-branch",
+    title="Python control flow depends on a tensor's value",
+    why="""A graph is made once and then run on other data, so it cannot know which way an `if`, `while`, `and`, `or`,
+        `not` or `assert` on a tensor will go. The value has to be read and Python has to choose, on every call.""",
+    what_to_do="""Choose inside the graph: `torch.where(condition, a, b)` takes the place of an `if` that picks
+        values. Move checks such as `assert` out of the compiled function. If the condition is known without looking
+        at the data, pass it in as a Python `bool`.""",
+    broken="""
+        import torch
+
+        def fn(x):
+            if x.sum() > 0:
+                return x * 2
+            return x - 1
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x):
+            return torch.where(x.sum() > 0, x * 2, x - 1)
+
+        fn(torch.ones(3))
+        """,
+)
+
+DATA_READ = _kind(
+    "B102", "data-read",
+    title="a tensor's values are read into Python",
+    why="""`.item()`, `.tolist()`, `.numpy()`, `int(x)` and `float(x)` hand the values to Python, so everything before
+        must have been computed by then (on a GPU the processor waits for it), and what Python does with the values is
+        no part of the graph.""",
+    what_to_do="""Keep the value a tensor: `x / x.max()` gives what `x / x.max().item()` gives. In place of NumPy use
+        the torch function of the same purpose. If Python must have the value, return it and read it outside the
+        compiled function.""",
+    broken="""
+        import torch
+
+        def fn(x):
+            low, high = torch.stack([x.min(), x.max()]).tolist()
+            return (x - low) / (high - low)
+
+        fn(torch.arange(3.0))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x):
+            low, high = torch.aminmax(x)
+            return (x - low) / (high - low)
+
+        fn(torch.arange(3.0))
+        """,
+)
+
+LIVE_VALUE = _kind(
+    "B103", "live-value",
+    title="Python needs a number that was read from a tensor",
+    why="""A number that came out of a tensor differs from call to call, so it must not become a constant of the
+        graph. A text, a comparison, a `range`, a list index or a dictionary key needs the number itself, at this
+        line.""",
+    what_to_do="""Return the value and format it outside the compiled function. In place of a comparison use
+        `torch.where`; in place of a list, index a tensor.""",
+    broken="""
+        import torch
+
+        def fn(x):
+            loss = (x * x).mean()
+            text = f"loss {loss.item():.3f}"
+            return loss * 2, text
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x):
+            loss = (x * x).mean()
+            return loss * 2, loss
+
+        doubled, loss = fn(torch.ones(3))
+        text = f"loss {loss.item():.3f}"
+        """,
+)
+
+DATA_SHAPE = _kind(
+    "B104", "data-shape",
+    title="the size of a result depends on the data",
+    why="""`x[mask]`, `nonzero`, `unique`, `masked_select` and `repeat_interleave` with a tensor of counts return as
+        many elements as the data happens to ask for. What follows is recorded for the size that Python sees, so it
+        has to see the size first.""",
+    what_to_do="""Keep the size fixed and mask the values: `torch.where(mask, x, 0)` in place of `x[mask]`.
+        `torch.topk` and `torch.nonzero_static(x, size=n)` return a known number of elements.""",
+    broken="""
+        import torch
+
+        def fn(x):
+            return x[x > 0].sum()
+
+        fn(torch.randn(8))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x):
+            return torch.where(x > 0, x, 0).sum()
+
+        fn(torch.randn(8))
+        """,
+)
+
+TENSOR_ERROR = _kind(
+    "B105", "tensor-error",
+    title="a torch operation raised an error",
+    why="""The operation failed. A graph cannot hold a step that does not finish, so the step is left to plain Python,
+        where it raises what it raises without Burnish and your `except` clauses see it.""",
+    what_to_do="""If the error is a surprise, it is not Burnish's: the same call fails in eager mode, and the message
+        says why. If the code counts on the error, ask first in place of catching it: compare shapes beforehand, or
+        use the form that reports success as a tensor (`torch.linalg.cholesky_ex`, `torch.linalg.inv_ex`).""",
+    broken="""
+        import torch
+
+        def fn(x):
+            try:
+                factor = torch.linalg.cholesky(x)
+            except torch.linalg.LinAlgError:
+                factor = torch.eye(3)
+            return factor * 2
+
+        fn(-torch.eye(3))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x):
+            factor, failed = torch.linalg.cholesky_ex(x)
+            return torch.where(failed > 0, torch.eye(3), factor) * 2
+
+        fn(-torch.eye(3))
+        """,
+)
+
+UNKNOWN_TENSOR = _kind(
+    "B106", "unknown-tensor",
+    title="a tensor appeared that capture did not see being made",
+    why="""It was not passed in, it is not kept on an object that was, and no recorded operation returned it: native
+        code made it. The graph has no step that would make it again on the next call.""",
+    what_to_do="""Make the tensor before the compiled function is called and pass it in, keep it on the module (a
+        buffer), or make it with torch operations inside the function.""",
+    broken="""
+        import numpy
+        import torch
+
+        table = numpy.ones(3, dtype=numpy.float32)
+
+        def fn(x):
+            return x * torch.from_dlpack(table)
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import numpy
+        import torch
+
+        table = torch.from_dlpack(numpy.ones(3, dtype=numpy.float32))
+
+        def fn(x):
+            return x * table
+
+        fn(torch.ones(3))
+        """,
+)
+
+SUBCLASS_TENSOR = _kind(
+    "B107", "subclass-tensor",
+    title="a tensor subclass has its own rules for operations",
+    why="""The class defines `__torch_function__` or `__torch_dispatch__`, so each operation on it runs Python of its
+        own that may do anything. Capture cannot take the operation for the plain one.""",
+    what_to_do="""Hand plain tensors to the compiled function, `x.as_subclass(torch.Tensor)`, and wrap the result
+        outside. A subclass that only adds attributes or methods needs no `__torch_function__` of its own.""",
+    broken="""
+        import torch
+
+        class Counted(torch.Tensor):
+            calls = 0
+
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                cls.calls += 1
+                return super().__torch_function__(func, types, args, kwargs)
+
+        def fn(x):
+            return x * 2 + 1
+
+        fn(torch.ones(3).as_subclass(Counted))
+        """,
+    fixed="""
+        import torch
+
+        class Counted(torch.Tensor):
+            calls = 0
+
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                cls.calls += 1
+                return super().__torch_function__(func, types, args, kwargs)
+
+        def fn(x):
+            return x * 2 + 1
+
+        x = torch.ones(3).as_subclass(Counted)
+        fn(x.as_subclass(torch.Tensor)).as_subclass(Counted)
+        """,
+)
+
+OPAQUE_CALL = _kind(
+    "B201", "opaque-call",
+    title="a call into native code with unknown behaviour",
+    why="""The function is written in C (NumPy, SciPy, an extension module), so there is no Python to follow. What it
+        reads, changes or returns is not known and cannot be recorded; it is called for real every time.""",
+    what_to_do="""Use the torch function that does the same. If there is none, make the call an operation of its own
+        with `torch.library.custom_op`, or call it before or after the compiled function.""",
+    broken="""
+        import numpy
+        import torch
+
+        def fn(x):
+            return torch.as_tensor(numpy.where(x > 0, x, 0)) + 1
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x):
+            return torch.where(x > 0, x, 0) + 1
+
+        fn(torch.ones(3))
+        """,
+)
+
+OPAQUE_FUNCTION = _kind(
+    "B202", "opaque-function",
+    title="a Python function that only Python itself can run",
+    why="""It looks at the interpreter's frames (`sys._getframe`, `inspect.stack`), is a coroutine, or runs code made
+        on the spot (`exec`, `eval`). Followed by capture it would see something else than in eager mode, so it is
+        called natively.""",
+    what_to_do="""Pass in what the function looks for (the caller's name, a value) as an argument, write generated
+        code as an ordinary function, or call it outside the compiled function.""",
+    broken="""
+        import inspect
+        import torch
+
+        def caller_name():
+            return inspect.stack()[1].function
+
+        def fn(x):
+            return x * 2, caller_name()
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x, name="fn"):
+            return x * 2, name
+
+        fn(torch.ones(3))
+        """,
+)
+
+DISABLED_CALL = _kind(
+    "B203", "disabled-call",
+    title="the function is marked to stay out of compilation",
+    why="""`burnish.disable` or `torch.compiler.disable` was put on it, by you or by a library, to have it run as
+        plain Python. The mark's own reason, where one was given, is shown with the call.""",
+    what_to_do="""If the mark is yours and no longer needed, take it off. Otherwise call the function before or after
+        the compiled part, where the graph has ended anyway.""",
+    broken="""
+        import burnish
+        import torch
+
+        @burnish.disable(reason="writes to the metrics server")
+        def report(value):
+            pass
+
+        def fn(x):
+            y = x * 2
+            report(y)
+            return y + 1
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import burnish
+        import torch
+
+        @burnish.disable(reason="writes to the metrics server")
+        def report(value):
+            pass
+
+        def fn(x):
+            y = x * 2
+            return y + 1, y
+
+        report(fn(torch.ones(3))[1])
+        """,
+)
+
+GRAPH_BREAK_REQUEST = _kind(
+    "B204", "graph-break-request",
+    title="the code asks for a break here",
+    why="""`burnish.graph_break()` or `torch._dynamo.graph_break()` is called, and it means exactly this: end the
+        graph at this line.""",
+    what_to_do="Remove the call if the break is no longer wanted.",
+    broken="""
+        import burnish
+        import torch
+
+        def fn(x):
+            y = x * 2
+            burnish.graph_break()
+            return y + 1
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x):
+            y = x * 2
+            return y + 1
+
+        fn(torch.ones(3))
+        """,
+)
+
+FOREIGN_COMPILED = _kind(
+    "B205", "foreign-compiled",
+    title="code that another compiler has made is called",
+    why="""A `torch.jit` module or a function that was compiled elsewhere is a finished program: there is no Python
+        left for capture to follow, so it is called as it is.""",
+    what_to_do="""Call the original module or function in place of the compiled one, and compile only the outermost
+        function, once.""",
+    broken="""
+        import torch
+
+        layer = torch.nn.Linear(3, 3)
+        traced = torch.jit.trace(layer, torch.ones(1, 3))
+
+        def fn(x):
+            return traced(x * 2) + 1
+
+        fn(torch.ones(1, 3))
+        """,
+    fixed="""
+        import torch
+
+        layer = torch.nn.Linear(3, 3)
+
+        def fn(x):
+            return layer(x * 2) + 1
+
+        fn(torch.ones(1, 3))
+        """,
+)
+
+BACKWARD_CALL = _kind(
+    "B206", "backward-call",
+    title="gradients are computed here, but the backend takes forward graphs only",
+    why="""`backward()` and `torch.autograd.grad` run the autograd engine over everything that led to the loss. The
+        backend in use is handed a graph of forward operations and has no form for this step, so autograd runs for
+        real.""",
+    what_to_do="""Compile the function that computes the loss and call `backward()` on its result, outside. Or choose
+        a backend that takes whole training steps.""",
+    broken="""
+        import torch
+
+        layer = torch.nn.Linear(3, 1)
+
+        def fn(x):
+            loss = layer(x).square().mean()
+            loss.backward()
+            return loss
+
+        fn(torch.ones(2, 3))
+        """,
+    fixed="""
+        import torch
+
+        layer = torch.nn.Linear(3, 1)
+
+        def fn(x):
+            return layer(x).square().mean()
+
+        fn(torch.ones(2, 3)).backward()
+        """,
+)
+
+RANDOM_CALL = _kind(
+    "B207", "random-call",
+    title="a random number is drawn from Python's or NumPy's generator",
+    why="""Each call must draw a new number, and the generator must move on exactly as it does in eager mode. Graphs
+        know torch's generators only, so the number is drawn by Python.""",
+    what_to_do="""Draw with torch (`torch.rand`, `torch.randint`, `torch.nn.functional.dropout`), or draw before the
+        call and pass the number in as a tensor.""",
+    broken="""
+        import random
+        import torch
+
+        def fn(x):
+            return x * random.random()
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x):
+            return x * torch.rand(())
+
+        fn(torch.ones(3))
+        """,
+)
+
+OPAQUE_OPCODE = _kind(
+    "B301", "opaque-opcode",
+    title="a Python instruction that capture does not follow",
+    why="""Some bytecode instructions, above all those of `await`, `async for` and `async with`, hand control to code
+        outside the function and have no graph form. Python runs them.""",
+    what_to_do="""Put the tensor work into an ordinary function, compile that one, and call it from the asynchronous
+        code.""",
+    broken="""
+        import asyncio
+        import torch
+
+        async def fn(x):
+            await asyncio.sleep(0)
+            return x * 2 + 1
+
+        asyncio.run(fn(torch.ones(3)))
+        """,
+    fixed="""
+        import asyncio
+        import torch
+
+        def fn(x):
+            return x * 2 + 1
+
+        async def serve(x):
+            await asyncio.sleep(0)
+            return fn(x)
+
+        asyncio.run(serve(torch.ones(3)))
+        """,
+)
+
+OUTSIDE_ITERATOR = _kind(
+    "B302", "outside-iterator",
+    title="an iterator from outside the function is advanced",
+    why="""The iterator or generator existed before the call and hands out the next item on each call. How far it has
+        come cannot be checked beforehand, and a step once taken cannot be taken back, so Python takes it.""",
+    what_to_do="""Take the item outside, `item = next(iterator)`, and pass it in as an argument. Or pass in the list
+        and iterate inside the function.""",
+    broken="""
+        import torch
+
+        scales = iter([1.0, 2.0, 3.0])
+
+        def fn(x):
+            return x * next(scales)
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        scales = iter(torch.tensor([1.0, 2.0, 3.0]))
+
+        def fn(x, scale):
+            return x * scale
+
+        fn(torch.ones(3), next(scales))
+        """,
+)
+
+USER_HASH = _kind(
+    "B303", "user-hash",
+    title="a dictionary or set key runs Python code of its own",
+    why="""A lookup calls the key's `__hash__` and `__eq__` from native code, where capture cannot follow. What these
+        methods read or change would go unnoticed, so the lookup runs natively on every call.""",
+    what_to_do="""Use keys whose hash is built in: strings, numbers, tuples, a `typing.NamedTuple`, or objects that
+        define neither method and so compare by identity. A dataclass with `frozen=True` counts as Python code too.""",
+    broken="""
+        import dataclasses
+        import torch
+
+        @dataclasses.dataclass(frozen=True)
+        class Key:
+            layer: int
+            head: int
+
+        scales = {Key(0, 1): 2.0}
+
+        def fn(x):
+            return x * scales[Key(0, 1)]
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import typing
+        import torch
+
+        class Key(typing.NamedTuple):
+            layer: int
+            head: int
+
+        scales = {Key(0, 1): 2.0}
+
+        def fn(x):
+            return x * scales[Key(0, 1)]
+
+        fn(torch.ones(3))
+        """,
+)
+
+UNREBUILDABLE = _kind(
+    "B304", "unrebuildable",
+    title="a value made here cannot be made again from the graph",
+    why="""What the function makes and hands on (returns it, stores it, needs it after a break) is put together anew
+        on every run, from its parts. An open file, a match of a regular expression, a lock or an iterator of C code
+        has no parts that it could be put together from.""",
+    what_to_do="""Take out the plain data you need (a string, a number, a list) and hand that on. Or make the object
+        outside and pass it in.""",
+    broken="""
+        import re
+        import torch
+
+        def fn(x, name):
+            match = re.match(r"layer(\\d+)", name)
+            return x * 2, match
+
+        fn(torch.ones(3), "layer7")
+        """,
+    fixed="""
+        import re
+        import torch
+
+        def fn(x, name):
+            match = re.match(r"layer(\\d+)", name)
+            return x * 2, match[1]
+
+        fn(torch.ones(3), "layer7")
+        """,
+)
+
+RAISED = _kind(
+    "B305", "raised",
+    title="an exception cannot be made again from the graph",
+    why="""On later runs the exception is put together anew from its class, its arguments and its attributes. This one
+        holds something that has no such form, or was raised by native code with a state that Python cannot set.""",
+    what_to_do="""Give the exception plain data only (strings, numbers, tensors), or raise it outside the compiled
+        function, from a value that the function returns.""",
+    broken="""
+        import re
+        import torch
+
+        class BadName(ValueError):
+            def __init__(self, match):
+                super().__init__(match.string)
+                self.match = match
+
+        def fn(x, name):
+            match = re.search(r"\\W", name)
+            if match:
+                raise BadName(match)
+            return x * 2
+
+        try:
+            fn(torch.ones(3), "a-b")
+        except BadName:
+            pass
+        """,
+    fixed="""
+        import re
+        import torch
+
+        class BadName(ValueError):
+            def __init__(self, name, position):
+                super().__init__(name)
+                self.position = position
+
+        def fn(x, name):
+            match = re.search(r"\\W", name)
+            if match:
+                raise BadName(name, match.start())
+            return x * 2
+
+        try:
+            fn(torch.ones(3), "a-b")
+        except BadName:
+            pass
+        """,
+)
+
+TENSOR_STATE = _kind(
+    "B401", "tensor-state",
+    title="the state of a tensor object is changed",
+    why="""`requires_grad_()`, hooks and writes to `.data` or `.grad` change the tensor object that the caller holds,
+        not a value that flows through the graph. Autograd looks at that state while operations run, so the change has
+        to happen at its place, between two graphs.""",
+    what_to_do="""Set `requires_grad` and register hooks once, before the compiled function is called. Read
+        `x.detach()` in place of `x.data`, and update values with in-place operations under `torch.no_grad()`.""",
+    broken="""
+        import torch
+
+        def fn(x):
+            x.requires_grad_()
+            return (x * 2).sum()
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        def fn(x):
+            return (x * 2).sum()
+
+        fn(torch.ones(3, requires_grad=True))
+        """,
+)
+
+UNSUPPORTED_WRITE = _kind(
+    "B402", "unsupported-write",
+    title="a write to an outside object that cannot be repeated",
+    why="""Writes to attributes, lists, dictionaries, sets, globals and closures are noted and done again on every
+        run. This object does its own writing in native code (an `array.array`, a `memoryview`, a `ctypes` structure),
+        so what the write does is not known.""",
+    what_to_do="Write to a list, a dictionary or an attribute in its place, or return the value and write outside.",
+    broken="""
+        import array
+        import torch
+
+        calls = array.array("l", [0])
+
+        def fn(x):
+            calls[0] += 1
+            return x * 2
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        calls = [0]
+
+        def fn(x):
+            calls[0] += 1
+            return x * 2
+
+        fn(torch.ones(3))
+        """,
+)
+
+GLOBAL_SWITCH = _kind(
+    "B403", "global-switch",
+    title="a global setting of torch is changed",
+    why="""The setting (`torch.set_num_threads`, a torch function mode and the like) holds for the whole process and
+        is no operation of a graph. What comes before must run under the old setting and what comes after under the
+        new one.""",
+    what_to_do="""Change the setting before the compiled function is called. The switches that belong to a stretch of
+        code, `torch.no_grad()` and `torch.autocast(...)`, may stay inside.""",
+    broken="""
+        import torch
+
+        def fn(x):
+            torch.set_num_threads(1)
+            return x * 2
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        torch.set_num_threads(1)
+
+        def fn(x):
+            return x * 2
+
+        fn(torch.ones(3))
+        """,
+)
+
+SEGMENT_LIMIT = _kind(
+    "B501", "segment-limit",
+    title="one place was compiled for too many different cases",
+    why="""Each time a guard fails, the code from this place on is compiled once more, for the new case. Here
+        something differs on almost every call, so that compiling again costs more than it gives: further cases run as
+        plain Python.""",
+    what_to_do="""Find the value that keeps changing; the report of each guard miss names it. Pass a changing number
+        as a tensor, pad changing shapes to a few sizes, and do not make new functions, modules or lists for every
+        call.""",
+    broken="""
+        import torch
+
+        def fn(x, steps):
+            for _ in range(steps):
+                x = x * 0.5
+            return x
+
+        [fn(torch.ones(3), steps) for steps in range(200)]
+        """,
+    fixed="""
+        import torch
+
+        def fn(x, steps):
+            return x * 0.5 ** steps
+
+        [fn(torch.ones(3), torch.tensor(steps)) for steps in range(200)]
+        """,
+)

@@ -1,0 +1,525 @@
+"""Builtin functions while tracing: one entry each, saying what the call is.
+
+An entry is a handler ``(machine, args, kwargs)`` that answers the value, ``PUSHED`` when interpreted code will, or
+``MISSING`` to let the general rule decide. ``PURE`` are functions of their arguments alone.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import itertools
+import logging
+import math
+import operator
+import sys
+import time
+import types
+import warnings
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from .. import marks
+from . import attributes, breaks, live, operations, polyfills
+from . import frames as fr
+from .attributes import lookup, special_method
+from .effects import Effect
+from .frames import PUSHED, Generator, Raised
+from .heap import MISSING
+from .live import Live
+from .trust import is_trusted_type
+
+PURE = frozenset((
+    abs, ascii, bin, callable, chr, hex, oct, ord, pow, round, divmod, issubclass, math.prod,
+    sys.intern, sys.getrecursionlimit, sys.getsizeof,
+    *(f for f in vars(math).values() if callable(f)), *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
+    torch._C._get_tracing_state, torch._C._log_api_usage_once,
+)) - {operator.setitem, operator.delitem, operator.iadd, operator.iconcat}
+LIVE_MATH = frozenset((abs, round, math.sqrt, math.exp, math.log, math.sin, math.cos, math.tanh, math.floor, math.ceil,
+                       math.isnan, math.isinf, math.isfinite, math.pow, math.log2, math.log10, math.fabs, divmod, min, max))
+
+
+def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 2 and isinstance(args[1], str):
+        return attributes.load(m, args[0], _text(args[1]))
+    if len(args) == 3 and isinstance(args[1], str):
+        try:
+            value = attributes.load(m, args[0], _text(args[1]))
+        except Raised as raised:
+            if isinstance(raised.error, AttributeError):
+                return args[2]
+            raise
+        if value is PUSHED:
+            # The attribute is computed by Python code: take the frame back, read under a try.
+            m.frame = m.frame.caller
+            return m.call(polyfills.getattr_or, args, {})
+        return value
+    return m.plainly(getattr, *args, **kwargs)
+
+
+def _text(value: str) -> str:
+    return value.settle() if isinstance(value, Live) else value
+
+
+def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 2 or not isinstance(args[1], str):
+        return m.plainly(hasattr, *args, **kwargs)
+    try:
+        value = attributes.load(m, args[0], _text(args[1]))
+    except Raised as raised:
+        if isinstance(raised.error, AttributeError):
+            return False
+        raise
+    if value is PUSHED:
+        m.frame = m.frame.caller
+        return m.call(polyfills.has_attribute, args, {})
+    return True
+
+
+def _setattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    return attributes.store(m, args[0], _text(args[1]), args[2])
+
+
+def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    return attributes.delete(m, args[0], _text(args[1]))
+
+
+def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
+    obj, kinds = args
+    if isinstance(obj, Generator):
+        obj = _GENERATOR_SAMPLE
+    for kind in _flatten(kinds):
+        check, owner = lookup(m, type(kind), "__instancecheck__")
+        if isinstance(check, FunctionType) and not is_trusted_type(owner):
+            if isinstance(kinds, tuple):
+                return m.call(polyfills.instance_check, (obj, kinds), {})
+            return m.call(polyfills.truth_of, (check, kind, obj), {})
+    return m.plainly(isinstance, obj, kinds)
+
+
+_GENERATOR_SAMPLE = (i for i in ())
+
+
+def _flatten(kinds: Any) -> list:
+    if isinstance(kinds, tuple):
+        return [k for part in kinds for k in _flatten(part)]
+    return [kinds]
+
+
+def _len(m: Any, args: tuple, kwargs: dict) -> Any:
+    (value,) = args
+    if isinstance(value, torch.Tensor):
+        return m.perform(len, value)
+    if isinstance(value, Live):
+        return len(value.settle())
+    method = special_method(m, value, "__len__")
+    if isinstance(method, types.MethodType):
+        return m.call(method, (), {})
+    origin = m.heap.origin_of(value)
+    if origin is not None and not origin.complete and not isinstance(value, tuple):
+        if origin.is_written or not isinstance(value, (list, dict)):
+            m.heap.complete(origin)
+        else:
+            m.heap.guard("length", origin.source, len(value))
+        return len(value)
+    if isinstance(value, operations.BUILTIN_CONTAINERS) or operations.is_known_native(type(value)):
+        return m.plainly(len, value)
+    return m.stop(breaks.OPAQUE_CALL, f"len() of a {type(value).__qualname__}")
+
+
+def _next(m: Any, args: tuple, kwargs: dict) -> Any:
+    iterator = args[0]
+    if len(args) == 2:
+        return m.call(polyfills.next_or, args, {}) if type(iterator) is Generator or operations.python_method(
+            m, iterator, "__next__") else _next_native(m, iterator, args[1])
+    if type(iterator) is Generator:
+        if m.heap.is_outside_iterator(iterator):
+            m.stop(breaks.OUTSIDE_ITERATOR, "a generator that was already running")
+        return m.resume(iterator, None, fr.NEXT)
+    if operations.python_method(m, iterator, "__next__"):
+        return m.call(special_method(m, iterator, "__next__"), (), {})
+    return _next_native(m, iterator, MISSING)
+
+
+def _next_native(m: Any, iterator: Any, default: Any) -> Any:
+    value = operations.advance(m, iterator)
+    if value is operations.EXHAUSTED:
+        if default is not MISSING:
+            return default
+        raise Raised(StopIteration())
+    return value
+
+
+def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 2:
+        return m.call(polyfills.iterate_until, args, {})
+    return operations.iterate(m, args[0])
+
+
+def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.call(polyfills.sum_, args, kwargs) if _wants_python(m, args[:1]) or _holds_objects(args[0]) else _native(m, sum, args, kwargs)
+
+
+def _quantifier(native: Callable, polyfill: FunctionType) -> Callable:
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if _wants_python(m, args) or _holds_objects(args[0]):
+            return m.call(polyfill, args, kwargs)
+        return _native(m, native, args, kwargs)
+
+    return handler
+
+
+def _extreme(native: Callable, polyfill: FunctionType) -> Callable:
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if len(args) > 1 and not kwargs and all(isinstance(a, (int, float)) for a in args) and any(isinstance(a, Live) for a in args):
+            return live.apply(native, *args)
+        if kwargs.get("key") is not None or _wants_python(m, args[:1]) or any(map(_holds_objects, args)) \
+                or len(args) > 1 and any(_is_object(a) for a in args):
+            return m.call(polyfill, args, kwargs)
+        return _native(m, native, args, kwargs)
+
+    return handler
+
+
+def _sorted(m: Any, args: tuple, kwargs: dict) -> Any:
+    if kwargs.get("key") is not None or _wants_python(m, args) or _holds_objects(args[0]):
+        return m.call(polyfills.sorted_, args, kwargs)
+    return _native(m, sorted, args, kwargs)
+
+
+def _wants_python(m: Any, args: tuple) -> bool:
+    from .classes import needs_interpreting
+
+    for value in args:
+        if m.heap.is_outside_iterator(value) and hasattr(type(value), "__next__"):
+            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(value).__qualname__}")
+    return any(needs_interpreting(m, a) for a in args)
+
+
+def _holds_objects(value: Any) -> bool:
+    """Whether a container holds something whose operators may be Python, or tensors (whose data may be asked for)."""
+    if isinstance(value, dict):
+        return any(map(_is_object, value))
+    if isinstance(value, operations.BUILTIN_CONTAINERS):
+        return any(map(_is_object, value))
+    return False
+
+
+def _is_object(value: Any) -> bool:
+    if type(value) in operations.SIMPLE or isinstance(value, Live):
+        return False
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_object, value))
+    return not isinstance(value, operations.BUILTIN_CONTAINERS)
+
+
+def _native(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
+    from .calls import native, plain
+
+    return native(m, function, tuple(plain(a) for a in args), {k: plain(v) for k, v in kwargs.items()})
+
+
+def _math(function: Callable) -> Callable:
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if not kwargs and any(isinstance(a, Live) for a in args) and all(isinstance(a, (int, float)) for a in args):
+            try:
+                value = live.apply(function, *args)
+            except Exception:
+                return MISSING
+            return value
+        if args and isinstance(args[0], torch.Tensor):
+            return m.perform(function, *args, **kwargs)
+        name = {abs: "__abs__", round: "__round__", math.floor: "__floor__", math.ceil: "__ceil__"}.get(function)
+        if name and args and operations.python_method(m, args[0], name):
+            return m.call(special_method(m, args[0], name), args[1:], kwargs)
+        return MISSING
+
+    return handler
+
+
+def _id(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, "id() answers with an address")
+
+
+def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
+    method = special_method(m, args[0], "__hash__")
+    if isinstance(method, types.MethodType):
+        return m.call(method, (), {})
+    if type(args[0]) in operations.SIMPLE or isinstance(args[0], (tuple, Live)):
+        operations.check_key(m, args[0])
+        return _native(m, hash, args, kwargs)
+    return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
+
+
+def _repr(m: Any, args: tuple, kwargs: dict) -> Any:
+    return text_of(m, repr, args[0])
+
+
+def _format(m: Any, args: tuple, kwargs: dict) -> Any:
+    return operations.format_value(m, args[0], None, args[1] if len(args) > 1 else "")
+
+
+def text_of(m: Any, convert: Callable, value: Any) -> Any:
+    """``str(value)`` or ``repr(value)``."""
+    kind = type(value)
+    if kind in operations.SIMPLE:
+        return m.plainly(convert, value)
+    if isinstance(value, Live):
+        return live.apply(convert, value) if convert is not str or not isinstance(value, str) else value
+    if isinstance(value, torch.Tensor):
+        return m.perform(convert, value)
+    names = ("__str__", "__repr__") if convert is str else ("__repr__",)
+    for name in names:
+        found, owner = lookup(m, kind, name)
+        if isinstance(found, FunctionType):
+            return m.call(types.MethodType(found, value), (), {})
+        if found is not MISSING and owner is not object:
+            break
+    if isinstance(value, operations.BUILTIN_CONTAINERS):
+        m.heap.expose(value)
+        if not _holds_printable_objects(value):
+            operations.settle_all(m, value)
+            return m.plainly(convert, value)
+        if kind in (list, set):
+            return m.call(polyfills.list_text, (value, *("[]" if kind is list else "{}")), {})
+        if kind is tuple:
+            return m.call(polyfills.tuple_text, (value,), {})
+        if kind is dict:
+            return m.call(polyfills.dict_text, (value,), {})
+        return m.perform(convert, value)
+    if isinstance(value, BaseException):
+        if len(value.args) == 1:
+            return text_of(m, convert, value.args[0]) if convert is str and kind not in (KeyError,) and isinstance(
+                value.args[0], str) else m.plainly(convert, value)
+        return m.plainly(convert, value)
+    if lookup(m, kind, "__repr__")[1] is object and not isinstance(value, (type, types.ModuleType)):
+        return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows its address")
+    if operations.is_known_native(kind):
+        return m.plainly(convert, value)
+    return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
+
+
+def _holds_printable_objects(value: Any) -> bool:
+    parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    for part in parts:
+        if isinstance(part, operations.BUILTIN_CONTAINERS):
+            if _holds_printable_objects(part):
+                return True
+        elif type(part) not in operations.SIMPLE and not isinstance(part, (Live, type)):
+            return True
+    return False
+
+
+# ---- effects
+
+def _print(m: Any, args: tuple, kwargs: dict) -> Any:
+    if kwargs.get("file") not in (None, sys.stdout, sys.stderr):
+        return m.stop(breaks.OPAQUE_CALL, "print() to a file")
+    for value in args:
+        if needs_python_text(m, value):
+            return m.call(polyfills.print_texts, (args, kwargs), {})
+    options = {k: v for k, v in kwargs.items() if k != "file"}
+    stream = "stderr" if kwargs.get("file") is sys.stderr else "stdout"
+    m.effects.append(Effect.of(m, print_to, (stream, options, *args)))
+    m.plainly(print_to, stream, {k: _settle(v) for k, v in options.items()}, *args)
+    return None
+
+
+def _settle(value: Any) -> Any:
+    return value.settle() if isinstance(value, Live) else value
+
+
+def print_to(stream: str, options: dict, *args: Any) -> None:
+    print(*[a.plain() if isinstance(a, Live) else a for a in args], file=getattr(sys, stream), **options)
+
+
+def needs_python_text(m: Any, value: Any) -> bool:
+    kind = type(value)
+    if kind in operations.SIMPLE or isinstance(value, (torch.Tensor, Live)):
+        return False
+    if isinstance(value, operations.BUILTIN_CONTAINERS):
+        m.heap.expose(value)
+        parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        return any(needs_python_text(m, p) for p in parts)
+    return True
+
+
+def _warn(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``warnings.warn``: replayed against the user's frame, so filters and the once-registry work."""
+    bound = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kwargs
+    if bound.get("skip_file_prefixes"):
+        return m.stop(breaks.OPAQUE_CALL, "warnings.warn with skip_file_prefixes")
+    message, category = bound["message"], bound.get("category")
+    category = type(message) if isinstance(message, Warning) else category or UserWarning
+    frame = m.user_frame(_settle(bound.get("stacklevel", 1)))
+    co, namespace = frame.code.co, frame.globals
+    arguments = (message, category, co.co_filename, frame.line, namespace.get("__name__", "<string>"))
+    m.effects.append(Effect.of(m, warn_at, (*arguments, namespace)))
+    return m.plainly(warn_at, *arguments, namespace)
+
+
+def warn_at(message: Any, category: type, filename: str, line: int, module: str, namespace: dict) -> None:
+    registry = namespace.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(_plain(message), category, filename, line, module, registry)
+
+
+def _plain(value: Any) -> Any:
+    return value.plain() if isinstance(value, Live) else value
+
+
+def log_call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """A logging call: its arguments are kept as they are now, the logger decides again on every run."""
+    for value in args[1:]:
+        if needs_python_text(m, value):
+            return MISSING
+    m.effects.append(Effect.of(m, call_logger, (function.__name__, *args), kwargs))
+    m.plainly(call_logger, function.__name__, *args, **kwargs)
+    return None
+
+
+def call_logger(name: str, logger: logging.Logger, *args: Any, **kwargs: Any) -> None:
+    getattr(logger, name)(*map(_plain, args), **kwargs)
+
+
+def _logging(name: str) -> Callable:
+    function = getattr(logging.Logger, name)
+    return lambda m, args, kwargs: log_call(m, function, args, kwargs)
+
+
+def _root_logging(name: str) -> Callable:
+    function = getattr(logging.Logger, name)
+    return lambda m, args, kwargs: log_call(m, function, (m.heap.adopt(logging.root), *args), kwargs)
+
+
+# ---- others
+
+def _reduce(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.call(polyfills.reduce, args, kwargs)
+
+
+def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
+    return True
+
+
+def _new(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``object.__new__(cls)``."""
+    cls = args[0]
+    if isinstance(cls, type) and cls.__init__ is not object.__init__ and cls.__new__ is object.__new__ or len(args) == 1:
+        return m.made(m.plainly(object.__new__, cls))
+    return m.made(m.plainly(object.__new__, *args, **kwargs))
+
+
+def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
+    """``tuple.__new__(cls, items)`` and the like."""
+    if owner is object:
+        return _new(m, args, kwargs)
+    if owner in (tuple, dict, list, set, frozenset, str, int, float) or issubclass(owner, (BaseException, dict, list)):
+        if owner in (tuple, frozenset) and len(args) > 1 and _wants_python(m, args[1:2]):
+            return m.stop(breaks.OPAQUE_CALL, f"{owner.__name__}.__new__ of an iterator")
+        if owner in (str, int, float):
+            args = tuple(map(_settle, args))
+        m.heap.expose(args)
+        return m.made(m.plainly(owner.__new__, *args, **kwargs))
+    return MISSING
+
+
+def _object_init(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.plainly(object.__init__, *args, **kwargs)
+
+
+def _object_getattribute(m: Any, args: tuple, kwargs: dict) -> Any:
+    return attributes.load_plainly(m, args[0], args[1])
+
+
+def _object_setattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    return attributes.store_plainly(m, *args)
+
+
+def _object_delattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    return attributes.delete_plainly(m, *args)
+
+
+def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.plainly(BaseException.__init__, *args, **kwargs)
+
+
+def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
+    if args:
+        return attributes.load(m, args[0], "__dict__")
+    return _frame_locals(m, args, kwargs)
+
+
+def _frame_locals(m: Any, args: tuple, kwargs: dict) -> Any:
+    from .machine import frame_locals
+
+    return frame_locals(m.frame)
+
+
+def _globals(m: Any, args: tuple, kwargs: dict) -> Any:
+    m.heap.namespace(m.frame.globals)
+    return m.frame.globals
+
+
+def _dir(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, "dir()")
+
+
+def _exc_info(m: Any, args: tuple, kwargs: dict) -> Any:
+    error = m.handled()
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+def _type_call(m: Any, args: tuple, kwargs: dict) -> Any:
+    from .classes import construct_by_type
+
+    return construct_by_type(m, args[0], args[1:], kwargs)
+
+
+def _chain_from_iterable(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.call(polyfills.chain_from_iterable, args, kwargs)
+
+
+def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, "a clock")
+
+
+BUILTINS: dict[Any, Callable] = {
+    getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, isinstance: _isinstance, len: _len,
+    next: _next, iter: _iter, sum: _sum, any: _quantifier(any, polyfills.any_), all: _quantifier(all, polyfills.all_),
+    min: _extreme(min, polyfills.minimum), max: _extreme(max, polyfills.maximum), sorted: _sorted, id: _id, hash: _hash,
+    repr: _repr, format: _format, print: _print, vars: _vars, locals: _frame_locals, globals: _globals, dir: _dir,
+    sys.exc_info: _exc_info, functools.reduce: _reduce, itertools.chain.from_iterable: _chain_from_iterable,
+    time.time: _clock, time.perf_counter: _clock,
+}
+for _function in LIVE_MATH - {min, max}:
+    BUILTINS[_function] = _math(_function)
+BUILTINS[builtins.__build_class__] = lambda m, args, kwargs: m.stop(breaks.OPAQUE_CALL, "a class statement")
+
+PYTHON_FUNCTIONS: dict[Any, Callable] = {
+    torch.compiler.is_compiling: _is_compiling, marks.is_compiling: _is_compiling, torch.compiler.is_dynamo_compiling: _is_compiling,
+    functools.reduce: _reduce, warnings.warn: _warn,
+}
+for _name in ("debug", "info", "warning", "error", "critical", "exception", "log"):
+    PYTHON_FUNCTIONS[getattr(logging.Logger, _name)] = _logging(_name)
+    if _name != "exception":
+        PYTHON_FUNCTIONS[getattr(logging, _name)] = _root_logging(_name)
+
+UNBOUND: dict[Any, Callable] = {
+    object.__init__: _object_init, object.__getattribute__: _object_getattribute, object.__setattr__: _object_setattr,
+    object.__delattr__: _object_delattr, BaseException.__init__: _exception_init, Exception.__init__: _exception_init,
+    type.__call__: _type_call,
+}
+
+
+def substitute(original: Any, polyfill: FunctionType) -> None:
+    """``substitute_in_graph``: calls of ``original`` are calls of ``polyfill`` while tracing."""
+    handler: Callable = lambda m, args, kwargs: m.call(polyfill, args, kwargs)  # noqa: E731
+    if isinstance(original, FunctionType):
+        PYTHON_FUNCTIONS[original] = handler
+    elif isinstance(original, types.BuiltinFunctionType):
+        BUILTINS[original] = handler
+    else:
+        UNBOUND[original] = handler

@@ -1,0 +1,337 @@
+"""Calls while tracing: which are interpreted, which run natively, which break.
+
+* Python functions are interpreted, but for torch's functional surface and pure standard library parts (``trust``);
+* torch operations run under the recorder;
+* builtins have an entry in ``builtin_calls``, methods of builtin containers in ``container_calls``;
+* classes are constructed step by step where ``__new__`` or ``__init__`` is Python;
+* anything else written in C is a break, executed for real on every run.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from . import binding, breaks, builtin_calls, classes, container_calls, operations, torch_state
+from . import frames as fr
+from .attributes import load, lookup, special_method
+from .bytecode import decode
+from .frames import Frame, Generator, Raised
+from .guards import HOOK_TABLES
+from .heap import MISSING, Origin
+from .live import Live
+from .trust import is_leaf, is_pure_module, is_trusted, is_trusted_type, why_not_interpret
+
+METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+METHOD_WRAPPER = type("".__add__)
+TORCH_BUILTIN_MODULES = ("torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._sparse",
+                         "torch._C._nested", "torch", "torch._C")
+MODULE_CALL = torch.nn.Module.__call__
+GLOBAL_HOOKS = [getattr(torch.nn.modules.module, n) for n in (
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")]
+
+
+def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    kind = type(function)
+    if kind is FunctionType:
+        return call_function(m, function, args, kwargs)
+    if kind is MethodType:
+        return call(m, function.__func__, (function.__self__, *args), kwargs)
+    if kind is BuiltinFunctionType:
+        return call_builtin(m, function, args, kwargs)
+    if isinstance(function, type):
+        return classes.construct(m, function, args, kwargs)
+    if kind in METHOD_KINDS:
+        return call_unbound(m, function, args, kwargs)
+    if kind is METHOD_WRAPPER:
+        return call_unbound(m, getattr(type(function.__self__), function.__name__), (function.__self__, *args), kwargs)
+    if isinstance(function, torch.nn.Module):
+        return call_module(m, function, args, kwargs)
+    if kind is functools.partial:
+        merged = {**function.keywords, **kwargs} if function.keywords else kwargs
+        return call(m, function.func, (*function.args, *args), merged)
+    if kind is functools._lru_cache_wrapper:
+        return call_cached(m, function, args, kwargs)
+    if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
+        return call_torch(m, function, args, kwargs)
+    if isinstance(function, (staticmethod,)):
+        return call(m, function.__func__, args, kwargs)
+    if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
+        m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted {getattr(function, '__name__', kind.__name__)}")
+    original = getattr(function, "__burnish_original__", None)
+    if original is not None:
+        return call(m, original, args, kwargs)
+    method = special_method(m, function, "__call__")
+    if isinstance(method, MethodType):
+        return call(m, method, args, kwargs)
+    if method is MISSING:
+        raise Raised(TypeError(f"'{kind.__name__}' object is not callable"))
+    if is_trusted_type(kind) and kind.__module__ in ("operator", "re", "_operator"):
+        return native(m, function, args, kwargs)
+    return m.stop(breaks.OPAQUE_CALL, f"call of a {kind.__module__}.{kind.__qualname__}")
+
+
+# ---- Python functions
+
+def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    marks = function.__dict__
+    if marks:
+        if "__burnish_original__" in marks:
+            return call(m, marks["__burnish_original__"], args, kwargs)
+        if marks.get("_torchdynamo_disable") or marks.get("_burnish_disable"):
+            reason = marks.get("_torchdynamo_disable_msg") or marks.get("_burnish_disable_reason")
+            m.stop(breaks.DISABLED_CALL, f"{function.__qualname__}" + (f" ({reason})" if reason else ""))
+        if marks.get("_burnish_graph_break"):
+            m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else function.__qualname__)
+        if marks.get("_burnish_allow_in_graph"):
+            return call_in_graph(m, function, args, kwargs)
+        if marks.get("_burnish_constant"):
+            return m.plainly(function, *args, **kwargs)
+        if "_torchdynamo_orig_callable" in marks:
+            return call(m, marks["_torchdynamo_orig_callable"], args, kwargs)
+    handler = builtin_calls.PYTHON_FUNCTIONS.get(function)
+    if handler is not None:
+        answer = handler(m, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if is_leaf(function) and not takes_user_code(args, kwargs):
+        return call_leaf(m, function, args, kwargs)
+    why = why_not_interpret(function)
+    if why is not None:
+        m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}: {why}")
+    return push_function(m, function, args, kwargs)
+
+
+def takes_user_code(args: tuple, kwargs: dict) -> bool:
+    return any(isinstance(a, (FunctionType, MethodType)) and not is_trusted(a.__module__) for a in (*args, *kwargs.values()))
+
+
+def push_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    co = function.__code__
+    if m.depth() > RECURSION_LIMIT:
+        raise Raised(RecursionError("maximum recursion depth exceeded"))
+    admit_defaults(m, function)
+    try:
+        values = binding.bind(function, args, kwargs)
+    except TypeError as error:
+        trouble = error
+    else:
+        code = decode(co)
+        missing = code.n_locals - len(values)
+        if missing:
+            values.extend([fr.UNBOUND] * missing)
+        if function.__closure__:
+            put_cells(m, function, values, code)
+        frame = Frame(code, function.__globals__, function.__builtins__, values)  # type: ignore[attr-defined]
+        return m.push(frame)
+    raise Raised(trouble)
+
+
+RECURSION_LIMIT = 900
+
+
+def put_cells(m: Any, function: FunctionType, values: list, code: Any) -> None:
+    """Give a frame its free variables; a cell from outside is addressed through its function."""
+    cells = function.__closure__ or ()
+    at = code.n_locals - len(cells)
+    origin = m.heap.origin_of(function)
+    for i, cell in enumerate(cells):
+        values[at + i] = cell
+        if id(cell) not in m.own_cells and id(cell) not in m.origins:
+            if origin is not None:
+                source = origin.source.attr("__closure__").item(i)
+            elif id(function) in m.heap.fresh:
+                continue
+            else:
+                source = m.heap.sources.pin(cell)
+            m.origins[id(cell)] = Origin(cell, source)
+
+
+def admit_defaults(m: Any, function: FunctionType) -> None:
+    """Default values from outside: fixed by the identity of their tuple, read through it."""
+    if not function.__defaults__ and not function.__kwdefaults__:
+        return
+    key = ("defaults", id(function))
+    if key in m.lookups or id(function) in m.heap.fresh or is_trusted(function.__globals__.get("__name__")):
+        return
+    m.lookups[key] = True
+    origin = m.heap.origin_of(function)
+    source = origin.source if origin is not None else m.heap.sources.pin(function)
+    if function.__defaults__:
+        m.heap.admit(function.__defaults__, source.attr("__defaults__"))
+    if function.__kwdefaults__:
+        m.heap.admit(function.__kwdefaults__, source.attr("__kwdefaults__"))
+        m.heap.complete(m.heap.origin_of(function.__kwdefaults__))
+
+
+def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """A Python function of torch, or a pure one of the standard library, as one native call."""
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+    if is_pure_module(function.__globals__.get("__name__")):
+        return pure(m, function, args, kwargs)
+    why = torch_state.why_not_leaf(function)
+    if why is not None:
+        m.stop(breaks.GLOBAL_SWITCH, why)
+    return m.perform(function, *args, **kwargs)
+
+
+def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """The user promised that this function may stand in a graph as it is."""
+    mark = m.recorder.mark()
+    m.heap.expose((args, kwargs))
+    value = m.plainly(function, *args, **kwargs)
+    try:
+        m.recorder.record(function, args, kwargs, value)
+    except Exception as error:
+        m.recorder.undo_to(mark)
+        m.late(breaks.OPAQUE_CALL, f"{getattr(function, '__qualname__', function)}: {error}", value)
+    return value
+
+
+def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """A function behind ``functools.lru_cache``."""
+    if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
+        m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
+    for value in (*args, *kwargs.values()):
+        operations.check_key(m, value)
+    value = m.plainly(function, *args, **kwargs)
+    if not is_fixed(value):
+        m.late(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache", value)
+    return value
+
+
+def is_fixed(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(is_fixed, value))
+    return type(value) in operations.SIMPLE or isinstance(value, (type, FunctionType, types.ModuleType))
+
+
+# ---- C functions
+
+def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dict) -> Any:
+    handler = builtin_calls.BUILTINS.get(function)
+    if handler is not None:
+        answer = handler(m, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    owner = function.__self__
+    if isinstance(owner, torch.Tensor):
+        return call_torch(m, function, args, kwargs)
+    if owner is torch._C._VariableFunctions or getattr(function, "__module__", None) in TORCH_BUILTIN_MODULES:
+        return torch_state.call(m, function, args, kwargs)
+    if owner is None or isinstance(owner, types.ModuleType):
+        if is_pure_module(function.__module__) or function in builtin_calls.PURE:
+            return pure(m, function, args, kwargs)
+        return m.stop(breaks.OPAQUE_CALL, f"call of {function.__module__}.{function.__qualname__}")
+    if isinstance(owner, Live):
+        return native(m, getattr(owner.settle(), function.__name__), args, kwargs)
+    return container_calls.call_method(m, owner, function.__name__, args, kwargs, function)
+
+
+def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """A method taken from its class: ``str.join``, ``object.__setattr__``, ``torch.Tensor.add``."""
+    handler = builtin_calls.UNBOUND.get(function)
+    if handler is not None:
+        answer = handler(m, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    owner = function.__objclass__
+    if not args or not isinstance(args[0], owner) and type(function) is not types.ClassMethodDescriptorType:
+        return m.plainly(function, *args, **kwargs)
+    if issubclass(torch.Tensor, owner) and owner is not object:
+        return call_torch(m, function, args, kwargs)
+    return container_calls.call_method(m, args[0], function.__name__, args[1:], kwargs, None, function)
+
+
+def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (list, tuple, dict)):
+            m.heap.expose(value)
+    name = getattr(function, "__name__", "")
+    if name == "backward" and not m.options.runs_python:
+        m.stop(breaks.BACKWARD_CALL, "backward()")
+    return m.perform(function, *args, **kwargs)
+
+
+def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """Run C code whose arguments are made safe to read: guarded containers, settled numbers."""
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+        operations.settle_all(m, value)
+    return m.perform(function, *args, **kwargs)
+
+
+def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """A function of its arguments alone. Its answer must be something that can be made again or shared."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Generator):
+            m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} reads a generator")
+    return native(m, function, plain(args), {k: plain(v) for k, v in kwargs.items()})
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Live):
+        return value.settle()
+    if type(value) is tuple:
+        return tuple(plain(v) for v in value)
+    return value
+
+
+# ---- modules
+
+def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
+    kind = type(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted module {kind.__qualname__}")
+    if hasattr(kind, "__burnish_original__") or "__burnish_original__" in module.__dict__:
+        return call(m, module.__burnish_original__, args, kwargs)
+    found, _ = lookup(m, kind, "__call__")
+    if "_orig_mod" in module._modules and kind.__name__ == "OptimizedModule":
+        return call(m, load(m, module, "_orig_mod"), args, kwargs)
+    if found is not MODULE_CALL:
+        return call(m, special_method(m, module, "__call__"), args, kwargs)
+    tables = module.__dict__
+    if tables.get("_backward_hooks") or tables.get("_backward_pre_hooks") or GLOBAL_HOOKS[0] or GLOBAL_HOOKS[1]:
+        m.stop(breaks.OPAQUE_FUNCTION, f"{kind.__qualname__} has backward hooks")
+    members = m.heap.members(module)
+    plain_call = not any(tables.get(name) for name in HOOK_TABLES) and "_compiled_call_impl" not in tables \
+        and not GLOBAL_HOOKS[2] and not GLOBAL_HOOKS[3]
+    if not plain_call:
+        if tables.get("_compiled_call_impl") is not None:
+            return call(m, module._call_impl, args, kwargs)
+        return call(m, MethodType(MODULE_CALL, module), args, kwargs)
+    if members is not None:
+        m.heap.guard("no hooks", members.source)
+    if not m.global_hooks_guarded:
+        m.global_hooks_guarded = True
+        for table in GLOBAL_HOOKS:
+            m.heap.guard("truth", m.heap.sources.pin(table), False)
+    return call(m, load(m, module, "forward"), args, kwargs)
+
+
+# ---- imports
+
+def import_module(m: Any, frame: Frame, name: str, level: int, names: Any) -> Any:
+    """A module imported inside a function: importing again is free of effects once it is in sys.modules."""
+    import sys
+
+    full = name
+    if level:
+        package = frame.globals.get("__package__") or frame.globals["__name__"].rpartition(".")[0]
+        for _ in range(level - 1):
+            package = package.rpartition(".")[0]
+        full = f"{package}.{name}" if name else package
+    if full not in sys.modules:
+        m.stop(breaks.OPAQUE_CALL, f"first import of {full}")
+    return m.plainly(fr_import, frame, name, level, names)
+
+
+def fr_import(frame: Frame, name: str, level: int, names: Any) -> Any:
+    return frame.builtins["__import__"](name, frame.globals, None, names, level)
+
+

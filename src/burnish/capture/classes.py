@@ -1,0 +1,313 @@
+"""Making objects while tracing: what ``type.__call__`` would do, in steps the interpreter can see."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from . import breaks, operations, polyfills
+from .attributes import lookup
+from .frames import Generator, Raised
+from .heap import MISSING
+from .live import PLAIN, Live
+from .recorder import Handle
+from .trust import is_trusted_type, is_user_type
+
+ITERABLE_MAKERS = {list: polyfills.to_list, tuple: polyfills.to_tuple, set: polyfills.to_set,
+                   frozenset: polyfills.to_frozenset, dict: polyfills.to_dict}
+CONVERSIONS = {int: "__int__", float: "__float__", complex: "__complex__", bool: "__bool__", bytes: "__bytes__"}
+
+
+def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    special = CONSTRUCTORS.get(cls)
+    if special is not None:
+        answer = special(m, cls, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if "__burnish_original__" in cls.__dict__:
+        return m.call(cls.__dict__["__burnish_original__"], args, kwargs)
+    meta_call, owner = lookup(m, type(cls), "__call__")
+    if isinstance(meta_call, FunctionType):
+        if issubclass(cls, enum.Enum):
+            return native(m, cls, args, kwargs)
+        return m.call(meta_call, (cls, *args), kwargs)
+    return construct_by_type(m, cls, args, kwargs)
+
+
+def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """``type.__call__(cls, ...)``."""
+    new, new_owner = lookup(m, cls, "__new__")
+    init, init_owner = lookup(m, cls, "__init__")
+    if isinstance(new, staticmethod):
+        new = new.__func__
+    new_is_python, init_is_python = isinstance(new, FunctionType), isinstance(init, FunctionType)
+    if issubclass(cls, torch.Tensor):
+        return make_tensor(m, cls, args, kwargs)
+    if new_is_python and init_is_python:
+        return m.call(polyfills.construct, (cls, args, kwargs), {})
+    if new_is_python:
+        return m.call(polyfills.construct_without_init, (cls, args, kwargs), {})
+    if init_is_python:
+        if new_owner is object:
+            m.made(obj := m.plainly(object.__new__, cls))
+            return m.call(polyfills.construct_around, (obj, args, kwargs), {})
+        return m.call(polyfills.construct, (cls, args, kwargs), {})
+    if issubclass(cls, BaseException) or issubclass(cls, (dict, list, set, tuple, str, int, float)) \
+            and is_user_type(cls) or new_owner is object and init_owner is object:
+        return m.made(native(m, cls, args, kwargs))
+    if is_trusted_type(cls) and cls.__module__ in SAFE_MODULES:
+        return m.made(native(m, cls, args, kwargs))
+    return m.stop(breaks.OPAQUE_CALL, f"making a {cls.__module__}.{cls.__qualname__}")
+
+
+SAFE_MODULES = frozenset(("builtins", "collections", "types", "functools", "itertools", "operator", "enum", "abc",
+                          "contextlib", "datetime", "decimal", "fractions"))
+
+
+def native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+    if cls in PLAIN.values() or not issubclass(cls, BaseException):
+        for value in (*args, *kwargs.values()):
+            operations.settle_all(m, value)
+    return m.perform(cls, *args, **kwargs)
+
+
+def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """``nn.Parameter(x)``, ``torch.Tensor([...])``: torch does not dispatch these, so they are written down here."""
+    if cls not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        m.stop(breaks.SUBCLASS_TENSOR, f"making a {cls.__qualname__}")
+    mark = m.recorder.mark()
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+        operations.settle_all(m, value)
+    value = m.plainly(cls, *args, **kwargs)
+    try:
+        m.recorder.record(cls, args, kwargs, value)
+    except Exception as error:
+        m.recorder.undo_to(mark)
+        m.late(breaks.UNKNOWN_TENSOR, f"{cls.__qualname__}: {error}", value)
+    return value
+
+
+# ---- builtin classes that take iterables or user objects
+
+def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if not args:
+        return cls(**kwargs)
+    items = args[0]
+    if isinstance(items, Generator) or needs_interpreting(m, items):
+        return m.call(ITERABLE_MAKERS[cls], args, kwargs)
+    if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
+        m.stop(breaks.OUTSIDE_ITERATOR, f"{cls.__name__}() of a {type(items).__qualname__}")
+    for value in args:
+        m.heap.expose(value)
+    if isinstance(items, Live):
+        args = (items.settle(),)
+    if cls in (dict, set, frozenset) and isinstance(items, (list, tuple)):
+        for part in items:
+            operations.check_key(m, part[0] if cls is dict and isinstance(part, tuple) and part else part)
+    if not isinstance(items, (*operations.BUILTIN_CONTAINERS, str, bytes, range)) \
+            and not operations.is_known_native(type(items)) and type(items) not in operations.ITERATORS:
+        if isinstance(items, torch.Tensor):
+            return m.perform(cls, items)
+        m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of a {type(items).__qualname__}")
+    return m.perform(cls, *args, **kwargs)
+
+
+def needs_interpreting(m: Any, value: Any) -> bool:
+    """Whether iterating ``value`` runs the user's Python."""
+    kind = type(value)
+    if kind in operations.SIMPLE or kind in operations.BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
+        return False
+    if kind is Generator:
+        return not m.heap.is_outside_iterator(value) or m.stop(
+            breaks.OUTSIDE_ITERATOR, "a generator that was already running")
+    for name in ("__iter__", "__next__", "__getitem__", "keys"):
+        found, owner = lookup(m, kind, name)
+        if isinstance(found, FunctionType):
+            return True
+        if found is not MISSING and name == "__iter__":
+            return False
+    return False
+
+
+def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1 or kwargs:
+        return native(m, cls, args, kwargs)
+    value = args[0]
+    if isinstance(value, torch.Tensor):
+        return m.perform(cls, value)
+    if isinstance(value, Live):
+        if cls is bool:
+            return operations.truth_of_live(value)
+        if isinstance(value, str):
+            return m.plainly(cls, value.settle())
+        from . import live
+
+        return live.apply(cls, value)
+    if cls is bool:
+        return bool_of(m, value)
+    for name in (CONVERSIONS[cls], "__index__"):
+        if operations.python_method(m, value, name):
+            from .attributes import special_method
+
+            return m.call(special_method(m, value, name), (), {})
+    return native(m, cls, args, kwargs)
+
+
+def bool_of(m: Any, value: Any) -> Any:
+    found = operations.truth_method(m, value)
+    if found is not None:
+        return m.call(polyfills.truth_by_len if found[1] else polyfills.truth_by_bool, (found[0],), {})
+    return operations.truth(m, value)
+
+
+def _str(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1 or kwargs:
+        return native(m, cls, args, kwargs)
+    from .builtin_calls import text_of
+
+    return text_of(m, str, args[0])
+
+
+def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 1 and not kwargs:
+        kind = type(args[0])
+        return PLAIN.get(kind, types.GeneratorType if kind is Generator else kind)
+    return m.stop(breaks.OPAQUE_CALL, "making a class")
+
+
+def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    from .machine import current_class, first_argument
+
+    if args:
+        return m.plainly(super, *args)
+    frame = m.frame
+    if "__class__" not in frame.code.names:
+        raise Raised(RuntimeError("super(): __class__ cell not found"))
+    return m.plainly(super, current_class(frame), first_argument(frame))
+
+
+def _polyfilled(polyfill: FunctionType, function_first: bool = False, always: bool = False) -> Any:
+    def handler(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+        iterables = args[1:] if function_first else args
+        if always or any(needs_interpreting(m, a) for a in iterables):
+            return m.call(polyfill, args, kwargs)
+        return MISSING if not _is_safe(m, iterables) else native(m, cls, args, kwargs)
+
+    return handler
+
+
+def _is_safe(m: Any, iterables: tuple) -> bool:
+    for items in iterables:
+        if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
+            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(items).__qualname__}")
+        if not (isinstance(items, (*operations.BUILTIN_CONTAINERS, torch.Tensor)) or operations.is_known_native(type(items))
+                or type(items) in operations.ITERATORS):
+            m.stop(breaks.OPAQUE_CALL, f"iteration over a {type(items).__qualname__}")
+    return True
+
+
+def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    value = args[0]
+    from .attributes import special_method
+
+    method = special_method(m, value, "__reversed__")
+    if isinstance(method, types.MethodType):
+        return m.call(method, (), {})
+    if isinstance(value, torch.Tensor) or operations.python_method(m, value, "__getitem__"):
+        return m.stop(breaks.OPAQUE_CALL, f"reversed() of a {type(value).__qualname__}")
+    return native(m, cls, args, kwargs)
+
+
+def _deque(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if args and needs_interpreting(m, args[0]):
+        return m.call(polyfills.to_deque, (cls, *args), kwargs)
+    return m.made(native(m, cls, args, kwargs))
+
+
+def _dict_like(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if any(needs_interpreting(m, a) for a in args if not callable(a)):
+        return m.call(polyfills.to_dict_like, (cls, args, kwargs), {})
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+    return m.made(m.perform(cls, *args, **kwargs))
+
+
+def _partial(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if args and not callable(args[0]):
+        return native(m, cls, args, kwargs)
+    return m.made(m.plainly(cls, *args, **kwargs))
+
+
+def _plain_container(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    return m.made(m.plainly(cls, *args, **kwargs))
+
+
+def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+    for value in args:
+        if operations.python_method(m, value, "__index__"):
+            m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
+    return native(m, cls, args, kwargs)
+
+
+def _object(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    return m.made(m.plainly(object, *args, **kwargs))
+
+
+def _inference_mode_guard(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """The C++ guard behind ``torch.inference_mode``: an object of the graph, made and ended by recorded calls."""
+    value = m.plainly(cls, *args, **kwargs)
+    m.recorder.calls.append(m.recorder.new_call(cls, args, m.user_line()))
+    m.recorder.register_object(value, Handle(len(m.recorder.calls) - 1))
+    return m.heap.make(value)
+
+
+CONSTRUCTORS: dict[type, Any] = {
+    list: _from_iterable, tuple: _from_iterable, set: _from_iterable, frozenset: _from_iterable, dict: _from_iterable,
+    int: _convert, float: _convert, complex: _convert, bool: _convert, bytes: _convert, str: _str, type: _type,
+    super: _super, map: _polyfilled(polyfills.map_, True, True), filter: _polyfilled(polyfills.filter_, True, True),
+    zip: _polyfilled(polyfills.zip_), enumerate: _polyfilled(polyfills.enumerate_), reversed: _reversed,
+    collections.deque: _deque, collections.OrderedDict: _dict_like, collections.defaultdict: _dict_like,
+    functools.partial: _partial, range: _native, slice: _plain_container, property: _plain_container,
+    staticmethod: _plain_container, classmethod: _plain_container, types.MethodType: _plain_container,
+    types.SimpleNamespace: _plain_container, object: _object, torch.device: _native, torch.Size: _native,
+    torch._C._InferenceMode: _inference_mode_guard, types.MappingProxyType: _plain_container,
+    types.CellType: _plain_container,
+}
+
+
+def _add_itertools() -> None:
+    import itertools
+
+    for name, first in (("accumulate", False), ("chain", False), ("islice", False), ("pairwise", False),
+                        ("zip_longest", False)):
+        CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(polyfills, name), first)
+    for name in ("starmap", "takewhile", "dropwhile", "filterfalse"):
+        CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(polyfills, name), True, True)
+    for name in ("count", "cycle", "repeat", "product", "permutations", "combinations", "compress",
+                 "combinations_with_replacement"):
+        CONSTRUCTORS[getattr(itertools, name)] = _itertool
+    CONSTRUCTORS[itertools.groupby] = _polyfilled(polyfills.groupby, False, True)
+    CONSTRUCTORS[itertools.accumulate] = _polyfilled(polyfills.accumulate, False, True)
+
+
+def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if any(needs_interpreting(m, a) for a in args):
+        if cls.__name__ in ("count", "repeat"):
+            return m.stop(breaks.OPAQUE_CALL, f"itertools.{cls.__name__} of a user object")
+        lists = tuple(a if isinstance(a, (int, list, tuple)) else None for a in args)
+        if None in lists:
+            return m.call(polyfills.itertool_of_lists, (cls, args, kwargs), {})
+    return m.made(native(m, cls, args, kwargs))
+
+
+_add_itertools()

@@ -1,0 +1,167 @@
+"""Closing a trace: from what the tracer saw to a segment that can run again."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import events
+from ..runtime.segment import Segment
+from .breaks import Break
+from .frames import Frame, Generator
+from .guards import CheckWriter, global_state
+from .layout import take_apart
+from .live import Expression, Live
+from .templates import Rebuilder
+from .tracer import Tracer
+
+
+def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, backend: Callable) -> Segment:
+    """Make the segment that ends with ``result`` returned, or (``frame``) before the instruction ``frame`` stands at."""
+    rebuilder = Rebuilder(tracer)
+    layout = None
+    if frame is None:
+        answer = rebuilder.build(result)
+    else:
+        layout, slots = take_apart(frame)
+        rebuilder.active = _running_generators(frame)
+        answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
+    rebuilder.write_effects()
+    _guard_against_aliases(tracer)
+    recorder = tracer.recorder
+    graph_module, graph = None, None
+    if recorder.calls or rebuilder.outputs:
+        graph_module = recorder.graph_module(rebuilder.outputs)
+    check = _check(tracer, rebuilder)
+    if graph_module is not None:
+        events.emit("graph", text=str(graph_module.graph), graph_module=graph_module)
+        graph = backend(graph_module, list(recorder.examples))
+    finish = _finish(rebuilder, answer)
+    return Segment(check, graph, finish, layout, guards=tracer.heap.guards, graph_module=graph_module, break_=why,
+                   restore=restore_state)
+
+
+def _running_generators(frame: Frame | None) -> dict[int, int]:
+    running, at = {}, 0
+    while frame is not None:
+        if isinstance(frame.generator, Generator):
+            running[id(frame.generator)] = at
+        frame, at = frame.caller, at + 1
+    return running
+
+
+def _check(tracer: Tracer, rebuilder: Rebuilder) -> Callable:
+    writer = CheckWriter()
+    for guard in tracer.heap.guards:
+        writer.guard(guard)
+    inputs = [h.source.render(writer) if isinstance(h.source, Expression) else writer.load(h.source)
+              for h in tracer.recorder.inputs]
+    values = [writer.load(source) for _, source in rebuilder.sources.values()]
+    return writer.function("check", "S", f"({''.join(i + ', ' for i in inputs)}), ({''.join(v + ', ' for v in values)})")
+
+
+def _finish(rebuilder: Rebuilder, answer: str) -> Callable:
+    body = "\n    ".join([*rebuilder.lines, f"return {answer}"])
+    text = f"def finish(V, G):\n    {body}\n"
+    namespace = dict(rebuilder.writer.constants)
+    exec(compile(text, "<burnish finish>", "exec"), namespace)
+    made = namespace["finish"]
+    made.__source__ = text
+    return made
+
+
+def _guard_against_aliases(tracer: Tracer) -> None:
+    """What the segment writes to must not be, next time, the same object as something else it reads."""
+    heap = tracer.heap
+    if tracer.recorder.written_inputs():
+        sources = [h.source for h, t in zip(tracer.recorder.inputs, tracer.recorder.examples, strict=True)
+                   if isinstance(t, torch.Tensor)]
+        if len(sources) > 1:
+            heap.guard("distinct", None, tuple(sources))
+    groups: dict[type, list] = collections.defaultdict(list)
+    written: set[type] = set()
+    for origin in heap.origins.values():
+        kind = type(origin.obj)
+        if origin.source.is_pinned or isinstance(origin.obj, (tuple, torch.Tensor)):
+            continue
+        groups[kind].append(origin.source)
+        if heap.changed(origin):
+            written.add(kind)
+    for kind in written:
+        if len(groups[kind]) > 1:
+            heap.guard("distinct", None, tuple(groups[kind]))
+
+
+def restore_state(state: tuple | None = None) -> Any:
+    """Without an argument: the switches as they are now. With one: put them back."""
+    if state is None:
+        return global_state()
+    torch.set_grad_enabled(state[0])
+    for device, enabled, dtype in (("cpu", state[5], state[6]), ("cuda", state[7], state[8])):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(state[9])
+    return None
+
+
+def scrub(tracer: Tracer, *roots: Any) -> list:
+    """Live values become plain numbers again in everything the trace leaves behind."""
+    memo: dict[int, Any] = {}
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, Live):
+            return value.plain()
+        kind = type(value)
+        if id(value) in memo:
+            return memo[id(value)]
+        if isinstance(value, tuple):
+            parts = [clean(v) for v in value]
+            if any(a is not b for a, b in zip(parts, value, strict=True)):
+                value = kind(parts) if kind is tuple else tuple.__new__(kind, parts)
+            return value
+        memo[id(value)] = value
+        if isinstance(value, list):
+            for i, v in enumerate(list.__iter__(value)):
+                new = clean(v)
+                if new is not v:
+                    list.__setitem__(value, i, new)
+        elif isinstance(value, dict):
+            if not any(value is table for table in (tracer.heap.origins.get(id(value), None),)):
+                for k, v in list(dict.items(value)):
+                    new = clean(v)
+                    if new is not v:
+                        dict.__setitem__(value, k, new)
+        elif isinstance(value, (set, collections.deque)):
+            parts = [clean(v) for v in value]
+            if any(isinstance(v, Live) for v in value):
+                value.clear()
+                (value.update if isinstance(value, set) else value.extend)(parts)
+        elif id(value) in tracer.heap.fresh and hasattr(value, "__dict__"):
+            clean(value.__dict__)
+        elif kind.__name__ == "cell" and id(value) in tracer.own_cells:
+            from .frames import UNBOUND, cell_value
+
+            content = cell_value(value)
+            if content is not UNBOUND:
+                new = clean(content)
+                if new is not content:
+                    value.cell_contents = new
+        elif isinstance(value, Frame):
+            value.locals[:] = [clean(v) for v in value.locals]
+            value.stack[:] = [clean(v) for v in value.stack]
+        elif isinstance(value, Generator) and value.frame is not None:
+            clean(value.frame)
+        return value
+
+    cleaned = [clean(v) for v in roots]
+    for origin in list(tracer.heap.origins.values()):
+        if origin.is_written or origin.snapshot is not None:
+            if isinstance(origin.obj, (list, dict, set, collections.deque)):
+                memo.pop(id(origin.obj), None)
+                clean(origin.obj)
+            elif type(origin.obj).__name__ == "cell" and origin.written:
+                origin.obj.cell_contents = clean(origin.obj.cell_contents)
+    return cleaned

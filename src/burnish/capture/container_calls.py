@@ -1,0 +1,274 @@
+"""Methods of builtin containers, strings and other C objects while tracing.
+
+Reading methods guard what they read. Writing methods guard what the container held, so that the change can be replayed
+from a comparison at the end of the segment. Both then run natively on the real object.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import breaks, operations, polyfills
+from .attributes import lookup
+from .frames import Generator
+from .heap import MISSING
+from .live import Live
+from .trust import is_trusted_type
+
+LIST_WRITES = frozenset("insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
+                        "__iadd__ __imul__".split())
+DICT_WRITES = frozenset("popitem clear move_to_end __ior__ subtract".split())
+SET_WRITES = frozenset("add discard remove pop clear difference_update intersection_update symmetric_difference_update "
+                       "update __ior__ __iand__ __isub__ __ixor__".split())
+
+
+def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
+    """``owner.name(*args)`` where the method is C code."""
+    from . import builtin_calls
+    from .calls import native
+
+    if isinstance(owner, type):
+        if name == "__new__":
+            answer = builtin_calls.new_of(m, owner, args, kwargs)
+            if answer is not MISSING:
+                return answer
+        if name == "fromkeys":
+            m.heap.expose(args)
+            return m.made(m.perform(bound, *args, **kwargs))
+    method = bound if bound is not None else (lambda *a, **k: unbound(owner, *a, **k))
+    if isinstance(owner, Generator):
+        return call_generator(m, owner, name, args, kwargs)
+    if isinstance(owner, dict):
+        return call_dict(m, owner, name, args, kwargs, method)
+    if isinstance(owner, (list, collections.deque)):
+        return call_list(m, owner, name, args, kwargs, method)
+    if isinstance(owner, (set, frozenset)):
+        return call_set(m, owner, name, args, kwargs, method)
+    if isinstance(owner, (str, bytes)):
+        return call_text(m, owner, name, args, kwargs, method)
+    if isinstance(owner, tuple):
+        return call_sequence(m, owner, name, args, kwargs, method)
+    if name in ATTRIBUTE_METHODS:
+        return ATTRIBUTE_METHODS[name](m, owner, args)
+    kind = type(owner)
+    if kind in operations.ITERATORS or kind.__module__ == "itertools":
+        if m.heap.is_outside_iterator(owner):
+            m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {kind.__qualname__}")
+        return native(m, method, args, kwargs)
+    if isinstance(owner, (int, float, complex, range, slice, type(None), types.MappingProxyType, torch.Size, torch.dtype,
+                          re.Pattern, BaseException)) or isinstance(owner, operations.NATIVE_PARTS) \
+            and not isinstance(owner, types.ModuleType):
+        return pure_method(m, owner, name, method, args, kwargs)
+    if kind.__module__ in ("functools", "operator", "enum", "types", "typing", "abc", "_abc", "datetime"):
+        return native(m, method, args, kwargs)
+    if name in ("__init__", "__init_subclass__", "__subclasshook__") and lookup(m, kind, name)[1] is object:
+        return m.plainly(method, *args, **kwargs)
+    if name in ("__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__") and operations.python_method(m, owner, name):
+        return m.call(types.MethodType(lookup(m, kind, name)[0], owner), args, kwargs)
+    if name in ("__eq__", "__ne__") and lookup(m, kind, name)[1] is object and args:
+        return NotImplemented if owner is not args[0] else operations.same(m, owner, args[0]) == (name == "__eq__")
+    if name in ("__reduce_ex__", "__sizeof__", "__dir__", "__hash__", "__repr__", "__str__"):
+        return m.stop(breaks.OPAQUE_CALL, f"{name} of a {kind.__qualname__}")
+    return m.stop(breaks.OPAQUE_CALL, f"call of {kind.__module__}.{kind.__qualname__}.{name}")
+
+
+def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
+    from .attributes import load_plainly
+
+    return load_plainly(m, owner, args[0])
+
+
+def _setattr(m: Any, owner: Any, args: tuple) -> Any:
+    from .attributes import store_plainly
+
+    return store_plainly(m, owner, *args)
+
+
+ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
+
+
+def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
+    from .calls import native
+
+    if isinstance(owner, types.MappingProxyType):
+        m.heap.expose(owner)
+    if isinstance(owner, BaseException) and name not in ("__init__", "__str__", "__repr__", "with_traceback", "add_note",
+                                                         "__eq__", "__ne__"):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
+    if is_trusted_type(type(owner)):
+        return native(m, method, args, kwargs)
+    return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
+
+
+def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
+    from . import frames as fr
+
+    if m.heap.is_outside_iterator(owner):
+        m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a generator that was already running")
+    if name == "send":
+        return m.resume(owner, args[0], fr.NEXT)
+    if name == "__next__":
+        return m.resume(owner, None, fr.NEXT)
+    if name == "throw":
+        kind = args[0]
+        error = kind if isinstance(kind, BaseException) else m.plainly(kind, *args[1:2])
+        m.throw(owner, error, fr.NEXT)
+    if name == "close":
+        if owner.frame is None or not owner.started:
+            owner.frame = None
+            return None
+        m.throw(owner, GeneratorExit(), fr.CLOSE)
+    return m.plainly(getattr(owner, name), *args, **kwargs)
+
+
+# ---- dictionaries
+
+def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    origin = m.heap.origin_of(table)
+    if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
+        operations.check_key(m, args[0])
+        args = (args[0].settle() if isinstance(args[0], Live) else args[0], *args[1:])
+        key = args[0]
+        if name == "__getitem__":
+            return operations.subscript_dict(m, table, key, origin)
+        if name == "__setitem__":
+            return operations.store_key(m, table, key, args[1])
+        if origin is not None:
+            _guard_key(m, origin, key, name)
+        return m.plainly(method, *args, **kwargs)
+    if name in ("update", "__ior__") and args and not isinstance(args[0], dict):
+        from .classes import needs_interpreting
+
+        if needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)):
+            return operations.discard(m, m.call(polyfills.dict_update, (table, *args), kwargs))
+    if name == "update":
+        m.heap.expose(args)
+        merged = dict(*args, **kwargs) if not isinstance(table, collections.Counter) else None
+        if merged is not None:
+            for key, value in merged.items():
+                operations.store_key(m, table, key, value)
+            return None
+        m.heap.will_write(table)
+    if origin is not None and (name in DICT_WRITES or name in ("__init__", "__delitem__")):
+        m.heap.will_write(table)
+    m.heap.expose(table)
+    m.heap.expose(args)
+    answer = m.perform(method, *args, **kwargs)
+    return m.made(answer) if isinstance(answer, dict) else answer
+
+
+def _guard_key(m: Any, origin: Any, key: Any, name: str) -> None:
+    if not m.heap.is_constant_key(key):
+        m.heap.complete(origin)
+        return
+    m.heap.read_key(origin, key)
+    if name in ("pop", "__delitem__") and key in origin.obj:
+        m.heap.will_write_key(origin, key, deletes=True)
+    elif name == "setdefault" and key not in origin.obj:
+        m.heap.will_write_key(origin, key)
+
+
+# ---- lists and deques
+
+def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    from .classes import needs_interpreting
+
+    origin = m.heap.origin_of(items)
+    if name == "append":
+        if origin is not None:
+            if isinstance(items, list):
+                m.heap.will_append(items, origin)
+            else:
+                m.heap.complete(origin)
+        return m.plainly(method, *args)
+    if name in ("extend", "__iadd__", "extendleft"):
+        other = args[0]
+        if needs_interpreting(m, other):
+            if name == "extendleft":
+                m.stop(breaks.OPAQUE_CALL, "extendleft of a generator")
+            return operations.discard(m, m.call(polyfills.list_extend, (items, other), {}))
+        if m.heap.is_outside_iterator(other) and hasattr(type(other), "__next__"):
+            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(other).__qualname__}")
+        m.heap.expose(other)
+        if origin is not None:
+            if isinstance(items, list) and other is not items:
+                m.heap.will_append(items, origin)
+            else:
+                m.heap.complete(origin)
+        return m.perform(method, other)
+    if name == "sort":
+        m.heap.will_write(items)
+        if kwargs.get("key") is not None or _has_objects(items):
+            return operations.discard(m, m.call(polyfills.sort_list, (items,), kwargs))
+    if name == "__getitem__":
+        return operations.subscript(m, items, args[0])
+    if name == "__setitem__":
+        return operations.store_subscript(m, items, *args)
+    if origin is not None and name in LIST_WRITES:
+        m.heap.will_write(items)
+    if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):
+        polyfill = {"index": polyfills.index_of, "count": polyfills.count_of, "remove": polyfills.remove}.get(name)
+        if polyfill is not None and operations.holds_user_equality(m, (list(items), args)):
+            return m.call(polyfill, (items, *args), kwargs)
+    m.heap.expose(items)
+    return call_sequence(m, items, name, args, kwargs, method)
+
+
+def _has_objects(items: Any) -> bool:
+    from .builtin_calls import _holds_objects
+
+    return _holds_objects(items)
+
+
+def _is_object(value: Any) -> bool:
+    from .builtin_calls import _is_object as is_object
+
+    return is_object(value)
+
+
+def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    from .calls import plain
+
+    m.heap.expose(args)
+    answer = m.perform(method, *map(plain, args), **kwargs)
+    return answer
+
+
+# ---- sets
+
+def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    from .classes import needs_interpreting
+
+    if any(needs_interpreting(m, a) for a in args):
+        if name == "update":
+            return operations.discard(m, m.call(polyfills.set_update, (items, *args), kwargs))
+        m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
+    for value in args:
+        for part in value if isinstance(value, (list, tuple)) and name not in ("add", "discard", "remove") else (value,):
+            operations.check_key(m, part)
+    if name in SET_WRITES:
+        m.heap.will_write(items)
+    m.heap.expose(items)
+    return call_sequence(m, items, name, args, kwargs, method)
+
+
+# ---- text
+
+def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    from .builtin_calls import needs_python_text
+    from .calls import native
+    from .classes import needs_interpreting
+
+    if name == "join" and args and needs_interpreting(m, args[0]):
+        return m.call(polyfills.join, (text, args[0]), {})
+    if name in ("format", "__mod__", "format_map"):
+        for value in (*args, *kwargs.values()):
+            if not isinstance(value, torch.Tensor) and needs_python_text(m, value):
+                return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
+    return native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)

@@ -1,0 +1,334 @@
+"""The engine: runs a program through its segments, tracing what has not been traced.
+
+    look up a segment whose guards hold -> run it -> follow its exit, until return
+    none holds -> trace from here on the real values, which also computes the result of this very run
+
+A break's instruction is executed by the plain machine, in both cases; where that leads is the next continuation.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from .. import events, settings
+from ..errors import BackendError, InternalError, Unsupported
+from ..runtime.segment import Continuation, Segment
+from . import binding, breaks
+from .bytecode import decode
+from .closing import close, restore_state, scrub
+from .frames import UNBOUND, Frame, Raised
+from .guards import first_failure
+from .layout import Layout, take_apart
+from .machine import Machine
+from .templates import Unrebuildable
+from .tracer import Late, Stop, Tracer
+
+MISS = object()
+
+
+@dataclass
+class Options:
+    """What a compiled function was asked for."""
+
+    backend: Callable
+    backend_name: str = "burnish"
+    runs_python: bool = True
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    stance: Callable[[], str] = lambda: "default"
+    sinks: list = field(default_factory=list)  # explain and export listen here
+
+
+class Program:
+    """One compiled function."""
+
+    def __init__(self, function: FunctionType, options: Options):
+        self.function, self.options = function, options
+        self.continuations: dict[tuple, Continuation] = {}
+        self.lock = threading.RLock()
+        code = decode(function.__code__)
+        frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
+        self.code = code
+        self.bind = make_binder(function)
+        location = breaks.Location(code.co.co_filename, code.co.co_firstlineno, code.co.co_qualname)
+        self.entry = Continuation(None, "entry", location)
+        self.entry_globals, self.entry_builtins = frame.globals, frame.builtins
+
+    def forget(self) -> None:
+        """Drop everything compiled."""
+        with self.lock:
+            self.continuations = {}
+            self.entry = Continuation(None, "entry", self.entry.location)
+
+    # ---- running
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        slots = self.bind(self.function, args, kwargs)
+        continuation = self.entry
+        while True:
+            outcome = self.run_segment(continuation, slots)
+            if outcome is MISS:
+                if self.why_not_trace(continuation):
+                    return self.run_eagerly(continuation, slots, args, kwargs)
+                machine, signal = self.trace(continuation, slots)
+                if signal is None:
+                    return machine.result
+                outcome = machine
+            elif type(outcome) is Returned:
+                return outcome.value
+            else:
+                outcome = Machine(outcome)
+                outcome.step()
+            if outcome.frame is None:
+                return outcome.result
+            layout, slots = take_apart(outcome.frame)
+            continuation = self.continuation_for(layout)
+
+    def run_segment(self, continuation: Continuation, slots: list) -> Any:
+        """Run the first segment whose guards hold: its result, the frames it leads to, or MISS."""
+        for segment in continuation.segments:
+            found = segment.check(slots)
+            if found is not None:
+                inputs, values = found
+                outputs = () if segment.graph is None else self.run_graph(segment, inputs)
+                answer = segment.finish(values, outputs)
+                return Returned(answer) if segment.leads_to is None else segment.leads_to.build(answer)
+        return MISS
+
+    def run_graph(self, segment: Segment, inputs: tuple) -> Any:
+        state = restore_state()
+        try:
+            return segment.graph(*inputs)  # type: ignore[misc]
+        except BaseException:
+            restore_state(state)
+            raise
+
+    def run_eagerly(self, continuation: Continuation, slots: list, args: tuple, kwargs: dict) -> Any:
+        if continuation is self.entry:
+            return self.function(*args, **kwargs)
+        return Machine(continuation.layout.build(slots)).run()
+
+    def continuation_for(self, layout: Layout) -> Continuation:
+        found = self.continuations.get(layout.key)
+        if found is None:
+            with self.lock:
+                found = self.continuations.get(layout.key)
+                if found is None:
+                    top = layout.frames[-1]
+                    line = top.code.lines[min(top.pc, len(top.code.lines) - 1)]
+                    location = breaks.Location(top.code.co.co_filename, line, top.code.co.co_qualname)
+                    found = self.continuations[layout.key] = Continuation(layout, f"after line {line}", location)
+        return found
+
+    # ---- tracing
+
+    def why_not_trace(self, continuation: Continuation) -> str | None:
+        if continuation.given_up:
+            return continuation.why_given_up
+        stance = self.options.stance()
+        if stance == "force_eager":
+            return "stance is force_eager"
+        if continuation.segments:
+            if stance == "eager_on_recompile":
+                return "stance is eager_on_recompile"
+            limit = settings.current().segment_limit
+            if len(continuation.segments) >= limit:
+                self.give_up(continuation, f"{limit} variants of it exist already (setting segment_limit)")
+                return continuation.why_given_up
+        return None
+
+    def give_up(self, continuation: Continuation, why: str, warn: bool = True) -> None:
+        continuation.given_up, continuation.why_given_up = True, why
+        events.emit("guards.given_up", text=f"{continuation.location}: runs eagerly from here, because {why}")
+        if warn:
+            warnings.warn(f"burnish: {continuation.location} runs eagerly from now on, because {why}. "
+                          f"Set BURNISH_SHOW=guards to see what changes between calls.", stacklevel=4)
+
+    def explain_miss(self, continuation: Continuation, slots: list) -> None:
+        if not continuation.segments:
+            return
+        fails = self.options.stance() == "fail_on_recompile"
+        if not fails and not events.is_watched():
+            return
+        from ..report.misses import Failure, render_miss
+
+        failures = []
+        for i, segment in enumerate(continuation.segments):
+            failure = first_failure(segment.guards, slots)
+            if failure is not None:
+                failures.append(Failure(i, *failure))
+        where = f"{continuation.location.filename}:{continuation.location.line}"
+        text = render_miss(self.code.co.co_qualname, where, failures)
+        events.emit("guards.missed", text=text, failures=failures)
+        if fails:
+            raise Unsupported(Plain(f"a recompile was needed, and the stance is fail_on_recompile\n{text}"))
+
+    def trace(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
+        """Trace from ``continuation``; answers the machine after the segment (and the break's instruction)."""
+        self.explain_miss(continuation, slots)
+        started = time.perf_counter()
+        tracer = Tracer(None, self.options)  # type: ignore[arg-type]
+        frame = self.start_frame(tracer, continuation, slots)
+        tracer.frame = frame
+        signal: Any = None
+        broken: Exception | None = None
+        try:
+            signal = tracer.trace()
+        except Exception as error:
+            broken = error
+        if broken is not None:
+            return self.recover(tracer, continuation, broken)
+        seconds = time.perf_counter() - started
+        events.emit("traced", instructions=tracer.count, seconds=seconds, calls=len(tracer.recorder.calls))
+        why = None
+        at = tracer.frame
+        if signal is not None:
+            at.pc -= 1  # the segment ends before the instruction
+            if signal.kind is not None:
+                at.pc += 1
+                why = breaks.Break(signal.kind, signal.what, tracer.user_stack())
+                at.pc -= 1
+                events.emit("breaks", text=why.render(), break_=why)
+                if self.options.fullgraph:
+                    raise Unsupported(why)
+        self.finish_trace(tracer, continuation, signal, at, why, started)
+        return self.after(tracer, signal, at)
+
+    def finish_trace(self, tracer: Tracer, continuation: Continuation, signal: Any, at: Any, why: Any, started: float) -> None:
+        traced = time.perf_counter()
+        try:
+            segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend)
+        except Unrebuildable as error:
+            self.give_up(continuation, str(error), warn=False)
+            return
+        except BackendError:
+            raise
+        except Exception as error:
+            if settings.current().on_error == "raise":
+                raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
+            self.give_up(continuation, f"of an internal error ({type(error).__name__}: {error})")
+            return
+        continuation.add(segment)
+        closed = time.perf_counter()
+        for sink in self.options.sinks:
+            sink(segment, {"trace": traced - started, "compile": closed - traced})
+        events.emit("segment", segment=segment, text=f"{continuation.location}: {len(tracer.heap.guards)} guards, "
+                                                     f"{len(tracer.recorder.calls)} torch calls")
+
+    def after(self, tracer: Tracer, signal: Any, at: Any) -> tuple[Any, Any]:
+        """Execute the break's instruction, or hand out the result."""
+        if signal is None:
+            machine = Machine(None)
+            machine.result, = scrub(tracer, tracer.result)
+            return machine, None
+        frame = at
+        while frame is not None:
+            scrub(tracer, frame)
+            frame = frame.caller
+        if isinstance(signal, Stop):
+            machine = Machine(at)
+        else:
+            value, = scrub(tracer, signal.value)
+            machine = Answering(at, value, signal.error)
+        machine.trail = tracer.trail
+        machine.step()
+        done = Machine(machine.frame)
+        done.result, done.trail = machine.result, machine.trail
+        return done, signal
+
+    def recover(self, tracer: Tracer, continuation: Continuation, error: Exception) -> tuple[Any, Any]:
+        """An error of ours. What has run has run for real, so plain execution can go on from the same state."""
+        if settings.current().on_error == "raise":
+            raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
+        self.give_up(continuation, f"of an internal error ({type(error).__name__}: {error})")
+        at = tracer.frame
+        at.pc -= 1
+        signal: Any = Stop(breaks.OPAQUE_OPCODE, "internal error")
+        if tracer.answer is not None and tracer.answer[0] is at and tracer.answer[1] == at.pc + 1:
+            signal = Late(None, "", value=tracer.answer[2])
+        return self.after(tracer, signal, at)
+
+    def start_frame(self, tracer: Tracer, continuation: Continuation, slots: list) -> Frame:
+        """Frames with the slots' values, each value known to the tracer."""
+        heap = tracer.heap
+        if continuation is self.entry:
+            values = []
+            for i, value in enumerate(slots):
+                source = heap.sources.slot(i, self.code.names[i])
+                values.append(value if value is UNBOUND else heap.admit(value, source))
+            frame = Frame(self.code, self.entry_globals, self.entry_builtins,
+                          values + [UNBOUND] * (self.code.n_locals - len(values)))
+            tracer.enter(frame, self.function)
+            return frame
+        labels = continuation.layout.labels()
+        values = [heap.admit(v, heap.sources.slot(i, labels[i]), is_slot=True) for i, v in enumerate(slots)]
+        frame = continuation.layout.build(values)
+        tracer.adopt_running_generators(frame)
+        return frame
+
+
+class Returned:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+class Plain:
+    """A reason that is only a text."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def render(self) -> str:
+        return self.text
+
+
+class Answering(Machine):
+    """Executes one instruction whose operation has been performed already: every operation gives that answer."""
+
+    def __init__(self, frame: Frame, value: Any, error: BaseException | None):
+        super().__init__(frame)
+        self.value, self.error = value, error
+
+    def answer(self, *args: Any, **kwargs: Any) -> Any:
+        if self.error is not None:
+            raise Raised(self.error)
+        return self.value
+
+
+for _name in ("load_attr", "store_attr", "delete_attr", "binary", "unary", "truth", "subscript", "store_subscript",
+              "delete_subscript", "length", "format", "iterate", "next_for", "unpack", "call", "import_name",
+              "import_from", "load_global", "load_cell", "to_tuple", "to_dict", "match_keys", "raise_from", "raise_error",
+              "contains"):
+    setattr(Answering, _name, Answering.answer)
+Answering.extend = lambda self, method, target, other: self.answer()  # type: ignore[method-assign]
+Answering.send = lambda self, receiver, value: _sent(self)  # type: ignore[method-assign]
+
+
+def _sent(machine: Answering) -> tuple[bool, Any]:
+    if isinstance(machine.error, StopIteration):
+        return True, machine.error.value
+    return False, machine.answer()
+
+
+def make_binder(function: FunctionType) -> Callable:
+    """``bind(function, args, kwargs)`` as straight as the signature allows."""
+    co = function.__code__
+    n = co.co_argcount
+    if co.co_kwonlyargcount == 0 and not co.co_flags & 12:
+        def bind_simple(fn: FunctionType, args: tuple, kwargs: dict) -> list:
+            if not kwargs and len(args) == n:
+                return list(args)
+            return binding.bind(fn, args, kwargs)
+
+        return bind_simple
+    return binding.bind
+
+

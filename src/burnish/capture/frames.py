@@ -1,0 +1,131 @@
+"""Interpreter frames as plain data.
+
+A frame is what CPython keeps for a running function: locals, value stack, position. Ours are ordinary objects linked by
+``caller``, so the state of a program between two instructions, nested calls and suspended generators included, can be
+taken apart into slots and put together again.
+"""
+
+from __future__ import annotations
+
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .bytecode import Code
+
+
+class _Marker:
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    def __reduce__(self):
+        return self.name.upper()
+
+
+NULL = _Marker("null")  # CPython's NULL on the value stack, below a callable that takes no self
+UNBOUND = _Marker("unbound")  # a local that has no value
+PUSHED = _Marker("pushed")  # an operation's answer: a frame was pushed, its result will come
+
+# What happens to the caller when a frame returns.
+PUSH = 0  # the result goes on the caller's stack
+DISCARD = 1  # the result is dropped (a setter, __setitem__)
+RETRY = 2  # the result goes on the stack and the instruction runs again (bool() of a user object at a jump)
+FOR_ITER = 3  # the next element of a loop: StopIteration, or a generator's return, leaves the loop
+SEND = 4  # yield from: a return value ends the delegation
+NEXT = 5  # next(generator): a generator's return becomes StopIteration
+CLOSE = 6  # generator.close(): GeneratorExit, StopIteration and return all mean closed
+REPLACE = 7  # the result replaces the operand at depth ``spare`` and the instruction runs again
+PUSH_NULL = 8  # the result, then NULL (a method loaded on 3.13)
+JUMP_OR_POP = 9  # ``spare`` is (target, jump on): the caller's value stays when the jump is taken
+
+
+class Raised(BaseException):
+    """Carries an exception of the user's program through the interpreter, apart from exceptions of our own making."""
+
+    def __init__(self, error: BaseException):
+        self.error = error
+
+
+class Frame:
+    __slots__ = ("builtins", "caller", "code", "completion", "generator", "globals", "handling",
+                 "instructions", "locals", "pc", "spare", "stack")
+
+    def __init__(self, code: Code, namespace: dict, builtins: dict, values: list):
+        self.code = code
+        self.instructions = code.instructions
+        self.globals = namespace
+        self.builtins = builtins
+        self.locals = values
+        self.stack: list[Any] = []
+        self.pc = 0
+        self.caller: Frame | None = None
+        self.completion = PUSH
+        self.generator: Generator | None = None
+        self.handling: BaseException | None = None
+        self.spare: Any = None  # what the completion needs beside the result
+
+    @property
+    def line(self) -> int:
+        return self.code.lines[max(0, min(self.pc - 1, len(self.code.lines) - 1))]
+
+    def __repr__(self) -> str:
+        return f"<Frame {self.code.co.co_qualname}:{self.line}>"
+
+
+class Generator:
+    """A generator whose frame is ours. Stands in for ``types.GeneratorType`` inside and outside compiled code."""
+
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "frame", "running", "started")
+
+    def __init__(self, frame: Frame):
+        self.frame: Frame | None = frame  # None once exhausted
+        self.started = False
+        self.running = False
+        self.__name__ = frame.code.co.co_name
+        self.__qualname__ = frame.code.co.co_qualname
+
+    def __iter__(self) -> Generator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        from .machine import resume_natively
+
+        return resume_natively(self, value, None)
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        from .machine import resume_natively
+
+        error = kind if isinstance(kind, BaseException) else kind(*([] if value is None else [value]))
+        return resume_natively(self, None, error)
+
+    def close(self) -> None:
+        if self.frame is None:
+            return
+        if not self.started:
+            self.frame = None
+            return
+        try:
+            self.throw(GeneratorExit)
+        except (GeneratorExit, StopIteration):
+            return
+        raise RuntimeError("generator ignored GeneratorExit")
+
+    @property
+    def gi_running(self) -> bool:
+        return self.running
+
+    def __repr__(self) -> str:
+        return f"<generator object {self.__qualname__}>"
+
+
+def cell_value(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNBOUND

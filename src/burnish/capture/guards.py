@@ -1,0 +1,284 @@
+"""Guards: what must still hold for a segment to be run again, and the one function that checks them all.
+
+A guard is data: a kind, the source it looks at, what it expects. ``CheckWriter`` turns a list of them, in the order in
+which the trace met them, into the source of one Python function
+
+    def check(S):
+        v0 = S[0]
+        if type(v0) is not k1: return None
+        ...
+        return (graph inputs), (values the exit needs)
+
+so a hit costs straight-line code, and every prerequisite (the type) is checked before what relies on it (a read).
+``failures`` evaluates the same guards one by one to say which failed.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from .sources import Source
+
+MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError)
+
+
+class Guard(NamedTuple):
+    kind: str
+    source: Source | None
+    expected: Any = None
+
+    @property
+    def key(self) -> tuple:
+        expected = self.expected
+        try:
+            hash(expected)
+        except TypeError:
+            expected = id(expected)
+        return (self.kind, id(self.source), type(expected), expected)
+
+
+class CheckWriter:
+    """Writes Python source that reads sources into variables and tests guards on them."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[int, str] = {}
+        self.constants: dict[str, Any] = {}
+        self._constant_names: dict[int, str] = {}
+
+    def constant(self, value: Any) -> str:
+        if value is None or value is True or value is False or type(value) in (int, str):
+            return repr(value)
+        name = self._constant_names.get(id(value))
+        if name is None:
+            name = self._constant_names[id(value)] = f"k{len(self._constant_names)}"
+            self.constants[name] = value
+        return name
+
+    def load(self, source: Source) -> str:
+        """The variable that holds ``source``, reading it first if nobody has."""
+        if source.kind == "const":
+            return self.constant(source.key)
+        name = self.names.get(id(source))
+        if name is None:
+            expression = self.expression(source)
+            name = self.names[id(source)] = f"v{len(self.names)}"
+            self.lines.append(f"{name} = {expression}")
+        return name
+
+    def expression(self, source: Source) -> str:
+        if source.kind == "slot":
+            return f"S[{source.key[0]}]"
+        assert source.base is not None
+        base = self.load(source.base)
+        if source.kind == "attr":
+            if source.key.isidentifier() and not keyword.iskeyword(source.key):
+                return f"{base}.{source.key}"
+            return f"getattr({base}, {source.key!r})"
+        if source.kind == "members":
+            return f"{base}.__dict__"
+        if source.kind == "item":
+            return f"{base}[{self.constant(source.key)}]"
+        if source.kind == "cell":
+            return f"{base}.cell_contents"
+        if source.kind == "key":
+            return f"list({base})[{source.key}]"
+        if source.kind == "value":
+            return f"list({base}.values())[{source.key}]"
+        raise AssertionError(source.kind)
+
+    def test(self, guard: Guard) -> str:
+        """The condition under which ``guard`` fails."""
+        kind, source, expected = guard
+        if kind == "state":
+            return f"{self.constant(global_state)}() != {self.constant(expected)}"
+        if kind == "outcome":
+            expression, value = expected
+            return f"({expression.render(self)}) is not {value}"
+        if kind == "distinct":
+            names = ", ".join(f"id({self.load(s)})" for s in expected)
+            return f"len({{{names}}}) != {len(expected)}"
+        assert source is not None
+        v = self.load(source)
+        if kind == "type":
+            return f"type({v}) is not {self.constant(expected)}"
+        if kind == "is":
+            return f"{v} is not {self.constant(expected)}"
+        if kind == "equal":
+            return unequal(v, expected, self)
+        if kind == "equal set":
+            return f"{self.constant(typed_key)}(frozenset({v})) != {self.constant(typed_key(expected))}"
+        if kind == "length":
+            return f"len({v}) != {expected}"
+        if kind == "keys":
+            return f"tuple({v}) != {self.constant(expected)}"
+        if kind == "has":
+            return f"{self.constant(expected)} not in {v}"
+        if kind == "absent":
+            return f"{self.constant(expected)} in {v}"
+        if kind == "truth":
+            return f"bool({v}) is not {expected}"
+        if kind == "tensor":
+            return f"{self.constant(tensor_facts)}({v}) != {self.constant(expected)}"
+        if kind == "same":
+            return f"{v} is not {self.load(expected)}"
+        if kind == "unlike":
+            return f"{v} is {self.load(expected)}"
+        if kind == "no hooks":
+            names = " or ".join(f"{v}[{n!r}]" for n in HOOK_TABLES)
+            return f"{names} or '_compiled_call_impl' in {v}"
+        raise AssertionError(kind)
+
+    def guard(self, guard: Guard) -> None:
+        condition = self.test(guard)
+        self.lines.append(f"if {condition}: return None")
+
+    def function(self, name: str, parameters: str, result: str) -> Callable:
+        body = "\n        ".join([*self.lines, f"return {result}"])
+        text = (f"def {name}({parameters}):\n    try:\n        {body}\n"
+                f"    except missing: return None\n")
+        namespace = {**self.constants, "missing": MISSING_ERRORS}
+        exec(compile(text, f"<burnish {name}>", "exec"), namespace)
+        made = namespace[name]
+        made.__source__ = text
+        return made
+
+
+HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def unequal(v: str, expected: Any, writer: CheckWriter) -> str:
+    kind = type(expected)
+    if kind is float:
+        if math.isnan(expected):
+            return f"type({v}) is not float or {v} == {v}"
+        if expected == 0.0:
+            return f"type({v}) is not float or repr({v}) != {repr(expected)!r}"
+    if kind is complex:
+        return f"type({v}) is not complex or repr({v}) != {repr(expected)!r}"
+    if kind in (tuple, frozenset, slice, range):
+        return f"{writer.constant(typed_key)}({v}) != {writer.constant(typed_key(expected))}"
+    return f"type({v}) is not {writer.constant(kind)} or {v} != {writer.constant(expected)}"
+
+
+def typed_key(value: Any) -> Any:
+    """A value that is equal only for equal constants of equal types (1, True and 1.0 differ)."""
+    if isinstance(value, (tuple, frozenset)):
+        parts = [typed_key(v) for v in value]
+        return (type(value), tuple(parts) if isinstance(value, tuple) else frozenset(parts))
+    if isinstance(value, slice):
+        return (slice, typed_key(value.start), typed_key(value.stop), typed_key(value.step))
+    if isinstance(value, (float, complex)):
+        return (type(value), repr(value))
+    return (type(value), value)
+
+
+def tensor_facts(t: Any) -> tuple:
+    """All that a trace may read of a tensor without reading its data."""
+    if type(t) not in TENSOR_TYPES and not isinstance(t, torch.Tensor):
+        return ()
+    strided = t.layout is torch.strided
+    return (type(t), t.dtype, t.shape, t.stride() if strided else t.layout, t.device, t.requires_grad,
+            t.is_leaf, t.is_conj() or t.is_neg(), t.is_inference(), t._is_view())
+
+
+TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+FACT_NAMES = ("type", "dtype", "shape", "strides", "device", "requires_grad", "is_leaf", "lazy conjugation",
+              "inference mode", "being a view")
+
+
+def global_state() -> tuple:
+    """The switches of torch that change what the recorded calls do."""
+    return (
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+        torch._C._len_torch_function_stack(), torch.are_deterministic_algorithms_enabled(),
+        torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled(),
+        torch._C._is_torch_function_enabled(),
+    )
+
+
+STATE_NAMES = ("grad mode", "inference mode", "default dtype", "number of torch function modes", "deterministic mode",
+               "CPU autocast", "CPU autocast dtype", "CUDA autocast", "CUDA autocast dtype", "autocast cache",
+               "torch function dispatch")
+
+
+class Failure(NamedTuple):
+    source: str
+    expected: str
+    found: str
+
+
+def first_failure(guards: list[Guard], slots: list) -> Failure | None:
+    """The first guard that does not hold for ``slots``, in words."""
+    for guard in guards:
+        writer = CheckWriter()
+        try:
+            condition = writer.test(guard)
+            probe = writer.function("probe", "S", f"({condition}, {_found_expression(guard, writer)})")
+        except Exception as error:  # a guard that cannot be shown must not hide the miss itself
+            return Failure(str(guard.source), guard.kind, f"could not be evaluated: {error}")
+        answer = probe(slots)
+        if answer is None:
+            return Failure(str(guard.source), f"to exist ({guard.kind})", "not there")
+        if answer[0]:
+            return _in_words(guard, answer[1])
+    return None
+
+
+def _found_expression(guard: Guard, writer: CheckWriter) -> str:
+    if guard.kind == "state":
+        return f"{writer.constant(global_state)}()"
+    if guard.kind == "outcome":
+        return f"({guard.expected[0].render(writer)})"
+    if guard.kind == "distinct" or guard.source is None:
+        return "None"
+    return writer.load(guard.source)
+
+
+def _in_words(guard: Guard, found: Any) -> Failure:
+    kind, source, expected = guard
+    where = str(source)
+    if kind == "state":
+        for name, a, b in zip(STATE_NAMES, expected, found, strict=True):
+            if a != b:
+                return Failure(name, repr(a), repr(b))
+    if kind == "tensor":
+        facts = tensor_facts(found)
+        if not facts:
+            return Failure(where, "a tensor", type(found).__name__)
+        for name, a, b in zip(FACT_NAMES, expected, facts, strict=True):
+            if a != b:
+                return Failure(f"{where} ({name})", _fact(a), _fact(b))
+    if kind == "outcome":
+        return Failure(expected[0].words(), str(expected[1]), str(found))
+    if kind == "distinct":
+        return Failure(", ".join(map(str, expected)), "different objects", "some are the same object")
+    if kind == "type":
+        return Failure(f"type of {where}", expected.__qualname__, type(found).__qualname__)
+    if kind == "length":
+        return Failure(f"len({where})", str(expected), str(len(found)))
+    if kind in ("has", "absent"):
+        return Failure(f"{expected!r} in {where}", str(kind == "has"), str(kind != "has"))
+    if kind == "no hooks":
+        return Failure(where, "a module without hooks", "hooks")
+    if kind in ("same", "unlike"):
+        return Failure(where, f"{'the same object as' if kind == 'same' else 'another object than'} {expected}",
+                       "another object" if kind == "same" else "the same object")
+    if kind == "truth":
+        return Failure(f"bool({where})", str(expected), str(bool(found)))
+    return Failure(where, _short(expected), _short(found))
+
+
+def _fact(value: Any) -> str:
+    return str(tuple(value)) if isinstance(value, torch.Size) else str(value)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

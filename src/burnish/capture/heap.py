@@ -1,0 +1,329 @@
+"""The heap: every object the segment met that existed before it, where it came from, what was read and written.
+
+Capture runs on the real objects, so reads and writes are plain Python. What this module adds is memory: the first read
+of anything outside puts a guard; a container remembers what it held before the segment changed it, so the change can be
+replayed as an effect when the segment runs again. An object not in ``origins`` was made by the segment itself.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import live
+from .frames import NULL, UNBOUND
+from .guards import Guard, global_state, tensor_facts
+from .opcodes.flow import EXHAUSTED
+from .sources import Source, Sources
+from .trust import is_trusted, is_trusted_type
+
+MISSING = object()
+
+SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
+SINGLETON_IDS = frozenset(map(id, SINGLETONS))
+# Compared by value: equal value and type is all that can be observed.
+VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice))
+# Compared by identity: one object is one meaning.
+IDENTITIES = frozenset((type, torch.dtype, torch.layout, torch.memory_format, types.ModuleType, types.BuiltinFunctionType,
+                        types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
+                        types.MemberDescriptorType, types.ClassMethodDescriptorType, property, staticmethod, classmethod,
+                        types.GenericAlias, types.UnionType))
+DICTS = (dict, types.MappingProxyType)
+LISTS = (list, collections.deque)
+
+
+class Origin:
+    """An object from outside the segment."""
+
+    __slots__ = ("appended_from", "complete", "known", "obj", "snapshot", "source", "written")
+
+    def __init__(self, obj: Any, source: Source):
+        self.obj = obj
+        self.source = source
+        self.known: set = set()  # keys, indices or field names read before anything was written to them
+        self.written: dict = {}  # keys or fields written; True where the old entry was deleted first
+        self.complete = False  # the whole content has been guarded
+        self.snapshot: Any = None  # the content before the segment, once it is complete
+        self.appended_from: int | None = None  # length before blind appends to a list nobody has read
+
+    @property
+    def is_written(self) -> bool:
+        return bool(self.written) or self.appended_from is not None
+
+
+class Heap:
+    def __init__(self, tracer: Any):
+        self.tracer = tracer
+        self.sources = Sources()
+        self.origins: dict[int, Origin] = {}
+        self.guards: list[Guard] = []
+        self._guard_keys: set = set()
+        self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions, generators)
+        self.pinned_functions: set[int] = set()
+        self.guard("state", None, global_state())
+
+    # ---- guards
+
+    def guard(self, kind: str, source: Source | None, expected: Any = None) -> None:
+        guard = Guard(kind, source, expected)
+        key = guard.key
+        if key not in self._guard_keys:
+            self._guard_keys.add(key)
+            self.guards.append(guard)
+
+    # ---- admission: an object is met for the first time
+
+    def admit(self, value: Any, source: Source, is_slot: bool = False) -> Any:
+        """Note where ``value`` comes from and guard what makes it what it is. Answers the value to go on with."""
+        kind = type(value)
+        if id(value) in SINGLETON_IDS:
+            if not (is_slot and value in (NULL, UNBOUND)):
+                self.guard("is", source, value)
+            return value
+        if kind in VALUES:
+            if is_slot and kind in live.KINDS:
+                self.guard("type", source, kind)
+                return live.make(value, live.Expression(None, (source,)), self.tracer)
+            self.guard("equal", source, value)
+            return value
+        origin = self.origins.get(id(value))
+        if origin is not None:
+            if origin.source is not source and not origin.source.is_pinned:
+                self.guard("same", source, origin.source)
+            elif origin.source is not source:
+                self.guard("is", source, value)
+            return value
+        if self.has_fixed_meaning(value):
+            self.guard("is", source, value)
+            if kind is not types.FunctionType:
+                return value
+            self.pinned_functions.add(id(value))
+            source = self.sources.pin(value)
+        elif isinstance(value, torch.Tensor):
+            self.guard("tensor", source, tensor_facts(value))
+        else:
+            self.guard("type", source, kind)
+        self.origins[id(value)] = Origin(value, source)
+        if kind is types.FunctionType and not source.is_pinned:
+            # Made anew on every call of the code around it: the code is its identity, its cells are read as they come.
+            self.guard("is", source.attr("__code__"), value.__code__)
+            self.guard("is", source.attr("__globals__"), value.__globals__)
+        elif isinstance(value, tuple):
+            self.guard("length", source, len(value))
+            for i, part in enumerate(value):
+                self.admit(part, source.item(i))
+        elif kind is frozenset:
+            self.guard("equal", source, value)
+        elif kind is types.MethodType:
+            self.admit(value.__func__, source.attr("__func__"))
+            self.admit(value.__self__, source.attr("__self__"))
+        elif kind is functools.partial:
+            self.admit(value.func, source.attr("func"))
+            self.admit(value.args, source.attr("args"))
+            self.complete(self.origin_of(self.admit(value.keywords, source.attr("keywords"))))
+        return value
+
+    def has_fixed_meaning(self, value: Any) -> bool:
+        kind = type(value)
+        if kind is types.FunctionType:
+            return "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>" or is_trusted(value.__module__)
+        if kind is types.BuiltinFunctionType:
+            return isinstance(value.__self__, (types.ModuleType, type, type(None)))
+        if kind in IDENTITIES or isinstance(value, (type, enum.Enum, types.ModuleType)):
+            return True
+        return kind.__module__ in ("torch._ops", "typing") or kind is functools._lru_cache_wrapper
+
+    def adopt(self, value: Any) -> Any:
+        """A mutable object found under a fixed name of torch or the standard library: pinned, its content guarded."""
+        if id(value) not in self.origins and id(value) not in self.fresh:
+            kind = type(value)
+            if isinstance(value, (dict, list, set, collections.deque)):
+                self.origins[id(value)] = Origin(value, self.sources.pin(value))
+            elif isinstance(value, torch.Tensor) or hasattr(value, "__dict__") and not callable(value) \
+                    and not isinstance(value, types.ModuleType) and not is_trusted_type(kind):
+                self.origins[id(value)] = Origin(value, self.sources.pin(value))
+        return value
+
+    def origin_of(self, value: Any) -> Origin | None:
+        origin = self.origins.get(id(value))
+        return origin if origin is not None and origin.obj is value else None
+
+    def members(self, obj: Any) -> Origin | None:
+        """The origin of an outside object's instance dictionary."""
+        origin = self.origin_of(obj)
+        if origin is None:
+            if not isinstance(obj, (type, types.ModuleType, types.FunctionType)) or id(obj) in self.fresh:
+                return None
+            source = self.sources.pin(obj)
+        else:
+            source = origin.source
+        table = obj.__dict__
+        found = self.origin_of(table)
+        if found is None:
+            found = self.origins[id(table)] = Origin(table, source.members)
+        return found
+
+    def namespace(self, table: dict) -> Origin:
+        """The origin of a module's globals."""
+        found = self.origin_of(table)
+        if found is None:
+            found = self.origins[id(table)] = Origin(table, self.sources.pin(table))
+        return found
+
+    # ---- reading
+
+    def read_key(self, origin: Origin, key: Any) -> Any:
+        """``obj[key]`` of a dictionary, or MISSING; guarded the first time."""
+        table = origin.obj
+        if not origin.complete and key not in origin.known and key not in origin.written:
+            origin.known.add(key)
+            if key in table:
+                value = table[key] if type(table) is not collections.defaultdict else dict.__getitem__(table, key)
+                self.admit(value, origin.source.item(key))
+                return value
+            self.guard("absent", origin.source, key)
+            return MISSING
+        return table[key] if key in table else MISSING
+
+    def read_index(self, origin: Origin, index: int) -> Any:
+        """``obj[index]`` of a list nobody has written to."""
+        value = origin.obj[index]
+        if not origin.complete and origin.appended_from is None:
+            if index not in origin.known:
+                origin.known.add(index)
+                self.admit(value, origin.source.item(index))
+        elif not origin.complete:
+            self.complete(origin)
+        return value
+
+    def read_field(self, obj: Any, name: str, read: Callable) -> Any:
+        """A slot or C-level field of an object."""
+        value = read()
+        origin = self.origin_of(obj)
+        if origin is not None and name not in origin.known and name not in origin.written:
+            origin.known.add(name)
+            return self.admit(value, origin.source.attr(name))
+        return value
+
+    def complete(self, origin: Origin | None) -> None:
+        """Guard all of a container's content, as it was before the segment wrote to it."""
+        if origin is None or origin.complete:
+            return
+        obj = origin.obj
+        origin.complete = True
+        source = origin.source
+        if isinstance(obj, DICTS):
+            self._complete_dict(origin)
+        elif isinstance(obj, LISTS):
+            n = len(obj) if origin.appended_from is None else origin.appended_from
+            self.guard("length", source, n)
+            items = list(obj)[:n]
+            for i, part in enumerate(items):
+                self.admit(part, source.item(i))
+            origin.snapshot = items
+            origin.appended_from = None
+        elif isinstance(obj, (set, frozenset)):
+            self.guard("equal set", source, frozenset(obj))
+            origin.snapshot = list(obj)
+
+    def _complete_dict(self, origin: Origin) -> None:
+        table, source = origin.obj, origin.source
+        before = [(k, v) for k, v in table.items() if k not in origin.written]
+        if origin.written:
+            # Keys written before anyone asked for the whole: what they held is no longer known.
+            self.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
+        keys = tuple(k for k, _ in before)
+        if all(self.is_constant_key(k) for k in keys):
+            self.guard("keys", source, keys)
+            for k, v in before:
+                self.admit(v, source.item(k))
+        else:
+            self.guard("length", source, len(keys))
+            for i, (k, v) in enumerate(before):
+                self.admit(k, source.child("key", i))
+                self.admit(v, source.child("value", i))
+        origin.snapshot = before
+
+    def is_constant_key(self, key: Any) -> bool:
+        kind = type(key)
+        if kind is tuple:
+            return all(map(self.is_constant_key, key))
+        return kind in (int, str, bool, bytes, float, type(None), torch.dtype, torch.device) \
+            or isinstance(key, (type, enum.Enum)) or kind is types.FunctionType and self.has_fixed_meaning(key)
+
+    def expose(self, value: Any, depth: int = 0) -> None:
+        """Guard everything native code could read by walking the containers in ``value``."""
+        if isinstance(value, (list, dict, set, collections.deque, types.MappingProxyType)):
+            origin = self.origins.get(id(value))
+            if origin is not None:
+                self.complete(origin)
+            if depth < 20:
+                if isinstance(value, DICTS):
+                    for k, v in value.items():
+                        self.expose(k, depth + 1)
+                        self.expose(v, depth + 1)
+                else:
+                    for part in value:
+                        self.expose(part, depth + 1)
+        elif isinstance(value, tuple):
+            for part in value:
+                self.expose(part, depth + 1)
+
+    # ---- writing
+
+    def will_write_key(self, origin: Origin, key: Any, deletes: bool = False) -> None:
+        if origin.complete:
+            return
+        if key not in origin.written and key not in origin.known:
+            # Whether the key was there decides the order of the keys later.
+            if key in origin.obj:
+                self.guard("has", origin.source, key)
+            else:
+                self.guard("absent", origin.source, key)
+        origin.written[key] = origin.written.get(key, False) or deletes
+
+    def will_write(self, value: Any) -> None:
+        """A container is about to be changed in a way only its whole content can describe."""
+        origin = self.origin_of(value)
+        if origin is not None:
+            self.complete(origin)
+
+    def will_append(self, value: list, origin: Origin) -> None:
+        if not origin.complete and origin.appended_from is None:
+            if origin.known:
+                self.complete(origin)
+            else:
+                origin.appended_from = len(value)
+
+    def changed(self, origin: Origin) -> bool:
+        """Whether an outside container's content is not what it was."""
+        if origin.is_written:
+            return True
+        if origin.snapshot is None:
+            return False
+        obj = origin.obj
+        if isinstance(obj, DICTS):
+            now = list(obj.items())
+            return len(now) != len(origin.snapshot) or any(
+                k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True))
+        now = list(obj)
+        if isinstance(obj, set):
+            return set(map(id, now)) != set(map(id, origin.snapshot))
+        return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))
+
+    # ---- questions
+
+    def is_outside_iterator(self, value: Any) -> bool:
+        return id(value) in self.origins and self.origins[id(value)].obj is value
+
+    def make(self, value: Any) -> Any:
+        self.fresh[id(value)] = value
+        return value
+
+

@@ -1,0 +1,113 @@
+"""Taking frames apart into slots and putting them together again.
+
+The state of a program between two instructions is its chain of frames. Its *layout* is everything that does not vary
+with the data: code, position, which locals are bound, how deep the stacks are. Its *slots* are the values. Equal layouts
+are the same continuation, so a loop over a break comes back to where it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .bytecode import Code, live_locals
+from .frames import NULL, UNBOUND, Frame, Generator
+
+
+class FrameLayout:
+    """One frame without its values."""
+
+    __slots__ = ("bound", "builtins", "code", "completion", "generator", "globals", "handling", "key", "n_stack", "nulls",
+                 "pc", "spare")
+
+    def __init__(self, frame: Frame):
+        self.code: Code = frame.code
+        self.globals, self.builtins = frame.globals, frame.builtins
+        self.pc, self.completion, self.spare = frame.pc, frame.completion, frame.spare
+        self.bound = tuple(i for i, v in enumerate(frame.locals) if v is not UNBOUND)
+        self.n_stack = len(frame.stack)
+        self.nulls = tuple(i for i, v in enumerate(frame.stack) if v is NULL or v is UNBOUND)
+        self.handling = frame.handling is not None
+        self.generator = frame.generator is not None
+        unbound_on_stack = tuple(i for i in self.nulls if frame.stack[i] is UNBOUND)
+        self.key = (id(self.code), id(self.globals), self.pc, self.completion, self.spare, self.bound, self.n_stack,
+                    self.nulls, unbound_on_stack, self.handling, self.generator)
+
+    def values(self, frame: Frame) -> list:
+        taken = [frame.locals[i] for i in self.bound]
+        taken += [v for v in frame.stack if v is not NULL and v is not UNBOUND]
+        if self.handling:
+            taken.append(frame.handling)
+        if self.generator:
+            taken.append(frame.generator)
+        return taken
+
+    def labels(self) -> list[str]:
+        names = [self.code.names[i] for i in self.bound]
+        names += [f"value {i} on the stack" for i in range(self.n_stack - len(self.nulls))]
+        return names + ["the handled exception"] * self.handling + ["the running generator"] * self.generator
+
+    def build(self, values: Any) -> Frame:
+        """A frame of this layout; ``values`` is an iterator over the slots."""
+        local_values: list = [UNBOUND] * self.code.n_locals
+        for i in self.bound:
+            local_values[i] = next(values)
+        frame = Frame(self.code, self.globals, self.builtins, local_values)
+        unbound = self.key[8]
+        frame.stack = [(UNBOUND if i in unbound else NULL) if i in self.nulls else next(values) for i in range(self.n_stack)]
+        frame.pc, frame.completion, frame.spare = self.pc, self.completion, self.spare
+        if self.handling:
+            frame.handling = next(values)
+        if self.generator:
+            generator: Generator = next(values)
+            generator.frame, generator.running, generator.started = frame, True, True
+            frame.generator = generator
+        return frame
+
+
+class Layout:
+    """A chain of frames without its values, outermost first."""
+
+    __slots__ = ("frames", "key")
+
+    def __init__(self, frames: list[FrameLayout]):
+        self.frames = frames
+        self.key = tuple(f.key for f in frames)
+
+    def build(self, slots: list) -> Frame:
+        values = iter(slots)
+        caller = None
+        for layout in self.frames:
+            frame = layout.build(values)
+            frame.caller = caller
+            caller = frame
+        assert caller is not None
+        return caller
+
+    def labels(self) -> list[str]:
+        return [name for frame in self.frames for name in frame.labels()]
+
+
+def take_apart(top: Frame) -> tuple[Layout, list]:
+    """The layout and the slots of the chain that ends in ``top``. Locals nobody will read again are let go."""
+    chain = []
+    frame: Frame | None = top
+    while frame is not None:
+        chain.append(frame)
+        frame = frame.caller
+    chain.reverse()
+    layouts, slots = [], []
+    for frame in chain:
+        # A caller waits inside its instruction; what any way out of that instruction reads is alive.
+        _forget_dead(frame, frame.pc if frame is top else max(frame.pc - 1, 0))
+        layout = FrameLayout(frame)
+        layouts.append(layout)
+        slots += layout.values(frame)
+    return Layout(layouts), slots
+
+
+def _forget_dead(frame: Frame, at: int) -> None:
+    alive = live_locals(frame.code)[at]
+    values = frame.locals
+    for i, value in enumerate(values):
+        if value is not UNBOUND and not alive >> i & 1:
+            values[i] = UNBOUND

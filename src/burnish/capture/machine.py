@@ -1,0 +1,575 @@
+"""The interpreter: runs frames, instruction by instruction, on real objects.
+
+This class gives every operation its plain Python meaning. It executes the instruction at a break, and everything once
+a point of the program has been given up to eager execution. ``tracer.Tracer`` is the same machine whose operations also
+note where values come from, what was read and written, and which torch calls were made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import CellType
+from typing import Any, NoReturn
+
+from . import frames as fr
+from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
+from .opcodes.flow import EXHAUSTED, leave_loop
+from .opcodes.generators import end_send
+from .tracebacks import Trail
+
+MISSING = object()
+
+
+class Machine:
+    def __init__(self, frame: Frame | None):
+        self.frame = frame
+        self.result: Any = None
+        self.trail = Trail()
+
+    # ---- the loop
+
+    def run(self) -> Any:
+        """Run until the outermost frame returns."""
+        while self.frame is not None:
+            self.step()
+        return self.result
+
+    def step(self) -> None:
+        """Execute one instruction, or unwind to a handler. Raises the user's exception when no frame handles it."""
+        frame = self.frame
+        assert frame is not None
+        handler, arg = frame.instructions[frame.pc]
+        frame.pc += 1
+        try:
+            handler(self, frame, arg)
+            return
+        except Raised as raised:
+            trouble = raised.error
+        except BaseException as error:
+            trouble = error
+        self.unwind(trouble)  # outside the except block: the program's errors must not get ours as their context
+
+    def unwind(self, error: BaseException) -> None:
+        """Find the handler of ``error``, leaving frames on the way."""
+        while True:
+            frame = self.frame
+            if frame is None:
+                raise self.trail.attach(error)
+            handling = self.handled()
+            if error.__context__ is None and handling is not None and handling is not error:
+                error.__context__ = handling
+            self.trail.note(error, frame)
+            row = frame.code.handler_at(frame.pc - 1)
+            if row is not None:
+                del frame.stack[row.depth:]
+                if row.push_index:
+                    frame.stack.append(frame.pc - 1)
+                frame.stack.append(error)
+                frame.pc = row.target
+                return
+            error = self._leave_by_error(frame, error)
+            if error is None:
+                return
+
+    def _leave_by_error(self, frame: Frame, error: BaseException) -> Any:
+        """Pop ``frame`` that does not handle ``error``. Answers what goes on unwinding, or None when that ended it."""
+        caller = self.frame = frame.caller
+        frame.caller = None
+        generator = frame.generator
+        if generator is not None:
+            generator.frame, generator.running = None, False
+            if isinstance(error, StopIteration):
+                error = self.stop_iteration_error(error)
+        if caller is None:
+            return error
+        if frame.completion == fr.FOR_ITER and isinstance(error, StopIteration):
+            leave_loop(caller, caller.instructions[caller.pc - 1][1])
+            return None
+        if frame.completion == fr.SEND and generator is None and isinstance(error, StopIteration):
+            end_send(caller, caller.instructions[caller.pc - 1][1], error.value)
+            return None
+        if frame.completion == fr.CLOSE and isinstance(error, (GeneratorExit, StopIteration)):
+            caller.stack.append(None)
+            return None
+        return error
+
+    def stop_iteration_error(self, error: BaseException) -> BaseException:
+        if not isinstance(error, StopIteration):
+            return error
+        wrapped = RuntimeError("generator raised StopIteration")
+        wrapped.__cause__ = wrapped.__context__ = error
+        return wrapped
+
+    # ---- frames
+
+    def push(self, frame: Frame, completion: int = fr.PUSH, spare: Any = None) -> Any:
+        frame.caller, frame.completion, frame.spare = self.frame, completion, spare
+        self.frame = frame
+        return PUSHED
+
+    def leave(self, frame: Frame, value: Any) -> bool:
+        """Hand ``value`` to the caller as an ordinary call's result."""
+        caller = self.frame = frame.caller
+        frame.caller = None
+        if caller is None:
+            self.result = value
+        else:
+            self._complete(caller, frame, value)
+        return True
+
+    def return_from(self, frame: Frame, value: Any) -> bool:
+        generator = frame.generator
+        if generator is None:
+            return self.leave(frame, value)
+        generator.frame, generator.running = None, False
+        caller = self.frame = frame.caller
+        frame.caller = None
+        if caller is None:
+            self.frame = None
+            raise self.trail.attach(StopIteration(value) if value is not None else StopIteration())
+        completion = frame.completion
+        if completion == fr.FOR_ITER:
+            leave_loop(caller, caller.instructions[caller.pc - 1][1])
+        elif completion == fr.SEND:
+            end_send(caller, caller.instructions[caller.pc - 1][1], value)
+        elif completion == fr.CLOSE:
+            caller.stack.append(None)
+        else:
+            raise Raised(StopIteration(value) if value is not None else StopIteration())
+        return True
+
+    def yield_from_frame(self, frame: Frame, value: Any) -> bool:
+        generator = frame.generator
+        assert generator is not None
+        generator.running = False
+        caller = self.frame = frame.caller
+        frame.caller = None
+        if caller is None:
+            self.result = value
+        elif frame.completion == fr.CLOSE:
+            raise Raised(RuntimeError("generator ignored GeneratorExit"))
+        else:
+            caller.stack.append(value)
+        return True
+
+    def _complete(self, caller: Frame, frame: Frame, value: Any) -> None:
+        completion = frame.completion
+        if completion == fr.DISCARD:
+            return
+        if completion == fr.RETRY:
+            caller.stack.append(value)
+            caller.pc -= 1
+        elif completion == fr.REPLACE:
+            caller.stack[frame.spare] = value
+            caller.pc -= 1
+        elif completion == fr.PUSH_NULL:
+            caller.stack += (value, fr.NULL)
+        elif completion == fr.JUMP_OR_POP:
+            target, jump_on = frame.spare
+            if value == jump_on:
+                caller.pc = target
+            else:
+                caller.stack.pop()
+        else:
+            caller.stack.append(value)
+
+    def redo_with(self, frame: Frame, at: int) -> bool:
+        """The frame just pushed computes the operand at ``at``; then ``frame``'s instruction runs again."""
+        pushed = self.frame
+        assert pushed is not None and pushed is not frame
+        pushed.completion, pushed.spare = fr.REPLACE, at
+        return True
+
+    def null_after_result(self) -> None:
+        assert self.frame is not None
+        self.frame.completion = fr.PUSH_NULL
+
+    def resume(self, generator: Generator, value: Any, completion: int) -> Any:
+        """Push a suspended generator's frame, sending ``value`` in."""
+        if generator.running:
+            raise Raised(ValueError("generator already executing"))
+        frame = generator.frame
+        if frame is None:
+            if completion == fr.FOR_ITER:
+                return EXHAUSTED
+            raise Raised(StopIteration())
+        if not generator.started and value is not None:
+            raise Raised(TypeError("can't send non-None value to a just-started generator"))
+        generator.started = generator.running = True
+        frame.stack.append(value)
+        return self.push(frame, completion)
+
+    def throw(self, generator: Generator, error: BaseException, completion: int) -> Any:
+        """Raise ``error`` where a generator is suspended, in its innermost delegate first."""
+        frame = generator.frame
+        if frame is None or not generator.started:
+            generator.frame = None
+            raise Raised(error)
+        if generator.running:
+            raise Raised(ValueError("generator already executing"))
+        generator.running = True
+        self.push(frame, completion)
+        delegate = _delegate_of(frame)
+        if isinstance(delegate, Generator) and delegate.frame is not None:
+            frame.pc -= 1  # back on SEND's successor, as if SEND had just resumed the delegate
+            return self.throw(delegate, error, fr.SEND)
+        raise Raised(error)
+
+    def handled(self) -> BaseException | None:
+        """The exception being handled at this point of the program."""
+        frame = self.frame
+        while frame is not None:
+            if frame.handling is not None:
+                return frame.handling
+            frame = frame.caller
+        return None
+
+    # ---- names
+
+    def load_global(self, frame: Frame, name: str) -> Any:
+        try:
+            return frame.globals[name]
+        except KeyError:
+            try:
+                return frame.builtins[name]
+            except KeyError:
+                raise Raised(NameError(f"name '{name}' is not defined", name=name)) from None
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        frame.globals[name] = value
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        try:
+            del frame.globals[name]
+        except KeyError:
+            raise Raised(NameError(f"name '{name}' is not defined")) from None
+
+    def new_cell(self, value: Any) -> CellType:
+        return CellType() if value is UNBOUND else CellType(value)
+
+    def load_cell(self, cell: CellType) -> Any:
+        return cell_value(cell)
+
+    def store_cell(self, cell: CellType, value: Any) -> None:
+        if value is UNBOUND:
+            del cell.cell_contents
+        else:
+            cell.cell_contents = value
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        return getattr(obj, name)
+
+    def store_attr(self, obj: Any, name: str, value: Any) -> Any:
+        setattr(obj, name, value)
+
+    def delete_attr(self, obj: Any, name: str) -> Any:
+        delattr(obj, name)
+
+    def special(self, obj: Any, name: str) -> Any:
+        """A special method, found on the type."""
+        method = getattr(type(obj), name, MISSING)
+        if method is MISSING:
+            kind = "the context manager protocol" if "er__" in name or "exit" in name else name
+            raise Raised(TypeError(f"'{type(obj).__name__}' object does not support {kind}"))
+        return method.__get__(obj, type(obj)) if hasattr(type(method), "__get__") else method
+
+    def import_name(self, frame: Frame, name: str, level: int, names: Any) -> Any:
+        return frame.builtins["__import__"](name, frame.globals, None, names, level)
+
+    def import_from(self, module: Any, name: str) -> Any:
+        try:
+            return getattr(module, name)
+        except AttributeError:
+            full = f"{getattr(module, '__name__', '?')}.{name}"
+            if full in sys.modules:
+                return sys.modules[full]
+            origin = getattr(module, "__file__", None) or "unknown location"
+            text = f"cannot import name '{name}' from '{getattr(module, '__name__', '?')}' ({origin})"
+            raise Raised(ImportError(text, name=module.__name__, path=origin)) from None
+
+    # ---- operators
+
+    def binary(self, operation: Callable, left: Any, right: Any) -> Any:
+        return operation(left, right)
+
+    def unary(self, operation: Callable, value: Any) -> Any:
+        return operation(value)
+
+    def truth(self, value: Any) -> Any:
+        return bool(value)
+
+    def answers_truth_by_frame(self, value: Any) -> bool:
+        return False
+
+    def push_truth_and_keep(self, value: Any, target: int, jump_on: bool) -> None:
+        raise NotImplementedError
+
+    def same(self, left: Any, right: Any) -> bool:
+        return left is right
+
+    def contains(self, container: Any, item: Any, invert: bool) -> Any:
+        return (item in container) != invert
+
+    def subscript(self, container: Any, key: Any) -> Any:
+        return container[key]
+
+    def store_subscript(self, container: Any, key: Any, value: Any) -> Any:
+        container[key] = value
+
+    def delete_subscript(self, container: Any, key: Any) -> Any:
+        del container[key]
+
+    def length(self, value: Any) -> Any:
+        return len(value)
+
+    def format(self, value: Any, convert: Callable | None, spec: str) -> Any:
+        return format(value if convert is None else convert(value), spec)
+
+    def join_strings(self, parts: list) -> str:
+        return "".join(parts)
+
+    # ---- iteration
+
+    def iterate(self, value: Any) -> Any:
+        return iter(value)
+
+    def next_for(self, iterator: Any) -> Any:
+        if type(iterator) is Generator:
+            return self.resume(iterator, None, fr.FOR_ITER)
+        return next(iterator, EXHAUSTED)
+
+    def send(self, receiver: Any, value: Any) -> tuple[bool, Any]:
+        """(ended, answer) of sending ``value`` to a generator or iterator."""
+        try:
+            if type(receiver) is Generator:
+                return False, self.resume(receiver, value, fr.SEND)
+            if value is None:
+                return False, next(receiver)
+            return False, receiver.send(value)
+        except StopIteration as stop:
+            return True, stop.value
+        except Raised as raised:
+            if isinstance(raised.error, StopIteration):
+                return True, raised.error.value
+            raise
+
+    def unpack(self, value: Any, count: int | None) -> Any:
+        if isinstance(value, (tuple, list)):
+            return value
+        try:
+            items = iter(value)
+        except TypeError:
+            raise Raised(TypeError(f"cannot unpack non-iterable {type(value).__name__} object")) from None
+        if count is None:
+            return list(items)
+        taken = []
+        for item in items:
+            taken.append(item)
+            if len(taken) > count:  # CPython, too, asks for one more and no further
+                break
+        return taken
+
+    def extend(self, method: str, target: Any, other: Any) -> Any:
+        if method == "list_extend":
+            if not hasattr(other, "__iter__") and not hasattr(other, "__getitem__"):
+                raise Raised(TypeError(f"Value after * must be an iterable, not {type(other).__name__}"))
+            target.extend(other)
+        else:
+            target.update(other)
+
+    def to_tuple(self, value: Any, function: Any) -> Any:
+        try:
+            return tuple(value)
+        except TypeError:
+            name = f"{function.__module__}.{function.__qualname__}()" if hasattr(function, "__qualname__") else str(function)
+            if hasattr(value, "__iter__"):
+                raise
+            text = f"{name} argument after * must be an iterable, not {type(value).__name__}"
+            raise Raised(TypeError(text)) from None
+
+    def to_dict(self, value: Any) -> dict:
+        return dict(value)
+
+    def match_keys(self, subject: Mapping, keys: tuple) -> tuple | None:
+        found = []
+        for key in keys:
+            value = subject.get(key, MISSING)
+            if value is MISSING:
+                return None
+            found.append(value)
+        return tuple(found)
+
+    def match_class(self, subject: Any, cls: Any, count: int, names: tuple) -> Any:
+        if not isinstance(cls, type):
+            raise Raised(TypeError("called match pattern must be a class"))
+        if not isinstance(subject, cls):
+            return None
+        found = []
+        if count:
+            fields = getattr(cls, "__match_args__", None)
+            if fields is None:
+                if not issubclass(cls, (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)):
+                    fields = ()
+                elif count == 1:
+                    fields, found, count = (), [subject], 0
+                else:
+                    fields = ("",)
+            if len(fields) < count:
+                allowed = len(fields)
+                text = f"{cls.__name__}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} ({count} given)"
+                raise Raised(TypeError(text))
+            names = tuple(fields[:count]) + names
+        for name in names:
+            value = self.plain_attr(subject, name)
+            if value is MISSING:
+                return None
+            found.append(value)
+        return tuple(found)
+
+    def plain_attr(self, obj: Any, name: str) -> Any:
+        return getattr(obj, name, MISSING)
+
+    # ---- calls
+
+    def call(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        stand_in = FRAME_CALLS.get(function) if _is_hashable(function) else None
+        if stand_in is not None:
+            answer = stand_in(self, args, kwargs)
+            if answer is not MISSING:
+                return answer
+        return function(*args, **kwargs)
+
+    def make_super(self, function: Any, cls: Any, obj: Any) -> Any:
+        return function(cls, obj)
+
+    def made(self, value: Any) -> Any:
+        """A fresh object was made by an instruction."""
+        return value
+
+    def check_keys(self, keys: list) -> None:
+        """Keys are about to be hashed."""
+
+    def refuse_opcode(self, opname: str) -> NoReturn:
+        raise RuntimeError(f"bytecode instruction {opname} has no meaning here")
+
+    # ---- exceptions
+
+    def raise_error(self, error: BaseException, again: bool = False) -> NoReturn:
+        raise Raised(error)
+
+    def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
+        if isinstance(error, type) and issubclass(error, BaseException):
+            error = self.call(error, (), {})
+            if error is PUSHED:
+                return PUSHED
+        if not isinstance(error, BaseException):
+            raise Raised(TypeError("exceptions must derive from BaseException"))
+        if has_cause:
+            if isinstance(cause, type) and issubclass(cause, BaseException):
+                cause = cause()
+            if cause is not None and not isinstance(cause, BaseException):
+                raise Raised(TypeError("exception causes must derive from BaseException"))
+            error.__cause__ = cause
+        raise Raised(error)
+
+
+def resume_natively(generator: Generator, value: Any, error: BaseException | None) -> Any:
+    """Advance one of our generators from native code: ``next``, ``send`` and ``throw`` outside captured code."""
+    machine = Machine(None)
+    trouble = None
+    try:
+        if error is not None:
+            machine.throw(generator, error, fr.PUSH)
+        else:
+            machine.resume(generator, value, fr.PUSH)
+    except Raised as raised:
+        trouble = raised.error
+    if trouble is not None:
+        machine.unwind(trouble)
+    return machine.run()
+
+
+def _delegate_of(frame: Frame) -> Any:
+    """What a suspended generator delegates to with ``yield from``, or None."""
+    at = frame.pc
+    names = frame.code.opnames
+    if at < len(names) and at >= 2 and names[at - 2] == "SEND":
+        return frame.stack[-1]
+    return None
+
+
+def _is_hashable(function: Any) -> bool:
+    return type(function).__hash__ in (object.__hash__, type.__hash__) or isinstance(function, (type, BUILTIN))
+
+
+BUILTIN = type(len)
+
+
+# ---- callables that look at the frame that calls them
+
+def frame_locals(frame: Frame) -> dict[str, Any]:
+    values = {}
+    for name, value in zip(frame.code.names, frame.locals, strict=True):
+        if isinstance(value, CellType):
+            value = cell_value(value)
+        if value is not UNBOUND:
+            values[name] = value
+    return values
+
+
+def current_class(frame: Frame) -> Any:
+    at = frame.code.names.index("__class__")
+    cell = frame.locals[at]
+    return cell_value(cell) if isinstance(cell, CellType) else cell
+
+
+def first_argument(frame: Frame) -> Any:
+    value = frame.locals[0]
+    return cell_value(value) if isinstance(value, CellType) else value
+
+
+def _super(machine: Machine, args: tuple, kwargs: dict) -> Any:
+    if args:
+        return MISSING
+    frame = machine.frame
+    if "__class__" not in frame.code.names:
+        raise Raised(RuntimeError("super(): __class__ cell not found"))
+    return super(current_class(frame), first_argument(frame))
+
+
+def _locals(machine: Machine, args: tuple, kwargs: dict) -> Any:
+    return frame_locals(machine.frame)
+
+
+def _globals(machine: Machine, args: tuple, kwargs: dict) -> Any:
+    return machine.frame.globals
+
+
+def _vars(machine: Machine, args: tuple, kwargs: dict) -> Any:
+    return MISSING if args else frame_locals(machine.frame)
+
+
+def _dir(machine: Machine, args: tuple, kwargs: dict) -> Any:
+    return MISSING if args else sorted(frame_locals(machine.frame))
+
+
+def _evaluate(function: Callable) -> Callable:
+    def stand_in(machine: Machine, args: tuple, kwargs: dict) -> Any:
+        if len(args) > 1 or kwargs:
+            return MISSING
+        return function(args[0], machine.frame.globals, frame_locals(machine.frame))
+
+    return stand_in
+
+
+def _exc_info(machine: Machine, args: tuple, kwargs: dict) -> Any:
+    error = machine.handled()
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+FRAME_CALLS: dict[Any, Callable] = {
+    super: _super, locals: _locals, globals: _globals, vars: _vars, dir: _dir, eval: _evaluate(eval),
+    exec: _evaluate(exec), sys.exc_info: _exc_info,
+}
+

@@ -1,0 +1,66 @@
+"""The instruction set: one handler per opcode, by family.
+
+A handler is ``handler(machine, frame, arg) -> bool | None``; true means another frame is current now. Rules every
+handler keeps, because a break may happen in any operation of the machine:
+
+* it takes nothing off the stack before the machine's operation has answered (so the state before the instruction is
+  still whole when a break ends the segment there);
+* it does at most one operation of the machine that may break, push a frame or raise.
+
+``arg`` was resolved when the code was decoded: a constant, a name, a jump target. A version of CPython that changes
+an instruction gets its own entry in ``v311``, ``v312`` or ``v313``; what stays the same is in the family files.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from . import calls, containers, exceptions, flow as _flow, generators, names, operators, registry, stack
+
+if sys.version_info >= (3, 13):
+    from . import v313 as version
+elif sys.version_info >= (3, 12):
+    from . import v312 as version
+else:
+    from . import v311 as version
+
+__all__ = ["flow", "handler", "resolve", "why_not_handled"]
+FAMILIES = (stack, names, operators, _flow, calls, containers, exceptions, generators, version)
+
+
+def handler(opname: str) -> Callable:
+    found = registry.HANDLERS.get(opname)
+    return found if found is not None else registry.unhandled(opname)
+
+
+def resolve(opname: str, arg: int, code: Any) -> Any:
+    """The handler's argument: what ``arg`` stands for in this code object."""
+    resolver = registry.RESOLVERS.get(opname)
+    return arg if resolver is None else resolver(arg, code)
+
+
+def why_not_handled(opname: str) -> str | None:
+    """Why an opcode has no handler here, or None when it has one. A frame that reaches such an opcode breaks."""
+    if opname in registry.HANDLERS:
+        return None
+    return registry.REFUSED.get(opname)
+
+
+def flow(opname: str, arg: Any, code: Any) -> tuple[int, int, bool, bool]:
+    """(locals read, locals written, may jump, may fall through) of an instruction, for the liveness analysis."""
+    uses = kills = 0
+    if opname in registry.LOCAL_READS:
+        for at in arg if isinstance(arg, tuple) else (arg,):
+            uses |= 1 << at
+    elif opname in registry.LOCAL_WRITES:
+        for at in arg if isinstance(arg, tuple) else (arg,):
+            kills |= 1 << at
+    elif opname == "STORE_FAST_LOAD_FAST":
+        kills, uses = 1 << arg[0], (0 if arg[0] == arg[1] else 1 << arg[1])
+    op = dis.opmap[opname]
+    jumps = op in dis.hasjrel
+    falls = opname not in registry.NO_FALL_THROUGH
+    return uses, kills, jumps, falls

@@ -1,0 +1,80 @@
+"""Calls, functions made, classes made."""
+
+from __future__ import annotations
+
+from types import FunctionType
+
+from ..frames import NULL, PUSHED
+from .registry import op
+
+
+@op("CALL")
+def call(m, f, arg):
+    """3.11 and 3.12: ``NULL, callable, args`` or ``callable, self, args``; arg is (count, keyword names)."""
+    total, names = arg
+    stack = f.stack
+    base = len(stack) - total - 2
+    function, args = stack[base + 1], stack[base + 2:]
+    if stack[base] is not NULL:
+        args.insert(0, function)
+        function = stack[base]
+    return finish_call(m, f, function, args, names, base)
+
+
+def finish_call(m, f, function, args: list, names: tuple, base: int):
+    kwargs = {}
+    if names:
+        at = len(args) - len(names)
+        kwargs = dict(zip(names, args[at:], strict=True))
+        del args[at:]
+    value = m.call(function, tuple(args), kwargs)
+    del f.stack[base:]
+    if value is PUSHED:
+        return True
+    f.stack.append(value)
+
+
+@op("CALL_FUNCTION_EX")
+def call_function_ex(m, f, arg):
+    """3.11 and 3.12: ``NULL, callable, args[, kwargs]``."""
+    stack = f.stack
+    base = len(stack) - (3 + (arg & 1))
+    return spread_call(m, f, stack[base + 1], base, arg)
+
+
+def spread_call(m, f, function, base: int, arg: int):
+    stack = f.stack
+    at = -2 if arg & 1 else -1
+    args, kwargs = stack[at], stack[-1] if arg & 1 else {}
+    if type(args) is not tuple:
+        # Make it a tuple first, then run the instruction again.
+        spread = m.to_tuple(args, function)
+        if spread is PUSHED:
+            return m.redo_with(f, at)
+        stack[at] = args = spread
+    if arg & 1 and type(kwargs) is not dict:
+        kwargs = m.to_dict(kwargs)
+    value = m.call(function, args, kwargs)
+    del stack[base:]
+    if value is PUSHED:
+        return True
+    stack.append(value)
+
+
+@op("MAKE_FUNCTION")
+def make_function(m, f, arg):
+    """3.11 and 3.12: defaults, keyword defaults, annotations and closure lie below the code object."""
+    stack = f.stack
+    co = stack.pop()
+    closure = stack.pop() if arg & 8 else None
+    annotations = stack.pop() if arg & 4 else None
+    by_name = stack.pop() if arg & 2 else None
+    defaults = stack.pop() if arg & 1 else None
+    function = FunctionType(co, f.globals, co.co_name, defaults, closure)
+    function.__qualname__ = co.co_qualname
+    function.__kwdefaults__ = by_name
+    if annotations:
+        function.__annotations__ = (dict(zip(annotations[::2], annotations[1::2], strict=True))
+                                    if isinstance(annotations, tuple) else annotations)
+    m.made(function)
+    stack.append(function)

@@ -1,0 +1,70 @@
+"""Generators: creation, yield, delegation. Coroutines run natively (their calls are never interpreted)."""
+
+from __future__ import annotations
+
+from ..frames import PUSHED, Generator
+from .registry import op, refuse
+
+refuse("async code runs natively: its calls are made by an event loop, not by this function",
+       "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "GET_AWAITABLE", "ASYNC_GEN_WRAP")
+refuse("only the interactive prompt and class or module bodies use it",
+       "PRINT_EXPR", "IMPORT_STAR", "SETUP_ANNOTATIONS", "LOAD_CLASSDEREF", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS",
+       "LOAD_FROM_DICT_OR_DEREF")
+refuse("a marker of the interpreter itself, never in a code object read from Python",
+       "DO_TRACING", "RESERVED", "ENTER_EXECUTOR")
+
+
+@op("RETURN_GENERATOR")
+def return_generator(m, f, arg):
+    generator = Generator(f)
+    f.generator = generator
+    m.made(generator)
+    return m.leave(f, generator)
+
+
+@op("YIELD_VALUE")
+def yield_value(m, f, arg):
+    return m.yield_from_frame(f, f.stack.pop())
+
+
+@op("GET_YIELD_FROM_ITER")
+def get_yield_from_iter(m, f, arg):
+    if isinstance(f.stack[-1], Generator):
+        return None
+    value = m.iterate(f.stack[-1])
+    if value is PUSHED:
+        f.stack.pop()
+        return True
+    f.stack[-1] = value
+    return None
+
+
+@op("SEND")
+def send(m, f, arg):
+    """``receiver, value``: a yielded value goes on the stack; a return value ends the delegation at ``arg``."""
+    receiver, value = f.stack[-2:]
+    ended, answer = m.send(receiver, value)
+    if answer is PUSHED:
+        f.stack.pop()
+        return True
+    end_send(f, arg, answer) if ended else f.stack.__setitem__(-1, answer)
+    return None
+
+
+def end_send(frame, target: int, value) -> None:
+    """The delegation returned. On 3.11 the value replaces the receiver; later END_SEND drops the receiver."""
+    if END_SEND_DROPS_RECEIVER:
+        frame.stack[-1] = value
+    else:
+        frame.stack.pop()
+        frame.stack[-1] = value
+    frame.pc = target
+
+
+END_SEND_DROPS_RECEIVER = __import__("sys").version_info >= (3, 12)
+
+
+@op("END_SEND")
+def end_send_op(m, f, arg):
+    value = f.stack.pop()
+    f.stack[-1] = value

@@ -1,0 +1,63 @@
+"""Instructions that only move values: constants, locals, the stack itself."""
+
+from __future__ import annotations
+
+from ..frames import NULL, UNBOUND, Raised
+from .registry import constant, op
+
+
+@op("NOP", "RESUME", "PRECALL", "CACHE", "KW_NAMES", "EXTENDED_ARG", "COPY_FREE_VARS", "INTERPRETER_EXIT", "EXIT_INIT_CHECK")
+def nothing(m, f, arg):
+    """COPY_FREE_VARS is here because a frame gets its free variables when it is made."""
+
+
+@op("POP_TOP", "END_FOR")
+def pop_top(m, f, arg):
+    f.stack.pop()
+
+
+@op("PUSH_NULL")
+def push_null(m, f, arg):
+    f.stack.append(NULL)
+
+
+@op("LOAD_CONST", resolve=constant)
+def load_const(m, f, arg):
+    f.stack.append(arg)
+
+
+@op("LOAD_FAST")
+def load_fast(m, f, arg):
+    value = f.locals[arg]
+    if value is UNBOUND:
+        raise Raised(unbound_local(f, arg))
+    f.stack.append(value)
+
+
+@op("STORE_FAST")
+def store_fast(m, f, arg):
+    f.locals[arg] = f.stack.pop()
+
+
+@op("DELETE_FAST")
+def delete_fast(m, f, arg):
+    if f.locals[arg] is UNBOUND:
+        raise Raised(unbound_local(f, arg))
+    f.locals[arg] = UNBOUND
+
+
+@op("SWAP")
+def swap(m, f, arg):
+    stack = f.stack
+    stack[-1], stack[-arg] = stack[-arg], stack[-1]
+
+
+@op("COPY")
+def copy(m, f, arg):
+    f.stack.append(f.stack[-arg])
+
+
+def unbound_local(frame, at: int) -> UnboundLocalError:
+    name = frame.code.names[at]
+    text = f"cannot access local variable '{name}' where it is not associated with a value"
+    return UnboundLocalError(text)

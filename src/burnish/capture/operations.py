@@ -1,0 +1,561 @@
+"""Operators, subscripts, truth and iteration while tracing.
+
+Numbers and strings are computed at once. Tensors go to the recorder. Containers from outside are guarded as far as the
+operation looks into them. Objects with Python special methods get those interpreted, through ``polyfills`` where
+CPython's protocol has several steps.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+import types
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from . import breaks, live
+from . import frames as fr
+from .attributes import discard, lookup, special_method
+from .frames import PUSHED, UNBOUND, Generator
+from .heap import MISSING
+from .live import Live
+from .opcodes.flow import EXHAUSTED
+from .trust import is_trusted_type
+
+SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, range, slice,
+                    type(Ellipsis), torch.layout, torch.memory_format))
+BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
+
+# operation -> (method, reflected method, in-place method)
+METHODS: dict[Callable, tuple[str, str | None, str | None]] = {}
+for _name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"):
+    _plain = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
+    METHODS[_plain] = (f"__{_name}__", f"__r{_name}__", None)
+    METHODS[getattr(operator, f"i{_name}")] = (f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
+for _name, _mirror in (("lt", "gt"), ("le", "ge"), ("eq", "eq"), ("ne", "ne"), ("gt", "lt"), ("ge", "le")):
+    METHODS[getattr(operator, _name)] = (f"__{_name}__", f"__{_mirror}__", None)
+METHODS[operator.getitem] = ("__getitem__", None, None)
+UNARY_METHODS = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
+COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))
+IN_PLACE = frozenset(getattr(operator, "i" + n) for n in (
+    "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"))
+
+
+def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    left_kind, right_kind = type(left), type(right)
+    if left_kind in SIMPLE and right_kind in SIMPLE:
+        return m.plainly(operation, left, right)
+    if operation is operator.getitem:
+        return subscript(m, left, right)
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        if not isinstance(left, torch.Tensor) and python_method(m, left, METHODS[operation][0]):
+            return by_protocol(m, operation, left, right)
+        expose(m, left)
+        expose(m, right)
+        return m.perform(operation, left, right)
+    if isinstance(left, Live) or isinstance(right, Live):
+        if left_kind in (str, live.LiveStr) and operation is operator.mod:
+            return live.apply(operation, left, right) if not isinstance(right, tuple) else operation(settled(left), right)
+        return m.plainly(operation, left, right)
+    if operation in (operator.eq, operator.ne) and identity_decides(left_kind) and identity_decides(right_kind):
+        return same(m, left, right) == (operation is operator.eq)
+    names = METHODS[operation]
+    if any(python_method(m, left, n) for n in (names[0], names[2]) if n) or names[1] and python_method(m, right, names[1]):
+        return by_protocol(m, operation, left, right)
+    if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
+        if left_kind is str and operation is operator.mod:
+            settle_all(m, right)
+            return m.perform(operation, left, right)
+        if operation in IN_PLACE:
+            m.heap.will_write(left)
+        expose(m, left)
+        expose(m, right)
+        if (operation in COMPARISONS and (holds_user_equality(m, left) or holds_user_equality(m, right))):
+            m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
+        if isinstance(right, (Generator, types.GeneratorType)):
+            m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
+        return m.perform(operation, left, right)
+    if is_known_native(left_kind) and is_known_native(right_kind):
+        return m.plainly(operation, left, right)
+    m.stop(breaks.OPAQUE_CALL, f"operator {operation.__name__} on {left_kind.__qualname__} and {right_kind.__qualname__}")
+    return None
+
+
+def settled(value: Any) -> Any:
+    return value.settle() if isinstance(value, Live) else value
+
+
+def settle_all(m: Any, value: Any) -> None:
+    """Native code is about to read live values in ``value``: guard them."""
+    if isinstance(value, Live):
+        value.settle()
+    elif isinstance(value, (tuple, list, set, frozenset, collections.deque)):
+        for part in value:
+            settle_all(m, part)
+    elif isinstance(value, dict):
+        for k, v in value.items():
+            settle_all(m, k)
+            settle_all(m, v)
+    elif type(value) is slice:
+        settle_all(m, (value.start, value.stop, value.step))
+
+
+def expose(m: Any, value: Any) -> None:
+    if type(value) in SIMPLE:
+        return
+    if isinstance(value, BUILTIN_CONTAINERS):
+        m.heap.expose(value)
+
+
+NATIVE_PARTS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, property,
+                types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), types.GenericAlias,
+                types.UnionType, Generator)
+
+
+def is_known_native(kind: type) -> bool:
+    return kind in SIMPLE or issubclass(kind, NATIVE_PARTS) or is_trusted_type(kind)
+
+
+def python_method(m: Any, obj: Any, name: str) -> bool:
+    kind = type(obj)
+    if kind in SIMPLE or isinstance(obj, torch.Tensor):
+        return False
+    value, owner = lookup(m, kind, name)
+    return isinstance(value, FunctionType) and owner is not None
+
+
+def holds_user_equality(m: Any, value: Any, depth: int = 0) -> bool:
+    if isinstance(value, BUILTIN_CONTAINERS) and depth < 10:
+        parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        return any(holds_user_equality(m, p, depth + 1) for p in parts)
+    return python_method(m, value, "__eq__")
+
+
+def identity_decides(kind: type) -> bool:
+    """Whether == on this type is object identity."""
+    return kind.__eq__ is object.__eq__
+
+
+def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    from . import polyfills
+
+    method, reflected, in_place = METHODS[operation]
+    if operation in COMPARISONS:
+        return m.call(polyfills.compare, (left, right, method, reflected), {})
+    if in_place is not None:
+        return m.call(polyfills.in_place, (left, right, method, reflected, in_place), {})
+    return m.call(polyfills.binary, (left, right, method, reflected), {})
+
+
+def unary(m: Any, operation: Callable, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return m.perform(operation, value)
+    method = special_method(m, value, UNARY_METHODS[operation])
+    if isinstance(method, types.MethodType):
+        return m.call(method, (), {})
+    return m.plainly(operation, value)
+
+
+# ---- truth and identity
+
+def truth_method(m: Any, value: Any) -> tuple[Any, bool] | None:
+    """The Python method that decides an object's truth, and whether it is __len__."""
+    kind = type(value)
+    if kind in SIMPLE or isinstance(value, (torch.Tensor, Live, *BUILTIN_CONTAINERS)) and kind.__module__ in ("builtins", "torch"):
+        return None
+    for name in ("__bool__", "__len__"):
+        found, _ = lookup(m, kind, name)
+        if isinstance(found, FunctionType):
+            return types.MethodType(found, value), name == "__len__"
+        if found is not MISSING:
+            return None
+    return None
+
+
+def truth(m: Any, value: Any) -> Any:
+    kind = type(value)
+    if kind in SIMPLE:
+        return bool(value)
+    if isinstance(value, torch.Tensor):
+        return m.perform(bool, value)
+    if isinstance(value, Live):
+        return truth_of_live(value)
+    found = truth_method(m, value)
+    if found is not None:
+        from . import polyfills
+
+        answer = m.call(polyfills.truth_by_len if found[1] else polyfills.truth_by_bool, (found[0],), {})
+        if answer is PUSHED:
+            m.frame.completion = fr.RETRY
+        return answer
+    origin = m.heap.origin_of(value)
+    if origin is not None and isinstance(value, BUILTIN_CONTAINERS):
+        if not origin.complete and not origin.is_written and not isinstance(value, tuple):
+            m.heap.guard("truth", origin.source, bool(value))
+        else:
+            m.heap.complete(origin)
+        return bool(value)
+    if isinstance(value, BUILTIN_CONTAINERS) or is_known_native(kind):
+        return m.plainly(bool, value)
+    if lookup(m, kind, "__bool__")[0] is MISSING and lookup(m, kind, "__len__")[0] is MISSING:
+        return True
+    m.stop(breaks.OPAQUE_CALL, f"truth of a {kind.__qualname__}")
+    return None
+
+
+def truth_of_live(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(value.settle())
+    return bool(value)
+
+
+def same(m: Any, left: Any, right: Any) -> bool:
+    answer = left is right
+    if type(left) in live.KINDS or type(right) in live.KINDS:
+        return answer
+    if isinstance(left, Live) or isinstance(right, Live):
+        return False if left is None or right is None else settled(left) is settled(right)
+    a, b = m.heap.origin_of(left), m.heap.origin_of(right)
+    if a is not None and b is not None and a is not b and not (a.source.is_pinned and b.source.is_pinned):
+        m.heap.guard("unlike", a.source, b.source)
+    return answer
+
+
+def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
+    from . import polyfills
+
+    kind = type(container)
+    if python_method(m, container, "__contains__") or kind is Generator or (
+            lookup(m, kind, "__contains__")[0] is MISSING and not isinstance(container, torch.Tensor)):
+        return m.call(polyfills.not_contains if invert else polyfills.contains, (container, item), {})
+    item = settled(item)
+    origin = m.heap.origin_of(container)
+    if origin is not None and isinstance(container, (dict, types.MappingProxyType)) and m.heap.is_constant_key(item):
+        if not origin.complete and item not in origin.known and item not in origin.written:
+            origin_has = item in container
+            m.heap.guard("has" if origin_has else "absent", origin.source, item)
+        return (item in container) != invert
+    if isinstance(container, torch.Tensor):
+        return m.perform(operator.contains, container, item) != invert
+    if isinstance(container, BUILTIN_CONTAINERS) or is_known_native(kind):
+        expose(m, container)
+        settle_all(m, container)
+        if isinstance(container, (dict, set, frozenset)):
+            check_key(m, item)
+        elif holds_user_equality(m, container) or holds_user_equality(m, item):
+            return m.call(polyfills.sequence_not_contains if invert else polyfills.sequence_contains, (container, item), {})
+        return m.perform(operator.contains, container, item) != invert
+    m.stop(breaks.OPAQUE_CALL, f"`in` on a {kind.__qualname__}")
+    return None
+
+
+def check_key(m: Any, key: Any) -> None:
+    """A key is about to be hashed by C code."""
+    kind = type(key)
+    if kind in SIMPLE:
+        return
+    if isinstance(key, Live):
+        key.settle()
+    elif isinstance(key, tuple):
+        for part in key:
+            check_key(m, part)
+    elif python_method(m, key, "__hash__") and not is_trusted_type(lookup(m, kind, "__hash__")[1]):
+        m.stop(breaks.USER_HASH, f"a {kind.__qualname__} as key")
+
+
+# ---- subscripts
+
+def subscript(m: Any, container: Any, key: Any) -> Any:
+    kind = type(container)
+    if isinstance(container, torch.Tensor):
+        expose(m, key)
+        return m.perform(operator.getitem, container, key)
+    if isinstance(container, type):
+        return subscript_class(m, container, key)
+    if isinstance(container, torch.nn.Module) or python_method(m, container, "__getitem__"):
+        return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
+    if isinstance(key, torch.Tensor) and isinstance(container, (list, tuple, str, range)):
+        return m.perform(operator.getitem, container, key)
+    if isinstance(key, Live):
+        key = key.settle()
+    elif type(key) is slice or type(key) is tuple:
+        settle_all(m, key)
+    origin = m.heap.origin_of(container)
+    if isinstance(container, (dict, types.MappingProxyType)):
+        return subscript_dict(m, container, key, origin)
+    if isinstance(container, Live):
+        return m.plainly(operator.getitem, container.settle(), key)
+    if origin is not None and isinstance(container, (list, collections.deque)):
+        if type(key) is int and -len(container) <= key < len(container) and not origin.complete \
+                and origin.appended_from is None:
+            return m.heap.read_index(origin, key)
+        m.heap.complete(origin)
+    if python_method(m, key, "__index__"):
+        m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
+    if isinstance(container, BUILTIN_CONTAINERS) or is_known_native(kind) or kind in SIMPLE:
+        return m.plainly(operator.getitem, container, key)
+    m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
+    return None
+
+
+def subscript_class(m: Any, cls: type, key: Any) -> Any:
+    found, _ = lookup(m, type(cls), "__getitem__")
+    if isinstance(found, FunctionType):
+        if is_trusted_type(type(cls)):
+            return m.plainly(operator.getitem, cls, key)
+        return m.call(found, (cls, key), {})
+    return m.plainly(operator.getitem, cls, key)
+
+
+def special_or_error(m: Any, obj: Any, name: str) -> Any:
+    method = special_method(m, obj, name)
+    if method is MISSING:
+        # CPython's own message for the missing operation.
+        if name == "__getitem__":
+            m.plainly(operator.getitem, obj, 0)
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(obj).__qualname__}")
+    return method
+
+
+def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
+    check_key(m, key)
+    missing = special_method(m, table, "__missing__") if type(table) is not dict else MISSING
+    if origin is not None and not origin.complete:
+        if m.heap.is_constant_key(key):
+            value = m.heap.read_key(origin, key)
+            if value is not MISSING:
+                return value
+        else:
+            m.heap.complete(origin)
+    if key not in table and missing is not MISSING:
+        if isinstance(table, collections.defaultdict) and table.default_factory is not None:
+            from . import polyfills
+
+            return m.call(polyfills.default_item, (table, key, table.default_factory), {})
+        if isinstance(missing, types.MethodType):
+            return m.call(missing, (key,), {})
+    if isinstance(table, types.MappingProxyType):
+        return m.plainly(operator.getitem, table, key)
+    if isinstance(table, collections.Counter):
+        return m.plainly(operator.getitem, table, key)
+    return m.plainly(dict.__getitem__, table, key)
+
+
+def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
+    if isinstance(container, torch.Tensor):
+        expose(m, key)
+        expose(m, value)
+        m.perform(operator.setitem, container, key, value)
+        return None
+    if python_method(m, container, "__setitem__"):
+        return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
+    if isinstance(key, Live):
+        key = key.settle()
+    elif type(key) is slice:
+        settle_all(m, key)
+        expose(m, value)
+        if not isinstance(value, BUILTIN_CONTAINERS):
+            from . import polyfills
+
+            return discard(m, m.call(polyfills.store_slice, (container, key, value), {}))
+    if isinstance(container, dict):
+        store_key(m, container, key, value)
+        return None
+    if isinstance(container, (list, collections.deque)):
+        m.heap.will_write(container)
+        m.plainly(operator.setitem, container, key, value)
+        return None
+    if isinstance(container, (str, tuple, range, int, float, type(None))):
+        m.plainly(operator.setitem, container, key, value)
+    m.stop(breaks.OPAQUE_CALL, f"item assignment on a {type(container).__qualname__}")
+    return None
+
+
+def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
+    check_key(m, key)
+    origin = m.heap.origin_of(table)
+    if origin is not None:
+        if m.heap.is_constant_key(key):
+            m.heap.will_write_key(origin, key)
+        else:
+            m.heap.complete(origin)
+    m.plainly(dict.__setitem__ if not isinstance(table, collections.OrderedDict) else operator.setitem, table, key, value)
+
+
+def delete_subscript(m: Any, container: Any, key: Any) -> Any:
+    if python_method(m, container, "__delitem__"):
+        return discard(m, m.call(special_method(m, container, "__delitem__"), (key,), {}))
+    settle_all(m, key)
+    if isinstance(container, dict):
+        check_key(m, key)
+        origin = m.heap.origin_of(container)
+        if origin is not None:
+            if m.heap.is_constant_key(key) and key in container:
+                m.heap.will_write_key(origin, key, deletes=True)
+            else:
+                m.heap.complete(origin)
+    elif isinstance(container, (list, collections.deque)):
+        m.heap.will_write(container)
+    elif not isinstance(container, (str, tuple)):
+        m.stop(breaks.OPAQUE_CALL, f"item deletion on a {type(container).__qualname__}")
+    m.plainly(operator.delitem, container, key)
+    return None
+
+
+# ---- iteration
+
+ITERATORS = frozenset(type(i) for i in (
+    iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(""), iter("é"), iter(range(0)), iter(set()),
+    reversed([]), enumerate([]), zip(), iter(b""), iter(range(1 << 65)), reversed({}), reversed({}.values()),
+    iter(collections.deque()), reversed(collections.deque()), reversed(range(0)), reversed(range(1 << 65)),
+    reversed({}.items()), iter(memoryview(b"")), iter(bytearray()), iter(collections.OrderedDict()), reversed(()),
+))
+
+
+def iterate(m: Any, value: Any) -> Any:
+    from . import polyfills
+
+    kind = type(value)
+    if kind in ITERATORS or kind is Generator or kind.__module__ == "itertools":
+        return value
+    if isinstance(value, torch.Tensor):
+        return m.perform(iter, value)
+    if isinstance(value, Live):
+        return iter(value.settle())
+    found, owner = lookup(m, kind, "__iter__")
+    if isinstance(found, FunctionType):
+        return m.call(types.MethodType(found, value), (), {})
+    if found is MISSING or found is None:
+        if python_method(m, value, "__getitem__"):
+            return m.call(polyfills.iterate_by_index, (value,), {})
+        return m.plainly(iter, value)
+    if isinstance(value, BUILTIN_CONTAINERS):
+        expose(m, value)
+        return m.plainly(iter, value)
+    if kind in SIMPLE or is_known_native(kind):
+        return m.plainly(iter, value)
+    if m.heap.is_outside_iterator(value) and hasattr(kind, "__next__"):
+        return value
+    m.stop(breaks.OPAQUE_CALL, f"iteration over a {kind.__qualname__}")
+    return None
+
+
+def advance(m: Any, iterator: Any) -> Any:
+    """The next element, EXHAUSTED, or PUSHED where ``__next__`` is Python."""
+    kind = type(iterator)
+    found, _ = lookup(m, kind, "__next__")
+    if isinstance(found, FunctionType):
+        answer = m.call(types.MethodType(found, iterator), (), {})
+        if answer is PUSHED:
+            m.frame.completion = fr.FOR_ITER
+        return answer
+    if m.heap.is_outside_iterator(iterator):
+        m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
+    if kind in ITERATORS or kind.__module__ == "itertools" or kind in (map, filter):
+        return m.perform(next, iterator, EXHAUSTED)
+    if found is MISSING:
+        return m.plainly(next, iterator)
+    m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
+    return None
+
+
+def unpack(m: Any, value: Any, count: int | None) -> Any:
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, (list, collections.deque, dict, set, str, range, torch.Size)):
+        expose(m, value)
+        return list(value)
+    if isinstance(value, torch.Tensor):
+        return m.perform(lambda t: list(iter(t)), value)
+    from . import polyfills
+
+    kind = type(value)
+    if lookup(m, kind, "__iter__")[0] is MISSING and lookup(m, kind, "__getitem__")[0] is MISSING:
+        raise fr.Raised(TypeError(f"cannot unpack non-iterable {kind.__name__} object"))
+    answer = m.call(polyfills.take if count is not None else polyfills.to_list,
+                    (value, count + 1) if count is not None else (value,), {})
+    if answer is PUSHED:
+        m.frame.completion = fr.RETRY
+    return answer
+
+
+def extend(m: Any, method: str, target: Any, other: Any) -> Any:
+    if isinstance(other, (list, tuple, set, frozenset, collections.deque, str, range)) or (
+            isinstance(other, dict) and not python_method(m, other, "__iter__")):
+        if method == "dict_update" and not isinstance(other, dict):
+            m.plainly(target.update, other)
+            return None
+        expose(m, other)
+        if method == "list_extend":
+            target.extend(other)
+        else:
+            for key in other:
+                check_key(m, key)
+            target.update(other)
+        return None
+    from . import polyfills
+
+    kind = type(other)
+    if lookup(m, kind, "__iter__")[0] is MISSING and lookup(m, kind, "__getitem__")[0] is MISSING \
+            and not (method == "dict_update" and lookup(m, kind, "keys")[0] is not MISSING):
+        if method == "list_extend":
+            raise fr.Raised(TypeError(f"Value after * must be an iterable, not {kind.__name__}"))
+        return m.plainly(target.update, other)
+    return discard(m, m.call(getattr(polyfills, method), (target, other), {}))
+
+
+# ---- text
+
+def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any:
+    from . import polyfills
+
+    if isinstance(spec, Live):
+        spec = spec.settle()
+    if isinstance(value, Live):
+        if convert is not None:
+            value = live.apply(convert, value)
+        return live.apply(format, value, spec)
+    kind = type(value)
+    if kind in SIMPLE:
+        return m.plainly(format, value if convert is None else convert(value), spec)
+    if convert is not None:
+        return m.call(polyfills.convert_and_format, (convert, value, spec), {})
+    for name in ("__format__", "__str__", "__repr__"):
+        found, owner = lookup(m, kind, name)
+        if isinstance(found, FunctionType):
+            if name == "__format__":
+                return m.call(types.MethodType(found, value), (spec,), {})
+            return m.call(polyfills.format_text, (value, spec), {})
+        if name == "__format__" and owner is not object:
+            break
+    if isinstance(value, torch.Tensor):
+        return m.perform(format, value, spec)
+    from .builtin_calls import text_of
+
+    return m.plainly(format, text_of(m, str, value), spec) if not spec or kind in BUILTIN_CONTAINERS \
+        else m.plainly(format, value, spec)
+
+
+# ---- small functions that appear in expressions of live values
+
+def join(*parts: str) -> str:
+    return "".join(parts)
+
+
+def is_nan(value: float) -> bool:
+    return value != value
+
+
+def same_value(value: Any, expected: Any) -> bool:
+    return type(value) is type(expected) and repr(value) == repr(expected)
+
+
+def is_unbound(cell: Any) -> bool:
+    return fr.cell_value(cell) is UNBOUND
+
+
+def mentions_tensor(args: Any, kwargs: Any) -> bool:
+    return any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values()))

@@ -1,0 +1,629 @@
+"""Python versions of what C code would do with user objects.
+
+C functions that call back into Python (``sorted(key=)``, ``a + b`` with ``__radd__``, ``type.__call__``) would run user
+code out of the interpreter's sight. Where an operand has Python methods the call goes to one of these instead, which
+the interpreter runs like any user function. They use only what the interpreter handles natively.
+"""
+
+from __future__ import annotations
+
+
+SYMBOLS = {
+    "__add__": "+", "__sub__": "-", "__mul__": "*", "__matmul__": "@", "__truediv__": "/", "__floordiv__": "//",
+    "__mod__": "%", "__pow__": "** or pow()", "__lshift__": "<<", "__rshift__": ">>", "__and__": "&", "__or__": "|",
+    "__xor__": "^", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">=",
+}
+MISSING = object()
+
+
+def _binary_error(left, right, method, suffix):
+    symbol = SYMBOLS[method]
+    if suffix:
+        symbol = symbol.split(" ")[0] + suffix
+    return TypeError(f"unsupported operand type(s) for {symbol}: '{type(left).__name__}' and '{type(right).__name__}'")
+
+
+def binary(left, right, method, reflected):
+    value = _try_binary(left, right, method, reflected)
+    if value is NotImplemented:
+        raise _binary_error(left, right, method, "")
+    return value
+
+
+def _try_binary(left, right, method, reflected):
+    left_kind, right_kind = type(left), type(right)
+    mine = getattr(left_kind, method, None)
+    theirs = getattr(right_kind, reflected, None) if left_kind is not right_kind else None
+    if theirs is not None and issubclass(right_kind, left_kind) and theirs is not getattr(left_kind, reflected, None):
+        value = theirs(right, left)
+        if value is not NotImplemented:
+            return value
+        theirs = None
+    if mine is not None:
+        value = mine(left, right)
+        if value is not NotImplemented:
+            return value
+    if theirs is not None:
+        return theirs(right, left)
+    return NotImplemented
+
+
+def in_place(left, right, method, reflected, in_place_method):
+    own = getattr(type(left), in_place_method, None)
+    if own is not None:
+        value = own(left, right)
+        if value is not NotImplemented:
+            return value
+    value = _try_binary(left, right, method, reflected)
+    if value is NotImplemented:
+        raise _binary_error(left, right, method, "=")
+    return value
+
+
+def compare(left, right, method, reflected):
+    left_kind, right_kind = type(left), type(right)
+    tried = False
+    if left_kind is not right_kind and issubclass(right_kind, left_kind):
+        tried = True
+        value = getattr(right_kind, reflected)(right, left)
+        if value is not NotImplemented:
+            return value
+    value = getattr(left_kind, method)(left, right)
+    if value is not NotImplemented:
+        return value
+    if not tried:
+        value = getattr(right_kind, reflected)(right, left)
+        if value is not NotImplemented:
+            return value
+    if method == "__eq__":
+        return left is right
+    if method == "__ne__":
+        return left is not right
+    raise TypeError(f"'{SYMBOLS[method]}' not supported between instances of "
+                    f"'{left_kind.__name__}' and '{right_kind.__name__}'")
+
+
+def truth_by_bool(method):
+    value = method()
+    if value is not True and value is not False:
+        raise TypeError(f"__bool__ should return bool, returned {type(value).__name__}")
+    return value
+
+
+def truth_by_len(method):
+    return method() != 0
+
+
+def contains(container, item):
+    method = getattr(type(container), "__contains__", None)
+    if method is not None:
+        return bool(method(container, item))
+    for value in container:  # noqa: SIM110  # any() would make a generator for each call
+        if value is item or value == item:
+            return True
+    return False
+
+
+def not_contains(container, item):
+    return not contains(container, item)
+
+
+def sequence_contains(container, item):
+    for value in container:  # noqa: SIM110
+        if value is item or value == item:
+            return True
+    return False
+
+
+def sequence_not_contains(container, item):
+    return not sequence_contains(container, item)
+
+
+def default_item(table, key, factory):
+    value = table[key] = factory()
+    return value
+
+
+def get_attribute(obj, name):
+    try:
+        return type(obj).__getattribute__(obj, name)
+    except AttributeError:
+        fallback = getattr(type(obj), "__getattr__", None)
+        if fallback is None:
+            raise
+    return fallback(obj, name)
+
+
+def getattr_or(obj, name, default):
+    try:
+        return getattr(obj, name)
+    except AttributeError:
+        return default
+
+
+def has_attribute(obj, name):
+    try:
+        getattr(obj, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def construct(cls, args, kwargs):
+    """``type.__call__``."""
+    obj = cls.__new__(cls, *args, **kwargs)
+    if isinstance(obj, cls):
+        value = type(obj).__init__(obj, *args, **kwargs)
+        if value is not None:
+            raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+    return obj
+
+
+def construct_without_init(cls, args, kwargs):
+    return cls.__new__(cls, *args, **kwargs)
+
+
+def construct_plainly(cls, args, kwargs):
+    obj = object.__new__(cls)
+    value = cls.__init__(obj, *args, **kwargs)
+    if value is not None:
+        raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+    return obj
+
+
+# ---- iterables made of user code
+
+def iterate_by_index(sequence):
+    at = 0
+    while True:
+        try:
+            value = sequence[at]
+        except IndexError:
+            return
+        yield value
+        at += 1
+
+
+def iterate_until(function, sentinel):
+    while True:
+        value = function()
+        if value == sentinel:
+            return
+        yield value
+
+
+def to_list(items):
+    return [value for value in items]  # noqa: C416  # the loop is what gets interpreted
+
+
+def take(items, count):
+    """What unpacking reads: at most one element more than there are names."""
+    taken = []
+    for value in items:
+        taken.append(value)
+        if len(taken) == count:
+            break
+    return taken
+
+
+def to_tuple(items=()):
+    return tuple([value for value in items])  # noqa: C409,C416
+
+
+def to_set(items=()):
+    return {value for value in items}  # noqa: C416
+
+
+def to_frozenset(items=()):
+    return frozenset({value for value in items})  # noqa: C416
+
+
+def to_dict(items=(), /, **kwargs):
+    if hasattr(items, "keys"):
+        made = {key: items[key] for key in items.keys()}  # noqa: SIM118  # the protocol asks for keys()
+    else:
+        made = {key: value for key, value in items}  # noqa: C416
+    made.update(kwargs)
+    return made
+
+
+def to_deque(kind, items, maxlen=None):
+    return kind([value for value in items], maxlen)  # noqa: C416
+
+
+def list_extend(target, items):
+    for value in items:
+        target.append(value)
+
+
+def set_update(target, *others):
+    for items in others:
+        for value in items:
+            target.add(value)
+
+
+def dict_update(target, items=(), /, **kwargs):
+    if hasattr(items, "keys"):
+        for key in items.keys():  # noqa: SIM118
+            target[key] = items[key]
+    else:
+        for key, value in items:
+            target[key] = value
+    for key, value in kwargs.items():
+        target[key] = value
+
+
+def store_slice(target, at, items):
+    target[at] = [value for value in items]  # noqa: C416
+
+
+def map_(function, items, *others):
+    if not others:
+        for value in items:
+            yield function(value)
+    else:
+        for values in zip(items, *others, strict=False):
+            yield function(*values)
+
+
+def filter_(function, items):
+    for value in items:
+        if value if function is None else function(value):
+            yield value
+
+
+def zip_(*iterables, strict=False):
+    iterators = [iter(items) for items in iterables]
+    if not iterators:
+        return
+    while True:
+        values = []
+        for i, iterator in enumerate(iterators):
+            try:
+                value = next(iterator)
+            except StopIteration:
+                if not strict:
+                    return
+                if i > 0:
+                    plural = " " if i == 1 else "s 1-"
+                    raise ValueError(f"zip() argument {i + 1} is shorter than argument{plural}{i}") from None
+                for j in range(1, len(iterators)):
+                    try:
+                        next(iterators[j])
+                    except StopIteration:
+                        continue
+                    plural = " " if j == 1 else "s 1-"
+                    raise ValueError(f"zip() argument {j + 1} is longer than argument{plural}{j}") from None
+                return
+            values.append(value)
+        yield tuple(values)
+
+
+def enumerate_(items, start=0):
+    at = start
+    for value in items:
+        yield at, value
+        at += 1
+
+
+def sum_(items, /, start=0):
+    total = start
+    for value in items:
+        total = total + value
+    return total
+
+
+def any_(items):
+    for value in items:  # noqa: SIM110
+        if value:
+            return True
+    return False
+
+
+def all_(items):
+    for value in items:  # noqa: SIM110
+        if not value:
+            return False
+    return True
+
+
+def minimum(*args, key=None, default=MISSING):
+    return _extreme("min", args, key, default, False)
+
+
+def maximum(*args, key=None, default=MISSING):
+    return _extreme("max", args, key, default, True)
+
+
+def _extreme(name, args, key, default, largest):
+    if len(args) > 1 and default is not MISSING:
+        raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
+    best = best_key = MISSING
+    for value in args if len(args) > 1 else args[0]:
+        value_key = value if key is None else key(value)
+        if best is MISSING or (value_key > best_key if largest else value_key < best_key):
+            best, best_key = value, value_key
+    if best is MISSING:
+        if default is MISSING:
+            raise ValueError(f"{name}() iterable argument is empty" if EMPTY_SAYS_ITERABLE else f"{name}() arg is an empty sequence")
+        return default
+    return best
+
+
+try:
+    max([])
+except ValueError as _error:
+    EMPTY_SAYS_ITERABLE = "iterable argument" in str(_error)
+
+
+def sorted_(items, /, *, key=None, reverse=False):
+    made = [value for value in items]  # noqa: C416
+    sort_list(made, key, reverse)
+    return made
+
+
+def sort_list(target, key=None, reverse=False):
+    """Merge sort: stable, and asks only ``<``, as list.sort does."""
+    values = list(target)
+    keys = values if key is None else [key(value) for value in values]
+    order = list(range(len(values)))
+    if reverse:
+        order.reverse()
+    order = _merge_sort(order, keys)
+    if reverse:
+        order.reverse()
+    target[:] = [values[i] for i in order]
+
+
+def _merge_sort(order, keys):
+    if len(order) < 2:
+        return order
+    half = len(order) // 2
+    left, right = _merge_sort(order[:half], keys), _merge_sort(order[half:], keys)
+    merged, i, j = [], 0, 0
+    while i < len(left) and j < len(right):
+        if keys[right[j]] < keys[left[i]]:
+            merged.append(right[j])
+            j += 1
+        else:
+            merged.append(left[i])
+            i += 1
+    return merged + left[i:] + right[j:]
+
+
+def reduce(function, items, initial=MISSING):
+    iterator = iter(items)
+    if initial is MISSING:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            raise TypeError("reduce() of empty iterable with no initial value") from None
+    else:
+        total = initial
+    for value in iterator:
+        total = function(total, value)
+    return total
+
+
+def join(separator, items):
+    return separator.join([value for value in items])  # noqa: C416
+
+
+def next_or(iterator, default):
+    try:
+        return next(iterator)
+    except StopIteration:
+        return default
+
+
+def index_of(sequence, item, start=0, stop=None):
+    for at in range(start, len(sequence) if stop is None else stop):
+        if sequence[at] is item or sequence[at] == item:
+            return at
+    raise ValueError(f"{item!r} is not in list")
+
+
+def count_of(sequence, item):
+    return sum([1 for value in sequence if value is item or value == item])
+
+
+def remove(target, item):
+    for at, value in enumerate(target):
+        if value is item or value == item:
+            del target[at]
+            return
+    raise ValueError("list.remove(x): x not in list")
+
+
+# ---- itertools, where a function or an iterable is the user's
+
+def accumulate(items, func=None, *, initial=None):
+    iterator = iter(items)
+    total = initial
+    if initial is None:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            return
+    yield total
+    for value in iterator:
+        total = total + value if func is None else func(total, value)
+        yield total
+
+
+def chain(*iterables):
+    for items in iterables:
+        for value in items:  # noqa: UP028
+            yield value
+
+
+def chain_from_iterable(iterables):
+    for items in iterables:
+        for value in items:  # noqa: UP028
+            yield value
+
+
+def islice(items, *limits):
+    bounds = slice(*limits)
+    start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
+    if stop is not None and stop <= 0:
+        return
+    at, wanted = 0, start
+    for value in items:
+        if at == wanted:
+            yield value
+            wanted += step
+        at += 1
+        if stop is not None and at >= stop:
+            return
+
+
+def starmap(function, items):
+    for values in items:
+        yield function(*values)
+
+
+def takewhile(predicate, items):
+    for value in items:
+        if not predicate(value):
+            return
+        yield value
+
+
+def dropwhile(predicate, items):
+    iterator = iter(items)
+    for value in iterator:
+        if not predicate(value):
+            yield value
+            break
+    for value in iterator:  # noqa: UP028
+        yield value
+
+
+def filterfalse(predicate, items):
+    for value in items:
+        if not (value if predicate is None else predicate(value)):
+            yield value
+
+
+def pairwise(items):
+    iterator = iter(items)
+    try:
+        before = next(iterator)
+    except StopIteration:
+        return
+    for value in iterator:
+        yield before, value
+        before = value
+
+
+def zip_longest(*iterables, fillvalue=None):
+    iterators = [iter(items) for items in iterables]
+    active = len(iterators)
+    if not active:
+        return
+    done = [False] * active
+    while True:
+        values = []
+        for i, iterator in enumerate(iterators):
+            value = fillvalue
+            if not done[i]:
+                try:
+                    value = next(iterator)
+                except StopIteration:
+                    done[i] = True
+                    active -= 1
+                    if not active:
+                        return
+            values.append(value)
+        yield tuple(values)
+
+
+def groupby(items, key=None):
+    """Groups as lists' iterators: what a loop over them sees is the same."""
+    group, current = [], MISSING
+    for value in items:
+        value_key = value if key is None else key(value)
+        if current is not MISSING and value_key == current:
+            group.append(value)
+            continue
+        if current is not MISSING:
+            yield current, iter(group)
+        group, current = [value], value_key
+    if current is not MISSING:
+        yield current, iter(group)
+
+
+# ---- text
+
+def text(value):
+    method = type(value).__str__
+    return method(value)
+
+
+def representation(value):
+    return type(value).__repr__(value)
+
+
+def format_text(value, spec):
+    return format(str(value), spec)
+
+
+def convert_and_format(convert, value, spec):
+    return format(convert(value), spec)
+
+
+def list_text(items, opening, closing):
+    parts = [repr(value) for value in items]
+    return opening + ", ".join(parts) + closing
+
+
+def tuple_text(items):
+    parts = [repr(value) for value in items]
+    return "(" + ", ".join(parts) + ("," if len(parts) == 1 else "") + ")"
+
+
+def dict_text(table):
+    return "{" + ", ".join([f"{key!r}: {value!r}" for key, value in table.items()]) + "}"
+
+
+# ---- calls that only pass on
+
+def call_entry(function, args, kwargs):
+    return function(*args, **kwargs)
+
+
+def call_partial(function, args, kwargs, more, more_kwargs):
+    return function(*args, *more, **{**kwargs, **more_kwargs})
+
+
+def instance_check(obj, classes):
+    return any_(isinstance(obj, c) for c in classes)
+
+
+
+
+def construct_around(obj, args, kwargs):
+    value = type(obj).__init__(obj, *args, **kwargs)
+    if value is not None:
+        raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+    return obj
+
+
+def to_dict_like(cls, args, kwargs):
+    """OrderedDict(items), defaultdict(factory, items) of user iterables."""
+    plain = [to_dict(a) if hasattr(a, "__iter__") or hasattr(a, "keys") else a for a in args]
+    return cls(*plain, **kwargs)
+
+
+def itertool_of_lists(cls, args, kwargs):
+    return cls(*[list(a) if hasattr(a, "__iter__") else a for a in args], **kwargs)
+
+
+def truth_of(function, *args):
+    return bool(function(*args))
+
+
+def print_texts(args, options):
+    """print() of objects whose text is computed by Python code."""
+    print(*[str(value) for value in args], **options)

@@ -1,0 +1,249 @@
+"""The recorder: which torch calls a segment made, on which values.
+
+While a segment is traced, a ``TorchFunctionMode`` sees every torch call, from interpreted code and from C code alike
+(``sum([t, u])`` adds tensors without our interpreter noticing). Each call runs for real and is written down with
+handles for its tensors: a graph input, or the result of an earlier call. When the segment closes the list becomes a
+``torch.fx`` graph.
+
+A call that hands tensor data to Python (``bool(t)``, ``t.item()``), whose output size depends on data, or that changes
+a tensor in a way a graph cannot say, runs as well, but leaves ``trouble``: the tracer then ends the segment before the
+instruction that caused it.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from . import breaks, torch_calls
+from .live import Live
+
+
+class Call(NamedTuple):
+    target: Any  # a callable, or the name of a tensor method
+    args: tuple
+    kwargs: dict
+    line: str | None
+
+
+class Handle:
+    """A value of the graph: an input (``call`` is None), the result of a call, or a part of it."""
+
+    __slots__ = ("call", "key", "path", "source")
+
+    def __init__(self, call: int | None, path: tuple = (), source: Any = None, key: Any = None):
+        self.call, self.path, self.source, self.key = call, path, source, key
+
+
+class NotRecordable(Exception):
+    """An argument has no place in a graph."""
+
+
+class Recorder(TorchFunctionMode):
+    def __init__(self, tracer: Any):
+        super().__init__()
+        self.tracer = tracer
+        self.calls: list[Call] = []
+        self.known: dict[int, tuple[Any, Handle]] = {}
+        self.inputs: list[Handle] = []
+        self.input_of: dict[int, Handle] = {}
+        self.examples: list[Any] = []
+        self.versions: list[int] = []
+        self.clones: dict[int, list[tuple[int, Handle]]] = {}
+        self.trouble: tuple[breaks.BreakKind, str] | None = None
+        self.seen = 0  # torch calls since the last look, recorded or not
+
+    # ---- what the mode sees
+
+    def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        self.seen += 1
+        result = func(*args, **kwargs)
+        if self.trouble is None:
+            self.trouble = self.why_not_record(func, args, kwargs, result)
+        return result
+
+    def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
+        """Write the call down, or answer the break it is."""
+        role, what = torch_calls.role_of(func, args, kwargs, result)
+        if role == torch_calls.FACT:
+            return None
+        if role != torch_calls.RECORD:
+            return role, what
+        try:
+            self.record(torch_calls.target_of(func), args, kwargs, result)
+        except NotRecordable as why:
+            return breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL, f"{what}: {why}"
+        return None
+
+    def record(self, target: Any, args: tuple, kwargs: dict, result: Any) -> None:
+        live_allowed = torch_calls.takes_live_numbers(target)
+        call = Call(target, tuple(self.argument(a, live_allowed) for a in args),
+                    {k: self.argument(v, live_allowed) for k, v in kwargs.items()}, self.tracer.user_line())
+        self.calls.append(call)
+        self.register(result, Handle(len(self.calls) - 1))
+
+    def register(self, value: Any, handle: Handle) -> None:
+        """Remember which values a recorded call produced."""
+        if isinstance(value, torch.Tensor):
+            if self.handle_of(value) is None and id(value) not in self.tracer.origins:
+                self.known[id(value)] = (weakref.ref(value), handle)
+        elif isinstance(value, (tuple, list)):
+            for i, part in enumerate(value):
+                self.register(part, Handle(handle.call, (*handle.path, i)))
+        elif isinstance(value, dict):
+            for key, part in value.items():
+                self.register(part, Handle(handle.call, (*handle.path, key)))
+
+    def register_object(self, value: Any, handle: Handle) -> None:
+        """A value that is no tensor but lives in the graph (the object of a grad mode, for one)."""
+        self.known[id(value)] = ((lambda: value), handle)
+
+    def handle_of(self, value: Any) -> Handle | None:
+        entry = self.known.get(id(value))
+        if entry is not None and entry[0]() is value:
+            return entry[1]
+        return None
+
+    def argument(self, value: Any, live_allowed: bool = False) -> Any:
+        """A call's argument with handles in place of tensors."""
+        kind = type(value)
+        if kind in IMMEDIATE:
+            return value
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        if isinstance(value, Live):
+            return self.live_input(value) if live_allowed else value.settle()
+        if kind is tuple or kind is list or kind is torch.Size:
+            return (list if kind is list else tuple)(self.argument(v, False) for v in value)
+        if kind is dict:
+            return {k: self.argument(v, False) for k, v in value.items()}
+        if kind is slice:
+            return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
+        handle = self.handle_of(value)
+        if handle is not None:
+            return handle
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return tuple(self.argument(v, False) for v in value)
+        if self.tracer.is_constant(value):
+            return value
+        raise NotRecordable(f"an argument of type {kind.__name__}")
+
+    def tensor(self, value: torch.Tensor) -> Handle:
+        handle = self.handle_of(value)
+        if handle is not None:
+            return handle
+        origin = self.tracer.origins.get(id(value))
+        if origin is None or origin.obj is not value:
+            raise NotRecordable("a tensor that came from code capture did not see")
+        return self.input(origin.source, value)
+
+    def input(self, source: Any, value: Any) -> Handle:
+        handle = self.input_of.get(id(source))
+        if handle is None:
+            handle = self.input_of[id(source)] = Handle(None, (), source, len(self.inputs))
+            self.inputs.append(handle)
+            self.examples.append(value)
+            self.versions.append(_version(value))
+        return handle
+
+    def clone_at(self, handle: Handle, position: int) -> Handle:
+        """A copy of a value as it was after ``position`` calls: a node put in between, for effects that show it."""
+        number = sum(map(len, self.clones.values()))
+        self.clones.setdefault(position, []).append((number, handle))
+        return Handle(("clone", number))  # type: ignore[arg-type]
+
+    def changes_after(self, position: int) -> bool:
+        """Whether any recorded call from ``position`` on writes to a tensor."""
+        return any(torch_calls.writes(call.target, call.kwargs) for call in self.calls[position:])
+
+    def written_inputs(self) -> list[Handle]:
+        return [h for h, v, t in zip(self.inputs, self.versions, self.examples, strict=True) if v != _version(t)]
+
+    def live_input(self, value: Any) -> Handle:
+        return self.input(value.expression, value.plain())
+
+    def new_call(self, target: Any, args: tuple, line: str | None) -> Call:
+        return Call(target, args, {}, line)
+
+    # ---- marks, so that the calls of one instruction can be taken back
+
+    def mark(self) -> tuple[int, int]:
+        return len(self.calls), len(self.inputs)
+
+    def undo_to(self, mark: tuple[int, int]) -> None:
+        del self.calls[mark[0]:]
+        for handle in self.inputs[mark[1]:]:
+            del self.input_of[id(handle.source)]
+        del self.inputs[mark[1]:]
+        del self.examples[mark[1]:]
+        del self.versions[mark[1]:]
+
+    # ---- the graph
+
+    def graph_module(self, outputs: list[Handle]) -> torch.fx.GraphModule:
+        graph = torch.fx.Graph()
+        values: dict[Any, torch.fx.Node] = {}
+        for i, handle in enumerate(self.inputs):
+            name = torch_calls.identifier(str(handle.source) if not hasattr(handle.source, "words") else
+                                          handle.source.words(), i)
+            node = values[("input", i)] = graph.placeholder(name)
+            example = self.examples[i]
+            node.meta["example_value"] = example
+            if isinstance(example, torch.Tensor) and not example.is_sparse:
+                node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
+
+        def value_of(handle: Handle) -> torch.fx.Node:
+            if handle.call is None:
+                return values[("input", handle.key)]
+            at = values[handle.call]
+            for i in range(len(handle.path)):
+                key = (handle.call, handle.path[: i + 1])
+                if key not in values:
+                    values[key] = graph.call_function(operator.getitem, (at, handle.path[i]))
+                at = values[key]
+            return at
+
+        def written(arg: Any) -> Any:
+            if isinstance(arg, Handle):
+                return value_of(arg)
+            if type(arg) in (tuple, list):
+                return type(arg)(written(a) for a in arg)
+            if type(arg) is dict:
+                return {k: written(v) for k, v in arg.items()}
+            if type(arg) is slice:
+                return slice(written(arg.start), written(arg.stop), written(arg.step))
+            return arg
+
+        def emit_clones(position: int) -> None:
+            for number, handle in self.clones.get(position, ()):
+                values[("clone", number)] = graph.call_method("clone", (value_of(handle),))
+
+        for i, call in enumerate(self.calls):
+            emit_clones(i)
+            args, kwargs = tuple(map(written, call.args)), {k: written(v) for k, v in call.kwargs.items()}
+            if isinstance(call.target, str):
+                node = graph.call_method(call.target, args, kwargs)
+            else:
+                node = graph.call_function(call.target, args, kwargs)
+            if call.line:
+                node.meta["stack_trace"] = call.line
+            values[i] = node
+        emit_clones(len(self.calls))
+        graph.output(tuple(value_of(h) for h in outputs))
+        return torch.fx.GraphModule(torch.nn.Module(), graph, "Segment")
+
+
+def _version(value: Any) -> int:
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+
+
+IMMEDIATE = frozenset((
+    int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
+    torch.memory_format, types.BuiltinFunctionType,
+))

@@ -1,0 +1,97 @@
+"""Sources: where an object that existed before the segment comes from.
+
+A source is a path from the segment's slots (the values the continuation starts with) or from a pinned object:
+``S[0].layers[3].weight``. The same path is one object, so sources compare by identity. Guards read them, graph inputs
+and effects are addressed by them, and messages show them the way the user would write them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Source:
+    __slots__ = ("base", "children", "key", "kind")
+
+    def __init__(self, base: Source | None, kind: str, key: Any):
+        self.base, self.kind, self.key = base, kind, key
+        self.children: dict[Any, Source] = {}
+
+    def child(self, kind: str, key: Any = None) -> Source:
+        at = (kind, type(key), key)
+        found = self.children.get(at)
+        if found is None:
+            found = self.children[at] = Source(self, kind, key)
+        return found
+
+    def attr(self, name: str) -> Source:
+        return self.child("attr", name)
+
+    def item(self, key: Any) -> Source:
+        return self.child("item", key)
+
+    @property
+    def members(self) -> Source:
+        """The instance dictionary."""
+        return self.child("members")
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.kind == "const"
+
+    def __str__(self) -> str:
+        """As the user would write it."""
+        base = self.base
+        if self.kind == "slot":
+            return self.key[1]
+        if self.kind == "const":
+            return getattr(self.key, "__qualname__", None) or getattr(self.key, "__name__", None) or _namespace(self.key)
+        if self.kind == "attr":
+            return f"{base}.{self.key}"
+        if self.kind == "members":
+            return f"{base}.__dict__"
+        if self.kind == "cell":
+            return f"{base}.cell_contents" if not isinstance(base, Source) or base.kind != "item" else f"closure[{base.key}]"
+        if self.kind == "key":
+            return f"list({base})[{self.key}]"
+        if self.kind == "value":
+            return f"list({base}.values())[{self.key}]"
+        assert base is not None
+        if base.kind == "members":
+            return f"{base.base}.{self.key}"
+        if base.kind == "const" and isinstance(base.key, dict):
+            return str(self.key)
+        if base.kind == "item" and base.base is not None and base.base.kind == "members" \
+                and base.key in ("_parameters", "_buffers", "_modules"):
+            return f"{base.base.base}.{self.key}" if not str(self.key).isdigit() else f"{base.base.base}[{self.key}]"
+        return f"{base}[{self.key!r}]"
+
+    def __repr__(self) -> str:
+        return f"<Source {self}>"
+
+
+def _namespace(obj: Any) -> str:
+    if isinstance(obj, dict) and "__name__" in obj:
+        return f"globals of {obj['__name__']}"
+    return f"<{type(obj).__name__}>"
+
+
+class Sources:
+    """The roots of one segment's sources."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, Source] = {}
+        self.pinned: dict[int, tuple[Any, Source]] = {}
+
+    def slot(self, index: int, label: str) -> Source:
+        found = self.slots.get(index)
+        if found is None:
+            found = self.slots[index] = Source(None, "slot", (index, label))
+        return found
+
+    def pin(self, obj: Any) -> Source:
+        """The source of an object that is itself part of the segment (a module's globals, a class, a function)."""
+        found = self.pinned.get(id(obj))
+        if found is None:
+            found = self.pinned[id(obj)] = (obj, Source(None, "const", obj))
+        return found[1]

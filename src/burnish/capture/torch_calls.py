@@ -1,0 +1,207 @@
+"""What each torch call is to a segment: recorded, a fact about metadata, or a break.
+
+The rule is by what comes back: tensors (or nothing, for in-place calls) are recorded; facts about metadata are
+constants under the guards; anything else carried tensor data into Python. The tables below are the exceptions.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import breaks
+
+RECORD = "record"
+FACT = "fact"
+
+# Tensor properties and methods that read metadata only: constants while the input guards hold.
+FACTS = frozenset("""
+    shape dtype device layout ndim requires_grad is_leaf itemsize nbytes is_cuda is_cpu is_meta is_sparse is_quantized
+    is_mkldnn is_xpu is_mps is_sparse_csr is_nested names is_vulkan is_ipu is_maia is_xla is_hpu is_mtia output_nr
+    size dim stride numel nelement is_contiguous is_floating_point is_complex is_signed element_size get_device
+    is_conj is_neg is_inference storage_offset ndimension is_same_size dense_dim sparse_dim type __len__ has_names
+    is_coalesced is_pinned is_shared is_distributed retains_grad q_scale qscheme _is_view _is_zerotensor
+    result_type can_cast promote_types broadcast_shapes is_tensor is_storage get_default_dtype finfo iinfo
+    is_grad_enabled is_inference_mode_enabled _debug_has_internal_overlap __contains_tensor_subclass__
+    __dir__ __class__ _dimI _dimV _nnz __hash__
+""".split())
+
+# Calls whose answer is tensor data as Python values.
+READS = frozenset("""
+    item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ equal allclose is_nonzero __contains__
+    __format__ __repr__ __str__ data_ptr storage untyped_storage _typed_storage __dlpack__ __reduce_ex__ __deepcopy__
+    is_set_to _version grad_fn _base cdata grad_dtype
+""".split())
+
+# Output sizes that depend on data. Recording them would bake this run's size into what follows.
+DATA_SHAPED = frozenset("""
+    nonzero nonzero_static masked_select unique unique_consecutive _unique2 _unique argwhere bincount
+    repeat_interleave histogramdd to_sparse coalesce segment_reduce nested_tensor to_padded_tensor
+    combinations _pack_padded_sequence _pad_packed_sequence unique_dim to_sparse_csr to_sparse_coo to_sparse_bsr
+    to_dense_backward pad_packed_sequence pack_padded_sequence
+""".split()) - {"combinations", "nonzero_static"}
+
+# Changes of a tensor object that a graph cannot say about its inputs.
+STATE = frozenset("""
+    requires_grad_ set_ resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ rename_
+    retain_grad register_hook register_post_accumulate_grad_hook share_memory_ _make_subclass detach_ apply_ map_ map2_
+    put_hook_ swap_tensors copy_from_ resize_as_sparse_ sparse_resize_ sparse_resize_and_clear_ pin_memory
+    real_storage_ moveaxis_ set_data
+""".split())
+
+# Value arguments: the number changes the result's data, never its shape or type. A live number stays live there.
+VALUE_CALLS = frozenset("""
+    add sub mul div true_divide rsub pow fmod remainder clamp clamp_min clamp_max lt le gt ge eq ne fill_
+    add_ sub_ mul_ div_ pow_ clamp_ clamp_min_ clamp_max_ masked_fill masked_fill_ where addcmul addcdiv addcmul_ addcdiv_
+    lerp lerp_ full_like threshold leaky_relu elu hardtanh softplus dropout __rpow__ __rdiv__ __rsub__ __rtruediv__
+    subtract multiply divide floor_divide floor_divide_ remainder_ fmod_ atan2 maximum minimum xlogy copysign ldexp
+    __radd__ __rmul__ greater less greater_equal less_equal not_equal arctan2 float_power heaviside __rfloordiv__
+    layer_norm
+""".split()) - {"layer_norm"}
+
+GETTER = "__get__"
+SETTER = "__set__"
+
+
+def name_of(func: Any) -> str:
+    name = getattr(func, "__name__", None) or str(func)
+    if name in (GETTER, SETTER, "__delete__"):
+        return getattr(getattr(func, "__self__", None), "__name__", name)
+    return name
+
+
+def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str]:
+    """(RECORD | FACT | the kind of break, the call in words)."""
+    name = name_of(func)
+    accessor = getattr(func, "__name__", None)
+    if accessor == SETTER or accessor == "__delete__":
+        return breaks.TENSOR_STATE, f"assignment to .{name} of a tensor"
+    if name in FACTS and not isinstance(result, Tensor):
+        return FACT, name
+    if accessor == GETTER:
+        if name == "grad":
+            return (FACT, name) if result is None else (RECORD, name)
+        if isinstance(result, Tensor) and name != "_base":
+            return RECORD, name
+        if name == "grad_fn" and result is None or name in ("_base", "_backward_hooks") and result is None:
+            return FACT, name
+        return (breaks.DATA_READ, f".{name} of a tensor") if name in READS else (FACT, name)
+    if name in READS:
+        kind = breaks.DATA_BRANCH if name in ("__bool__", "is_nonzero", "equal", "allclose", "__contains__") \
+            else breaks.DATA_READ
+        return kind, f"{name}()" if not name.startswith("__") else READ_WORDS.get(name, name)
+    if name in STATE:
+        return breaks.TENSOR_STATE, f"{name}() on a tensor"
+    if is_data_shaped(name, args, kwargs):
+        return breaks.DATA_SHAPE, f"{name}: the size of its result depends on the data"
+    if only_tensors(result):
+        return RECORD, name
+    return breaks.DATA_READ, f"{name}() answers with Python values"
+
+
+READ_WORDS = {"__bool__": "bool() of a tensor", "__int__": "int() of a tensor", "__float__": "float() of a tensor",
+              "__index__": "a tensor used as an index", "__contains__": "`in` on a tensor",
+              "__format__": "formatting a tensor", "__repr__": "printing a tensor", "__array__": "numpy() of a tensor",
+              "__complex__": "complex() of a tensor", "__str__": "str() of a tensor"}
+
+
+def is_data_shaped(name: str, args: tuple, kwargs: dict) -> bool:
+    if name in DATA_SHAPED:
+        if name == "repeat_interleave":
+            repeats = args[1] if len(args) > 1 else kwargs.get("repeats", args[0] if len(args) == 1 else None)
+            size = kwargs.get("output_size")
+            return isinstance(repeats, Tensor) and size is None
+        return True
+    if name == "where":
+        return len(args) + len(kwargs) == 1
+    if name in ("__getitem__", "index"):
+        return len(args) > 1 and _has_mask(args[1])
+    return False
+
+
+def _has_mask(index: Any) -> bool:
+    if isinstance(index, Tensor):
+        return index.dtype in (torch.bool, torch.uint8) and index.dim() > 0 or index.dtype is torch.bool
+    if isinstance(index, (tuple, list)):
+        return any(_has_mask(i) for i in index)
+    return False
+
+
+def only_tensors(result: Any) -> bool:
+    """Tensors, None, and containers of them; at least one tensor unless nothing came back."""
+    if result is None or isinstance(result, Tensor):
+        return True
+    if isinstance(result, (tuple, list)):
+        return all(only_tensors(r) for r in result) and len(result) > 0 or isinstance(result, (tuple, list)) and not result
+    if isinstance(result, dict):
+        return all(only_tensors(r) for r in result.values())
+    return False
+
+
+def writes(target: Any, kwargs: dict) -> bool:
+    """Whether a call changes a tensor in place (by torch's naming rule), or may."""
+    if "out" in kwargs:
+        return True
+    name = target if isinstance(target, str) else getattr(target, "__name__", "_")
+    return name.endswith("_") and not name.endswith("__") or name in ("__setitem__", "setitem", "batch_norm", "instance_norm",
+                                                                      "rnn_tanh", "apply")
+
+
+def takes_live_numbers(target: Any) -> bool:
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name in VALUE_CALLS
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_tensor_method(func: Any) -> bool:
+    name = getattr(func, "__name__", "")
+    owner = getattr(func, "__objclass__", None)
+    if owner is not None:
+        return issubclass(Tensor, owner)
+    return getattr(Tensor, name, None) is func
+
+
+def target_of(func: Any) -> Any:
+    """What an fx node names: the method's name for tensor methods, else the function."""
+    accessor = getattr(func, "__name__", None)
+    if accessor == GETTER:
+        return Getter(name_of(func))
+    try:
+        if _is_tensor_method(func):
+            return func.__name__
+    except TypeError:
+        pass
+    return func
+
+
+class Getter:
+    """``tensor.T`` as a function with a name a graph can print."""
+
+    _made: dict[str, Getter] = {}
+
+    def __new__(cls, name: str) -> Getter:
+        found = cls._made.get(name)
+        if found is None:
+            found = cls._made[name] = super().__new__(cls)
+            found.__name__ = found.__qualname__ = f"get_{name}"
+            found.__module__ = __name__
+            found.name = name
+        return found
+
+    def __call__(self, value: Any) -> Any:
+        return getattr(value, self.name)
+
+    def __reduce__(self) -> Any:
+        return (Getter, (self.name,))
+
+    def __repr__(self) -> str:
+        return f"get_{self.name}"
+
+
+def identifier(text: str, at: int) -> str:
+    cleaned = re.sub(r"\W+", "_", text).strip("_").lower()
+    return f"{cleaned or 'input'}" if cleaned and not cleaned[0].isdigit() else f"input_{at}_{cleaned}"

@@ -1,0 +1,67 @@
+"""Tracebacks that show the user's frames.
+
+An exception that leaves interpreted code has passed our interpreter's Python frames, which mean nothing to the user,
+and none of the user's, which never existed. While it unwinds we note code and line of each interpreted frame; when it
+leaves, its traceback is built anew from stub frames that carry the user's file, function and line, followed by the
+native part below (the torch function that raised, for one).
+"""
+
+from __future__ import annotations
+
+import os
+from types import CodeType, TracebackType
+from typing import Any
+
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class Trail:
+    """The interpreted frames each travelling exception has passed, innermost first."""
+
+    def __init__(self) -> None:
+        self.passed: dict[int, tuple[BaseException, list[tuple[CodeType, int, dict]]]] = {}
+
+    def note(self, error: BaseException, frame: Any) -> None:
+        entry = self.passed.get(id(error))
+        if entry is None or entry[0] is not error:
+            entry = self.passed[id(error)] = (error, [])
+        here = (frame.code.co, frame.line, frame.globals)
+        if not entry[1] or entry[1][-1][:2] != here[:2]:
+            entry[1].append(here)
+
+    def attach(self, error: BaseException) -> BaseException:
+        """Give ``error`` the traceback the user expects."""
+        entry = self.passed.pop(id(error), None)
+        if entry is None or os.environ.get("BURNISH_FULL_TRACEBACK"):
+            return error
+        native = _native_part(error.__traceback__)
+        for co, line, namespace in entry[1]:
+            if not co.co_filename.startswith(OURS):
+                native = _stub(native, co, line, namespace)
+        return error.with_traceback(native)
+
+
+def _native_part(traceback: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback below our own frames."""
+    last_ours = None
+    at = traceback
+    while at is not None:
+        if at.tb_frame.f_code.co_filename.startswith(OURS):
+            last_ours = at
+        at = at.tb_next
+    return traceback if last_ours is None else last_ours.tb_next
+
+
+def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> TracebackType | None:
+    source = "raise __burnish_stub__"
+    stub = compile(source, co.co_filename, "exec").replace(co_name=co.co_name, co_qualname=co.co_qualname, co_firstlineno=line)
+    try:
+        exec(stub, {"__name__": namespace.get("__name__"), "__burnish_stub__": _Stub})
+    except _Stub as stop:
+        made = stop.__traceback__.tb_next  # type: ignore[union-attr]
+        return TracebackType(below, made.tb_frame, made.tb_lasti, line)  # type: ignore[union-attr]
+    return below
+
+
+class _Stub(Exception):
+    pass

@@ -1,0 +1,442 @@
+"""The tracer: the interpreter that writes down what it does.
+
+Same machine, same real objects, same results; but every operation first asks where its operands come from. What
+existed before is guarded when read and remembered when written (``heap``), torch calls go through the ``recorder``,
+calls are sorted by ``calls`` into interpreted, native and breaking ones. A break ends the trace *before* the instruction
+that causes it:
+
+* ``Stop`` is raised when the instruction must not run here (an unknown C function);
+* ``Late`` when it has run already and turned out to be one (tensor data reached Python); its answer is kept, so nothing
+  happens twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CellType, FunctionType
+from typing import Any, NoReturn
+
+import torch
+from torch.overrides import _pop_mode, _push_mode
+
+from . import attributes, breaks, calls, live, operations
+from . import frames as fr
+from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
+from .heap import MISSING, Heap
+from .live import Live
+from .machine import Machine
+from .opcodes.flow import EXHAUSTED
+from .recorder import Handle, Recorder
+from .trust import OUR_PATH, is_trusted_namespace
+
+
+class Stop(BaseException):
+    """The segment ends before the current instruction, which has not been executed."""
+
+    def __init__(self, kind: breaks.BreakKind, what: str):
+        self.kind, self.what = kind, what
+
+
+class Late(BaseException):
+    """The segment ends before the current instruction, whose operation has been executed with this answer."""
+
+    def __init__(self, kind: breaks.BreakKind | None, what: str, value: Any = None, error: BaseException | None = None):
+        self.kind, self.what, self.value, self.error = kind, what, value, error
+
+
+class Tracer(Machine):
+    def __init__(self, frame: Frame, options: Any):
+        super().__init__(frame)
+        self.options = options
+        self.heap = Heap(self)
+        self.origins = self.heap.origins
+        self.recorder = Recorder(self)
+        self.effects: list[Any] = []
+        self.cells: set[int] = set()
+        self.own_cells: dict[int, CellType] = {}
+        self.lookups: dict[tuple[type, str], Any] = {}
+        self.count = 0
+        self.answer: tuple[Frame, int, Any] | None = None  # the last native answer, and for which instruction
+        self.line_cache: dict[tuple[int, int], str] = {}
+        self.global_hooks_guarded = False
+
+    # ---- the loop
+
+    def trace(self) -> Stop | Late | None:
+        """Run until the outermost frame returns (None) or a break (its signal)."""
+        count = 0
+        try:
+            while True:
+                frame = self.frame
+                if frame is None:
+                    return None
+                instructions = frame.instructions
+                trouble: BaseException
+                try:
+                    while True:
+                        count += 1
+                        handler, arg = instructions[frame.pc]
+                        frame.pc += 1
+                        if handler(self, frame, arg):
+                            frame = self.frame
+                            if frame is None:
+                                return None
+                            instructions = frame.instructions
+                except Raised as raised:
+                    trouble = raised.error
+                if not self.will_be_handled(trouble):
+                    return Late(None, f"{type(trouble).__name__} leaves the function", error=trouble)
+                self.unwind(trouble)
+        except (Stop, Late) as signal:
+            return signal
+        finally:
+            self.count += count
+
+    def will_be_handled(self, error: BaseException) -> bool:
+        frame = self.frame
+        while frame is not None:
+            if frame.code.handler_at(frame.pc - 1) is not None:
+                return True
+            if frame.completion in (fr.FOR_ITER, fr.SEND, fr.CLOSE) and frame.caller is not None \
+                    and isinstance(error, (StopIteration, GeneratorExit)):
+                return True
+            frame = frame.caller
+        return False
+
+    def user_line(self) -> str | None:
+        """The innermost line of the user's code, for graph nodes."""
+        frame = self.frame
+        while frame is not None and frame.code.co.co_filename.startswith(OUR_PATH):
+            frame = frame.caller
+        if frame is None:
+            return None
+        key = (id(frame.code), frame.pc)
+        text = self.line_cache.get(key)
+        if text is None:
+            co = frame.code.co
+            text = self.line_cache[key] = f'  File "{co.co_filename}", line {frame.line}, in {co.co_name}'
+        return text
+
+    def user_frame(self, level: int) -> Frame:
+        """The user's frame ``level`` calls up, 1 being the current one."""
+        frame = self.frame
+        assert frame is not None
+        while frame.caller is not None and (level > 1 or frame.code.co.co_filename.startswith(OUR_PATH)):
+            level -= not frame.code.co.co_filename.startswith(OUR_PATH)
+            frame = frame.caller
+        return frame
+
+    def user_stack(self) -> tuple[breaks.Location, ...]:
+        stack = []
+        frame = self.frame
+        while frame is not None:
+            co = frame.code.co
+            if not co.co_filename.startswith(OUR_PATH):
+                stack.append(breaks.Location(co.co_filename, frame.line, co.co_qualname))
+            frame = frame.caller
+        return tuple(reversed(stack))
+
+    def enter(self, frame: Frame, function: FunctionType) -> None:
+        """The outermost frame starts: its function is fixed, its free variables are read through it."""
+        if function.__closure__:
+            calls.put_cells(self, function, frame.locals, frame.code)
+        self.heap.guard("is", self.heap.sources.pin(function).attr("__code__"), function.__code__)
+
+    def adopt_running_generators(self, frame: Frame | None) -> None:
+        """Generators that run in the frames of this continuation belong to it, although they came in through slots."""
+        while frame is not None:
+            if frame.generator is not None:
+                self.origins.pop(id(frame.generator), None)
+                self.heap.make(frame.generator)
+            frame = frame.caller
+
+    # ---- running things for real
+
+    def perform(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
+        """Call native code under the recorder. Torch calls it makes become part of the graph, or a late break."""
+        recorder = self.recorder
+        mark, seen = recorder.mark(), recorder.seen
+        recorder.trouble = None
+        _push_mode(recorder)
+        try:
+            value = function(*args, **kwargs)
+        except (Stop, Late, Raised):
+            raise
+        except BaseException as caught:
+            error = caught
+        else:
+            if recorder.trouble is not None:
+                recorder.undo_to(mark)
+                raise Late(*recorder.trouble, value=value)
+            if self.frame is not None:
+                self.answer = (self.frame, self.frame.pc, value)
+            return value
+        finally:
+            _pop_mode()
+        if recorder.seen != seen or recorder.trouble is not None:
+            recorder.undo_to(mark)
+            kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
+            raise Late(kind, what, error=error)
+        if isinstance(error, (TypeError, ValueError, RuntimeError, IndexError)) and operations.mentions_tensor(args, kwargs):
+            raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
+        raise Raised(error)
+
+    def plainly(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
+        """Call native code that cannot touch tensors."""
+        try:
+            value = function(*args, **kwargs)
+            if self.frame is not None:
+                self.answer = (self.frame, self.frame.pc, value)
+            return value
+        except (Stop, Late, Raised):
+            raise
+        except BaseException as error:
+            trouble = error
+        raise Raised(trouble)
+
+    def stop(self, kind: breaks.BreakKind, what: str) -> NoReturn:
+        raise Stop(kind, what)
+
+    def late(self, kind: breaks.BreakKind, what: str, value: Any) -> NoReturn:
+        """The operation just executed turns out to be a break."""
+        raise Late(kind, what, value=value)
+
+    def depth(self) -> int:
+        depth, frame = 0, self.frame
+        while frame is not None:
+            depth, frame = depth + 1, frame.caller
+        return depth
+
+    def refuse_opcode(self, opname: str) -> NoReturn:
+        raise Stop(breaks.OPAQUE_OPCODE, opname)
+
+    def refuse_state(self, what: str) -> NoReturn:
+        raise Stop(breaks.UNSUPPORTED_WRITE, what)
+
+    def is_constant(self, value: Any) -> bool:
+        """Whether ``value`` may stand in a graph as it is."""
+        if isinstance(value, (FunctionType, torch.nn.Module, torch.Generator)):
+            return isinstance(value, FunctionType) and id(value) in self.heap.pinned_functions
+        return self.heap.has_fixed_meaning(value)
+
+    def changed_after(self, value: torch.Tensor, position: int) -> bool:
+        return self.recorder.changes_after(position)
+
+    def clone_at(self, value: torch.Tensor, position: int) -> Handle:
+        recorder = self.recorder
+        return recorder.clone_at(recorder.tensor(value), position)
+
+    # ---- guards asked for by live values
+
+    def guard_value(self, expression: live.Expression, value: Any) -> None:
+        if expression.operation is None:
+            self.heap.guard("equal", expression.operands[0], value)
+        elif type(value) is float and value != value:
+            self.heap.guard("outcome", None, (live.Expression(operations.is_nan, (expression,)), True))
+        else:
+            self.heap.guard("outcome", None, (live.Expression(operations.same_value, (expression, value)), True))
+
+    def guard_outcome(self, expression: live.Expression, value: bool) -> None:
+        self.heap.guard("outcome", None, (expression, value))
+
+    # ---- names
+
+    def load_global(self, frame: Frame, name: str) -> Any:
+        namespace = frame.globals
+        if is_trusted_namespace(namespace):
+            if name in namespace:
+                return self.heap.adopt(namespace[name])
+            return super().load_global(frame, name)
+        value = self.heap.read_key(self.heap.namespace(namespace), name)
+        if value is MISSING:
+            return super().load_global(frame, name)
+        return value
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        self.heap.will_write_key(self.heap.namespace(frame.globals), name)
+        frame.globals[name] = value
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        if name in frame.globals:
+            self.heap.will_write_key(self.heap.namespace(frame.globals), name, deletes=True)
+        super().delete_global(frame, name)
+
+    def new_cell(self, value: Any) -> CellType:
+        cell = super().new_cell(value)
+        self.own_cells[id(cell)] = cell
+        return cell
+
+    def load_cell(self, cell: Any) -> Any:
+        if id(cell) in self.own_cells:
+            return cell_value(cell)
+        origin = self.heap.origin_of(cell)
+        value = cell_value(cell)
+        if origin is None:
+            return self.heap.adopt(value)
+        if not origin.known and not origin.written:
+            origin.known.add("contents")
+            if value is UNBOUND:
+                self.heap.guard("outcome", None, (live.Expression(operations.is_unbound, (
+                    live.Expression(None, (origin.source,)),)), True))
+                return value
+            return self.heap.admit(value, origin.source.child("cell"))
+        return value
+
+    def store_cell(self, cell: Any, value: Any) -> None:
+        origin = self.heap.origin_of(cell)
+        if origin is not None and id(cell) not in self.own_cells:
+            origin.written["contents"] = False
+        super().store_cell(cell, value)
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        return attributes.load(self, obj, name)
+
+    def store_attr(self, obj: Any, name: str, value: Any) -> Any:
+        return attributes.store(self, obj, name, value)
+
+    def delete_attr(self, obj: Any, name: str) -> Any:
+        return attributes.delete(self, obj, name)
+
+    def special(self, obj: Any, name: str) -> Any:
+        found = attributes.special_method(self, obj, name)
+        if found is MISSING:
+            return super().special(obj, name)
+        return found
+
+    def plain_attr(self, obj: Any, name: str) -> Any:
+        try:
+            value = attributes.load(self, obj, name)
+        except Raised as raised:
+            if isinstance(raised.error, AttributeError):
+                return MISSING
+            raise
+        if value is PUSHED:
+            self.frame = self.frame.caller  # type: ignore[union-attr]
+            self.stop(breaks.OPAQUE_OPCODE, f"a pattern reads the property {name}")
+        return value
+
+    def import_name(self, frame: Frame, name: str, level: int, names: Any) -> Any:
+        return calls.import_module(self, frame, name, level, names)
+
+    def import_from(self, module: Any, name: str) -> Any:
+        try:
+            return attributes.load(self, module, name)
+        except Raised:
+            return self.plainly(super().import_from, module, name)
+
+    # ---- operators
+
+    def binary(self, operation: Callable, left: Any, right: Any) -> Any:
+        return operations.binary(self, operation, left, right)
+
+    def unary(self, operation: Callable, value: Any) -> Any:
+        return operations.unary(self, operation, value)
+
+    def truth(self, value: Any) -> Any:
+        return operations.truth(self, value)
+
+    def answers_truth_by_frame(self, value: Any) -> bool:
+        return operations.truth_method(self, value) is not None
+
+    def push_truth_and_keep(self, value: Any, target: int, jump_on: bool) -> None:
+        pushed = operations.truth(self, value)
+        assert pushed is PUSHED and self.frame is not None
+        self.frame.completion, self.frame.spare = fr.JUMP_OR_POP, (target, jump_on)
+
+    def same(self, left: Any, right: Any) -> bool:
+        return operations.same(self, left, right)
+
+    def contains(self, container: Any, item: Any, invert: bool) -> Any:
+        return operations.contains(self, container, item, invert)
+
+    def subscript(self, container: Any, key: Any) -> Any:
+        return operations.subscript(self, container, key)
+
+    def store_subscript(self, container: Any, key: Any, value: Any) -> Any:
+        return operations.store_subscript(self, container, key, value)
+
+    def delete_subscript(self, container: Any, key: Any) -> Any:
+        return operations.delete_subscript(self, container, key)
+
+    def length(self, value: Any) -> Any:
+        return calls.call(self, len, (value,), {})
+
+    def format(self, value: Any, convert: Callable | None, spec: str) -> Any:
+        return operations.format_value(self, value, convert, spec)
+
+    def join_strings(self, parts: list) -> str:
+        if any(isinstance(p, Live) for p in parts):
+            return live.apply(operations.join, *parts)
+        return "".join(parts)
+
+    # ---- iteration
+
+    def iterate(self, value: Any) -> Any:
+        return operations.iterate(self, value)
+
+    def next_for(self, iterator: Any) -> Any:
+        if type(iterator) is Generator:
+            if self.heap.is_outside_iterator(iterator):
+                self.stop(breaks.OUTSIDE_ITERATOR, "a generator that was already running")
+            return self.resume(iterator, None, fr.FOR_ITER)
+        return operations.advance(self, iterator)
+
+    def send(self, receiver: Any, value: Any) -> tuple[bool, Any]:
+        if type(receiver) is Generator:
+            if self.heap.is_outside_iterator(receiver):
+                self.stop(breaks.OUTSIDE_ITERATOR, "a generator that was already running")
+            return super().send(receiver, value)
+        if value is not None:
+            self.stop(breaks.OUTSIDE_ITERATOR, "a value sent to a foreign iterator")
+        answer = operations.advance(self, receiver)
+        if answer is PUSHED:
+            assert self.frame is not None
+            self.frame.completion = fr.SEND
+            return False, PUSHED
+        return (True, None) if answer is EXHAUSTED else (False, answer)
+
+    def unpack(self, value: Any, count: int | None) -> Any:
+        return operations.unpack(self, value, count)
+
+    def extend(self, method: str, target: Any, other: Any) -> Any:
+        return operations.extend(self, method, target, other)
+
+    def to_tuple(self, value: Any, function: Any) -> Any:
+        if isinstance(value, list):
+            self.heap.expose(value)
+        elif not isinstance(value, tuple):
+            return calls.call(self, tuple, (value,), {})
+        return tuple(value)
+
+    def to_dict(self, value: Any) -> dict:
+        if isinstance(value, dict):
+            self.heap.expose(value)
+            return dict(value)
+        self.stop(breaks.OPAQUE_CALL, f"** of a {type(value).__name__}")
+
+    def match_keys(self, subject: Any, keys: tuple) -> tuple | None:
+        self.heap.expose(subject)
+        return super().match_keys(subject, keys)
+
+    # ---- calls
+
+    def call(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        return calls.call(self, function, args, kwargs)
+
+    def made(self, value: Any) -> Any:
+        if type(value) not in (list, dict, set, tuple):
+            self.heap.make(value)
+        return value
+
+    def check_keys(self, keys: list) -> None:
+        for key in keys:
+            operations.check_key(self, key)
+
+    def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
+        if isinstance(cause, type) and issubclass(cause, BaseException):
+            cause = self.call(cause, (), {})
+            if cause is PUSHED:
+                self.stop(breaks.RAISED, "the class of a cause has its own constructor")
+        return super().raise_from(error, cause, has_cause)
+
+

@@ -1,0 +1,114 @@
+"""Whose code is whose: what is interpreted, what runs as one call, what needs no guards.
+
+* torch's functional surface and a few pure parts of the standard library run natively, as leaves;
+* everything else written in Python is interpreted: the user's code, libraries, torch's modules and optimizers;
+* what a name means inside torch's or the standard library's own modules is taken as fixed, so it needs no guard.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+from types import FunctionType, ModuleType
+from typing import Any
+
+# Torch's Python files whose functions are leaves: they compute with tensors and hold no user state.
+LEAVES = frozenset("""
+    torch torch.functional torch.nn.functional torch._tensor torch._jit_internal torch._C torch._lowrank torch.special
+    torch.linalg torch.fft torch.overrides torch._ops torch._utils torch._VF torch.types torch._tensor_str torch.random
+    torch._linalg_utils torch.nn._reduction torch.backends torch.backends.cudnn torch.backends.mkldnn torch.backends.cuda
+    torch.nested torch.sparse torch.masked torch.nn.init torch.storage torch.serialization torch.hub torch.cuda
+    torch.library torch._classes torch.utils.dlpack torch.nn.attention.bias torch.signal.windows.windows
+    torch.cuda.amp.common torch.amp.grad_scaler torch._namedtensor_internals torch.jit torch.jit._trace torch.jit._script
+    torch.jit.annotations torch._six torch._sources torch.version torch.return_types torch._numpy
+    torch._higher_order_ops torch.distributed torch.backends.cpu torch.backends.mps torch.xpu torch.mps torch.accelerator
+    torch._library torch.nn.modules.utils torch.nn.grad torch.profiler torch.autograd.profiler torch.utils._pytree
+    torch.nn.modules._functions
+""".split()) - {"torch.nn.init"}
+
+# Standard library modules whose functions may run natively in a trace: no user code is called, nothing is kept.
+PURE_MODULES = frozenset("""
+    re re._parser re._compiler re._constants sre_parse sre_compile inspect typing string textwrap ast keyword token tokenize
+    numbers math cmath fractions decimal json json.encoder json.decoder importlib importlib._bootstrap enum abc _py_abc
+    operator types posixpath os.path genericpath ntpath fnmatch struct packaging.version packaging difflib
+    _weakrefset weakref sysconfig platform annotationlib importlib.util importlib.metadata dis opcode linecache
+    importlib._bootstrap_external _collections_abc.bool typing_extensions
+""".split())
+
+# ... of which these call back into the user's objects: interpreted all the same.
+INTERPRETED_STDLIB = frozenset("""
+    contextlib functools collections copy dataclasses _collections_abc random bisect heapq statistics itertools
+    collections.abc
+""".split())
+
+STDLIB = frozenset(sys.stdlib_module_names)
+
+
+@functools.lru_cache(maxsize=8192)
+def is_trusted(module: str | None) -> bool:
+    """Whether what names mean in ``module`` is taken as fixed."""
+    if not module:
+        return False
+    root = module.partition(".")[0]
+    return root in ("torch", "burnish", "builtins") or (root in STDLIB and root != "__main__")
+
+
+def is_trusted_namespace(namespace: dict) -> bool:
+    return is_trusted(namespace.get("__name__"))
+
+
+def is_trusted_type(kind: type) -> bool:
+    return is_trusted(kind.__module__)
+
+
+def is_leaf(function: FunctionType) -> bool:
+    """Whether a Python function runs natively, as one recorded or constant call."""
+    return _leaf_module(function.__globals__.get("__name__") or "")
+
+
+@functools.lru_cache(maxsize=8192)
+def _leaf_module(module: str) -> bool:
+    return module in LEAVES or module in PURE_MODULES
+
+
+def is_pure_module(module: str | None) -> bool:
+    return module in PURE_MODULES
+
+
+PEEKERS = frozenset(("_getframe", "currentframe", "_getframemodulename", "getouterframes"))
+
+
+def why_not_interpret(function: FunctionType) -> str | None:
+    """Why a Python function must run natively as a whole, or None."""
+    co = function.__code__
+    if co.co_flags & 0x280:
+        return "it is a coroutine, run by an event loop"
+    if PEEKERS & set(co.co_names) and not is_trusted(function.__globals__.get("__name__")):
+        return "it looks at the interpreter's frames"
+    return None
+
+
+def is_module_of_ours(module: ModuleType) -> bool:
+    return module.__name__.partition(".")[0] == "burnish"
+
+
+STDLIB_PATH = sysconfig.get_paths()["stdlib"]
+
+
+def is_user_type(kind: type) -> bool:
+    """A class written in Python outside torch and the standard library."""
+    return bool(kind.__flags__ & (1 << 9)) and not is_trusted(kind.__module__)
+
+
+def has_python_method(kind: type, name: str) -> bool:
+    return isinstance(find_on_type(kind, name), FunctionType)
+
+
+def find_on_type(kind: type, name: str) -> Any:
+    for base in kind.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None
+
+OUR_PATH = __file__.rpartition("capture")[0]

@@ -1,0 +1,83 @@
+"""The command `burnish`.
+
+    burnish doctor [--all]     what works on this machine
+    burnish breaks [CODE ...]  what a break means, and what to do about it
+
+Exit status: 0 done, 1 something does not work, 2 the command was not understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from .errors import BurnishError, UserError, did_you_mean
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+        return status
+    except UserError as error:
+        print(f"burnish: {error}", file=sys.stderr)
+        return 2
+    except BurnishError as error:
+        print(f"burnish: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader, `head` for one, has seen enough. What is still buffered must go somewhere when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Print what works here. Status 1 where something is broken; what is merely absent is no failure."""
+    from .doctor import examine
+
+    broken = 0
+    for finding in examine(options.all):
+        mark = {True: "ok", False: "FAILS", None: ""}[finding.works]
+        broken += finding.works is False
+        print(f"{finding.name:<20} {mark:<6} {finding.text}", flush=True)
+    if broken:
+        print(f"\n{broken} of these {'do' if broken > 1 else 'does'} not work.", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def breaks(options: argparse.Namespace) -> int:
+    """Print the page of each break named, or of all of them."""
+    from .capture.breaks import CATALOG
+    from .report.break_pages import print_page
+
+    codes = [code.upper() for code in options.code] or sorted(CATALOG)
+    for code in codes:
+        if code not in CATALOG:
+            raise UserError(
+                f'There is no break with the code "{code}".{did_you_mean(code, CATALOG)} '
+                f"`burnish breaks` without a code prints them all."
+            )
+    print("\n".join(print_page(CATALOG[code]) for code in codes))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="burnish", description="A just-in-time compiler for PyTorch programs.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = commands.add_parser("doctor", help="what works on this machine")
+    command.add_argument("--all", action="store_true", help="try every backend; takes up to a minute")
+    command.set_defaults(run=doctor)
+
+    command = commands.add_parser("breaks", help="what a break means, and what to do about it")
+    command.add_argument("code", nargs="*", help="a break's code; all of them without one")
+    command.set_defaults(run=breaks)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

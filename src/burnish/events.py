@@ -1,0 +1,96 @@
+"""One stream of events: what the compiler did, as it does it.
+
+Base module. Capture, runtime and the rest `emit`; reports, logs and tests `subscribe`. Nobody who emits knows who
+listens, and with no listener an event costs one function call.
+
+    seen = []
+    stop = subscribe(seen.append)
+    emit("breaks", text="if on a tensor, model.py:12")
+    stop()
+    seen[0].data["text"]
+
+An event's kind starts with the stage it belongs to, one of `settings.STAGES`, as in "guards" or "guards.missed".
+The datum `text`, where there is one, is the event in words. Work that only an event needs is put behind
+`is_watched()`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch._C import DisableTorchFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened: its kind, when (`time.perf_counter`), and what there is to know about it."""
+
+    kind: str
+    time: float
+    data: dict[str, Any]
+
+
+Subscriber = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subscription:
+    """Compared by identity: one function may subscribe twice, and each of its subscriptions ends by itself."""
+
+    fn: Subscriber
+
+
+# Replaced, never changed in place, so that emit reads it without the lock.
+_subscriptions: tuple[_Subscription, ...] = ()
+_lock = threading.Lock()
+
+
+def emit(kind: str, /, **data: Any) -> None:
+    """Tell every subscriber, in the emitting thread, in the order they subscribed."""
+    if _subscriptions:
+        _deliver(Event(kind, time.perf_counter(), data))
+
+
+def is_watched() -> bool:
+    """Does anybody listen? Asked before gathering data that costs more than a call."""
+    return bool(_subscriptions)
+
+
+def subscribe(fn: Subscriber) -> Callable[[], None]:
+    """Call `fn` with every event from now on. The result ends the subscription; calling it again does nothing.
+
+    `fn` runs in whichever thread emitted, with the torch function modes off: what it does to tensors is not
+    recorded into a graph that is being captured. A subscriber that raises is dropped with a warning, for an
+    onlooker must not change what the program does.
+    """
+    global _subscriptions
+    subscription = _Subscription(fn)
+    with _lock:
+        _subscriptions = (*_subscriptions, subscription)
+    return lambda: _drop(subscription)
+
+
+def _drop(subscription: _Subscription) -> None:
+    global _subscriptions
+    with _lock:
+        _subscriptions = tuple(s for s in _subscriptions if s is not subscription)
+
+
+def _deliver(event: Event) -> None:
+    with DisableTorchFunction():
+        for subscription in _subscriptions:
+            try:
+                subscription.fn(event)
+            except Exception as error:
+                _drop(subscription)
+                warnings.warn(
+                    f"The event subscriber {subscription.fn!r} raised {type(error).__name__}: {error}. "
+                    f"It will not be called again. The event was of kind '{event.kind}'.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )

@@ -1,0 +1,40 @@
+"""How reports lay out text: wrapping, indenting, and leaving out the middle of what is long."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+WIDTH = 100
+
+
+def labelled(label: str, text: str) -> list[str]:
+    """``text`` wrapped, hanging beside its label."""
+    return textwrap.wrap(" ".join(text.split()), WIDTH, initial_indent=f"  {label:<12}", subsequent_indent=" " * 14,
+                         break_long_words=False, break_on_hyphens=False)
+
+
+def shifted(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
+
+
+def shorten(lines: Sequence[str], head: int, tail: int, noun: str) -> list[str]:
+    """Beginning and end of a long list, and how much was left out between them."""
+    if len(lines) <= head + tail + 1:
+        return list(lines)
+    return [*lines[:head], f"… {len(lines) - head - tail} more {noun}", *(lines[-tail:] if tail else [])]
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[:width - 1] + "…"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Three digits are plenty: ``0.4 ms``, ``84 ms``, ``1.32 s``."""
+    if seconds >= 0.9995:
+        return f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1e3:.1f} ms"

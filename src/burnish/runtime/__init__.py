@@ -1,0 +1,1 @@
+"""What runs after compilation: segments and their continuations. Imports nothing of the compiler."""

@@ -1,0 +1,40 @@
+"""Segments and continuations: a captured program as data.
+
+    Continuation  = a point of the program; keeps the segments that were traced from there, most recent first
+    Segment       = check(slots) -> inputs and values, or None; a compiled graph; finish(values, outputs) -> slots or result
+
+Nothing here knows how they were made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Segment:
+    __slots__ = ("break_", "check", "finish", "graph", "graph_module", "guards", "leads_to", "restore")
+
+    def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
+                 graph_module: Any, break_: Any, restore: Callable):
+        self.check, self.graph, self.finish = check, graph, finish
+        self.leads_to = leads_to  # None: the result is returned; else the shape of the frames to go on with
+        self.guards, self.graph_module, self.break_ = guards, graph_module, break_
+        self.restore = restore  # puts torch's global switches back when the graph fails half way
+
+
+class Continuation:
+    __slots__ = ("given_up", "label", "layout", "location", "lock", "missed", "segments", "why_given_up")
+
+    def __init__(self, layout: Any, label: str, location: Any):
+        self.layout, self.label, self.location = layout, label, location
+        self.segments: list[Segment] = []
+        self.given_up = False
+        self.why_given_up = ""
+        self.missed = 0
+        self.lock = threading.Lock()
+
+    def add(self, segment: Segment) -> None:
+        with self.lock:
+            self.segments = [segment, *self.segments]

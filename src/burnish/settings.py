@@ -1,0 +1,258 @@
+"""The settings: one typed object, a documented default for each, set from the environment or from code.
+
+Base module. `current()` is what every other part reads; reading takes no lock.
+
+    BURNISH_CHECK=1 BURNISH_SHOW=breaks,guards python train.py         for a process
+
+    burnish.settings.configure(on_error="raise")                       for the process, from here on
+
+    with burnish.settings.patch(show={"breaks"}):                      for this thread, inside the block
+        model(x)
+
+The environment is read once, when a setting is first needed. A value that cannot be used is a UserError that says
+which ones can.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from .errors import UserError, did_you_mean
+
+OnError = Literal["fallback", "raise"]
+
+STAGES = ("breaks", "guards", "graph", "effects")
+"""The stages that `show` can print."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting. Each one is also an environment variable: `on_error` is BURNISH_ON_ERROR."""
+
+    segment_limit: int = 8
+    """How many segments one continuation keeps. A function whose guards keep missing is compiled this many times
+    at one place and then runs eagerly there. At least 1."""
+
+    on_error: OnError = "fallback"
+    """What an internal failure does. "fallback": the function runs eagerly, with one warning. "raise": the
+    InternalError is raised."""
+
+    check: bool = False
+    """Verify after every step, and compare what compiled code computes with eager. Slow; on in the tests."""
+
+    show: frozenset[str] = frozenset()
+    """Which stages to print to stderr as they happen, of STAGES. From code any collection of names or one string
+    with commas, in the environment BURNISH_SHOW=breaks,guards."""
+
+    dump: Path | None = None
+    """A directory into which each stage writes what it made, or None. It is created when it is first needed. From
+    code a path or a string; the empty string is None."""
+
+    def __post_init__(self) -> None:
+        for name, accept in _ACCEPT.items():
+            object.__setattr__(self, name, accept(name, getattr(self, name)))
+
+
+def current() -> Settings:
+    """The settings in force here: those of the innermost `patch` of this thread, else those of the process."""
+    patched = _patched.get()
+    if patched is not None:
+        return patched
+    return _process if _process is not None else _read_process()
+
+
+def patch(**changes: Any) -> AbstractContextManager[Settings]:
+    """Change settings inside a `with` block, for the running thread (or task).
+
+    The values are checked here, at the call. Other threads keep theirs, and so does this one outside the block: a
+    `patch(...)` without `with` changes nothing. For a change that stays there is `configure`.
+    """
+    _replaced(Settings(), changes)
+    return _patching(changes)
+
+
+def configure(**changes: Any) -> Settings:
+    """Change settings for the whole process and return the new ones. An open `patch` keeps its own until it ends."""
+    global _process
+    with _lock:
+        _process = _replaced(_process if _process is not None else from_environment(os.environ), changes)
+        made = _process
+    _announce(current())
+    return made
+
+
+def on_change(fn: Callable[[Settings], None]) -> Callable[[], None]:
+    """Call `fn` with the settings in force, and again whenever others come into force. The result ends it.
+
+    This is how printing starts when `show` first asks for it, without this module knowing who prints. Where the
+    environment has not been read yet, `fn` waits for that: importing Burnish never fails on a bad variable.
+    """
+    global _watchers
+    watcher = _Watcher(fn)
+    with _lock:
+        _watchers = (*_watchers, watcher)
+    if _process is not None:
+        fn(current())
+
+    def stop() -> None:
+        global _watchers
+        with _lock:
+            _watchers = tuple(w for w in _watchers if w is not watcher)
+
+    return stop
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """The settings that a mapping such as `os.environ` asks for. An empty variable counts as one that is not set."""
+    changes: dict[str, object] = {}
+    for field in fields(Settings):
+        text = environment.get(variable(field.name))
+        if text:
+            parse = _FROM_TEXT.get(field.name)
+            changes[field.name] = parse(text) if parse else text
+    return _replaced(Settings(), changes)
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"BURNISH_{name.upper()}"
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """BURNISH_ variables that no setting reads: most likely misspelt."""
+    known = {variable(field.name) for field in fields(Settings)}
+    return sorted(name for name in environment if name.startswith("BURNISH_") and name not in known)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Watcher:
+    fn: Callable[[Settings], None]
+
+
+# A new thread starts with an empty context, so with the settings of the process.
+_patched: ContextVar[Settings | None] = ContextVar("burnish.settings", default=None)
+_process: Settings | None = None
+_watchers: tuple[_Watcher, ...] = ()
+_lock = threading.Lock()
+
+
+def _read_process() -> Settings:
+    global _process
+    with _lock:
+        first = _process is None
+        if _process is None:
+            _process = from_environment(os.environ)
+        made = _process
+    if first:
+        _announce(made)
+    return made
+
+
+@contextmanager
+def _patching(changes: dict[str, Any]) -> Generator[Settings, None, None]:
+    # Put back by value: a token could not be reset where a generator is closed in another context than it began in.
+    before = _patched.get()
+    patched = _replaced(current(), changes)
+    _patched.set(patched)
+    try:
+        _announce(patched)
+        yield patched
+    finally:
+        _patched.set(before)
+        _announce(current())
+
+
+def _announce(settings: Settings) -> None:
+    for watcher in _watchers:
+        watcher.fn(settings)
+
+
+def _replaced(settings: Settings, changes: dict[str, Any]) -> Settings:
+    known = [field.name for field in fields(Settings)]
+    for name in changes:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UserError(f'There is no setting called "{name}".{hint} The settings are: {", ".join(known)}.')
+    return replace(settings, **changes)
+
+
+def _bad(name: str, value: object, wanted: str) -> UserError:
+    return UserError(
+        f"The setting {name} ({variable(name)} in the environment) cannot be {value!r}. Set it to {wanted}."
+    )
+
+
+def _accept_segment_limit(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise _bad(name, value, "a whole number of at least 1, such as 8")
+    return value
+
+
+def _accept_on_error(name: str, value: object) -> OnError:
+    if value not in get_args(OnError):
+        raise _bad(name, value, '"fallback", to run eagerly after a failure of Burnish, or "raise", to see the error')
+    return cast(OnError, value)
+
+
+def _accept_check(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _bad(name, value, "True or False (1 or 0 in the environment)")
+    return value
+
+
+def _accept_show(name: str, value: object) -> frozenset[str]:
+    if isinstance(value, str):
+        names = [part.strip() for part in value.split(",")]
+        value = [part for part in names if part]
+    if not isinstance(value, Collection):
+        raise _bad(name, value, f"a collection of stages, of {', '.join(STAGES)}")
+    stages = list(cast("Collection[object]", value))
+    for stage in stages:
+        if stage not in STAGES:
+            raise UserError(
+                f"The setting {name} ({variable(name)} in the environment) names {stage!r}, which is no stage."
+                f"{did_you_mean(str(stage), STAGES)} The stages are: {', '.join(STAGES)}."
+            )
+    return frozenset(cast("list[str]", stages))
+
+
+def _accept_dump(name: str, value: object) -> Path | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, (str, Path)):
+        raise _bad(name, value, "the path of a directory, or None")
+    path = Path(value)
+    if path.exists() and not path.is_dir():
+        raise _bad(name, str(value), "the path of a directory: this one is a file")
+    return path
+
+
+def _text_to_int(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text  # _accept_segment_limit refuses it, and quotes it
+
+
+def _text_to_bool(text: str) -> bool | str:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    return known.get(text.strip().lower(), text)
+
+
+_ACCEPT: dict[str, Callable[[str, object], object]] = {
+    "segment_limit": _accept_segment_limit,
+    "on_error": _accept_on_error,
+    "check": _accept_check,
+    "show": _accept_show,
+    "dump": _accept_dump,
+}
+
+# Where the text of a variable is not yet the value.
+_FROM_TEXT: dict[str, Callable[[str], object]] = {"segment_limit": _text_to_int, "check": _text_to_bool}

@@ -1,0 +1,106 @@
+"""The catalog is complete, its pages are fresh, and its examples are programs that run."""
+
+import re
+
+import pytest
+import torch
+
+import burnish
+from burnish.capture import break_kinds, breaks
+from burnish.report import break_pages
+
+from .examples import EXAMPLES, run_example
+
+KINDS = [pytest.param(kind, id=kind.code) for kind in breaks.CATALOG.values()]
+
+
+@pytest.fixture(autouse=True)
+def markers(monkeypatch):
+    """The examples run plainly here: the markers do nothing, and settings they change are put back."""
+    monkeypatch.setattr(burnish, "disable", lambda fn=None, *, reason=None: fn or (lambda fn: fn), raising=False)
+    monkeypatch.setattr(burnish, "graph_break", lambda: None, raising=False)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_docs_breaks_md_is_what_the_catalog_says():
+    stale = "stale: run python -m burnish.report.break_pages"
+    assert break_pages.PAGES.read_text(encoding="utf-8") == break_pages.write_pages(), stale
+
+
+def test_every_constant_is_in_the_catalog_once_under_a_code_of_its_own():
+    constants = {name: kind for name, kind in vars(break_kinds).items() if isinstance(kind, breaks.BreakKind)}
+    assert sorted(kind.code for kind in constants.values()) == sorted(breaks.CATALOG)
+    for name, kind in constants.items():
+        assert breaks.CATALOG[kind.code] is kind
+        assert getattr(breaks, name) is kind
+        assert name in breaks.__all__
+        assert kind.name == name.lower().replace("_", "-")
+
+
+def test_a_code_cannot_be_taken_twice(monkeypatch):
+    monkeypatch.setattr(break_kinds, "CATALOG", dict(break_kinds.CATALOG))
+    texts = dict(title="t", why="w", what_to_do="d", broken="b", fixed="f")
+    with pytest.raises(AssertionError, match="B101 is taken by data-branch"):
+        break_kinds._kind("B101", "again", **texts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_complete_and_belongs_to_a_group(kind):
+    assert re.fullmatch(r"B[1-5]\d\d", kind.code)
+    assert kind.code[:2] in break_kinds.GROUPS
+    assert kind.title and not kind.title.endswith("."), "a title is followed by a colon"
+    for prose in (kind.why, kind.what_to_do):
+        assert prose[0].isupper() or prose[0] == "`"
+        assert prose.endswith(".")
+        assert "  " not in prose and "\n" not in prose
+        assert prose.count("`") % 2 == 0
+    assert kind.broken != kind.fixed
+
+
+@pytest.mark.parametrize(("name", "code"), [pytest.param(*example, id=example[0]) for example in EXAMPLES])
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*torch.jit:FutureWarning")
+def test_an_example_is_a_program_that_runs_fn(name, code):
+    calls = []
+
+    def counted(fn):
+        def call(*args):
+            calls.append(args)
+            return fn(*args)
+        return call
+
+    run_example(name, code, counted)
+    assert calls
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_has_a_page_its_index_entry_leads_to(kind):
+    pages = break_pages.write_pages()
+    assert pages.count(f'<a id="{kind.code.lower()}"></a>\n### {kind.code} {kind.name}: {kind.title}\n') == 1
+    assert pages.count(f"](#{kind.code.lower()})") == 1
+    assert kind.broken in pages and kind.fixed in pages
+
+
+def test_check_fails_on_a_stale_file_and_leaves_it_alone(tmp_path, capsys):
+    file = tmp_path / "breaks.md"
+    assert break_pages.main(["--file", str(file), "--check"]) == 1
+    file.write_text("old")
+    assert break_pages.main(["--file", str(file), "--check"]) == 1
+    assert file.read_text() == "old"
+    assert "is stale" in capsys.readouterr().err
+    assert break_pages.main(["--file", str(file)]) == 0
+    assert break_pages.main(["--file", str(file), "--check"]) == 0
+
+
+def test_a_code_on_the_command_line_prints_its_page(capsys):
+    assert break_pages.main(["b101"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("B101 data-branch: Python control flow depends on a tensor's value\n")
+    assert "    if x.sum() > 0:\n" in printed
+
+
+def test_an_unknown_code_is_answered_with_the_known_ones(capsys):
+    with pytest.raises(SystemExit):
+        break_pages.main(["B101", "B999"])
+    assert "there is no break B999; known are B101, B102" in capsys.readouterr().err

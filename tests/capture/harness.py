@@ -1,0 +1,190 @@
+"""The frame every semantic program of tests/capture runs in.
+
+A program is a function that builds a small world and returns what to call in it:
+
+    @program
+    def test_closure_sees_rebound_cell():
+        def fn(x): ...
+        return fn, [(torch.ones(3),), (torch.zeros(3),)]
+
+The world is built twice: one copy runs eagerly, one compiled. Every call's result (or exception), its
+arguments afterwards, what it printed and the optional third element of the return value (any state the
+program wants compared) must agree. The first call of a compiled function is traced, later ones are
+replayed, so a program makes at least three calls (a list of fewer is cycled with fresh worlds' arguments).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import io
+import random
+import types
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+import burnish
+
+CALLS = 3
+
+
+def program(make: Callable | None = None, *, breaks: int | None = None, exact: bool = True, same_text: bool = True):
+    """Turn ``make`` into a test. ``breaks=0`` asks for ``fullgraph=True``; ``exact=False`` compares tensors by
+    allclose; ``same_text=False`` leaves exception messages out of the comparison."""
+    if make is None:
+        return functools.partial(program, breaks=breaks, exact=exact, same_text=same_text)
+
+    def test():
+        same = Same(exact, same_text)
+        expected = run_world(make, lambda fn: fn)
+        burnish.reset()
+        found = run_world(make, lambda fn: burnish.compile(fn, backend="eager", fullgraph=breaks == 0))
+        assert len(expected) == len(found)
+        for i, (want, got) in enumerate(zip(expected, found, strict=True)):
+            for part in want:
+                same(want[part], got[part], f"call {i}: {part}")
+
+    test.__name__, test.__doc__, test.__module__ = make.__name__, make.__doc__, make.__module__
+    return test
+
+
+def run_world(make: Callable, compiler: Callable) -> list[dict[str, Any]]:
+    """Build the world, call its function ``CALLS`` times or as often as the program says, note all that can be seen."""
+    seed(0)
+    fn, calls, *state = make()
+    calls = list(calls) if not callable(calls) else [calls(i) for i in range(CALLS)]
+    while len(calls) < CALLS:
+        calls.append(copy.deepcopy(calls[len(calls) % max(1, len(calls))]))
+    compiled = compiler(fn)
+    seen = []
+    for i, args in enumerate(calls):
+        args, kwargs = (args[:-1], args[-1].kwargs) if args and isinstance(args[-1], Keywords) else (args, {})
+        seed(i)
+        out, text, trouble = None, io.StringIO(), None
+        with contextlib.redirect_stdout(text), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                out = compiled(*args, **kwargs)
+            except Exception as error:  # the error is what is compared
+                trouble = error
+        seen.append({
+            "error": trouble, "result": snapshot(out), "args": snapshot(args), "kwargs": snapshot(kwargs),
+            "printed": text.getvalue(), "warnings": [str(w.message) for w in warned],
+            "state": snapshot(state), "grad mode": torch.is_grad_enabled(), "random": (torch.rand(1), random.random()),
+        })
+    return seen
+
+
+class Keywords:
+    """Keyword arguments of one call, given as its last argument: ``(x, Keywords(scale=2))``."""
+
+    def __init__(self, **kwargs):
+        self.kwargs = kwargs
+
+
+def seed(n: int) -> None:
+    torch.manual_seed(n)
+    random.seed(n)
+    np.random.seed(n)
+
+
+def snapshot(value: Any, memo: dict | None = None) -> Any:
+    """A copy that later mutation cannot reach, shared parts staying shared. Functions, iterators stay as they are."""
+    memo = {} if memo is None else memo
+    if id(value) in memo:
+        return memo[id(value)][0]
+    if isinstance(value, torch.Tensor):
+        copied = value.detach().clone() if not value.is_sparse else value
+        memo[id(value)] = (Seen(copied, value), value)
+    elif type(value) in (list, tuple, set, deque):
+        if type(value) is list:
+            copied = []
+            memo[id(value)] = (copied, value)
+            copied.extend(snapshot(v, memo) for v in value)
+        else:
+            memo[id(value)] = (type(value)(snapshot(v, memo) for v in value), value)
+    elif isinstance(value, Mapping) and type(value).__module__ in ("builtins", "collections"):
+        copied = {}
+        memo[id(value)] = (copied, value)
+        copied.update((snapshot(k, memo), snapshot(v, memo)) for k, v in value.items())
+    elif isinstance(value, np.ndarray):
+        memo[id(value)] = (value.copy(), value)
+    elif isinstance(value, torch.nn.Module) or (hasattr(value, "__dict__") and not isinstance(
+            value, (type, types.FunctionType, types.ModuleType, types.MethodType, BaseException))):
+        shell = Shell(type(value).__qualname__)
+        memo[id(value)] = (shell, value)
+        shell.parts = {k: snapshot(v, memo) for k, v in vars(value).items()}
+    else:
+        return value
+    return memo[id(value)][0]
+
+
+class Seen:
+    """A tensor's value and what can be observed about it at one moment."""
+
+    def __init__(self, data: torch.Tensor, tensor: torch.Tensor):
+        self.data = data
+        self.facts = {
+            "dtype": tensor.dtype, "shape": tuple(tensor.shape), "device": tensor.device, "type": type(tensor).__name__,
+            "stride": tensor.stride() if tensor.layout is torch.strided else None,
+            "requires_grad": tensor.requires_grad, "is_leaf": tensor.is_leaf,
+            "grad": None if not tensor.is_leaf or tensor.grad is None else tensor.grad.detach().clone(),
+        }
+
+
+class Shell:
+    """The observable attributes of an object."""
+
+    def __init__(self, name: str):
+        self.name, self.parts = name, {}
+
+
+class Same:
+    """Structural equality with a path in the message."""
+
+    def __init__(self, exact: bool, same_text: bool):
+        self.exact, self.same_text, self.done = exact, same_text, set()
+
+    def __call__(self, want: Any, got: Any, path: str) -> None:
+        if (id(want), id(got)) in self.done:
+            return
+        self.done.add((id(want), id(got)))
+        assert type(want).__name__ == type(got).__name__, f"{path}: {describe(want)} expected, got {describe(got)}"
+        if isinstance(want, Seen):
+            self(want.facts, got.facts, f"{path} facts")
+            self.tensors(want.data, got.data, path)
+        elif isinstance(want, torch.Tensor):
+            self.tensors(want, got, path)
+        elif isinstance(want, Shell):
+            assert want.name == got.name, path
+            self(want.parts, got.parts, f"{path} attributes")
+        elif isinstance(want, (list, tuple, deque)):
+            assert len(want) == len(got), f"{path}: {len(want)} items expected, got {len(got)}"
+            for i, (a, b) in enumerate(zip(want, got, strict=True)):
+                self(a, b, f"{path}[{i}]")
+        elif isinstance(want, Mapping):
+            assert [str(k) for k in want] == [str(k) for k in got], f"{path}: keys {list(want)} expected, got {list(got)}"
+            for (k, a), b in zip(want.items(), got.values(), strict=True):
+                self(a, b, f"{path}[{k!r}]")
+        elif isinstance(want, BaseException):
+            if self.same_text:
+                assert str(want) == str(got), f"{path}: {want!r} expected, got {got!r}"
+            self(type(want.__cause__).__name__, type(got.__cause__).__name__, f"{path} cause")
+        elif isinstance(want, np.ndarray):
+            np.testing.assert_array_equal(want, got, err_msg=path)
+        elif isinstance(want, (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, slice, range)):
+            assert repr(want) == repr(got), f"{path}: {want!r} expected, got {got!r}"
+
+    def tensors(self, want: torch.Tensor, got: torch.Tensor, path: str) -> None:
+        rtol, atol = (0.0, 0.0) if self.exact else (1e-5, 1e-6)
+        torch.testing.assert_close(got, want, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{path}: {m}")
+
+
+def describe(value: Any) -> str:
+    return f"{value!r}" if isinstance(value, BaseException) else f"{type(value).__name__} {value!r:.80}"

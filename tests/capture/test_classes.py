@@ -1,0 +1,692 @@
+"""Classes made inside and outside the function: inheritance, super(), attributes, metaclasses, attribute hooks."""
+
+import abc
+
+import torch
+
+from .calls import Before, ordinary, swing, swinging
+from .harness import program
+
+
+@program(breaks=0)
+def test_object_made_and_used_inside():
+    class Affine:
+        def __init__(self, scale, shift):
+            self.scale, self.shift = scale, shift
+
+        def apply(self, x):
+            return x * self.scale + self.shift
+
+    def fn(x):
+        return Affine(2.0, x.mean()).apply(x)
+    return fn, ordinary
+
+
+@program
+def test_class_defined_inside_the_function():
+    def fn(x):
+        class Shift:
+            amount = 3
+
+            def __init__(self, x):
+                self.x = x
+
+            def moved(self):
+                return self.x + self.amount
+        shift = Shift(x)
+        return shift.moved(), Shift.__name__
+    return fn, ordinary
+
+
+@program
+def test_object_made_inside_and_returned():
+    class Output:
+        def __init__(self, loss, logits):
+            self.loss, self.logits = loss, logits
+            self.extra = {"n": logits.shape[0]}
+
+    def fn(x):
+        y = x * 2
+        out = Output(y.sum(), y)
+        out.again = y
+        return out
+    return fn, ordinary
+
+
+@program
+def test_method_mutates_its_object():
+    class Ema:
+        def __init__(self):
+            self.value, self.steps = torch.zeros(4), 0
+
+        def update(self, x):
+            self.steps += 1
+            self.value = self.value * 0.9 + x * 0.1
+            return self.value / (1 - 0.9 ** self.steps)
+    ema = Ema()
+
+    def fn(x):
+        return ema.update(x)
+    return fn, ordinary, ema
+
+
+@program
+def test_method_mutates_its_object_around_a_break():
+    class Tracker:
+        def __init__(self):
+            self.best, self.stale = None, 0
+
+        def update(self, x):
+            score = x.sum()
+            if self.best is None or score > self.best:
+                self.best, self.stale = score, 0
+            else:
+                self.stale += 1
+            return x * (self.stale + 1)
+    tracker = Tracker()
+
+    def fn(x):
+        return tracker.update(x)
+    return fn, lambda i: (torch.full((2,), [1.0, 0.5, 3.0, 2.0][i]),), tracker
+
+
+@program
+def test_bound_method_is_the_compiled_function():
+    class Model:
+        def __init__(self, scale):
+            self.scale, self.calls = scale, 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x * self.scale + self.calls
+    model = Model(2.0)
+    x = torch.randn(3)
+    return model.forward, [(x,), (x,), (x, Before(lambda: setattr(model, "scale", 5.0))), (x,)], model
+
+
+@program
+def test_object_argument_with_a_changing_attribute():
+    class Config:
+        def __init__(self, scale, mode):
+            self.scale, self.mode = scale, mode
+
+    def fn(x, config):
+        x = x * config.scale
+        return x.relu() if config.mode == "relu" else x.tanh()
+    return fn, [(torch.randn(3), Config(2, "relu")), (torch.randn(3), Config(2, "tanh")),
+                (torch.randn(3), Config(3, "relu")), (torch.randn(3), Config(2, "relu"))]
+
+
+@program
+def test_attribute_added_and_deleted_between_calls():
+    class Layer:
+        pass
+    layer = Layer()
+
+    def fn(x):
+        if hasattr(layer, "bias"):
+            x = x + layer.bias
+        return x * 2
+    x = torch.randn(3)
+    return fn, [(x,), (x, Before(lambda: setattr(layer, "bias", torch.ones(3)))), (x,),
+                (x, Before(lambda: delattr(layer, "bias")))]
+
+
+@program
+def test_instance_attribute_hides_the_class_attribute_later():
+    class Layer:
+        scale = 2
+    layer = Layer()
+
+    def fn(x):
+        return x * layer.scale
+    x = torch.randn(3)
+    return fn, [(x,), (x, Before(lambda: setattr(layer, "scale", 3))), (x, Before(lambda: delattr(layer, "scale"))),
+                (x, Before(lambda: setattr(Layer, "scale", 4)))]
+
+
+@program
+def test_method_replaced_on_the_class_between_calls():
+    class Layer:
+        def forward(self, x):
+            return x + 1
+    layer = Layer()
+
+    def fn(x):
+        return layer.forward(x)
+    x = torch.randn(3)
+    return fn, [(x,), (x, Before(lambda: setattr(Layer, "forward", lambda self, x: x - 1))), (x,),
+                (x, Before(lambda: setattr(layer, "forward", lambda x: x * 10)))]
+
+
+@program
+def test_class_of_an_object_changed_between_calls():
+    class Relu:
+        def forward(self, x):
+            return x.relu()
+
+    class Tanh:
+        def forward(self, x):
+            return x.tanh()
+    layer = Relu()
+
+    def fn(x):
+        return layer.forward(x), type(layer).__name__
+    x = torch.randn(3)
+    return fn, [(x,), (x, Before(lambda: setattr(layer, "__class__", Tanh))), (x,)]
+
+
+@program(breaks=0)
+def test_super_without_arguments_calls_up_the_chain():
+    class Base:
+        def forward(self, x):
+            return x + 1
+
+    class Middle(Base):
+        def forward(self, x):
+            return super().forward(x) * 2
+
+    class Top(Middle):
+        def forward(self, x):
+            return super().forward(x) - 3
+    top = Top()
+
+    def fn(x):
+        return top.forward(x)
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_super_in_init_and_with_arguments():
+    class Base:
+        def __init__(self, scale):
+            self.scale = scale
+
+    class Scaled(Base):
+        def __init__(self, scale, shift):
+            super(Scaled, self).__init__(scale * 2)
+            self.shift = shift
+
+    def fn(x):
+        s = Scaled(3, x.sin())
+        return x * s.scale + s.shift
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_multiple_inheritance_follows_the_resolution_order():
+    class Base:
+        def trace(self, x):
+            return x + 1
+
+    class Left(Base):
+        def trace(self, x):
+            return super().trace(x * 2)
+
+    class Right(Base):
+        def trace(self, x):
+            return super().trace(x - 3)
+
+    class Both(Left, Right):
+        def trace(self, x):
+            return super().trace(x / 5)
+
+    def fn(x):
+        return Both().trace(x), [c.__name__ for c in Both.__mro__]
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_mixin_without_a_base_of_its_own():
+    class Logged:
+        def forward(self, x):
+            y = super().forward(x)
+            self.last = y
+            return y
+
+    class Plain:
+        def forward(self, x):
+            return x * 2
+
+    class Layer(Logged, Plain):
+        pass
+
+    def fn(x):
+        layer = Layer()
+        layer.forward(x)
+        return layer.last + 1
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_classmethod_and_staticmethod():
+    class Scale:
+        factor = 2
+
+        def __init__(self, amount):
+            self.amount = amount
+
+        @classmethod
+        def from_tensor(cls, x):
+            return cls(x.abs().mean() * cls.factor)
+
+        @staticmethod
+        def clip(x):
+            return x.clamp(-1, 1)
+
+    class Triple(Scale):
+        factor = 3
+
+    def fn(x):
+        return Scale.clip(x * Scale.from_tensor(x).amount), Triple.from_tensor(x).clip(x)
+    return fn, ordinary
+
+
+@program
+def test_class_attribute_counts_instances():
+    class Layer:
+        made = 0
+
+        def __init__(self):
+            Layer.made += 1
+            self.number = Layer.made
+
+    def fn(x):
+        return x * Layer().number + Layer().number
+    return fn, ordinary
+
+
+@program
+def test_callable_object():
+    class Dropout:
+        def __init__(self, p):
+            self.p, self.training = p, True
+
+        def __call__(self, x):
+            return x * (1 - self.p) if self.training else x
+    drop = Dropout(0.25)
+
+    def fn(x):
+        return drop(x)
+    x = torch.randn(3)
+    return fn, [(x,), (x, Before(lambda: setattr(drop, "training", False))),
+                (x, Before(lambda: setattr(drop, "training", True)))]
+
+
+@program
+def test_callable_object_is_the_compiled_function():
+    class Model:
+        def __init__(self):
+            self.seen = []
+
+        def __call__(self, x, *, scale=1.0):
+            self.seen.append(x.shape[0])
+            return x * scale * len(self.seen)
+    model = Model()
+    return model, ordinary, model
+
+
+@program(breaks=0)
+def test_new_chooses_the_class():
+    class Norm:
+        def __new__(cls, x):
+            return super().__new__(Wide if x.shape[-1] > 2 else Narrow)
+
+        def __init__(self, x):
+            self.x = x
+
+    class Wide(Norm):
+        def apply(self):
+            return self.x / self.x.shape[-1]
+
+    class Narrow(Norm):
+        def apply(self):
+            return self.x * 2
+
+    def fn(x):
+        return Norm(x).apply()
+    return fn, [(torch.randn(2),), (torch.randn(4),), (torch.randn(2),)]
+
+
+@program
+def test_getattr_is_asked_only_for_missing_names():
+    class Wrapper:
+        def __init__(self, inner):
+            self.inner, self.asked = inner, []
+
+        def __getattr__(self, name):
+            if name.startswith("_"):
+                raise AttributeError(name)
+            self.asked.append(name)
+            return self.inner[name]
+    wrapper = Wrapper({"weight": torch.ones(3), "scale": 2.0})
+
+    def fn(x):
+        return x * wrapper.scale + wrapper.weight, len(wrapper.asked), hasattr(wrapper, "_none")
+    x = torch.randn(3)
+    return fn, [(x,), (x,), (x, Before(lambda: wrapper.inner.update(scale=7.0))), (x,)]
+
+
+@program
+def test_getattribute_sees_every_read():
+    reads = []
+
+    class Spy:
+        def __init__(self):
+            self.scale = 3.0
+
+        def __getattribute__(self, name):
+            reads.append(name)
+            return object.__getattribute__(self, name)
+    spy = Spy()
+
+    def fn(x):
+        return x * spy.scale + spy.scale
+    return fn, ordinary, reads
+
+
+@program
+def test_setattr_and_delattr_are_hooked():
+    class Registry:
+        def __init__(self):
+            object.__setattr__(self, "log", [])
+
+        def __setattr__(self, name, value):
+            self.log.append(("set", name))
+            object.__setattr__(self, name, value * 2)
+
+        def __delattr__(self, name):
+            self.log.append(("del", name))
+            object.__delattr__(self, name)
+    registry = Registry()
+
+    def fn(x):
+        registry.last = x
+        y = registry.last + 1
+        del registry.last
+        return y, hasattr(registry, "last")
+    return fn, ordinary, registry
+
+
+@program
+def test_slots_hold_tensors_and_refuse_others():
+    class Point:
+        __slots__ = ("x", "y")
+
+        def __init__(self, x, y):
+            self.x, self.y = x, y
+    point = Point(torch.zeros(2), 0)
+
+    def fn(x):
+        point.x = point.x + x
+        point.y += 1
+        try:
+            point.z = x
+        except AttributeError as error:
+            return point.x * point.y, type(error).__name__
+    return fn, lambda i: (torch.randn(2),)
+
+
+@program
+def test_slot_without_value_and_deleted_slot():
+    class Cell:
+        __slots__ = ("value",)
+
+    def fn(x):
+        cell = Cell()
+        empty = hasattr(cell, "value")
+        cell.value = x * 2
+        y = cell.value
+        del cell.value
+        return y, empty, getattr(cell, "value", None) is None
+    return fn, ordinary
+
+
+@program
+def test_metaclass_keeps_a_registry():
+    class Meta(type):
+        registry = {}
+
+        def __new__(mcs, name, bases, body, **options):
+            cls = super().__new__(mcs, name, bases, body)
+            mcs.registry[options.get("key", name.lower())] = cls
+            return cls
+
+        def __init__(cls, name, bases, body, **options):
+            super().__init__(name, bases, body)
+
+        def __len__(cls):
+            return len(cls.__name__)
+
+    class Relu(metaclass=Meta):
+        def forward(self, x):
+            return x.relu()
+
+    class Tanh(metaclass=Meta, key="hyper"):
+        def forward(self, x):
+            return x.tanh()
+
+    def fn(x, name):
+        return Meta.registry[name]().forward(x) * len(Relu)
+    return fn, [(torch.randn(3), "relu"), (torch.randn(3), "hyper"), (torch.randn(3), "relu")]
+
+
+@program
+def test_metaclass_call_makes_a_singleton():
+    class Single(type):
+        held = None
+
+        def __call__(cls, *args):
+            if cls.held is None:
+                cls.held = super().__call__(*args)
+            return cls.held
+
+    class State(metaclass=Single):
+        def __init__(self, x):
+            self.x, self.uses = x, 0
+
+    def fn(x):
+        state = State(x)
+        state.uses += 1
+        return state.x * state.uses, State(x) is state
+    return fn, ordinary
+
+
+@program
+def test_init_subclass_and_class_keywords():
+    class Plugin:
+        plugins = []
+
+        def __init_subclass__(cls, *, scale=1, **rest):
+            super().__init_subclass__(**rest)
+            cls.scale = scale
+            Plugin.plugins.append(cls.__name__)
+
+    def fn(x):
+        class Double(Plugin, scale=2):
+            pass
+        return x * Double.scale, list(Plugin.plugins)
+    return fn, ordinary
+
+
+@program
+def test_abstract_class_cannot_be_made():
+    class Layer(abc.ABC):
+        @abc.abstractmethod
+        def forward(self, x): ...
+
+    class Good(Layer):
+        def forward(self, x):
+            return x + 1
+
+    def fn(x, good):
+        try:
+            return (Good if good else Layer)().forward(x)
+        except TypeError:
+            return x - 1
+    return fn, [(torch.randn(2), True), (torch.randn(2), False), (torch.randn(2), True)]
+
+
+@program
+def test_isinstance_and_issubclass_decide():
+    class Base: ...
+
+    class Wide(Base): ...
+
+    def fn(x, thing):
+        if isinstance(thing, Base):
+            return x * (2 if issubclass(type(thing), Wide) else 3)
+        if isinstance(thing, (list, tuple)):
+            return x + len(thing)
+        return x - 1 if isinstance(thing, int | float) else x
+    return fn, [(torch.randn(2), t) for t in (Wide(), Base(), [1], (1, 2), 3, True, None, "a", Wide())]
+
+
+@program
+def test_instance_check_hook():
+    class Shaped(type):
+        def __instancecheck__(cls, thing):
+            return hasattr(thing, "shape") and len(thing.shape) == cls.rank
+
+    class Matrix(metaclass=Shaped):
+        rank = 2
+
+    def fn(x):
+        return x.sum(0) if isinstance(x, Matrix) else x * 2
+    return fn, [(torch.randn(2, 2),), (torch.randn(3),), (torch.randn(2, 2),)]
+
+
+@program
+def test_dict_of_an_object_is_read_and_written():
+    class State:
+        def __init__(self, x):
+            self.x = x
+
+    def fn(state, x):
+        state.__dict__["y"] = state.x * 2
+        vars(state).update(z=x)
+        return state.y + state.z, list(vars(state)), "x" in state.__dict__
+    return fn, lambda i: (State(torch.randn(2)), torch.randn(2))
+
+
+@program
+def test_getattr_setattr_delattr_with_names_from_data():
+    class Bag:
+        pass
+
+    def fn(bag, x, name):
+        setattr(bag, name, x)
+        setattr(bag, f"{name}_2", getattr(bag, name) * getattr(bag, "missing", 3))
+        delattr(bag, name)
+        return getattr(bag, f"{name}_2"), hasattr(bag, name)
+    return fn, [(Bag(), torch.randn(2), "a"), (Bag(), torch.randn(2), "b"), (Bag(), torch.randn(2), "a")]
+
+
+@program
+def test_missing_attribute_text():
+    class Bag:
+        pass
+
+    def fn(x):
+        y = x * 2
+        return y + Bag().weight
+    return fn, ordinary
+
+
+@program
+def test_methods_as_values_keep_their_object():
+    class Layer:
+        def __init__(self, scale):
+            self.scale = scale
+
+        def forward(self, x):
+            return x * self.scale
+    layers = [Layer(2), Layer(3)]
+
+    def fn(x):
+        steps = [layer.forward for layer in layers]
+        for step in steps:
+            x = step(x)
+        return x, steps[0].__self__ is layers[0], layers[0].forward == steps[0]
+    x = torch.randn(2)
+    return fn, [(x,), (x, Before(lambda: setattr(layers[1], "scale", 9))), (x, Before(layers.reverse)), (x,)]
+
+
+@program
+def test_private_names_are_mangled():
+    class Layer:
+        def __init__(self):
+            self.__scale = 2
+
+        def grow(self):
+            self.__scale += 1
+            return self.__scale
+    layer = Layer()
+
+    def fn(x):
+        return x * layer.grow(), sorted(vars(layer))
+    return fn, ordinary
+
+
+@program
+def test_linked_objects_form_a_cycle():
+    class Node:
+        def __init__(self, x):
+            self.x, self.next = x, None
+
+    def fn(x):
+        a, b = Node(x), Node(x * 2)
+        a.next, b.next = b, a
+        total, node = torch.zeros_like(x), a
+        for n in range(5):
+            total, node = total + node.x * n, node.next
+        return total, a
+    return fn, swinging
+
+
+@program
+def test_list_subclass_with_a_method():
+    class Batch(list):
+        def mean(self):
+            return sum(self) / len(self)
+
+        def append(self, item):
+            super().append(item * 2)
+
+    def fn(x, batch):
+        batch.append(x)
+        return batch.mean(), len(batch)
+    return fn, lambda i: (swing(i), Batch([torch.ones(4)] * (1 + i % 2)))
+
+
+@program
+def test_dict_subclass_with_missing():
+    class Lazy(dict):
+        def __missing__(self, key):
+            self[key] = value = torch.full((2,), float(key))
+            return value
+    lazy = Lazy()
+
+    def fn(x, key):
+        return x + lazy[key] + lazy[key + 1], sorted(lazy)
+    return fn, [(torch.randn(2), 1), (torch.randn(2), 2), (torch.randn(2), 1)]
+
+
+@program
+def test_del_method_runs_when_the_object_goes():
+    log = []
+
+    class Guarded:
+        def __init__(self, n):
+            self.n = n
+
+        def __del__(self):
+            log.append(self.n)
+
+    def fn(x):
+        g = Guarded(x.shape[0])
+        y = x * g.n
+        del g
+        log.append("after")
+        return y
+    return fn, ordinary, log

@@ -1,0 +1,418 @@
+"""Containers: list, dict, set methods and the collections module, mutated inside and outside, around breaks."""
+
+from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
+
+import torch
+
+from .calls import Before, ordinary, swing, swinging
+from .harness import program
+
+
+@program(breaks=0)
+def test_list_methods_on_a_fresh_list():
+    def fn(x):
+        items = [x]
+        items.append(x + 1)
+        items.extend([x + 2, x + 3])
+        items.insert(1, x * 10)
+        last = items.pop()
+        items.reverse()
+        return items, last, len(items), items.pop(0)
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_dict_methods_on_a_fresh_dict():
+    def fn(x):
+        d = dict(a=x, b=x + 1)
+        d.setdefault("c", x + 2)
+        d.setdefault("a", None)
+        d |= {"b": d.pop("c") * 2}
+        d.update([("e", 5)], f=x)
+        merged = {"z": 0} | d
+        return merged, d.get("zz", x), list(d), "a" in d, len(d)
+    return fn, ordinary
+
+
+@program
+def test_dict_order_after_delete_and_popitem():
+    def fn(d, x):
+        d["new"] = x
+        first = next(iter(d))
+        d[first] = d.pop(first)
+        key, value = d.popitem()
+        d["end"] = value
+        return key, list(reversed(d)), x * len(d)
+    return fn, lambda i: ({"a": i % 2, "b": 2, "c": torch.ones(1)}, torch.randn(2))
+
+
+@program
+def test_dict_changed_while_it_is_walked():
+    def fn(d, x):
+        try:
+            for key in d:
+                d[key + "2"] = x
+        except RuntimeError as error:
+            return x * len(d), str(error)
+        return x
+    return fn, [({"a": 1}, torch.randn(2)), ({}, torch.randn(2)), ({"a": 1}, torch.randn(2))]
+
+
+@program
+def test_dict_keys_act_as_sets():
+    def fn(a, b):
+        shared = sorted(a.keys() & b.keys())
+        extra = sorted(b.keys() - a.keys())
+        return [a[k] + b[k] for k in shared], extra, a.keys() == b.keys(), ("x", 1) in b.items()
+    return fn, [({"w": torch.ones(2)}, {"w": torch.randn(2), "x": 1}), ({"v": 1}, {"v": 2}),
+                ({"w": torch.ones(2)}, {"w": torch.randn(2), "x": 1})]
+
+
+@program
+def test_missing_key_appears_between_calls():
+    d = {}
+
+    def fn(x):
+        return x * d.get("scale", 1.0) + ("shift" in d)
+    x = torch.randn(2)
+    return fn, [(x,), (x, Before(lambda: d.update(scale=2.0))), (x, Before(lambda: d.update(shift=None))),
+                (x, Before(d.clear))]
+
+
+@program
+def test_keys_reordered_between_calls():
+    d = {"a": 1.0, "b": 2.0}
+
+    def fn(x):
+        for value in d.values():
+            x = x * value + 1
+        return x, list(d)
+    x = torch.randn(2)
+    return fn, [(x,), (x, Before(lambda: d.update(a=d.pop("a")))), (x, Before(lambda: d.update(b=d.pop("b")))),
+                (x, Before(lambda: d.update(a=7.0)))]
+
+
+@program
+def test_list_element_replaced_between_calls():
+    scales = [1.0, [2.0, 3.0]]
+
+    def fn(x):
+        return x * scales[0] + scales[1][-1]
+    x = torch.randn(2)
+
+    def change(inner, value):
+        (scales[1] if inner else scales)[0 if not inner else -1] = value
+    return fn, [(x,), (x, Before(lambda: change(False, 5.0))), (x, Before(lambda: change(True, 9.0))),
+                (x, Before(lambda: scales[1].append(torch.ones(2)))), (x, Before(lambda: change(True, 3.0)))]
+
+
+@program
+def test_list_grows_and_shrinks_between_calls():
+    layers = [torch.sin, torch.cos]
+
+    def fn(x):
+        for layer in layers:
+            x = layer(x)
+        return x, len(layers)
+    x = torch.randn(2)
+    return fn, [(x,), (x, Before(lambda: layers.append(torch.tanh))), (x, Before(lambda: layers.pop(0))),
+                (x, Before(layers.clear)), (x, Before(lambda: layers.extend([torch.sin, torch.cos])))]
+
+
+@program
+def test_outside_list_is_sorted_cleared_and_refilled():
+    history = [3, 1, 2]
+
+    def fn(x):
+        history.sort()
+        y = x * history[0]
+        if len(history) > 3:
+            history.clear()
+        history.append(x.shape[0])
+        history.extend([9])
+        return y, history.index(9), history.count(9)
+    return fn, ordinary, history
+
+
+@program
+def test_outside_containers_written_around_breaks():
+    box = {"list": [], "set": set(), "n": 0}
+
+    def fn(x):
+        box["list"].append(x)
+        if x.sum() > 0:
+            box["set"].add("positive")
+            box["list"][-1] = x * 2
+        else:
+            box["set"].discard("positive")
+            box["list"].pop()
+        box["n"] += len(box["set"])
+        if x.max() > 1:
+            box["list"].insert(0, "big")
+        return x + box["n"], sorted(box["set"])
+    return fn, swinging, box
+
+
+@program
+def test_window_of_a_deque_with_a_bound():
+    window = deque(maxlen=2)
+
+    def fn(x):
+        window.append(x)
+        return sum(window) / len(window)
+    return fn, lambda i: (torch.randn(2),), window
+
+
+@program
+def test_deque_ends_and_rotation():
+    def fn(x):
+        d = deque([x, x + 1, x + 2])
+        d.appendleft(0)
+        d.rotate(1)
+        d.extendleft([1, 2])
+        right, left = d.pop(), d.popleft()
+        d.remove(1)
+        return list(d), right, left, len(d), d[0] is x
+    return fn, ordinary
+
+
+@program
+def test_breadth_first_walk_with_a_deque():
+    def fn(tree):
+        queue, total, depth = deque([(tree, 1)]), 0, 0
+        while queue:
+            node, depth = queue.popleft()
+            if isinstance(node, list):
+                queue.extend((child, depth + 1) for child in node)
+            else:
+                total = total + node * depth
+        return total, depth
+    return fn, [([torch.randn(2), [torch.randn(2), [torch.randn(2)]]],), ([torch.randn(2)],),
+                ([torch.randn(2), [torch.randn(2), [torch.randn(2)]]],)]
+
+
+@program
+def test_deque_argument_is_mutated_around_a_break():
+    def fn(d, x):
+        d.append(x.sum())
+        if d[-1] > 0:
+            d.popleft()
+        d.appendleft(x * 2)
+        return len(d)
+    return fn, lambda i: (deque([1, 2], maxlen=3), swing(i))
+
+
+@program
+def test_defaultdict_groups_by_shape():
+    def fn(xs):
+        groups = defaultdict(list)
+        for x in xs:
+            groups[x.shape].append(x * 2)
+        return {len(k): sum(v) for k, v in groups.items()}, groups.get("none"), len(groups)
+    return fn, [([torch.randn(2), torch.randn(2), torch.randn(2, 2)],), ([torch.randn(1)],),
+                ([torch.randn(2), torch.randn(2), torch.randn(2, 2)],)]
+
+
+@program
+def test_defaultdict_outside_is_filled_by_reading():
+    state = defaultdict(lambda: torch.zeros(2))
+
+    def fn(x, name):
+        y = state[name] + x
+        state[name] = y
+        return y, sorted(state)
+    return fn, [(torch.randn(2), n) for n in ("a", "b", "a", "a")], state
+
+
+@program
+def test_defaultdict_factory_with_side_effects():
+    made = []
+
+    def factory():
+        made.append(len(made))
+        return made[-1]
+    table = defaultdict(factory)
+
+    def fn(x, key):
+        return x + table[key] + table[key]
+    return fn, [(torch.randn(2), k) for k in ("a", "b", "a", "c")], table, made
+
+
+@program
+def test_counter_of_shapes_and_labels():
+    def fn(xs, labels):
+        sizes = Counter(x.shape[0] for x in xs)
+        names = Counter(labels)
+        names.update("ab")
+        names["c"] -= 1
+        return xs[0] * sizes[2], names.most_common(1), sizes.total(), sorted((names + Counter("c")).items())
+    cases = ((2, 2), "aab"), ((3,), "c"), ((2, 2), "aab")
+    return fn, [([torch.randn(n) for n in sizes], text) for sizes, text in cases]
+
+
+@program
+def test_counter_outside_counts_calls_by_path():
+    paths = Counter()
+
+    def fn(x):
+        paths["up" if x.sum() > 0 else "down"] += 1
+        return x * paths["up"] - paths["never"]
+    return fn, swinging, paths
+
+
+@program
+def test_ordered_dict_moves_its_ends():
+    def fn(x):
+        d = OrderedDict(a=x, b=x + 1, c=x + 2)
+        d.move_to_end("a")
+        d.move_to_end("c", last=False)
+        first = d.popitem(last=False)
+        return list(d.items()), first, d == OrderedDict(b=1, a=2) if x is None else list(d)
+    return fn, ordinary
+
+
+@program
+def test_least_recently_used_cache_by_hand():
+    cache = OrderedDict()
+
+    def fn(x, key):
+        if key in cache:
+            cache.move_to_end(key)
+            return cache[key] + x, True
+        cache[key] = x * 2
+        if len(cache) > 2:
+            cache.popitem(last=False)
+        return cache[key], False
+    return fn, [(torch.randn(2), k) for k in ("a", "b", "a", "c", "b", "a")], cache
+
+
+@program
+def test_chain_map_reads_through_and_writes_to_the_front():
+    defaults = {"scale": 2.0, "shift": 1.0}
+
+    def fn(x, options):
+        config = ChainMap(options, defaults)
+        config["seen"] = True
+        child = config.new_child({"scale": 10.0})
+        return x * config["scale"] + config["shift"], child["scale"], sorted(config), len(config.maps)
+    return fn, [(torch.randn(2), {"scale": 3.0}), (torch.randn(2), {}), (torch.randn(2), {"scale": 3.0})]
+
+
+@program(breaks=0)
+def test_namedtuple_fields_and_replace():
+    Pair = namedtuple("Pair", "x scale", defaults=[2.0])
+
+    def fn(x):
+        p = Pair(x)
+        q = p._replace(scale=3.0)
+        a, b = q
+        return p.x * p.scale + a * b, q[1], q._fields, len(p)
+    return fn, ordinary
+
+
+@program
+def test_namedtuple_result_keeps_its_type():
+    Output = namedtuple("Output", ["loss", "logits"])
+
+    def fn(x):
+        out = Output(loss=x.sum(), logits=x * 2)
+        return out, out._asdict()
+    return fn, ordinary
+
+
+@program
+def test_set_algebra_decides_what_runs():
+    def fn(x, wanted):
+        have = {"relu", "sin"}
+        for name in sorted(have & wanted | {"always"}):
+            x = x.relu() if name == "relu" else x + len(name)
+        extra = frozenset(wanted) - have
+        return x, sorted(extra), wanted <= have, have.isdisjoint(extra), sorted(have ^ wanted)
+    return fn, [(torch.randn(3), w) for w in ({"relu"}, {"sin", "cos"}, set(), {"relu"})]
+
+
+@program
+def test_set_outside_remembers_shapes():
+    seen = set()
+
+    def fn(x):
+        new = x.shape not in seen
+        seen.add(x.shape)
+        return x + new, len(seen)
+    return fn, [(torch.randn(n),) for n in (2, 3, 2, 3, 4)]
+
+
+@program
+def test_tensors_as_dict_keys_by_identity():
+    def fn(a, b):
+        table = {a: "a", b: "b"}
+        return table[a], a in table, len({a, b, a}), a * len(table)
+    t = torch.randn(2)
+    return fn, [(t, torch.randn(2)), (t, t), (t, torch.randn(2))]
+
+
+@program
+def test_user_dict_subclass_with_a_hook():
+    class Params(UserDict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key.lower(), value)
+
+    def fn(x):
+        p = Params({"W": x})
+        p["B"] = x + 1
+        p.update(C=3)
+        return p["w"] * p["b"], list(p), "c" in p
+    return fn, ordinary
+
+
+@program
+def test_list_multiplied_shares_its_elements():
+    def fn(x):
+        rows = [[x]] * 2
+        rows[0].append(x + 1)
+        fresh = [[x] for _ in range(2)]
+        fresh[0].append(x)
+        return [len(r) for r in rows + fresh], rows[0] is rows[1], rows
+    return fn, ordinary
+
+
+@program
+def test_in_place_list_addition_through_an_alias():
+    def fn(items, x):
+        alias = items
+        items += [x]
+        items = items + [x * 2]
+        alias *= 2
+        return items, alias
+    return fn, lambda i: ([i % 2], torch.randn(2))
+
+
+@program
+def test_tuple_holding_a_list_in_place_addition():
+    def fn(x):
+        t = ([x], 1)
+        try:
+            t[0] += [x * 2]
+        except TypeError as error:
+            return t[0], str(error)
+    return fn, ordinary
+
+
+@program
+def test_containers_compared_by_value():
+    def fn(x, a, b):
+        return x * (2 if a == b else 3), a < b, a != b, sorted([a, b])
+    pairs = ([1, 2], [1, 2]), ((1, 2), (1, 3)), ([2], [1, 5]), ([1, 2], [1, 2])
+    return fn, [(torch.randn(2), a, b) for a, b in pairs]
+
+
+@program
+def test_outside_list_holds_the_result_itself():
+    kept = []
+
+    def fn(x):
+        y = x * 2
+        kept.append(y)
+        y.add_(1)
+        return y, kept[-1] is y
+    return fn, ordinary, kept

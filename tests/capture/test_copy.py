@@ -1,0 +1,153 @@
+"""Copies: shallow and deep, of containers and objects, of tensors, with hooks."""
+
+import copy
+
+import torch
+
+from .calls import Before, ordinary, swinging
+from .harness import program
+
+
+class Layer:
+    """An object with a tensor and a list."""
+
+    def __init__(self, weight, tags):
+        self.weight, self.tags = weight, tags
+
+
+@program
+def test_shallow_copy_shares_its_parts():
+    def fn(x):
+        layer = Layer(x, ["a"])
+        other = copy.copy(layer)
+        other.tags.append("b")
+        other.weight = x * 2
+        return layer.weight, layer.tags, other.weight, layer.tags is other.tags
+    return fn, ordinary
+
+
+@program
+def test_deep_copy_shares_nothing():
+    def fn(x):
+        layer = Layer(x, ["a", [1]])
+        other = copy.deepcopy(layer)
+        other.tags[1].append(2)
+        other.weight.add_(1)
+        return layer.weight, layer.tags, other.weight, other.tags
+    return fn, ordinary
+
+
+@program
+def test_deep_copy_keeps_shared_parts_shared():
+    def fn(x):
+        pair = [x, x, [x]]
+        a, b, (c,) = copy.deepcopy(pair)
+        a.mul_(2)
+        return a is b, b is c, b, x
+    return fn, ordinary
+
+
+@program
+def test_deep_copy_of_an_outside_object_that_changes():
+    template = Layer(torch.ones(2), [1.0])
+
+    def fn(x):
+        layer = copy.deepcopy(template)
+        layer.weight.mul_(x.shape[0])
+        layer.tags.append(5.0)
+        return x * layer.weight * sum(layer.tags)
+    return fn, [(torch.randn(2),), (torch.randn(2), Before(lambda: template.tags.append(2.0))),
+                (torch.randn(2), Before(lambda: template.weight.fill_(3.0)))], template
+
+
+@program(breaks=0)
+def test_copies_of_containers():
+    def fn(x, items, table):
+        a, b, c = items.copy(), items[:], list(items)
+        a.append(x)
+        b[0] = x + 1
+        d = table.copy()
+        d["x"] = x
+        return a, b, c, d, dict(table), items is c
+    return fn, lambda i: (torch.randn(2), [1, 2], {"k": i % 2})
+
+
+@program
+def test_copy_hooks_of_a_class():
+    log = []
+
+    class Counted:
+        def __init__(self, x):
+            self.x = x
+
+        def __copy__(self):
+            log.append("copy")
+            return Counted(self.x + 1)
+
+        def __deepcopy__(self, memo):
+            log.append("deepcopy")
+            return Counted(copy.deepcopy(self.x, memo) * 2)
+
+    def fn(x):
+        c = Counted(x)
+        return copy.copy(c).x, copy.deepcopy([c])[0].x
+    return fn, ordinary, log
+
+
+@program
+def test_deep_copy_of_a_cycle():
+    def fn(x):
+        ring = [x]
+        ring.append(ring)
+        other = copy.deepcopy(ring)
+        return other[0] + 1, other[1] is other, other[1] is ring
+    return fn, ordinary
+
+
+@program
+def test_state_hooks_of_a_class():
+    class Model:
+        def __init__(self, x):
+            self.x, self.cache = x, {"big": 1}
+
+        def __getstate__(self):
+            return {"x": self.x}
+
+        def __setstate__(self, state):
+            self.__dict__.update(state, cache={})
+
+    def fn(x):
+        m = copy.copy(Model(x))
+        return m.x * 2, m.cache
+    return fn, ordinary
+
+
+@program
+def test_copy_of_a_tensor_is_independent_under_breaks():
+    def fn(x):
+        y = copy.copy(x)
+        z = copy.deepcopy(x)
+        z += 1
+        if z.sum() > 0:
+            y = y * 2
+        return y, z, x
+    return fn, swinging
+
+
+@program
+def test_copy_of_immutable_values_is_the_value():
+    def fn(x, value):
+        return x * 2, copy.copy(value) is value, copy.deepcopy(value) is value
+    return fn, [(torch.randn(2), v) for v in (1, "a", (1, 2), ([1],), None, 1)]
+
+
+@program
+def test_snapshot_of_parameters_before_an_update():
+    params = {"w": torch.ones(4), "b": torch.zeros(4)}
+
+    def fn(x):
+        before = {k: v.clone() for k, v in params.items()}
+        params["w"].add_(x)
+        params["b"] = params["b"] - x
+        return before, [params[k] - before[k] for k in before]
+    return fn, ordinary, params

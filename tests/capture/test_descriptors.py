@@ -1,0 +1,322 @@
+"""Descriptors: properties, hand-written __get__ and __set__, cached values, who wins over whom."""
+
+import functools
+
+import torch
+
+from .calls import Before, ordinary, swinging
+from .harness import program
+
+
+@program(breaks=0)
+def test_property_computes_from_an_attribute():
+    class Layer:
+        def __init__(self, weight):
+            self.weight = weight
+
+        @property
+        def norm(self):
+            return self.weight.abs().sum()
+    layer = Layer(torch.randn(3))
+
+    def fn(x):
+        return x / layer.norm
+    return fn, lambda i: (torch.randn(3),)
+
+
+@program
+def test_property_with_setter_and_deleter():
+    class Layer:
+        def __init__(self):
+            self._scale, self.log = 1.0, []
+
+        @property
+        def scale(self):
+            self.log.append("get")
+            return self._scale
+
+        @scale.setter
+        def scale(self, value):
+            self.log.append("set")
+            self._scale = value * 2
+
+        @scale.deleter
+        def scale(self):
+            self.log.append("del")
+            self._scale = 0.5
+    layer = Layer()
+
+    def fn(x):
+        layer.scale = layer.scale + 1
+        y = x * layer.scale
+        del layer.scale
+        return y + layer.scale
+    return fn, ordinary, layer
+
+
+@program
+def test_property_that_reads_data():
+    class Stats:
+        def __init__(self, x):
+            self.x = x
+
+        @property
+        def is_positive(self):
+            return bool(self.x.sum() > 0)
+
+    def fn(x):
+        stats = Stats(x * 2)
+        return stats.x + 1 if stats.is_positive else stats.x - 1
+    return fn, swinging
+
+
+@program
+def test_property_raising_attribute_error_falls_to_getattr():
+    class Layer:
+        def __init__(self, fused):
+            self.fused = fused
+
+        @property
+        def weight(self):
+            if self.fused is None:
+                raise AttributeError("not fused")
+            return self.fused
+
+        def __getattr__(self, name):
+            if name == "weight":
+                return 3.0
+            raise AttributeError(name)
+
+    def fn(x, layer):
+        return x * layer.weight
+    return fn, [(torch.randn(2), Layer(None)), (torch.randn(2), Layer(2.0)), (torch.randn(2), Layer(None))]
+
+
+@program
+def test_property_without_setter_refuses():
+    class Layer:
+        @property
+        def size(self):
+            return 3
+
+    def fn(x):
+        layer = Layer()
+        try:
+            layer.size = 4
+        except AttributeError as error:
+            return x * layer.size, str(error)
+    return fn, ordinary
+
+
+@program
+def test_inherited_property_overridden_with_super():
+    class Base:
+        @property
+        def scale(self):
+            return 2.0
+
+    class Bigger(Base):
+        @property
+        def scale(self):
+            return super().scale * 5
+
+    def fn(x, big):
+        return x * (Bigger() if big else Base()).scale
+    return fn, [(torch.randn(2), True), (torch.randn(2), False), (torch.randn(2), True)]
+
+
+@program
+def test_data_descriptor_validates_and_wins_over_the_instance():
+    class Positive:
+        def __set_name__(self, owner, name):
+            self.name = f"_{name}"
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            return getattr(instance, self.name)
+
+        def __set__(self, instance, value):
+            if value <= 0:
+                raise ValueError(f"{self.name[1:]} must be positive, got {value}")
+            setattr(instance, self.name, value)
+
+    class Config:
+        width = Positive()
+
+        def __init__(self, width):
+            self.width = width
+
+    def fn(x, width):
+        try:
+            config = Config(width)
+        except ValueError as error:
+            return x, str(error)
+        config.__dict__["width"] = 1000
+        return x * config.width, type(Config.width).__name__
+    return fn, [(torch.randn(2), 2), (torch.randn(2), -1), (torch.randn(2), 2), (torch.randn(2), 3)]
+
+
+@program
+def test_non_data_descriptor_loses_to_the_instance():
+    class Default:
+        def __get__(self, instance, owner):
+            return 10.0
+
+    class Layer:
+        scale = Default()
+    layer = Layer()
+
+    def fn(x):
+        return x * layer.scale
+    x = torch.randn(2)
+    return fn, [(x,), (x, Before(lambda: setattr(layer, "scale", 2.0))), (x, Before(lambda: delattr(layer, "scale"))),
+                (x, Before(lambda: setattr(Layer, "scale", 7.0)))]
+
+
+@program
+def test_descriptor_counts_its_reads():
+    class Counted:
+        def __init__(self):
+            self.reads = 0
+
+        def __get__(self, instance, owner):
+            self.reads += 1
+            return self.reads
+
+    class Layer:
+        n = Counted()
+    layer = Layer()
+
+    def fn(x):
+        return x * layer.n + layer.n
+    return fn, ordinary, vars(Layer)["n"]
+
+
+@program
+def test_descriptor_on_class_access():
+    class Named:
+        def __get__(self, instance, owner):
+            return (owner.__name__, instance is None)
+
+    class Layer:
+        name = Named()
+
+    class Linear(Layer):
+        pass
+
+    def fn(x):
+        return x + 1, Layer.name, Linear().name
+    return fn, ordinary
+
+
+@program
+def test_descriptor_delete():
+    class Slot:
+        def __get__(self, instance, owner):
+            return instance.held
+
+        def __delete__(self, instance):
+            instance.held = instance.held * 0
+
+    class Layer:
+        value = Slot()
+
+        def __init__(self, held):
+            self.held = held
+
+    def fn(x):
+        layer = Layer(x)
+        before = layer.value + 1
+        del layer.value
+        return before, layer.value
+    return fn, ordinary
+
+
+@program
+def test_cached_property_is_computed_once_per_object():
+    computed = []
+
+    class Batch:
+        def __init__(self, x):
+            self.x = x
+
+        @functools.cached_property
+        def mean(self):
+            computed.append(self.x.shape[0])
+            return self.x.mean()
+    kept = Batch(torch.arange(4.0))
+
+    def fn(x):
+        batch = Batch(x)
+        return x - batch.mean - batch.mean + kept.mean, "mean" in vars(batch)
+    return fn, ordinary, computed
+
+
+@program
+def test_cached_property_dropped_between_calls():
+    class Model:
+        def __init__(self):
+            self.scale = 2.0
+
+        @functools.cached_property
+        def factor(self):
+            return self.scale * 10
+    model = Model()
+
+    def fn(x):
+        return x * model.factor
+    x = torch.randn(2)
+    return fn, [(x,), (x, Before(lambda: setattr(model, "scale", 3.0))), (x, Before(lambda: delattr(model, "factor"))),
+                (x,)]
+
+
+@program
+def test_function_descriptor_bound_by_hand():
+    class Layer:
+        scale = 3
+
+    def scaled(self, x):
+        return x * self.scale
+
+    def fn(x):
+        method = scaled.__get__(Layer())
+        return method(x) + Layer.__dict__["scale"]
+    return fn, ordinary
+
+
+@program
+def test_decorator_class_used_as_a_method_descriptor():
+    class counted:  # noqa: N801
+        def __init__(self, f):
+            self.f, self.calls = f, 0
+
+        def __get__(self, instance, owner):
+            def bound(*args):
+                self.calls += 1
+                return self.f(instance, *args)
+            return bound
+
+    class Layer:
+        scale = 2
+
+        @counted
+        def forward(self, x):
+            return x * self.scale
+    layer = Layer()
+
+    def fn(x):
+        return layer.forward(x) + layer.forward(x + 1)
+    return fn, ordinary, vars(Layer)["forward"].__dict__
+
+
+@program
+def test_property_replaced_on_the_class_between_calls():
+    class Layer:
+        scale = property(lambda self: 2.0)
+    layer = Layer()
+
+    def fn(x):
+        return x * layer.scale
+    x = torch.randn(2)
+    return fn, [(x,), (x, Before(lambda: setattr(Layer, "scale", property(lambda self: 3.0)))), (x,)]

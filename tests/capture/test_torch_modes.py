@@ -1,0 +1,302 @@
+"""Grad modes as context managers, decorators and functions: nested, left by exceptions, with breaks inside."""
+
+import torch
+
+from .caller import program_with_caller
+from .harness import program
+
+
+@program(breaks=0)
+def test_no_grad_block_between_two_recorded_parts():
+    def fn(x):
+        a = x * 2
+        with torch.no_grad():
+            b = a * 3
+        return a * b, b.requires_grad, torch.is_grad_enabled()
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program(breaks=0)
+def test_enable_grad_inside_no_grad():
+    def fn(x):
+        with torch.no_grad():
+            a = x * 2
+            with torch.enable_grad():
+                b = x * 3
+            c = b * 2
+        return a, b, c, [t.requires_grad for t in (a, b, c)]
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program(breaks=0)
+def test_no_grad_as_decorator_of_a_helper():
+    @torch.no_grad()
+    def target(x):
+        return x.sigmoid() + torch.is_grad_enabled()
+
+    def fn(x):
+        return x * target(x), torch.is_grad_enabled()
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program
+def test_no_grad_as_decorator_of_the_compiled_function():
+    @torch.no_grad()
+    def fn(x):
+        return x * 2, torch.is_grad_enabled()
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program(breaks=0)
+def test_decorator_without_parentheses():
+    @torch.no_grad
+    def target(x):
+        return x + 1
+
+    def fn(x):
+        return target(x).requires_grad, x * target(x)
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program(breaks=0)
+def test_set_grad_enabled_follows_a_flag():
+    def fn(x, train):
+        with torch.set_grad_enabled(train):
+            y = x * 2
+        return y, y.requires_grad
+    return fn, [(torch.randn(3, requires_grad=True), flag) for flag in (True, False, True, False)]
+
+
+@program_with_caller
+def test_set_grad_enabled_as_a_function_outlives_the_call():
+    def fn(x, flag):
+        before = torch.is_grad_enabled()
+        torch.set_grad_enabled(flag)
+        return x * 2, before
+
+    def caller(fn, x, flag):
+        try:
+            return fn(x, flag), torch.is_grad_enabled()
+        finally:
+            torch.set_grad_enabled(True)
+    return fn, caller, [(torch.randn(3, requires_grad=True), flag) for flag in (False, True, False, False)]
+
+
+@program_with_caller
+def test_caller_calls_under_no_grad_every_other_time():
+    def fn(x):
+        y = x * 2
+        if torch.is_grad_enabled():
+            y = y + 100
+        return y
+
+    def caller(fn, x, enabled):
+        with torch.set_grad_enabled(enabled):
+            y = fn(x)
+        return y, y.requires_grad
+    return fn, caller, [(torch.randn(3, requires_grad=True), flag) for flag in (True, False, True, False, False)]
+
+
+@program(breaks=0)
+def test_inference_mode_marks_its_tensors():
+    def fn(x):
+        with torch.inference_mode():
+            y = x * 2
+            inside = torch.is_inference_mode_enabled()
+        return inside, y.is_inference(), y.requires_grad, torch.is_inference_mode_enabled(), x * 3
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program_with_caller
+def test_caller_in_inference_mode_every_other_time():
+    def fn(x):
+        y = x * 2
+        return y.add_(1), y.is_inference()
+
+    def caller(fn, x, mode):
+        with torch.inference_mode(mode):
+            y, flag = fn(x)
+        return y.sum().item(), flag, y.is_inference()
+    return fn, caller, [(torch.randn(3), mode) for mode in (False, True, False, True)]
+
+
+@program
+def test_inference_mode_decorator_and_switch_off_inside():
+    @torch.inference_mode()
+    def predict(x):
+        with torch.inference_mode(False):
+            trained = torch.ones(2) * 2
+        return x.clone(), trained.is_inference()
+
+    def fn(x):
+        y, flag = predict(x)
+        return y.is_inference(), flag, y.sum().item()
+    return fn, lambda i: (torch.randn(2),)
+
+
+@program
+def test_exception_leaves_no_grad_restored():
+    def fn(x, y):
+        try:
+            with torch.no_grad():
+                x = x * 2
+                x = x @ y
+        except RuntimeError:
+            x = x - 1
+        return x, torch.is_grad_enabled(), (x * 2).requires_grad, y * x.sum()
+    return fn, [(torch.randn(3), torch.randn(n, requires_grad=True)) for n in (3, 2, 3, 2)]
+
+
+@program
+def test_exception_leaves_the_function_through_nested_modes():
+    def fn(x, y):
+        with torch.no_grad():
+            with torch.enable_grad():
+                with torch.no_grad():
+                    return x @ y
+    return fn, [(torch.randn(3), torch.randn(n)) for n in (3, 2, 3, 2)]
+
+
+@program
+def test_break_inside_no_grad_stays_without_gradients():
+    def fn(x):
+        with torch.no_grad():
+            a = x * 2
+            n = a.sum().item()
+            b = x * n
+        c = x * n
+        return b.requires_grad, c, torch.is_grad_enabled()
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program
+def test_breaks_inside_nested_modes():
+    def fn(x):
+        seen = []
+        with torch.no_grad():
+            seen.append((x * x.sum().item()).requires_grad)
+            with torch.enable_grad():
+                seen.append((x * x.sum().item()).requires_grad)
+                with torch.inference_mode():
+                    seen.append((x * x.sum().item()).requires_grad)
+                seen.append((x * x.sum().item()).requires_grad)
+            seen.append(torch.is_grad_enabled())
+        return seen, x * 2
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program
+def test_return_from_inside_the_block():
+    def fn(x, early):
+        with torch.no_grad():
+            if early:
+                return x * 2
+            y = x * 3
+        return x * y
+    return fn, [(torch.randn(3, requires_grad=True), flag) for flag in (False, True, False, True)]
+
+
+@program
+def test_generator_under_no_grad_switches_the_mode_only_inside():
+    @torch.no_grad()
+    def batches(x):
+        for i in range(3):
+            yield x * i, torch.is_grad_enabled()
+
+    def fn(x):
+        return [(b + x, inner, torch.is_grad_enabled()) for b, inner in batches(x)]
+    return fn, lambda i: (torch.randn(2, requires_grad=True),)
+
+
+@program
+def test_mode_object_is_made_outside_and_entered_twice():
+    guard = torch.no_grad()
+
+    def fn(x):
+        with guard:
+            a = x * 2
+        b = x * 3
+        with guard:
+            c = b * a
+        return a.requires_grad, b.requires_grad, c.requires_grad, c.sum()
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program
+def test_conditional_context_manager():
+    import contextlib
+
+    def fn(x, frozen):
+        with torch.no_grad() if frozen else contextlib.nullcontext():
+            y = x.sin()
+        return y, y.requires_grad
+    return fn, [(torch.randn(3, requires_grad=True), flag) for flag in (True, False, True, False)]
+
+
+@program
+def test_exit_stack_of_modes():
+    import contextlib
+
+    def fn(x, n):
+        with contextlib.ExitStack() as stack:
+            for i in range(n):
+                stack.enter_context(torch.no_grad() if i % 2 == 0 else torch.enable_grad())
+            y = x * 2
+        return y.requires_grad, torch.is_grad_enabled(), y
+    return fn, [(torch.randn(3, requires_grad=True), n) for n in (0, 1, 2, 3, 1)]
+
+
+@program
+def test_decorated_method_of_a_module():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(3, 3)
+            self.teacher = torch.nn.Linear(3, 3)
+
+        @torch.no_grad()
+        def target(self, x):
+            return self.teacher(x)
+
+        def forward(self, x):
+            return (self.inner(x) - self.target(x)).pow(2).sum()
+    return Model(), lambda i: (torch.randn(2, 3),)
+
+
+@program_with_caller
+def test_gradient_flows_only_through_the_recorded_part():
+    def fn(x):
+        with torch.no_grad():
+            scale = x.abs().max()
+        return x / scale
+
+    def caller(fn, x):
+        fn(x).pow(2).sum().backward()
+        return x.grad
+    return fn, caller, lambda i: (torch.randn(4, requires_grad=True),)
+
+
+@program
+def test_saved_tensors_hooks_see_what_is_saved():
+    packed = []
+
+    def pack(t):
+        packed.append(tuple(t.shape))
+        return t * 2
+
+    def fn(x):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t / 2):
+            y = x.sin()
+        grad, = torch.autograd.grad(y.sum(), x)
+        return y, grad, len(packed)
+    return fn, lambda i: (torch.randn(3, requires_grad=True),), packed
+
+
+@program
+def test_anomaly_mode_is_visible_and_restored():
+    def fn(x):
+        with torch.autograd.set_detect_anomaly(True):
+            y = (x * 2).sum()
+            inside = torch.is_anomaly_enabled()
+        return y, inside, torch.is_anomaly_enabled()
+    return fn, lambda i: (torch.randn(3, requires_grad=True),)

@@ -1,0 +1,190 @@
+"""The tree mirrors the pipeline: who may import whom, and how a source file may look.
+
+The directions are those of the design: capture and the compiler do not know each other, the runtime knows neither,
+reports know only events. All imports count, also those inside functions and under TYPE_CHECKING.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "burnish"
+SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
+
+BASE = {"errors", "events", "settings"}
+COMPILER = {"lower", "schedule", "codegen"}
+EVERYTHING = {"anything"}
+
+# What each part of the package may import, besides itself.
+MAY_IMPORT = {
+    "errors": set(),
+    "events": {"errors"},
+    "settings": {"errors"},
+    "runtime": BASE,
+    "report": {"errors", "events"},
+    "tensors": BASE,
+    "ops": BASE | {"tensors"},
+    "ir": BASE | {"tensors", "ops"},
+    "capture": BASE | {"tensors", "ir", "backends", "runtime"},
+    "lower": BASE | {"tensors", "ops", "ir"},
+    "schedule": BASE | {"tensors", "ops", "ir"},
+    "codegen": BASE | {"tensors", "ops", "ir", "schedule"},
+    # Where the compiler is put behind a name that capture can look up.
+    "backends": BASE | COMPILER | {"tensors", "ops", "ir", "runtime"},
+    # What users call sits on top.
+    "integrations": EVERYTHING,
+    "doctor": EVERYTHING,
+    "cli": EVERYTHING,
+    "api": EVERYTHING,
+    "__init__": EVERYTHING,
+}
+
+PEERS = ("torch._dynamo", "torch._functorch", "torch._inductor", "functorch")
+MAY_IMPORT_PEERS = {"backends", "integrations"}
+
+LONGEST_FILE = 800
+EMPTY_NAMES = {"utils", "common", "helpers", "misc"}
+
+FILES = sorted(SOURCE.rglob("*.py"))
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+
+
+@each_file
+def test_imports_point_one_way(path):
+    assert list(why_not_imported(module_name(path), path.read_text(encoding="utf-8"), is_package(path))) == []
+
+
+@each_file
+def test_file_is_short_enough_to_have_one_subject(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+
+
+@each_file
+def test_module_says_what_it_is_for(path):
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+@each_file
+def test_module_is_named_after_its_subject(path):
+    assert not EMPTY_NAMES & {part.strip("_") for part in path.relative_to(SOURCE).with_suffix("").parts}
+
+
+def test_every_part_stands_in_the_table_of_directions():
+    parts = {part_of(module_name(path)) for path in FILES}
+    unlisted = parts - set(MAY_IMPORT)
+    assert not unlisted, f"say in MAY_IMPORT, in {Path(__file__).name}, what {sorted(unlisted)} may import"
+
+
+def test_table_of_directions_has_no_cycle():
+    def below(part, path):
+        assert part not in path, " -> ".join([*path, part])
+        for other in MAY_IMPORT[part] - EVERYTHING:
+            below(other, [*path, part])
+
+    for part in MAY_IMPORT:
+        below(part, [])
+
+
+@pytest.mark.parametrize(
+    "module,source",
+    [
+        ("burnish.capture.machine", "from burnish.codegen import llvm"),
+        ("burnish.capture.machine", "from ..codegen.llvm import printer"),
+        ("burnish.capture.machine", "from .. import codegen"),
+        ("burnish.capture.opcodes.flow", "from ...lower import pipeline"),
+        ("burnish.capture.machine", "def f():\n    import burnish.schedule.fuse"),
+        ("burnish.capture.machine", "from burnish import compile"),
+        ("burnish.capture.machine", "import burnish"),
+        ("burnish.capture.machine", "import importlib\nimportlib.import_module('burnish.codegen')"),
+        ("burnish.lower.pipeline", "from ..capture import breaks"),
+        ("burnish.runtime.program", "if TYPE_CHECKING:\n    from ..capture import frames"),
+        ("burnish.report.show", "from .. import settings"),
+        ("burnish.settings", "from .events import emit"),
+        ("burnish.capture.machine", "import torch._dynamo"),
+        ("burnish.capture.machine", "from torch import _inductor"),
+        ("burnish.capture.machine", "from torch._functorch.aot_autograd import aot_function"),
+        ("burnish.capture.machine", "import functorch.compile"),
+        ("burnish.capture.machine", "import torch\ntorch._dynamo.reset()"),
+        ("burnish.capture.machine", "__import__('torch._inductor')"),
+        ("burnish.runtime.program", "import torch\ndef f():\n    return torch._functorch.config"),
+    ],
+)
+def test_wrong_import_is_found(module, source):
+    assert len(list(why_not_imported(module, source))) == 1
+
+
+@pytest.mark.parametrize(
+    "module,source",
+    [
+        ("burnish.capture.machine", "from . import frames\nfrom .opcodes import flow\nfrom ..errors import UserError"),
+        ("burnish.capture.machine", "from .. import events, settings\nfrom ..backends import lookup"),
+        ("burnish.capture.machine", "from burnish.ir import graph\nimport torch, torch.fx"),
+        ("burnish.backends.aot", "from torch._functorch.aot_autograd import aot_module_simplified"),
+        ("burnish.integrations.accelerate", "import torch._dynamo\nfrom .. import api"),
+        ("burnish.api", "from .capture import program\nfrom .report import explain"),
+        ("burnish.capture.polyfills", "import torch.func\nimport functools"),
+    ],
+)
+def test_right_import_is_let_through(module, source):
+    assert list(why_not_imported(module, source)) == []
+
+
+def test_relative_import_of_a_package_starts_at_the_package():
+    assert list(why_not_imported("burnish.capture", "from . import frames", package=True)) == []
+    assert list(why_not_imported("burnish.capture", "from ..codegen import llvm", package=True)) != []
+
+
+def why_not_imported(module: str, source: str, package: bool = False) -> Iterator[str]:
+    """A sentence for each import that points the wrong way."""
+    part = part_of(module)
+    allowed = MAY_IMPORT.get(part, set()) | {part}
+    for line, imported in imports(module, source, package):
+        peer = next((peer for peer in PEERS if imported == peer or imported.startswith(f"{peer}.")), None)
+        if peer and part not in MAY_IMPORT_PEERS:
+            yield f"{module}:{line} uses {imported}: only {' and '.join(sorted(MAY_IMPORT_PEERS))} may use {peer}"
+        elif imported.split(".")[0] == PACKAGE and allowed.isdisjoint(EVERYTHING) and part_of(imported) not in allowed:
+            yield f"{module}:{line} imports {imported}: {part} may import only {', '.join(sorted(allowed))}"
+
+
+def imports(module: str, source: str, package: bool) -> Iterator[tuple[int, str]]:
+    """Line and full name of every module that is imported, by a statement, by a call, or by its path below torch.
+
+    `from burnish import x` is an import of `burnish.x` where there is such a part, and of the package otherwise.
+    """
+    inside = module.split(".") if package else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield node.lineno, alias.name
+            case ast.ImportFrom(module=base, names=names, level=level):
+                start = inside[: len(inside) - level + 1] if level else []
+                origin = ".".join([*start, base] if base else start)
+                # Two names from one module are one import of it, two modules from one package are two.
+                for name in sorted({f"{origin}.{a.name}" if origin in (PACKAGE, "torch") else origin for a in names}):
+                    yield node.lineno, name
+            case ast.Call(func=ast.Name("__import__") | ast.Attribute(attr="import_module"), args=[ast.Constant(name)]):
+                yield node.lineno, str(name)
+            case ast.Attribute(value=ast.Name("torch"), attr=attribute):
+                # `torch._dynamo` loads itself when it is first touched, without an import statement.
+                yield node.lineno, f"torch.{attribute}"
+
+
+def part_of(module: str) -> str:
+    """The part of the package a module belongs to: "capture" for burnish.capture.frames. For the package itself and
+    for names that are no part of it, "__init__"."""
+    _, _, below = module.partition(".")
+    part = below.split(".")[0]
+    exists = part and ((SOURCE / part).is_dir() or (SOURCE / f"{part}.py").is_file())
+    return part if exists or part in MAY_IMPORT else "__init__"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join([PACKAGE, *(parts[:-1] if is_package(path) else parts)])
+
+
+def is_package(path: Path) -> bool:
+    return path.name == "__init__.py"

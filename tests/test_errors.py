@@ -1,0 +1,68 @@
+"""An error says what happened and what to do, and survives the way out of a worker process."""
+
+import inspect
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from burnish import errors
+from burnish.errors import BackendError, BurnishError, InternalError, Unsupported, UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Because:
+    text: str
+
+    def render(self):
+        return f"Graph break: {self.text}"
+
+
+EXAMPLES = [
+    UserError("Choose another name."),
+    BackendError("inductor", "It raised."),
+    Unsupported(Because("if on a tensor")),
+    InternalError("guards", "no such slot", Path("dump/guards")),
+]
+
+
+def test_every_error_of_the_module_has_an_example_here():
+    defined = {c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, BurnishError)}
+    assert defined == {BurnishError, *map(type, EXAMPLES)}
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_error_is_the_same_after_pickling(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error) and str(copy) == str(error) and vars(copy) == vars(error)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_docstring_shows_a_broken_and_a_fixed_example(error):
+    assert "Broken" in type(error).__doc__ and "Fixed" in type(error).__doc__
+
+
+def test_families_can_be_told_apart():
+    assert issubclass(BackendError, UserError)
+    assert not issubclass(Unsupported, UserError) and not issubclass(InternalError, UserError)
+
+
+def test_unsupported_prints_the_break_it_carries():
+    error = Unsupported(Because("if on a tensor"))
+    assert str(error) == "Graph break: if on a tensor" and error.reason.text == "if on a tensor"
+
+
+def test_internal_error_names_stage_and_dump_and_what_to_do():
+    text = str(InternalError("guards", "no such slot", Path("here/guards.py")))
+    assert "stage 'guards': no such slot" in text and str(Path("here/guards.py")) in text
+    assert "BURNISH_ON_ERROR=fallback" in text
+
+
+def test_internal_error_without_dump_says_how_to_get_one():
+    assert "BURNISH_DUMP=" in str(InternalError("guards", "no such slot"))
+
+
+def test_near_names_are_offered_and_far_ones_are_not():
+    assert did_you_mean("inducter", ["eager", "inductor"]) == ' Did you mean "inductor"?'
+    assert did_you_mean("zzz", ["eager", "inductor"]) == ""
