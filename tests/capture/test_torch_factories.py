@@ -93,7 +93,8 @@ def test_new_and_like_factories_follow_their_tensor():
 @program(breaks=0)
 def test_ranges_with_numbers_of_the_caller():
     def fn(x, n, step):
-        return x + torch.arange(n).sum(), torch.arange(0, n, step), torch.linspace(0, n, 3), torch.eye(n), torch.full((n,), step)
+        ranges = torch.arange(n), torch.arange(0, n, step), torch.linspace(0, n, 3)
+        return x + ranges[0].sum(), ranges, torch.eye(n), torch.full((n,), step)
     return fn, [(torch.ones(1), *c) for c in ((3, 1), (4, 2), (3, 0.5), (3, 1))]
 
 

@@ -80,7 +80,8 @@ def test_out_of_the_wrong_dtype_raises():
             return torch.sin(x, out=out)
         except RuntimeError as error:
             return str(error), out
-    return fn, [(torch.randn(2), torch.zeros(2, dtype=d)) for d in (torch.float32, torch.int64, torch.float64, torch.int64)]
+    dtypes = (torch.float32, torch.int64, torch.float64, torch.int64)
+    return fn, [(torch.randn(2), torch.zeros(2, dtype=d)) for d in dtypes]
 
 
 @program

@@ -48,7 +48,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind in METHOD_KINDS:
         return call_unbound(m, function, args, kwargs)
     if kind is METHOD_WRAPPER:
-        return call_unbound(m, getattr(type(function.__self__), function.__name__), (function.__self__, *args), kwargs)
+        return call_unbound(m, function.__objclass__.__dict__[function.__name__], (function.__self__, *args), kwargs)
     if isinstance(function, torch.nn.Module):
         return call_module(m, function, args, kwargs)
     if kind is functools.partial:

@@ -41,7 +41,7 @@ def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, b
         graph = backend(graph_module, list(recorder.examples))
     finish = _finish(rebuilder, answer)
     return Segment(check, graph, finish, layout, guards=tracer.heap.guards, graph_module=graph_module, break_=why,
-                   restore=restore_state)
+                   writes_inputs=bool(recorder.written_inputs()))
 
 
 def _running_generators(frame: Frame | None) -> dict[int, int]:

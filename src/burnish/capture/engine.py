@@ -30,6 +30,7 @@ from .templates import Unrebuildable
 from .tracer import Late, Stop, Tracer
 
 MISS = object()
+FAILED = object()
 
 
 @dataclass
@@ -96,7 +97,11 @@ class Program:
             found = segment.check(slots)
             if found is not None:
                 inputs, values = found
-                outputs = () if segment.graph is None else self.run_graph(segment, inputs)
+                outputs: Any = ()
+                if segment.graph is not None:
+                    outputs = self.run_graph(segment, inputs)
+                    if outputs is FAILED:
+                        return self.rerun(continuation, slots)
                 answer = segment.finish(values, outputs)
                 return Returned(answer) if segment.leads_to is None else segment.leads_to.build(answer)
         return MISS
@@ -105,9 +110,27 @@ class Program:
         state = restore_state()
         try:
             return segment.graph(*inputs)  # type: ignore[misc]
+        except Exception as error:
+            restore_state(state)
+            if segment.writes_inputs:
+                raise
+            events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
+            return FAILED
         except BaseException:
             restore_state(state)
             raise
+
+    def rerun(self, continuation: Continuation, slots: list) -> Any:
+        """A recorded call raised, with this run's data. Nothing outside has changed yet: run from the segment's start as
+        plain Python, so that the error is raised at its place, under the user's handlers."""
+        if continuation is self.entry:
+            values = [*slots, *[UNBOUND] * (self.code.n_locals - len(slots))]
+            frame = Frame(self.code, self.entry_globals, self.entry_builtins, values)
+            at = self.code.n_locals - len(self.function.__closure__ or ())
+            values[at:] = self.function.__closure__ or ()
+        else:
+            frame = continuation.layout.build(slots)
+        return Returned(Machine(frame).run())
 
     def run_eagerly(self, continuation: Continuation, slots: list, args: tuple, kwargs: dict) -> Any:
         if continuation is self.entry:

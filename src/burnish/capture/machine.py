@@ -370,6 +370,13 @@ class Machine:
                 break
         return taken
 
+    def append(self, target: list, value: Any) -> None:
+        """Of a comprehension."""
+        target.append(value)
+
+    def add(self, target: set, value: Any) -> None:
+        target.add(value)
+
     def extend(self, method: str, target: Any, other: Any) -> Any:
         if method == "list_extend":
             if not hasattr(other, "__iter__") and not hasattr(other, "__getitem__"):

@@ -489,12 +489,16 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             m.plainly(target.update, other)
             return None
         expose(m, other)
+        origin = m.heap.origin_of(target)
         if method == "list_extend":
+            if origin is not None:
+                m.heap.will_append(target, origin)
             target.extend(other)
-        else:
-            for key in other:
-                check_key(m, key)
-            target.update(other)
+            return None
+        m.heap.will_write(target)
+        for key in other:
+            check_key(m, key)
+        target.update(other)
         return None
     from . import polyfills
 

@@ -189,9 +189,13 @@ class Recorder(TorchFunctionMode):
     def graph_module(self, outputs: list[Handle]) -> torch.fx.GraphModule:
         graph = torch.fx.Graph()
         values: dict[Any, torch.fx.Node] = {}
+        taken: set[str] = set()
         for i, handle in enumerate(self.inputs):
-            name = torch_calls.identifier(str(handle.source) if not hasattr(handle.source, "words") else
-                                          handle.source.words(), i)
+            words = handle.source.words() if hasattr(handle.source, "words") else str(handle.source)
+            name = torch_calls.identifier(words, i)
+            if name in taken:
+                name = f"{name}_{i}"
+            taken.add(name)
             node = values[("input", i)] = graph.placeholder(name)
             example = self.examples[i]
             node.meta["example_value"] = example

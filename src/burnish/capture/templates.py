@@ -192,6 +192,8 @@ class Rebuilder:
         kind = type(value)
         parts = [self.build(v) for v in value]
         items = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        if kind is torch.Size:
+            return f"{self.constant(torch.Size)}({items})"
         if kind.__module__ == "torch.return_types":
             return self.name(value, f"{self.constant(kind)}({items})")
         name = self.name(value, f"{self.constant(tuple.__new__)}({self.constant(kind)}, {items})")

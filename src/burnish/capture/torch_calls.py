@@ -6,8 +6,8 @@ constants under the guards; anything else carried tensor data into Python. The t
 
 from __future__ import annotations
 
-import functools
 import re
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -156,13 +156,15 @@ def takes_live_numbers(target: Any) -> bool:
     return name in VALUE_CALLS
 
 
-@functools.lru_cache(maxsize=4096)
-def _is_tensor_method(func: Any) -> bool:
-    name = getattr(func, "__name__", "")
+# Tensor methods written in Python; some go by another name than their function does (__pow__ is named pow).
+PYTHON_METHODS = {value: name for name, value in vars(Tensor).items() if isinstance(value, FunctionType)}
+
+
+def _method_name(func: Any) -> str | None:
     owner = getattr(func, "__objclass__", None)
     if owner is not None:
-        return issubclass(Tensor, owner)
-    return getattr(Tensor, name, None) is func
+        return func.__name__ if issubclass(Tensor, owner) else None
+    return PYTHON_METHODS.get(func) if isinstance(func, FunctionType) else None
 
 
 def target_of(func: Any) -> Any:
@@ -170,12 +172,7 @@ def target_of(func: Any) -> Any:
     accessor = getattr(func, "__name__", None)
     if accessor == GETTER:
         return Getter(name_of(func))
-    try:
-        if _is_tensor_method(func):
-            return func.__name__
-    except TypeError:
-        pass
-    return func
+    return _method_name(func) or func
 
 
 class Getter:

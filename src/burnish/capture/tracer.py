@@ -398,6 +398,17 @@ class Tracer(Machine):
     def unpack(self, value: Any, count: int | None) -> Any:
         return operations.unpack(self, value, count)
 
+    def append(self, target: list, value: Any) -> None:
+        origin = self.heap.origin_of(target)
+        if origin is not None:
+            self.heap.will_append(target, origin)
+        target.append(value)
+
+    def add(self, target: set, value: Any) -> None:
+        operations.check_key(self, value)
+        self.heap.will_write(target)
+        target.add(value)
+
     def extend(self, method: str, target: Any, other: Any) -> Any:
         return operations.extend(self, method, target, other)
 

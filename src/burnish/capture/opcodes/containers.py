@@ -56,22 +56,20 @@ def _replace(stack: list, count: int, value) -> None:
 
 @op("LIST_APPEND")
 def list_append(m, f, arg):
-    f.stack[-arg - 1].append(f.stack[-1])
+    m.append(f.stack[-arg - 1], f.stack[-1])
     f.stack.pop()
 
 
 @op("SET_ADD")
 def set_add(m, f, arg):
-    m.check_keys(f.stack[-1:])
-    f.stack[-arg - 1].add(f.stack[-1])
+    m.add(f.stack[-arg - 1], f.stack[-1])
     f.stack.pop()
 
 
 @op("MAP_ADD")
 def map_add(m, f, arg):
     key, value = f.stack[-2:]
-    m.check_keys([key])
-    f.stack[-arg - 2][key] = value
+    m.store_subscript(f.stack[-arg - 2], key, value)
     del f.stack[-2:]
 
 
@@ -100,7 +98,7 @@ def dict_merge(m, f, arg):
         function = f.stack[-arg - 3]
         name = getattr(function, "__qualname__", str(function))
         raise Raised(TypeError(f"{_module_prefix(function)}{name}() got multiple values for keyword argument '{twice[0]}'"))
-    target.update(other)
+    m.extend("dict_update", target, other)
     f.stack.pop()
 
 
