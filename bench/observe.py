@@ -52,11 +52,11 @@ class Observed:
         found = (CODE.search(text) for text in self.breaks)
         return [match.group() if match else "B000" for match in found]
 
-    @property
-    def microseconds_per_instruction(self) -> float | None:
+    def microseconds_per_instruction(self, without: float = 0.0) -> float | None:
+        """`without`: seconds of tracing that were spent on other work than interpreting."""
         if not self.instructions or self.seconds is None:
             return None
-        return self.seconds / self.instructions * 1e6
+        return (self.seconds - without) / self.instructions * 1e6
 
 
 def describe_break(data: dict[str, Any]) -> str:

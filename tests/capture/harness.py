@@ -75,7 +75,7 @@ def run_world(make: Callable, compiler: Callable) -> list[dict[str, Any]]:
                 trouble = error
         seen.append({
             "error": trouble, "result": snapshot(out), "args": snapshot(args), "kwargs": snapshot(kwargs),
-            "printed": text.getvalue(), "warnings": [str(w.message) for w in warned],
+            "printed": text.getvalue(), "warnings": [t for t in (str(w.message) for w in warned) if not t.startswith("burnish:")],
             "state": snapshot(state), "grad mode": torch.is_grad_enabled(), "random": (torch.rand(1), random.random()),
         })
     return seen

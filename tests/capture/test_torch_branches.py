@@ -41,7 +41,8 @@ def test_nested_branches_on_data():
         else:
             y = -x
         return y * y
-    return fn, [(torch.tensor(v),) for v in ([1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0], [2.0, -2.0], [3.0, 3.0])]
+    signs = ([1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0], [2.0, -2.0], [3.0, 3.0])
+    return fn, [(torch.tensor(v),) for v in signs]
 
 
 @program
@@ -88,7 +89,8 @@ def test_boolean_operators_on_tensors():
         a = (x > 0) and (y > 0)
         b = (x > 0) or (y > 0)
         return a, b, not (x > 0), x if y > 0 else y, 0 < y < 2
-    return fn, [(torch.tensor(a), torch.tensor(b)) for a, b in ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0), (1.0, 3.0))]
+    signs = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0), (1.0, 3.0))
+    return fn, [(torch.tensor(a), torch.tensor(b)) for a, b in signs]
 
 
 @program
@@ -153,7 +155,8 @@ def test_gradients_follow_the_path_taken():
     def caller(fn, x):
         fn(x).backward()
         return x.grad
-    return fn, caller, [(torch.tensor(v, requires_grad=True),) for v in ([1.0, 2.0], [-1.0, -2.0], [0.1, 0.2], [-0.1, 0.0])]
+    values = ([1.0, 2.0], [-1.0, -2.0], [0.1, 0.2], [-0.1, 0.0])
+    return fn, caller, [(torch.tensor(v, requires_grad=True),) for v in values]
 
 
 @program(breaks=0)

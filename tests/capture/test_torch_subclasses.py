@@ -12,6 +12,35 @@ class Tagged(torch.Tensor):
     """A tensor whose results keep its type by PyTorch's default rule."""
 
 
+class Image(torch.Tensor):
+    """A subclass with a property and a method."""
+
+    @property
+    def height(self):
+        return self.shape[-2]
+
+    def flipped(self):
+        return self.flip(-1)
+
+
+class Labelled(torch.Tensor):
+    """A subclass whose instances carry an attribute from operand to result."""
+
+    @staticmethod
+    def __new__(cls, data, label):
+        return torch.Tensor._make_subclass(cls, data)
+
+    def __init__(self, data, label):
+        self.label = label
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(out, cls):
+            out.label = "+".join(a.label for a in args if isinstance(a, cls) and hasattr(a, "label"))
+        return out
+
+
 class Metered(torch.Tensor):
     """A tensor that counts the calls made on it."""
 
@@ -79,25 +108,11 @@ def test_subclass_with_own_torch_function():
 
 @program
 def test_subclass_carries_an_attribute():
-    class Named(torch.Tensor):
-        @staticmethod
-        def __new__(cls, data, name):
-            return torch.Tensor._make_subclass(cls, data)
-
-        def __init__(self, data, name):
-            self.name = name
-
-        @classmethod
-        def __torch_function__(cls, func, types, args=(), kwargs=None):
-            out = super().__torch_function__(func, types, args, kwargs or {})
-            if isinstance(out, cls):
-                out.name = "+".join(a.name for a in args if hasattr(a, "name") and isinstance(a, cls))
-            return out
-
     def fn(x, y):
         z = torch.mul(x, y)
-        return z.as_subclass(torch.Tensor), z.name, (z + 1).name
-    return fn, [(Named(torch.randn(2), a), Named(torch.randn(2), b)) for a, b in (("a", "b"), ("c", "b"), ("a", "b"))]
+        return z.as_subclass(torch.Tensor), z.label, (z + 1).label
+    labels = (("a", "b"), ("c", "b"), ("a", "b"))
+    return fn, [(Labelled(torch.randn(2), a), Labelled(torch.randn(2), b)) for a, b in labels]
 
 
 @program
@@ -209,14 +224,6 @@ def test_deep_copy_and_clone_keep_the_kind():
 
 @program
 def test_subclass_method_and_property():
-    class Image(torch.Tensor):
-        @property
-        def height(self):
-            return self.shape[-2]
-
-        def flipped(self):
-            return self.flip(-1)
-
     def fn(x):
         return x.flipped() * x.height, type(x.flipped()).__name__, x[0].shape
     return fn, [(torch.randn(h, 2).as_subclass(Image),) for h in (2, 3, 2)]

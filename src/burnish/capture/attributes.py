@@ -73,10 +73,13 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
                 break
         m.lookups[key] = found
         value, owner = found
-        if owner is not None and not is_trusted_type(owner):
+        if owner is not None and is_trusted_type(owner):
+            m.heap.adopt(value)
+        elif owner is not None:
             source = m.heap.sources.pin(owner).members
             if isinstance(value, (FunctionType, property, staticmethod, classmethod)) or hasattr(type(value), "__get__"):
                 m.heap.guard("is", source.item(name), value)
+                m.heap.adopt_pinned(value)
                 if isinstance(value, FunctionType):
                     m.heap.pinned_functions.add(id(value))
     return found
@@ -102,6 +105,10 @@ def load_plainly(m: Any, obj: Any, name: str) -> Any:
         if descriptor_kind is property:
             if descriptor.fget is None:
                 return m.plainly(getattr, obj, name)
+            if isinstance(descriptor.fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
+                from .polyfills import read_property
+
+                return m.call(read_property, (descriptor.fget, obj, name), {})
             return m.call(descriptor.fget, (obj,), {})
         if descriptor_kind is MemberDescriptorType:
             return m.heap.read_field(obj, name, lambda: m.plainly(getattr, obj, name))
@@ -373,7 +380,7 @@ def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
             return discard(m, m.call(descriptor.fset, (obj, value), {}))
         if type(descriptor) is MemberDescriptorType:
             _will_write_field(m, obj, name)
-            return m.plainly(setattr, obj, name, value)
+            return m.plainly(object.__setattr__, obj, name, value)
         if type(descriptor) is GetSetDescriptorType:
             if isinstance(obj, BaseException) and name.startswith("__") and id(obj) not in m.origins:
                 return m.plainly(setattr, obj, name, value)
@@ -384,12 +391,14 @@ def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
         if isinstance(setter, FunctionType):
             return discard(m, m.call(setter, (descriptor, obj, value), {}))
         if setter is not None:
-            return m.plainly(setattr, obj, name, value)
+            return m.plainly(object.__setattr__, obj, name, value)
     if not hasattr(obj, "__dict__"):
-        return m.plainly(setattr, obj, name, value)
+        return m.plainly(object.__setattr__, obj, name, value)
     members = m.heap.members(obj)
     if members is not None:
         m.heap.will_write_key(members, name)
+    elif id(obj) not in m.heap.fresh and not isinstance(obj, BaseException):
+        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} of a {kind.__qualname__} of unknown origin")
     return m.plainly(object.__setattr__, obj, name, value) if kind is not FunctionType else m.plainly(setattr, obj, name, value)
 
 

@@ -43,7 +43,7 @@ def bind(function: FunctionType, args: tuple, kwargs: dict) -> list:
             values[at] = value
     if rest and not flags & 4:
         raise _argument_error(function, args, kwargs)
-    if UNBOUND in values or any(v is UNBOUND for v in values):
+    if any(v is UNBOUND for v in values):
         defaults = function.__defaults__ or ()
         for i in range(n):
             if values[i] is UNBOUND:

@@ -80,11 +80,19 @@ def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _setattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    return attributes.store(m, args[0], _text(args[1]), args[2])
+    return _none(m, attributes.store(m, args[0], _text(args[1]), args[2]))
+
+
+def _none(m: Any, answer: Any) -> Any:
+    """A setter called as a function answers None."""
+    if answer is PUSHED:
+        m.frame.completion = fr.PUSH_NONE
+        return PUSHED
+    return None
 
 
 def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    return attributes.delete(m, args[0], _text(args[1]))
+    return _none(m, attributes.delete(m, args[0], _text(args[1])))
 
 
 def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -291,6 +299,7 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
             return m.call(polyfills.dict_text, (value,), {})
         return m.perform(convert, value)
     if isinstance(value, BaseException):
+        m.heap.expose(m.heap.read_field(value, "args", lambda: value.args))
         if len(value.args) == 1:
             return text_of(m, convert, value.args[0]) if convert is str and kind not in (KeyError,) and isinstance(
                 value.args[0], str) else m.plainly(convert, value)
@@ -418,7 +427,7 @@ def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
         return _new(m, args, kwargs)
     if owner in (tuple, dict, list, set, frozenset, str, int, float) or issubclass(owner, (BaseException, dict, list)):
         if owner in (tuple, frozenset) and len(args) > 1 and _wants_python(m, args[1:2]):
-            return m.stop(breaks.OPAQUE_CALL, f"{owner.__name__}.__new__ of an iterator")
+            return m.call(polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
         if owner in (str, int, float):
             args = tuple(map(_settle, args))
         m.heap.expose(args)
@@ -435,11 +444,11 @@ def _object_getattribute(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _object_setattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    return attributes.store_plainly(m, *args)
+    return _none(m, attributes.store_plainly(m, *args))
 
 
 def _object_delattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    return attributes.delete_plainly(m, *args)
+    return _none(m, attributes.delete_plainly(m, *args))
 
 
 def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -486,6 +495,32 @@ def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "a clock")
 
 
+class ApplyFunction:
+    """A custom ``autograd.Function`` as a graph node: runs the user's forward each time, with its own backward."""
+
+    def __init__(self, cls: type):
+        self.cls = cls
+        self.__name__ = self.__qualname__ = f"apply_{cls.__name__}"
+        self.__module__ = __name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.cls.apply(*args, **kwargs)  # type: ignore[attr-defined]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ApplyFunction) and other.cls is self.cls
+
+    def __hash__(self) -> int:
+        return hash(self.cls)
+
+
+def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
+    from .calls import call_in_graph
+
+    if not m.options.runs_python:
+        return m.stop(breaks.OPAQUE_FUNCTION, f"{args[0].__qualname__}.apply: the backend runs no Python")
+    return call_in_graph(m, ApplyFunction(args[0]), args[1:], kwargs)
+
+
 BUILTINS: dict[Any, Callable] = {
     getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, isinstance: _isinstance, len: _len,
     next: _next, iter: _iter, sum: _sum, any: _quantifier(any, polyfills.any_), all: _quantifier(all, polyfills.all_),
@@ -506,6 +541,10 @@ for _name in ("debug", "info", "warning", "error", "critical", "exception", "log
     PYTHON_FUNCTIONS[getattr(logging.Logger, _name)] = _logging(_name)
     if _name != "exception":
         PYTHON_FUNCTIONS[getattr(logging, _name)] = _root_logging(_name)
+
+_apply = vars(torch.autograd.Function).get("apply")
+if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
+    PYTHON_FUNCTIONS[_apply.__func__] = apply_function
 
 UNBOUND: dict[Any, Callable] = {
     object.__init__: _object_init, object.__getattribute__: _object_getattribute, object.__setattr__: _object_setattr,

@@ -177,7 +177,7 @@ def live_locals(code: Code) -> list[int]:
         return code.live
     n = len(code.instructions)
     everything = (1 << code.n_locals) - 1
-    if {"locals", "vars", "eval", "exec", "dir"} & set(code.co.co_names):
+    if {"locals", "vars", "eval", "exec", "dir", "super"} & set(code.co.co_names):
         code.live = [everything] * (n + 1)
         return code.live
     uses, kills, successors = [0] * n, [0] * n, [()] * n

@@ -23,7 +23,7 @@ from .bytecode import decode
 from .frames import Frame, Generator, Raised
 from .guards import HOOK_TABLES
 from .heap import MISSING, Origin
-from .live import Live
+from .live import Expression, Live
 from .trust import is_leaf, is_pure_module, is_trusted, is_trusted_type, why_not_interpret
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
@@ -202,7 +202,14 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     value = m.plainly(function, *args, **kwargs)
     if not is_fixed(value):
         m.late(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache", value)
+    # As long as nobody clears the cache the answer stays the one in it.
+    size = function.cache_info().currsize
+    m.heap.guard("outcome", None, (Expression(holds_at_least, (Expression(None, (m.heap.sources.pin(function),)), size)), True))
     return value
+
+
+def holds_at_least(function: Any, size: int) -> bool:
+    return function.cache_info().currsize >= size
 
 
 def is_fixed(value: Any) -> bool:
@@ -220,6 +227,8 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         if answer is not MISSING:
             return answer
     owner = function.__self__
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and function.__name__ == "apply":
+        return builtin_calls.apply_function(m, (owner, *args), kwargs)
     if isinstance(owner, torch.Tensor):
         return call_torch(m, function, args, kwargs)
     if owner is torch._C._VariableFunctions or getattr(function, "__module__", None) in TORCH_BUILTIN_MODULES:
@@ -241,6 +250,8 @@ def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not MISSING:
             return answer
     owner = function.__objclass__
+    if function.__name__ == "__init__" and issubclass(owner, BaseException):
+        return m.plainly(function, *args, **kwargs)
     if not args or not isinstance(args[0], owner) and type(function) is not types.ClassMethodDescriptorType:
         return m.plainly(function, *args, **kwargs)
     if issubclass(torch.Tensor, owner) and owner is not object:
@@ -263,7 +274,23 @@ def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
         operations.settle_all(m, value)
+        why = why_not_native(m, value)
+        if why is not None:
+            m.stop(breaks.OPAQUE_CALL, f"{getattr(function, '__qualname__', function)} of {why}")
     return m.perform(function, *args, **kwargs)
+
+
+def why_not_native(m: Any, value: Any) -> str | None:
+    """Why native code must not read ``value``: an object from outside whose inner state no guard covers."""
+    origin = m.heap.origin_of(value)
+    if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
+        return None
+    kind = type(value)
+    return None if m.heap.is_compared_by_value(kind) else f"a {kind.__module__}.{kind.__qualname__} from outside"
+
+
+GUARDED_KINDS = (torch.Tensor, torch.nn.Module, *operations.BUILTIN_CONTAINERS, types.FunctionType, types.MethodType,
+                 types.MappingProxyType, functools.partial, BaseException)
 
 
 def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:

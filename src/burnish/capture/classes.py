@@ -222,8 +222,10 @@ def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, value, "__reversed__")
     if isinstance(method, types.MethodType):
         return m.call(method, (), {})
-    if isinstance(value, torch.Tensor) or operations.python_method(m, value, "__getitem__"):
-        return m.stop(breaks.OPAQUE_CALL, f"reversed() of a {type(value).__qualname__}")
+    if operations.python_method(m, value, "__getitem__"):
+        return m.call(polyfills.reversed_, (value,), {})
+    if isinstance(value, torch.Tensor):
+        return m.perform(reversed, value)
     return native(m, cls, args, kwargs)
 
 

@@ -82,10 +82,10 @@ def _guard_against_aliases(tracer: Tracer) -> None:
         if len(sources) > 1:
             heap.guard("distinct", None, tuple(sources))
     groups: dict[type, list] = collections.defaultdict(list)
-    written: set[type] = set()
+    written = set(heap.identity_matters)
     for origin in heap.origins.values():
-        kind = type(origin.obj)
-        if origin.source.is_pinned or isinstance(origin.obj, (tuple, torch.Tensor)):
+        kind = torch.Tensor if isinstance(origin.obj, torch.Tensor) else type(origin.obj)
+        if origin.source.is_pinned or isinstance(origin.obj, tuple):
             continue
         groups[kind].append(origin.source)
         if heap.changed(origin):

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, operations, polyfills
+from . import breaks, operations, polyfills, torch_state
 from .attributes import lookup
 from .frames import Generator
 from .heap import MISSING
@@ -57,6 +57,8 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
     if name in ATTRIBUTE_METHODS:
         return ATTRIBUTE_METHODS[name](m, owner, args)
     kind = type(owner)
+    if kind is torch._C._InferenceMode:
+        return torch_state.call_on_object(m, owner, name, args)
     if kind in operations.ITERATORS or kind.__module__ == "itertools":
         if m.heap.is_outside_iterator(owner):
             m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {kind.__qualname__}")
@@ -146,7 +148,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         from .classes import needs_interpreting
 
         if needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)):
-            return operations.discard(m, m.call(polyfills.dict_update, (table, *args), kwargs))
+            return m.call(polyfills.dict_update, (table, *args), kwargs)
     if name == "update":
         m.heap.expose(args)
         merged = dict(*args, **kwargs) if not isinstance(table, collections.Counter) else None
@@ -192,7 +194,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         if needs_interpreting(m, other):
             if name == "extendleft":
                 m.stop(breaks.OPAQUE_CALL, "extendleft of a generator")
-            return operations.discard(m, m.call(polyfills.list_extend, (items, other), {}))
+            return m.call(polyfills.list_extend, (items, other), {})
         if m.heap.is_outside_iterator(other) and hasattr(type(other), "__next__"):
             m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(other).__qualname__}")
         m.heap.expose(other)
@@ -205,7 +207,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name == "sort":
         m.heap.will_write(items)
         if kwargs.get("key") is not None or _has_objects(items):
-            return operations.discard(m, m.call(polyfills.sort_list, (items,), kwargs))
+            return m.call(polyfills.sort_list, (items,), kwargs)
     if name == "__getitem__":
         return operations.subscript(m, items, args[0])
     if name == "__setitem__":
@@ -247,7 +249,7 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
 
     if any(needs_interpreting(m, a) for a in args):
         if name == "update":
-            return operations.discard(m, m.call(polyfills.set_update, (items, *args), kwargs))
+            return m.call(polyfills.set_update, (items, *args), kwargs)
         m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
     for value in args:
         for part in value if isinstance(value, (list, tuple)) and name not in ("add", "discard", "remove") else (value,):

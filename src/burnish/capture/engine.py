@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from .. import events, settings
 from ..errors import BackendError, InternalError, Unsupported
 from ..runtime.segment import Continuation, Segment
@@ -23,7 +25,7 @@ from . import binding, breaks
 from .bytecode import decode
 from .closing import close, restore_state, scrub
 from .frames import UNBOUND, Frame, Raised
-from .guards import first_failure
+from .guards import default_device, first_failure
 from .layout import Layout, take_apart
 from .machine import Machine
 from .templates import Unrebuildable
@@ -152,6 +154,8 @@ class Program:
     # ---- tracing
 
     def why_not_trace(self, continuation: Continuation) -> str | None:
+        if user_modes():
+            return "a torch function mode of the user is active, and it must see every call"
         if continuation.given_up:
             return continuation.why_given_up
         stance = self.options.stance()
@@ -294,6 +298,16 @@ class Program:
         frame = continuation.layout.build(values)
         tracer.adopt_running_generators(frame)
         return frame
+
+
+def user_modes() -> int:
+    """Active torch function modes, but for the default device."""
+    count = torch._C._len_torch_function_stack()
+    if count and default_device() is not None:
+        from torch.utils._device import DeviceContext
+
+        count -= sum(isinstance(torch._C._get_function_stack_at(i), DeviceContext) for i in range(count))
+    return count
 
 
 class Returned:

@@ -39,6 +39,7 @@ NEXT = 5  # next(generator): a generator's return becomes StopIteration
 CLOSE = 6  # generator.close(): GeneratorExit, StopIteration and return all mean closed
 REPLACE = 7  # the result replaces the operand at depth ``spare`` and the instruction runs again
 PUSH_NULL = 8  # the result, then NULL (a method loaded on 3.13)
+PUSH_NONE = 10  # None, whatever came (setattr() as a function)
 JUMP_OR_POP = 9  # ``spare`` is (target, jump on): the caller's value stays when the jump is taken
 
 

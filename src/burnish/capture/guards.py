@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import keyword
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
+from torch.nn.parameter import UninitializedTensorMixin
 from .sources import Source
 
 MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError)
@@ -180,8 +182,11 @@ def typed_key(value: Any) -> Any:
 
 def tensor_facts(t: Any) -> tuple:
     """All that a trace may read of a tensor without reading its data."""
-    if type(t) not in TENSOR_TYPES and not isinstance(t, torch.Tensor):
-        return ()
+    if type(t) not in TENSOR_TYPES:
+        if not isinstance(t, torch.Tensor):
+            return ()
+        if isinstance(t, UninitializedTensorMixin):
+            return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, False, False, False)
     strided = t.layout is torch.strided
     return (type(t), t.dtype, t.shape, t.stride() if strided else t.layout, t.device, t.requires_grad,
             t.is_leaf, t.is_conj() or t.is_neg(), t.is_inference(), t._is_view())
@@ -192,6 +197,12 @@ FACT_NAMES = ("type", "dtype", "shape", "strides", "device", "requires_grad", "i
               "inference mode", "being a view")
 
 
+def default_device() -> Any:
+    """What ``torch.set_default_device`` was given, without importing the module that keeps it."""
+    keeper = sys.modules.get("torch.utils._device")
+    return None if keeper is None else keeper.CURRENT_DEVICE
+
+
 def global_state() -> tuple:
     """The switches of torch that change what the recorded calls do."""
     return (
@@ -199,13 +210,13 @@ def global_state() -> tuple:
         torch._C._len_torch_function_stack(), torch.are_deterministic_algorithms_enabled(),
         torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
         torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled(),
-        torch._C._is_torch_function_enabled(),
+        torch._C._is_torch_function_enabled(), default_device(),
     )
 
 
 STATE_NAMES = ("grad mode", "inference mode", "default dtype", "number of torch function modes", "deterministic mode",
                "CPU autocast", "CPU autocast dtype", "CUDA autocast", "CUDA autocast dtype", "autocast cache",
-               "torch function dispatch")
+               "torch function dispatch", "default device")
 
 
 class Failure(NamedTuple):

@@ -29,6 +29,8 @@ SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUS
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
 # Compared by value: equal value and type is all that can be observed.
 VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice))
+# ... and of immutable types of these modules.
+VALUE_MODULES = frozenset(("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress"))
 # Compared by identity: one object is one meaning.
 IDENTITIES = frozenset((type, torch.dtype, torch.layout, torch.memory_format, types.ModuleType, types.BuiltinFunctionType,
                         types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
@@ -66,6 +68,7 @@ class Heap:
         self._guard_keys: set = set()
         self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions, generators)
         self.pinned_functions: set[int] = set()
+        self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
         self.guard("state", None, global_state())
 
     # ---- guards
@@ -86,7 +89,7 @@ class Heap:
             if not (is_slot and value in (NULL, UNBOUND)):
                 self.guard("is", source, value)
             return value
-        if kind in VALUES:
+        if self.is_compared_by_value(kind):
             if is_slot and kind in live.KINDS:
                 self.guard("type", source, kind)
                 return live.make(value, live.Expression(None, (source,)), self.tracer)
@@ -129,6 +132,9 @@ class Heap:
             self.complete(self.origin_of(self.admit(value.keywords, source.attr("keywords"))))
         return value
 
+    def is_compared_by_value(self, kind: type) -> bool:
+        return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None
+
     def has_fixed_meaning(self, value: Any) -> bool:
         kind = type(value)
         if kind is types.FunctionType:
@@ -149,6 +155,12 @@ class Heap:
                     and not isinstance(value, types.ModuleType) and not is_trusted_type(kind):
                 self.origins[id(value)] = Origin(value, self.sources.pin(value))
         return value
+
+    def adopt_pinned(self, value: Any) -> None:
+        """An object found in a class under a guarded name (a descriptor with state, for one)."""
+        if id(value) not in self.origins and id(value) not in self.fresh and hasattr(value, "__dict__") \
+                and not isinstance(value, (types.FunctionType, type, property, staticmethod, classmethod)):
+            self.origins[id(value)] = Origin(value, self.sources.pin(value))
 
     def origin_of(self, value: Any) -> Origin | None:
         origin = self.origins.get(id(value))

@@ -165,6 +165,8 @@ class Machine:
             caller.pc -= 1
         elif completion == fr.PUSH_NULL:
             caller.stack += (value, fr.NULL)
+        elif completion == fr.PUSH_NONE:
+            caller.stack.append(None)
         elif completion == fr.JUMP_OR_POP:
             target, jump_on = frame.spare
             if value == jump_on:

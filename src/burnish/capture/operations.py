@@ -121,7 +121,7 @@ def is_known_native(kind: type) -> bool:
 
 def python_method(m: Any, obj: Any, name: str) -> bool:
     kind = type(obj)
-    if kind in SIMPLE or isinstance(obj, torch.Tensor):
+    if kind in SIMPLE or isinstance(obj, (torch.Tensor, Live)):
         return False
     value, owner = lookup(m, kind, name)
     return isinstance(value, FunctionType) and owner is not None
@@ -164,7 +164,7 @@ def unary(m: Any, operation: Callable, value: Any) -> Any:
 def truth_method(m: Any, value: Any) -> tuple[Any, bool] | None:
     """The Python method that decides an object's truth, and whether it is __len__."""
     kind = type(value)
-    if kind in SIMPLE or isinstance(value, (torch.Tensor, Live, *BUILTIN_CONTAINERS)) and kind.__module__ in ("builtins", "torch"):
+    if kind in SIMPLE or kind in BUILTIN_CONTAINERS or isinstance(value, (torch.Tensor, Live)):
         return None
     for name in ("__bool__", "__len__"):
         found, _ = lookup(m, kind, name)
@@ -262,8 +262,12 @@ def check_key(m: Any, key: Any) -> None:
     elif isinstance(key, tuple):
         for part in key:
             check_key(m, part)
+    elif isinstance(key, torch.Tensor):
+        m.heap.identity_matters.add(torch.Tensor)
     elif python_method(m, key, "__hash__") and not is_trusted_type(lookup(m, kind, "__hash__")[1]):
         m.stop(breaks.USER_HASH, f"a {kind.__qualname__} as key")
+    else:
+        m.heap.identity_matters.add(kind)
 
 
 # ---- subscripts

@@ -184,6 +184,23 @@ def iterate_by_index(sequence):
         at += 1
 
 
+def reversed_(sequence):
+    for at in range(len(sequence) - 1, -1, -1):
+        yield sequence[at]
+
+
+def tuple_of_class(make, cls, items):
+    return make(cls, [value for value in items])  # noqa: C416
+
+
+def read_property(getter, obj, name):
+    """A property of a class with ``__getattr__``: an AttributeError inside falls through to it."""
+    try:
+        return getter(obj)
+    except AttributeError:
+        return type(obj).__getattr__(obj, name)
+
+
 def iterate_until(function, sentinel):
     while True:
         value = function()

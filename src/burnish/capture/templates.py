@@ -34,6 +34,7 @@ from .sources import Source
 from .trust import is_trusted_type, is_user_type
 
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+PLAIN_OWNERS = frozenset((list, dict, set, tuple, str, int, float, bytes, collections.deque, torch.Tensor))
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
 
 
@@ -135,6 +136,8 @@ class Rebuilder:
 
     def other(self, value: Any) -> str:
         kind = type(value)
+        if isinstance(value, torch._C._InferenceMode):
+            raise Unrebuildable(value)
         if self.heap.has_fixed_meaning(value) and id(value) not in self.heap.fresh:
             return self.constant(value)
         if kind in operations.ITERATORS or kind.__module__ == "itertools":
@@ -214,7 +217,16 @@ class Rebuilder:
         owner = value.__self__
         if owner is None or isinstance(owner, (types.ModuleType, type)):
             return self.constant(value)
-        return self.name(value, f"{self.build(owner)}.{value.__name__}")
+        name = value.__name__
+        if type(owner) in PLAIN_OWNERS:
+            return self.name(value, f"{self.build(owner)}.{name}")
+        # A subclass may override the method: take it from the class it was taken from.
+        home = getattr(value, "__objclass__", None) or next(
+            (b for b in type(owner).__mro__ if b.__qualname__ == value.__qualname__.rpartition(".")[0] and name in b.__dict__),
+            None)
+        if home is None:
+            return self.name(value, f"{self.build(owner)}.{name}")
+        return self.name(value, f"{self.constant(home.__dict__[name].__get__)}({self.build(owner)})")
 
     def view(self, value: Any) -> str:
         table = next(r for r in gc.get_referents(value) if isinstance(r, dict))

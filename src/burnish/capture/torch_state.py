@@ -29,7 +29,7 @@ QUESTIONS = frozenset("""
     _get_nnpack_enabled _get_mkldnn_enabled _get_cudnn_enabled _get_cudnn_allow_tf32 _get_cublas_allow_tf32
     _get_cudnn_benchmark _get_cudnn_deterministic _get_mkldnn_deterministic _get_float32_matmul_precision
     can_cast promote_types result_type _get_overlap_comm _debug_only_are_vmap_fallback_warnings_enabled
-    _functorch_is_batched is_storage has_torch_function has_torch_function_variadic _is_multithreading_enabled
+    _is_torch_function_mode_enabled _functorch_is_batched is_storage _is_torch_function_all_disabled has_torch_function has_torch_function_variadic _is_multithreading_enabled
     _should_allow_numbers_as_tensors _is_key_in_tls _dispatch_tls_is_dispatch_key_excluded
 """.split())
 
@@ -61,7 +61,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name in QUESTIONS:
         for value in args:
             operations.settle_all(m, value)
-        return m.perform(function, *args, **kwargs)
+        return m.plainly(function, *args, **kwargs)  # without the recorder, which is a torch function mode itself
     if name in SWITCHES:
         args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
         value = m.plainly(function, *args, **kwargs)
@@ -83,3 +83,13 @@ UNSEEN_FACTORIES = frozenset(("_make_subclass", "_nested_tensor_from_mask"))
 
 def call_unseen(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.UNKNOWN_TENSOR, f"torch's {function.__name__}")
+
+
+def call_on_object(m: Any, owner: Any, name: str, args: tuple) -> Any:
+    """``__enter__`` or ``__exit__`` of a mode object that lives in the graph."""
+    handle = m.recorder.handle_of(owner)
+    if handle is None or any(a is not None for a in args):
+        m.stop(breaks.GLOBAL_SWITCH, f"{name} of a {type(owner).__qualname__}")
+    value = m.plainly(getattr(owner, name), *args)
+    m.recorder.calls.append(m.recorder.new_call(name, (handle, *args), m.user_line()))
+    return value

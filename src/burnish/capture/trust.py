@@ -16,14 +16,14 @@ from typing import Any
 # Torch's Python files whose functions are leaves: they compute with tensors and hold no user state.
 LEAVES = frozenset("""
     torch torch.functional torch.nn.functional torch._tensor torch._jit_internal torch._C torch._lowrank torch.special
-    torch.linalg torch.fft torch.overrides torch._ops torch._utils torch._VF torch.types torch._tensor_str torch.random
-    torch._linalg_utils torch.nn._reduction torch.backends torch.backends.cudnn torch.backends.mkldnn torch.backends.cuda
-    torch.nested torch.sparse torch.masked torch.nn.init torch.storage torch.serialization torch.hub torch.cuda
-    torch.library torch._classes torch.utils.dlpack torch.nn.attention.bias torch.signal.windows.windows
-    torch.cuda.amp.common torch.amp.grad_scaler torch._namedtensor_internals torch.jit torch.jit._trace torch.jit._script
+    torch.linalg torch.fft torch.overrides torch._ops torch._utils torch._VF torch.types
+    torch._linalg_utils torch.nn._reduction torch.backends
+    torch.nested torch.sparse torch.masked torch.nn.init
+    torch._classes torch.utils.dlpack torch.nn.attention.bias torch.signal.windows.windows
+    torch._namedtensor_internals torch.jit torch.jit._trace torch.jit._script
     torch.jit.annotations torch._six torch._sources torch.version torch.return_types torch._numpy
-    torch._higher_order_ops torch.distributed torch.backends.cpu torch.backends.mps torch.xpu torch.mps torch.accelerator
-    torch._library torch.nn.modules.utils torch.nn.grad torch.profiler torch.autograd.profiler torch.utils._pytree
+    torch._higher_order_ops
+    torch.nn.modules.utils torch.nn.grad
     torch.nn.modules._functions
 """.split()) - {"torch.nn.init"}
 

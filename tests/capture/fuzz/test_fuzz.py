@@ -15,7 +15,6 @@ from .generate import generate
 from .run import own_part
 from .shrink import shrink
 
-
 passed: set[str] = set()
 
 

@@ -47,16 +47,20 @@ def send(m, f, arg):
     if answer is PUSHED:
         f.stack.pop()
         return True
-    end_send(f, arg, answer) if ended else f.stack.__setitem__(-1, answer)
+    f.stack.pop()
+    if ended:
+        end_send(f, arg, answer)
+    else:
+        f.stack.append(answer)
     return None
 
 
 def end_send(frame, target: int, value) -> None:
-    """The delegation returned. On 3.11 the value replaces the receiver; later END_SEND drops the receiver."""
+    """The delegation to the receiver on top of the stack returned. On 3.11 the value replaces the receiver; later
+    END_SEND drops the receiver."""
     if END_SEND_DROPS_RECEIVER:
-        frame.stack[-1] = value
+        frame.stack.append(value)
     else:
-        frame.stack.pop()
         frame.stack[-1] = value
     frame.pc = target
 
