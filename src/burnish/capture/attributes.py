@@ -32,7 +32,7 @@ from .trust import find_on_type, is_trusted, is_trusted_type
 NATIVE_TYPES = frozenset((
     int, float, complex, bool, str, bytes, list, dict, tuple, set, frozenset, type(None), slice, range, torch.dtype,
     torch.device, torch.Size, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, type({}.keys()),
-    type({}.values()), type({}.items()), Generator, bytearray, memoryview, functools.partial,
+    type({}.values()), type({}.items()), Generator, torch.finfo, torch.iinfo, bytearray, memoryview, functools.partial,
 ))
 C_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")

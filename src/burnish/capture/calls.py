@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -58,6 +59,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call_cached(m, function, args, kwargs)
     if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
         return call_torch(m, function, args, kwargs)
+    if kind is weakref.ref:
+        return call_weakref(m, function)
     if isinstance(function, (staticmethod,)):
         return call(m, function.__func__, args, kwargs)
     if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
@@ -98,7 +101,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
-    if is_leaf(function) and not takes_user_code(args, kwargs):
+    if is_leaf(function) and (is_pure_module(function.__globals__.get("__name__")) or not takes_user_code(args, kwargs)):
         return call_leaf(m, function, args, kwargs)
     why = why_not_interpret(function)
     if why is not None:
@@ -274,23 +277,8 @@ def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
         operations.settle_all(m, value)
-        why = why_not_native(m, value)
-        if why is not None:
-            m.stop(breaks.OPAQUE_CALL, f"{getattr(function, '__qualname__', function)} of {why}")
+        m.check_readable(function, value)
     return m.perform(function, *args, **kwargs)
-
-
-def why_not_native(m: Any, value: Any) -> str | None:
-    """Why native code must not read ``value``: an object from outside whose inner state no guard covers."""
-    origin = m.heap.origin_of(value)
-    if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
-        return None
-    kind = type(value)
-    return None if m.heap.is_compared_by_value(kind) else f"a {kind.__module__}.{kind.__qualname__} from outside"
-
-
-GUARDED_KINDS = (torch.Tensor, torch.nn.Module, *operations.BUILTIN_CONTAINERS, types.FunctionType, types.MethodType,
-                 types.MappingProxyType, functools.partial, BaseException)
 
 
 def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
@@ -339,6 +327,16 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
         for table in GLOBAL_HOOKS:
             m.heap.guard("truth", m.heap.sources.pin(table), False)
     return call(m, load(m, module, "forward"), args, kwargs)
+
+
+def call_weakref(m: Any, reference: weakref.ref) -> Any:
+    """What a weak reference from outside points to is read like an attribute."""
+    value = reference()
+    origin = m.heap.origin_of(reference)
+    if origin is not None and "target" not in origin.known:
+        origin.known.add("target")
+        return m.heap.admit(value, origin.source.child("call"))
+    return value
 
 
 # ---- imports

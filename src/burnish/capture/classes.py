@@ -6,6 +6,7 @@ import collections
 import enum
 import functools
 import types
+import weakref
 from types import FunctionType
 from typing import Any
 
@@ -76,6 +77,7 @@ def native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if cls in PLAIN.values() or not issubclass(cls, BaseException):
         for value in (*args, *kwargs.values()):
             operations.settle_all(m, value)
+            m.check_readable(cls, value)
     return m.perform(cls, *args, **kwargs)
 
 
@@ -281,7 +283,8 @@ CONSTRUCTORS: dict[type, Any] = {
     collections.deque: _deque, collections.OrderedDict: _dict_like, collections.defaultdict: _dict_like,
     functools.partial: _partial, range: _native, slice: _plain_container, property: _plain_container,
     staticmethod: _plain_container, classmethod: _plain_container, types.MethodType: _plain_container,
-    types.SimpleNamespace: _plain_container, object: _object, torch.device: _native, torch.Size: _native,
+    types.SimpleNamespace: _plain_container, object: _object, torch.device: _native, torch.Size: _native, torch.finfo: _native, torch.iinfo: _native,
+    weakref.ref: _plain_container,
     torch._C._InferenceMode: _inference_mode_guard, types.MappingProxyType: _plain_container,
     types.CellType: _plain_container,
 }

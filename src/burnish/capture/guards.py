@@ -88,6 +88,8 @@ class CheckWriter:
             return f"{base}[{self.constant(source.key)}]"
         if source.kind == "cell":
             return f"{base}.cell_contents"
+        if source.kind == "call":
+            return f"{base}()"
         if source.kind == "key":
             return f"list({base})[{source.key}]"
         if source.kind == "value":

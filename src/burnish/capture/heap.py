@@ -39,6 +39,9 @@ IDENTITIES = frozenset((type, torch.dtype, torch.layout, torch.memory_format, ty
 DICTS = (dict, types.MappingProxyType)
 LISTS = (list, collections.deque)
 
+GUARDED_KINDS = (torch.Tensor, torch.nn.Module, list, tuple, dict, set, frozenset, collections.deque, types.FunctionType,
+                 types.MethodType, types.MappingProxyType, functools.partial, BaseException)
+
 
 class Origin:
     """An object from outside the segment."""
@@ -286,6 +289,14 @@ class Heap:
         elif isinstance(value, tuple):
             for part in value:
                 self.expose(part, depth + 1)
+
+    def why_not_readable(self, value: Any) -> str | None:
+        """Why native code must not read ``value``: an object from outside whose inner state no guard covers."""
+        origin = self.origin_of(value)
+        if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
+            return None
+        kind = type(value)
+        return None if self.is_compared_by_value(kind) else f"a {kind.__module__}.{kind.__qualname__} from outside"
 
     # ---- writing
 

@@ -79,6 +79,8 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
         return m.perform(operation, left, right)
     if is_known_native(left_kind) and is_known_native(right_kind):
+        m.check_readable(operation, left)
+        m.check_readable(operation, right)
         return m.plainly(operation, left, right)
     m.stop(breaks.OPAQUE_CALL, f"operator {operation.__name__} on {left_kind.__qualname__} and {right_kind.__qualname__}")
     return None

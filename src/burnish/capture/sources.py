@@ -54,6 +54,8 @@ class Source:
             return f"{base}.cell_contents" if not isinstance(base, Source) or base.kind != "item" else f"closure[{base.key}]"
         if self.kind == "key":
             return f"list({base})[{self.key}]"
+        if self.kind == "call":
+            return f"{base}()"
         if self.kind == "value":
             return f"list({base}.values())[{self.key}]"
         assert base is not None

@@ -19,6 +19,7 @@ import functools
 import gc
 import types
 import warnings
+import weakref
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -270,6 +271,11 @@ class Rebuilder:
             self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")
         return name
 
+    def weak(self, value: weakref.ref) -> str:
+        target = value()
+        return self.name(value, f"{self.constant(weakref.ref)}({self.build(target)})" if target is not None
+                         else self.constant(value))
+
     def super_(self, value: Any) -> str:
         return self.name(value, f"super({self.constant(value.__thisclass__)}, {self.build(value.__self__)})")
 
@@ -466,7 +472,7 @@ BUILDERS: dict[type, Any] = {
     collections.Counter: Rebuilder.ordered, collections.deque: Rebuilder.deque, slice: Rebuilder.slice_,
     range: Rebuilder.range_, MethodType: Rebuilder.method, types.BuiltinFunctionType: Rebuilder.builtin,
     type("".__add__): Rebuilder.builtin, FunctionType: Rebuilder.function, CellType: Rebuilder.cell,
-    functools.partial: Rebuilder.partial, super: Rebuilder.super_, Generator: Rebuilder.generator,
+    functools.partial: Rebuilder.partial, super: Rebuilder.super_, weakref.ref: Rebuilder.weak, Generator: Rebuilder.generator,
     **dict.fromkeys((*VIEWS, *(type(getattr(collections.OrderedDict(), n)()) for n in ("keys", "values", "items"))),
                     Rebuilder.view),
 }

@@ -201,6 +201,12 @@ class Tracer(Machine):
         """The operation just executed turns out to be a break."""
         raise Late(kind, what, value=value)
 
+    def check_readable(self, function: Any, value: Any) -> None:
+        """Native code is about to read ``value``: stop where no guard covers what it would see."""
+        why = self.heap.why_not_readable(value)
+        if why is not None:
+            self.stop(breaks.OPAQUE_CALL, f"{getattr(function, '__qualname__', function)} of {why}")
+
     def depth(self) -> int:
         depth, frame = 0, self.frame
         while frame is not None:
