@@ -10,32 +10,36 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+import warnings
+import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 import torch
 
-from . import marks, stance
+from . import marks, settings, stance
 from .backends.registry import lookup
+from .capture import builtin_calls, polyfills
 from .capture.engine import Options, Program
-from .capture.polyfills import call_entry
 from .errors import UserError, did_you_mean
+from .report import dump, show
+from .report.follow import while_wanted
 
 F = TypeVar("F", bound=Callable[..., Any])
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 @overload
-def compile(model: F, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: str | Callable[..., Any] = ...,
+def compile(model: F, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: str | Callable[..., Any] | None = ...,
             mode: str | None = ..., options: dict[str, Any] | None = ..., disable: bool = ...) -> F: ...
 @overload
 def compile(model: None = None, *, fullgraph: bool = ..., dynamic: bool | None = ...,
-            backend: str | Callable[..., Any] = ..., mode: str | None = ..., options: dict[str, Any] | None = ...,
+            backend: str | Callable[..., Any] | None = ..., mode: str | None = ..., options: dict[str, Any] | None = ...,
             disable: bool = ...) -> Callable[[F], F]: ...
 
 
 def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None,
-            backend: str | Callable[..., Any] = "burnish", mode: str | None = None,
+            backend: str | Callable[..., Any] | None = "burnish", mode: str | None = None,
             options: dict[str, Any] | None = None, disable: bool = False) -> Any:
     """Compile a function, method, callable object or ``nn.Module``; as a call or as a decorator.
 
@@ -44,80 +48,166 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     backend: a name of ``list_backends()`` or a function ``(GraphModule, example inputs) -> callable``.
     mode, options: how much to optimize; checked now, used by the native backend.
     disable: return ``model`` as it is.
+
+    What is compiled already is compiled anew from the original. What is marked with ``disable`` is returned as it is.
     """
-    _check_mode(mode, options)
-    if dynamic not in (None, True, False):
-        raise UserError(f"dynamic={dynamic!r} is not True, False or None.")
+    kwargs: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode,
+                              "options": options}
+    asked = options_of(**kwargs)
     if model is None:
-        return lambda fn: compile(fn, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode,
-                                  options=options, disable=disable)
-    if not callable(model):
-        raise UserError(f"burnish.compile takes a function, a module or another callable, not {model!r}. "
-                        f"Give the function itself, without calling it.")
+        return functools.partial(compile, disable=disable, **kwargs)
     if disable:
         return model
-    chosen = lookup(backend)
-    asked = Options(chosen, chosen.name, chosen.runs_python, fullgraph, dynamic, stance.current)
-    kwargs = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
-    return wrap(model, asked, kwargs)
-
-
-def wrap(model: Any, options: Options, kwargs: dict[str, Any]) -> Any:
-    """The compiled stand-in for ``model``: a function, or a module for a module."""
+    if isinstance(model, (staticmethod, classmethod)):
+        # The decorator stood above them: what is compiled is the function inside.
+        inner = cast("staticmethod[..., Any]", model)
+        return type(inner)(compile(inner.__func__, **kwargs))
+    why = why_not_compile(model)
+    if why is not None:
+        raise UserError(why)
+    if marks.is_disabled(model):
+        return model
+    if is_asynchronous(model):
+        return _stay_plain(model, fullgraph)
     if isinstance(model, torch.nn.Module):
         from .module import CompiledModule
 
-        return CompiledModule(model, options, kwargs)
+        return CompiledModule(model, asked, kwargs)
+    return _compiled_function(original_of(model), asked, kwargs)
+
+
+def options_of(*, fullgraph: bool, dynamic: bool | None, backend: str | Callable[..., Any] | None, mode: str | None,
+               options: dict[str, Any] | None) -> Options:
+    """The arguments of ``compile``, checked."""
+    _check_mode(mode, options)
+    for name, value, accepted in (("fullgraph", fullgraph, "True or False"),
+                                  ("dynamic", dynamic, "True, False or None")):
+        if not isinstance(value, bool) and not (value is None and name == "dynamic"):
+            raise UserError(f"{name}={value!r:.80} is not {accepted}.")
+    chosen = lookup("burnish" if backend is None else backend)  # None is torch.compile's own default
+    return Options(chosen, chosen.name, chosen.runs_python, fullgraph, dynamic, stance.current)
+
+
+def why_not_compile(model: Any) -> str | None:
+    """A sentence where ``model`` is nothing to compile."""
     if isinstance(model, type):
-        return _compiled_class(model, options, kwargs)
-    return compiled_function(model, options, kwargs)
+        name = model.__qualname__
+        return (f"burnish.compile was given the class {name}. Make an object and compile that, "
+                f"burnish.compile({name}(...)), or put the decorator on the method that does the work.")
+    if isinstance(model, (property, functools.cached_property)):
+        return ("burnish.compile was given a property. Put the decorators the other way round, "
+                "@property above @burnish.compile, so that its function is what is compiled.")
+    if isinstance(model, torch.Tensor):
+        return ("burnish.compile was given a tensor, most likely the result of a call. Give the function itself, "
+                "without calling it: burnish.compile(fn)(x).")
+    if not callable(model):
+        return (f"burnish.compile takes a function, a module or another callable, not {model!r:.80}. "
+                f"Give the function itself, without calling it. Options are given by name: backend=..., mode=....")
+    return None
 
 
-def compiled_function(model: Any, options: Options, kwargs: dict[str, Any]) -> Any:
-    original = getattr(model, "__burnish_original__", model)
+def original_of(model: Any) -> Any:
+    """What a compiled function or module was made from; anything else is its own original."""
+    return getattr(model, "__burnish_original__", model)
+
+
+def runner(original: Any, options: Options, kind: type[Program] = Program) -> tuple[Program, Callable[..., Any]]:
+    """A program for a callable, and how to run it. A function is interpreted itself, anything else by a call of it."""
     if isinstance(original, types.FunctionType):
-        program = Program(original, options)
+        made = kind(original, options)
+        return made, made
+    made = kind(cast(types.FunctionType, vars(polyfills)["call_entry"]), options, original)
 
-        def run(*args: Any, **kw: Any) -> Any:
-            return program(*args, **kw)
-    else:
-        program = Program(call_entry, options)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return made(original, args, kwargs)
 
-        def run(*args: Any, **kw: Any) -> Any:
-            return program(original, args, kw)
+    return made, run
 
-    _copy_identity(original, run)
-    run.__burnish_original__ = original  # type: ignore[attr-defined]
-    run.__burnish_program__ = program  # type: ignore[attr-defined]
-    run._compile_kwargs = kwargs  # type: ignore[attr-defined]
-    _programs.add(program)
+
+def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -> Any:
+    program, run_program = runner(original, options)
+
+    def run(*args: Any, **kw: Any) -> Any:
+        return original(*args, **kw) if stance.forces_eager() else run_program(*args, **kw)
+
+    is_function = isinstance(original, (types.FunctionType, types.MethodType))
+    # The attributes of a callable object are its own, and change; those of a function are its marks.
+    functools.update_wrapper(run, original, updated=("__dict__",) if is_function else ())
+    if not hasattr(original, "__name__"):
+        run.__name__ = run.__qualname__ = type(original).__name__
+    try:
+        vars(run)["__signature__"] = inspect.signature(original)
+    except (ValueError, TypeError):
+        pass  # many C functions have none
+    vars(run).update(__burnish_original__=original, __burnish_program__=program, _compile_kwargs=kwargs)
+    keep_track(program)
     return run
 
 
-def _copy_identity(original: Any, run: Any) -> None:
-    functools.update_wrapper(run, original)
-    if not hasattr(original, "__name__"):
-        run.__name__ = type(original).__name__
-    try:
-        run.__signature__ = inspect.signature(original)
-    except (ValueError, TypeError):
-        pass
+def is_asynchronous(model: Any) -> bool:
+    return inspect.iscoroutinefunction(model) or inspect.isasyncgenfunction(model)
 
 
-def _compiled_class(cls: type, options: Options, kwargs: dict[str, Any]) -> Any:
-    if "__call__" in cls.__dict__ or issubclass(cls, torch.nn.Module):
-        raise UserError(f"burnish.compile was given the class {cls.__qualname__}. Make an object and compile that: "
-                        f"burnish.compile({cls.__qualname__}(...)).")
-    return compiled_function(cls, options, kwargs)
+def _stay_plain(model: Any, fullgraph: bool) -> Any:
+    name = getattr(model, "__qualname__", repr(model))
+    what = (f"{name} is an `async def`: an event loop runs it, in steps, which no graph can hold. Compile the plain "
+            f"functions it calls.")
+    if fullgraph:
+        raise UserError(f"burnish.compile(fullgraph=True): {what}")
+    warnings.warn(f"burnish: {what} It runs as plain Python.", stacklevel=3)
+    return model
 
 
 def _check_mode(mode: str | None, options: dict[str, Any] | None) -> None:
     if mode is not None and mode not in MODES:
-        raise UserError(f"mode={mode!r} is unknown. {did_you_mean(str(mode), MODES)} Modes: {', '.join(MODES)}.")
+        raise UserError(f"mode={mode!r:.80} is unknown.{did_you_mean(str(mode), MODES)} "
+                        f"The modes are: {', '.join(MODES)}.")
     if mode is not None and options is not None:
         raise UserError("Either mode or options can be given, not both: a mode is a set of options.")
     if options is not None and not isinstance(options, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UserError(f"options is a dictionary from option names to values, not {options!r}.")
+        raise UserError(f"options is a dictionary from option names to values, not {options!r:.80}.")
+
+
+def substitute_in_graph(original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False,
+                        skip_signature_check: bool = False) -> Callable[[F], F]:
+    """Interpret the decorated Python function wherever compiled code calls ``original_fn`` (a C function, for one).
+
+    can_constant_fold_through: accepted for torch's sake; constants are folded either way.
+    skip_signature_check: do not compare the parameters of the two.
+    """
+    if not callable(original_fn) or isinstance(original_fn, type):
+        raise UserError(f"substitute_in_graph takes the function to stand in for, not {original_fn!r:.80}.")
+
+    def enter(polyfill: F) -> F:
+        if not isinstance(polyfill, types.FunctionType):
+            raise UserError(f"substitute_in_graph decorates a Python function, not {polyfill!r:.80}: "
+                            f"it is what gets interpreted.")
+        if not skip_signature_check:
+            _check_signature(original_fn, polyfill)
+        builtin_calls.substitute(original_fn, polyfill)
+        return polyfill
+
+    return enter
+
+
+def _check_signature(original: Callable[..., Any], polyfill: types.FunctionType) -> None:
+    try:
+        wanted = inspect.signature(original)
+    except (ValueError, TypeError):
+        return
+    found = inspect.signature(polyfill)
+    if [p.kind for p in wanted.parameters.values()] != [p.kind for p in found.parameters.values()]:
+        raise UserError(f"substitute_in_graph: {polyfill.__name__}{found} does not take what "
+                        f"{getattr(original, '__name__', original)}{wanted} takes. Give it the same parameters, "
+                        f"or pass skip_signature_check=True.")
+
+
+_programs: weakref.WeakSet[Program] = weakref.WeakSet()
+
+
+def keep_track(program: Program) -> None:
+    """Let ``reset`` find a program for as long as it lives."""
+    _programs.add(program)
 
 
 def reset() -> None:
@@ -126,20 +216,11 @@ def reset() -> None:
         program.forget()
 
 
-class _Programs:
-    """Weak set of live programs, for ``reset``."""
-
-    def __init__(self) -> None:
-        import weakref
-
-        self._refs: Any = weakref.WeakSet()
-
-    def add(self, program: Program) -> None:
-        self._refs.add(program)
-
-    def __iter__(self) -> Any:
-        return iter(self._refs)
+def _observe() -> None:
+    """Start printing (the setting ``show``) and writing (``dump``) when a setting first asks for it."""
+    while_wanted(settings.on_change, lambda s: bool(s.show), lambda: show.start(lambda: settings.current().show))
+    while_wanted(settings.on_change, lambda s: s.dump is not None, lambda: dump.start(lambda: settings.current().dump))
 
 
-_programs = _Programs()
+_observe()
 disable = marks.disable

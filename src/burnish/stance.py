@@ -1,7 +1,14 @@
-"""``set_stance``: what compiled functions do at the moment, for a whole program or a ``with`` block."""
+"""``set_stance``: what compiled functions do at the moment, for a whole program or a ``with`` block.
+
+    burnish.set_stance("fail_on_recompile")          # from here on
+
+    with burnish.set_stance("force_eager"):          # inside the block
+        model(x)
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from .errors import UserError, did_you_mean
@@ -12,6 +19,10 @@ _current = "default"
 
 def current() -> str:
     return _current
+
+
+def forces_eager() -> bool:
+    return _current == "force_eager"
 
 
 class set_stance:  # noqa: N801  # a function to the user that also works with `with`
@@ -25,26 +36,37 @@ class set_stance:  # noqa: N801  # a function to the user that also works with `
 
     def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None):
         if stance not in STANCES:
-            raise UserError(f"stance {stance!r} is unknown. {did_you_mean(stance, STANCES)} Stances: {', '.join(STANCES)}.")
-        if force_backend is not None or skip_guard_eval_unsafe:
-            raise UserError("set_stance: force_backend and skip_guard_eval_unsafe are not supported; "
-                            "compile with the backend you want, guards are always checked.")
+            raise UserError(f"There is no stance {stance!r:.80}.{did_you_mean(str(stance), STANCES)} "
+                            f"The stances are: {', '.join(STANCES)}.")
+        if force_backend is not None:
+            raise UserError("set_stance(force_backend=...) is not supported. Compile with the backend you want: "
+                            "burnish.compile(fn, backend=...).")
+        if skip_guard_eval_unsafe:
+            raise UserError("set_stance(skip_guard_eval_unsafe=True) is not supported: guards are always checked.")
         global _current
-        self.stance, self.before = stance, _current
+        self.stance = stance
+        self._outer = [_current]  # what to go back to, a stack for a block inside the same block
+        self._is_fresh = True  # the construction has set the stance; `with` right after it must not note it as outer
         _current = stance
 
     def __enter__(self) -> None:
         global _current
+        if not self._is_fresh:
+            self._outer.append(_current)
+        self._is_fresh = False
         _current = self.stance
 
     def __exit__(self, *exc: object) -> None:
         global _current
-        _current = self.before
+        _current = self._outer.pop()
 
     def __call__(self, fn: Any) -> Any:
-        import functools
-
-        self.__exit__()
+        """As a decorator: the stance holds while ``fn`` runs, and not before."""
+        if not callable(fn):
+            raise UserError(f"set_stance({self.stance!r}) decorates a function, not {fn!r:.80}.")
+        if self._is_fresh:
+            self._is_fresh = False
+            self.__exit__()
 
         @functools.wraps(fn)
         def under(*args: Any, **kwargs: Any) -> Any:

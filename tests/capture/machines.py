@@ -60,7 +60,7 @@ class Pushing(Machine):
             return self.push_call(function, args, kwargs)
         if function is next and type(args[0]) is Generator and len(args) == 1:
             return self.resume(args[0], None, fr.NEXT)
-        if isinstance(function, type) and python_method(function, "__init__") and function.__new__ is object.__new__:
+        if isinstance(function, type) and python_method(function, "__init__") and type(function.__new__) is not FunctionType:
             return self.push_call(make_instance, (function, function.__init__, args, kwargs))
         return super().call(function, args, kwargs)
 
@@ -196,7 +196,7 @@ class Rebuilding(Pushing):
 # ---- what C code does with user objects, in Python
 
 def make_instance(cls, initialize, args, kwargs):
-    made = object.__new__(cls)
+    made = cls.__new__(cls, *args, **kwargs)
     initialize(made, *args, **kwargs)
     return made
 

@@ -1,4 +1,6 @@
-"""Python control flow decided by data, shapes, types and flags: both ways, and back again."""
+"""PYTEST_DONT_REWRITE: bytecode and messages of asserts are the subject.
+
+Python control flow decided by data, shapes, types and flags: both ways, and back again."""
 
 import torch
 from torch import nn

@@ -76,8 +76,8 @@ def test_leaf_that_requires_grad_refuses_and_the_error_is_caught():
 def test_relu_in_place_on_an_intermediate_keeps_gradients():
     def fn(x):
         y = x * 2
-        y.relu_()
         y.mul_(3)
+        y.relu_()
         return y
 
     def caller(fn, x):

@@ -1,5 +1,7 @@
 """Parametrized weights: computed anew on each access, set through an inverse, put on and taken off between calls."""
 
+import warnings
+
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
@@ -134,8 +136,9 @@ def test_orthogonal_weight_stays_orthogonal():
 
 @program
 def test_old_weight_norm_works_by_a_pre_hook():
-    from torch.nn.utils import weight_norm
-    layer = weight_norm(nn.Linear(2, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        layer = nn.utils.weight_norm(nn.Linear(2, 2))
 
     def fn(x, k):
         with torch.no_grad():

@@ -67,7 +67,7 @@ def test_attribute_changes_its_type_between_calls():
     def caller(fn, x, gate):
         model.gate = gate
         return fn(x)
-    gates = (None, torch.relu, 2.0, torch.ones(3), None, nn.Tanh(), torch.sin)
+    gates = (None, torch.relu, 2.0, torch.ones(3), torch.sin, None, nn.Tanh(), None, nn.ReLU())
     return model, caller, [(torch.randn(3), g) for g in gates]
 
 

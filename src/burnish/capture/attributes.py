@@ -26,7 +26,7 @@ from . import breaks
 from . import frames as fr
 from .frames import PUSHED, Generator
 from .heap import MISSING
-from .live import PLAIN, Live
+from .live import Live
 from .trust import find_on_type, is_trusted, is_trusted_type
 
 NATIVE_TYPES = frozenset((
@@ -335,7 +335,9 @@ def _load_from_super(m: Any, proxy: Any, name: str) -> Any:
 
 def special_method(m: Any, obj: Any, name: str) -> Any:
     """A special method bound to ``obj``; looked up on the type, as CPython does. MISSING when there is none."""
-    kind = PLAIN.get(type(obj), type(obj))
+    if isinstance(obj, Live):
+        return MISSING  # its own operators are ours: the caller applies them natively
+    kind = type(obj)
     value, owner = lookup(m, kind, name)
     if value is MISSING or value is None:
         return MISSING

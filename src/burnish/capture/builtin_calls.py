@@ -29,6 +29,7 @@ from .attributes import lookup, special_method
 from .effects import Effect
 from .frames import PUSHED, Generator, Raised
 from .heap import MISSING
+from .opaque import OpaqueCall, call_in_graph
 from .live import Live
 from .trust import is_trusted_type
 
@@ -495,30 +496,10 @@ def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "a clock")
 
 
-class ApplyFunction:
-    """A custom ``autograd.Function`` as a graph node: runs the user's forward each time, with its own backward."""
-
-    def __init__(self, cls: type):
-        self.cls = cls
-        self.__name__ = self.__qualname__ = f"apply_{cls.__name__}"
-        self.__module__ = __name__
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.cls.apply(*args, **kwargs)  # type: ignore[attr-defined]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ApplyFunction) and other.cls is self.cls
-
-    def __hash__(self) -> int:
-        return hash(self.cls)
-
-
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
-    from .calls import call_in_graph
-
     if not m.options.runs_python:
         return m.stop(breaks.OPAQUE_FUNCTION, f"{args[0].__qualname__}.apply: the backend runs no Python")
-    return call_in_graph(m, ApplyFunction(args[0]), args[1:], kwargs)
+    return call_in_graph(m, OpaqueCall(args[0].apply, f"apply_{args[0].__name__}"), args[1:], kwargs)
 
 
 BUILTINS: dict[Any, Callable] = {

@@ -40,7 +40,7 @@ class Handler(NamedTuple):
 class Code:
     """A decoded code object."""
 
-    __slots__ = ("co", "handlers", "instructions", "is_generator", "is_async", "lines", "n_locals", "names", "opnames",
+    __slots__ = ("by_instruction", "co", "handlers", "instructions", "is_generator", "is_async", "lines", "n_locals", "names", "opnames",
                  "live", "args_total", "parameters")
 
     def __init__(self, co: CodeType):
@@ -55,6 +55,9 @@ class Code:
         self.lines = _lines(co, units)
         self.opnames = [dis.opname[op] for _, op, _, _ in units]
         self.handlers = _exception_table(co, index_of)
+        self.by_instruction: list[Handler | None] = [None] * len(units)
+        for row in self.handlers:
+            self.by_instruction[row.start:row.end] = [row] * (row.end - row.start)
         self.instructions = self._bind(units, index_of)
 
     def _bind(self, units: list, index_of: list[int]) -> list[tuple[Callable, Any]]:
@@ -76,15 +79,10 @@ class Code:
         return bound
 
     def handler_at(self, index: int) -> Handler | None:
-        for row in self.handlers:
-            if row.start <= index < row.end:
-                return row
-        return None
+        return self.by_instruction[index]
 
     def __repr__(self) -> str:
         return f"<Code {self.co.co_qualname}>"
-
-
 
 
 def decode(co: CodeType) -> Code:
@@ -104,7 +102,7 @@ def _units(co: CodeType) -> tuple[list[tuple[int, int, int, int]], list[int]]:
     raw = co.co_code
     units: list[tuple[int, int, int, int]] = []
     index_of = [0] * (len(raw) // 2 + 1)
-    extended, start = 0, None
+    extended = 0
     position, end = 0, len(raw)
     while position < end:
         op = raw[position]
@@ -120,7 +118,6 @@ def _units(co: CodeType) -> tuple[list[tuple[int, int, int, int]], list[int]]:
         extended = 0
         position = after
     index_of[end // 2] = len(units)
-    del start
     return units, index_of
 
 
@@ -177,7 +174,7 @@ def live_locals(code: Code) -> list[int]:
         return code.live
     n = len(code.instructions)
     everything = (1 << code.n_locals) - 1
-    if {"locals", "vars", "eval", "exec", "dir", "super"} & set(code.co.co_names):
+    if {"locals", "vars", "eval", "exec", "dir"} & set(code.co.co_names):
         code.live = [everything] * (n + 1)
         return code.live
     uses, kills, successors = [0] * n, [0] * n, [()] * n
@@ -190,8 +187,8 @@ def live_locals(code: Code) -> list[int]:
         if handler:
             nexts.append(handler.target)
         successors[i] = tuple(nexts)
-    # Cells and free variables are reached by closures too: always alive.
-    cells = 0
+    # Cells and free variables are reached by closures too, the first argument by super(): always alive.
+    cells = 1 if "super" in code.co.co_names else 0
     for j, name in enumerate(code.names):
         if name in code.co.co_cellvars or name in code.co.co_freevars:
             cells |= 1 << j

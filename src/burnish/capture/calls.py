@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
-from . import binding, breaks, builtin_calls, classes, container_calls, operations, torch_state
+from . import binding, breaks, builtin_calls, classes, container_calls, opaque, operations, torch_state
 from . import frames as fr
 from .attributes import load, lookup, special_method
 from .bytecode import decode
+from .effects import Effect
 from .frames import Frame, Generator, Raised
 from .guards import HOOK_TABLES
 from .heap import MISSING, Origin
@@ -91,7 +92,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         if marks.get("_burnish_graph_break"):
             m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else function.__qualname__)
         if marks.get("_burnish_allow_in_graph"):
-            return call_in_graph(m, function, args, kwargs)
+            return opaque.call_in_graph(m, function, args, kwargs)
         if marks.get("_burnish_constant"):
             return m.plainly(function, *args, **kwargs)
         if "_torchdynamo_orig_callable" in marks:
@@ -101,6 +102,8 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
+    if opaque.is_transform(function):
+        return opaque.call_transform(m, function, args, kwargs)
     if is_leaf(function) and (is_pure_module(function.__globals__.get("__name__")) or not takes_user_code(args, kwargs)):
         return call_leaf(m, function, args, kwargs)
     why = why_not_interpret(function)
@@ -183,19 +186,6 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     return m.perform(function, *args, **kwargs)
 
 
-def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """The user promised that this function may stand in a graph as it is."""
-    mark = m.recorder.mark()
-    m.heap.expose((args, kwargs))
-    value = m.plainly(function, *args, **kwargs)
-    try:
-        m.recorder.record(function, args, kwargs, value)
-    except Exception as error:
-        m.recorder.undo_to(mark)
-        m.late(breaks.OPAQUE_CALL, f"{getattr(function, '__qualname__', function)}: {error}", value)
-    return value
-
-
 def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A function behind ``functools.lru_cache``."""
     if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
@@ -207,8 +197,14 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         m.late(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache", value)
     # As long as nobody clears the cache the answer stays the one in it.
     size = function.cache_info().currsize
+    m.effects.append(Effect.of(m, ask_cache, (function, args, kwargs)))
     m.heap.guard("outcome", None, (Expression(holds_at_least, (Expression(None, (m.heap.sources.pin(function),)), size)), True))
     return value
+
+
+def ask_cache(function: Any, args: tuple, kwargs: dict) -> None:
+    """The cached function is asked again on every run: its counts, and a cache that lost the entry, are as in eager."""
+    function(*args, **kwargs)
 
 
 def holds_at_least(function: Any, size: int) -> bool:

@@ -8,12 +8,13 @@ A break's instruction is executed by the plain machine, in both cases; where tha
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -51,7 +52,8 @@ class Options:
 class Program:
     """One compiled function."""
 
-    def __init__(self, function: FunctionType, options: Options):
+    def __init__(self, function: FunctionType, options: Options, subject: Any = None):
+        """``subject``: what the user compiled, where that is not ``function`` but something it calls."""
         self.function, self.options = function, options
         self.continuations: dict[tuple, Continuation] = {}
         self.lock = threading.RLock()
@@ -59,7 +61,8 @@ class Program:
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
         self.code = code
         self.bind = make_binder(function)
-        location = breaks.Location(code.co.co_filename, code.co.co_firstlineno, code.co.co_qualname)
+        shown = code.co if subject is None else code_of(subject) or code.co
+        location = breaks.Location(shown.co_filename, shown.co_firstlineno, shown.co_qualname)
         self.entry = Continuation(None, "entry", location)
         self.entry_globals, self.entry_builtins = frame.globals, frame.builtins
 
@@ -191,13 +194,14 @@ class Program:
             if failure is not None:
                 failures.append(Failure(i, *failure))
         where = f"{continuation.location.filename}:{continuation.location.line}"
-        text = render_miss(self.code.co.co_qualname, where, failures)
+        text = render_miss(self.entry.location.function, where, failures)
         events.emit("guards.missed", text=text, failures=failures)
         if fails:
             raise Unsupported(Plain(f"a recompile was needed, and the stance is fail_on_recompile\n{text}"))
 
     def trace(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         """Trace from ``continuation``; answers the machine after the segment (and the break's instruction)."""
+        settings.current()  # reads the environment the first time, which is when printing and dumping begin
         self.explain_miss(continuation, slots)
         started = time.perf_counter()
         tracer = Tracer(None, self.options)  # type: ignore[arg-type]
@@ -245,8 +249,8 @@ class Program:
         closed = time.perf_counter()
         for sink in self.options.sinks:
             sink(segment, {"trace": traced - started, "compile": closed - traced})
-        events.emit("segment", segment=segment, text=f"{continuation.location}: {len(tracer.heap.guards)} guards, "
-                                                     f"{len(tracer.recorder.calls)} torch calls")
+        events.emit("segment", segment=segment, where=continuation.location,
+                    text=f"{continuation.location}: {len(tracer.heap.guards)} guards, {len(tracer.recorder.calls)} torch calls")
 
     def after(self, tracer: Tracer, signal: Any, at: Any) -> tuple[Any, Any]:
         """Execute the break's instruction, or hand out the result."""
@@ -308,6 +312,17 @@ def user_modes() -> int:
 
         count -= sum(isinstance(torch._C._get_function_stack_at(i), DeviceContext) for i in range(count))
     return count
+
+
+def code_of(subject: Any) -> CodeType | None:
+    """The code a user would point at for a callable: a module's forward, what a partial calls, an object's __call__."""
+    while isinstance(subject, functools.partial):
+        subject = subject.func
+    if isinstance(subject, torch.nn.Module):
+        subject = subject.forward
+    if not isinstance(subject, (FunctionType, MethodType)):
+        subject = getattr(type(subject), "__call__", None)
+    return getattr(subject, "__code__", None)
 
 
 class Returned:

@@ -39,6 +39,7 @@ NEXT = 5  # next(generator): a generator's return becomes StopIteration
 CLOSE = 6  # generator.close(): GeneratorExit, StopIteration and return all mean closed
 REPLACE = 7  # the result replaces the operand at depth ``spare`` and the instruction runs again
 PUSH_NULL = 8  # the result, then NULL (a method loaded on 3.13)
+CLOSE_DELEGATE = 11  # a generator closes what it delegates to; then the error on top of its stack goes on in it
 PUSH_NONE = 10  # None, whatever came (setattr() as a function)
 JUMP_OR_POP = 9  # ``spare`` is (target, jump on): the caller's value stays when the jump is taken
 
@@ -116,6 +117,22 @@ class Generator:
         except (GeneratorExit, StopIteration):
             return
         raise RuntimeError("generator ignored GeneratorExit")
+
+    def __del__(self) -> None:
+        if self.frame is not None and self.started and not self.running:
+            self.close()
+
+    @property
+    def gi_frame(self) -> Any:
+        return self.frame
+
+    @property
+    def gi_suspended(self) -> bool:
+        return self.started and not self.running and self.frame is not None
+
+    @property
+    def gi_code(self) -> Any:
+        return None if self.frame is None else self.frame.code.co
 
     @property
     def gi_running(self) -> bool:

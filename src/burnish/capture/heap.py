@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from . import live
-from .frames import NULL, UNBOUND
+from .frames import NULL, UNBOUND, Generator
 from .guards import Guard, global_state, tensor_facts
 from .opcodes.flow import EXHAUSTED
 from .sources import Source, Sources
@@ -72,6 +72,7 @@ class Heap:
         self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions, generators)
         self.pinned_functions: set[int] = set()
         self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
+        self.running_generators: list[Generator] = []  # came in through slots, with their frames
         self.guard("state", None, global_state())
 
     # ---- guards
@@ -343,7 +344,8 @@ class Heap:
     # ---- questions
 
     def is_outside_iterator(self, value: Any) -> bool:
-        return id(value) in self.origins and self.origins[id(value)].obj is value
+        return id(value) in self.origins and self.origins[id(value)].obj is value \
+            and not any(value is g for g in self.running_generators)
 
     def make(self, value: Any) -> Any:
         self.fresh[id(value)] = value

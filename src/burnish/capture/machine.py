@@ -14,11 +14,14 @@ from typing import Any, NoReturn
 
 from . import frames as fr
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
+from .opcodes.calls import callable_text
+from .opcodes.exceptions import mark_as_raised
 from .opcodes.flow import EXHAUSTED, leave_loop
 from .opcodes.generators import end_send
 from .tracebacks import Trail
 
 MISSING = object()
+MATCH_SELF = 1 << 22  # type flag: a class pattern with one positional sub-pattern matches the subject itself
 
 
 class Machine:
@@ -26,6 +29,7 @@ class Machine:
         self.frame = frame
         self.result: Any = None
         self.trail = Trail()
+        self.reraised: BaseException | None = None  # raised again as it is: its context stays
 
     # ---- the loop
 
@@ -52,13 +56,13 @@ class Machine:
 
     def unwind(self, error: BaseException) -> None:
         """Find the handler of ``error``, leaving frames on the way."""
+        if error is not self.reraised:
+            _extend_context(error, self.handled())
+        self.reraised = None
         while True:
             frame = self.frame
             if frame is None:
                 raise self.trail.attach(error)
-            handling = self.handled()
-            if error.__context__ is None and handling is not None and handling is not error:
-                error.__context__ = handling
             self.trail.note(error, frame)
             row = frame.code.handler_at(frame.pc - 1)
             if row is not None:
@@ -67,6 +71,7 @@ class Machine:
                     frame.stack.append(frame.pc - 1)
                 frame.stack.append(error)
                 frame.pc = row.target
+                self.trail.show(error)
                 return
             error = self._leave_by_error(frame, error)
             if error is None:
@@ -92,6 +97,8 @@ class Machine:
         if frame.completion == fr.CLOSE and isinstance(error, (GeneratorExit, StopIteration)):
             caller.stack.append(None)
             return None
+        if frame.completion == fr.CLOSE_DELEGATE and isinstance(error, (GeneratorExit, StopIteration)):
+            return _delegate_closed(caller)
         return error
 
     def stop_iteration_error(self, error: BaseException) -> BaseException:
@@ -135,6 +142,8 @@ class Machine:
             end_send(caller, caller.instructions[caller.pc - 1][1], value)
         elif completion == fr.CLOSE:
             caller.stack.append(None)
+        elif completion == fr.CLOSE_DELEGATE:
+            raise Raised(_delegate_closed(caller))
         else:
             raise Raised(StopIteration(value) if value is not None else StopIteration())
         return True
@@ -147,7 +156,7 @@ class Machine:
         frame.caller = None
         if caller is None:
             self.result = value
-        elif frame.completion == fr.CLOSE:
+        elif frame.completion in (fr.CLOSE, fr.CLOSE_DELEGATE):
             raise Raised(RuntimeError("generator ignored GeneratorExit"))
         else:
             caller.stack.append(value)
@@ -203,20 +212,48 @@ class Machine:
         return self.push(frame, completion)
 
     def throw(self, generator: Generator, error: BaseException, completion: int) -> Any:
-        """Raise ``error`` where a generator is suspended, in its innermost delegate first."""
-        frame = generator.frame
-        if frame is None or not generator.started:
-            generator.frame = None
-            raise Raised(error)
+        """Raise ``error`` where a generator is suspended, in its innermost delegate first.
+
+        Ends in ``Raised``, with that frame current which handles the error, a generator's or the caller's. Only when a
+        delegate that is not ours took the error is there an answer: PUSHED.
+        """
         if generator.running:
             raise Raised(ValueError("generator already executing"))
-        generator.running = True
-        self.push(frame, completion)
-        delegate = _delegate_of(frame)
-        if isinstance(delegate, Generator) and delegate.frame is not None:
-            frame.pc -= 1  # back on SEND's successor, as if SEND had just resumed the delegate
-            return self.throw(delegate, error, fr.SEND)
+        if generator.frame is None or not generator.started:
+            generator.frame = None
+            raise Raised(error)
+        self.reach_foreign(_innermost_delegate(generator.frame))
+        waiting = self.frame
+        while True:
+            frame = generator.frame
+            generator.running = True
+            self.push(frame, completion)
+            delegate = _delegate_of(frame)
+            if type(delegate) is not Generator or delegate.running or delegate.frame is None:
+                break
+            frame.pc -= 1  # at the SEND that waits for the delegate
+            completion = fr.SEND
+            if isinstance(error, GeneratorExit):
+                frame.stack.append(error)
+                completion = fr.CLOSE_DELEGATE
+            generator = delegate
+        frame.stack.append(None)  # what resuming would have sent
+        if delegate is not None:
+            error = _throw_into_foreign(frame, delegate, error)
+            if error is None:
+                return PUSHED
+        _set_context(error, self.handled())
+        while self.frame is not waiting:
+            frame = self.frame
+            if frame.code.handler_at(frame.pc - 1) is not None \
+                    or frame.completion == fr.CLOSE and isinstance(error, GeneratorExit):
+                break
+            self.trail.note(error, frame)
+            error = self._leave_by_error(frame, error)
         raise Raised(error)
+
+    def reach_foreign(self, iterator: Any) -> None:
+        """An error is about to be thrown into ``iterator``, unless it is None: an object with the generator protocol."""
 
     def handled(self) -> BaseException | None:
         """The exception being handled at this point of the program."""
@@ -270,11 +307,12 @@ class Machine:
 
     def special(self, obj: Any, name: str) -> Any:
         """A special method, found on the type."""
-        method = getattr(type(obj), name, MISSING)
+        kind = type(obj)
+        method = next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), MISSING)
         if method is MISSING:
-            kind = "the context manager protocol" if "er__" in name or "exit" in name else name
-            raise Raised(TypeError(f"'{type(obj).__name__}' object does not support {kind}"))
-        return method.__get__(obj, type(obj)) if hasattr(type(method), "__get__") else method
+            missed = " (missed __exit__ method)" if name == "__exit__" else ""
+            raise Raised(TypeError(f"'{kind.__name__}' object does not support the context manager protocol{missed}"))
+        return method.__get__(obj, kind) if hasattr(type(method), "__get__") else method
 
     def import_name(self, frame: Frame, name: str, level: int, names: Any) -> Any:
         return frame.builtins["__import__"](name, frame.globals, None, names, level)
@@ -357,12 +395,12 @@ class Machine:
             raise
 
     def unpack(self, value: Any, count: int | None) -> Any:
-        if isinstance(value, (tuple, list)):
+        kind = type(value)
+        if kind is tuple or kind is list:
             return value
-        try:
-            items = iter(value)
-        except TypeError:
-            raise Raised(TypeError(f"cannot unpack non-iterable {type(value).__name__} object")) from None
+        if not _can_iterate(kind):
+            raise Raised(TypeError(f"cannot unpack non-iterable {kind.__name__} object"))
+        items = iter(value)
         if count is None:
             return list(items)
         taken = []
@@ -381,21 +419,19 @@ class Machine:
 
     def extend(self, method: str, target: Any, other: Any) -> Any:
         if method == "list_extend":
-            if not hasattr(other, "__iter__") and not hasattr(other, "__getitem__"):
+            if not _can_iterate(type(other)):
                 raise Raised(TypeError(f"Value after * must be an iterable, not {type(other).__name__}"))
             target.extend(other)
+        elif method == "dict_update" and not hasattr(other, "keys"):
+            raise Raised(TypeError(f"'{type(other).__name__}' object is not a mapping"))
         else:
             target.update(other)
 
     def to_tuple(self, value: Any, function: Any) -> Any:
-        try:
-            return tuple(value)
-        except TypeError:
-            name = f"{function.__module__}.{function.__qualname__}()" if hasattr(function, "__qualname__") else str(function)
-            if hasattr(value, "__iter__"):
-                raise
-            text = f"{name} argument after * must be an iterable, not {type(value).__name__}"
-            raise Raised(TypeError(text)) from None
+        if not _can_iterate(type(value)):
+            text = f"{callable_text(function)} argument after * must be an iterable, not {type(value).__name__}"
+            raise Raised(TypeError(text))
+        return tuple(value)
 
     def to_dict(self, value: Any) -> dict:
         return dict(value)
@@ -416,20 +452,24 @@ class Machine:
             return None
         found = []
         if count:
-            fields = getattr(cls, "__match_args__", None)
-            if fields is None:
-                if not issubclass(cls, (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)):
-                    fields = ()
-                elif count == 1:
-                    fields, found, count = (), [subject], 0
-                else:
-                    fields = ("",)
-            if len(fields) < count:
-                allowed = len(fields)
+            fields = getattr(cls, "__match_args__", MISSING)
+            whole = fields is MISSING and cls.__flags__ & MATCH_SELF  # int(x) and the like: the subject itself
+            fields = () if fields is MISSING else fields
+            if type(fields) is not tuple:
+                raise Raised(TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(fields).__name__})"))
+            allowed = 1 if whole else len(fields)
+            if allowed < count:
                 text = f"{cls.__name__}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} ({count} given)"
                 raise Raised(TypeError(text))
-            names = tuple(fields[:count]) + names
-        for name in names:
+            if whole:
+                found.append(subject)
+            else:
+                names = fields[:count] + names
+        for i, name in enumerate(names):
+            if type(name) is not str:
+                raise Raised(TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})"))
+            if name in names[:i]:
+                raise Raised(TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}"))
             value = self.plain_attr(subject, name)
             if value is MISSING:
                 return None
@@ -465,6 +505,8 @@ class Machine:
     # ---- exceptions
 
     def raise_error(self, error: BaseException, again: bool = False) -> NoReturn:
+        if again:
+            self.reraised = error
         raise Raised(error)
 
     def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
@@ -480,6 +522,9 @@ class Machine:
             if cause is not None and not isinstance(cause, BaseException):
                 raise Raised(TypeError("exception causes must derive from BaseException"))
             error.__cause__ = cause
+        if isinstance(error, BaseExceptionGroup):
+            mark_as_raised(error)
+        _set_context(error, self.handled())
         raise Raised(error)
 
 
@@ -499,13 +544,85 @@ def resume_natively(generator: Generator, value: Any, error: BaseException | Non
     return machine.run()
 
 
+# ---- delegation with ``yield from``
+
 def _delegate_of(frame: Frame) -> Any:
-    """What a suspended generator delegates to with ``yield from``, or None."""
+    """What a suspended generator delegates to, or None."""
     at = frame.pc
     names = frame.code.opnames
     if at < len(names) and at >= 2 and names[at - 2] == "SEND":
         return frame.stack[-1]
     return None
+
+
+def _innermost_delegate(frame: Frame) -> Any:
+    """What an error thrown into a suspended generator would reach through its ``throw`` or ``close``, if not ours."""
+    delegate = _delegate_of(frame)
+    while type(delegate) is Generator and delegate.frame is not None:
+        delegate = _delegate_of(delegate.frame)
+    return delegate if hasattr(delegate, "throw") or hasattr(delegate, "close") else None
+
+
+def _delegate_closed(frame: Frame) -> BaseException:
+    """The delegate is closed: the GeneratorExit that waits on the stack of ``frame`` is raised in ``frame`` itself."""
+    error, frame.stack[-1] = frame.stack[-1], None
+    return error
+
+
+def _throw_into_foreign(frame: Frame, delegate: Any, error: BaseException) -> BaseException | None:
+    """Throw into a delegate that is not ours. Answers what is then raised in ``frame``, None when ``frame`` goes on."""
+    try:
+        if type(delegate) is Generator:
+            if delegate.frame is not None:
+                raise ValueError("generator already executing")
+        elif isinstance(error, GeneratorExit):
+            if hasattr(delegate, "close"):
+                delegate.close()
+        elif hasattr(delegate, "throw"):
+            try:
+                frame.stack[-1] = delegate.throw(error)
+                frame.pc -= 1  # at YIELD_VALUE, for the delegate's answer
+            except StopIteration as stop:
+                frame.stack.pop()
+                end_send(frame, frame.instructions[frame.pc - 2][1], stop.value)
+            return None
+    except BaseException as trouble:
+        return trouble
+    return error
+
+
+# ---- contexts of exceptions
+
+def _set_context(error: BaseException, handled: BaseException | None) -> None:
+    """What raising ``error`` while ``handled`` is being handled does to its context."""
+    if handled is None or handled is error:
+        return
+    for at in _contexts(handled):
+        if at.__context__ is error:
+            at.__context__ = None
+            break
+    error.__context__ = handled
+
+
+def _extend_context(error: BaseException, handled: BaseException | None) -> None:
+    """Native code raised ``error`` and did not know what the program is handling: that comes at the end of its chain."""
+    if handled is None or handled is error:
+        return
+    chain = _contexts(error)
+    if not any(at is handled for at in chain) and not any(at is c for at in _contexts(handled) for c in chain):
+        chain[-1].__context__ = handled
+
+
+def _contexts(error: BaseException) -> list[BaseException]:
+    """``error``, its context, that one's context ..."""
+    chain = [error]
+    while (before := chain[-1].__context__) is not None and not any(before is at for at in chain):
+        chain.append(before)
+    return chain
+
+
+def _can_iterate(kind: type) -> bool:
+    return getattr(kind, "__iter__", None) is not None or hasattr(kind, "__getitem__")
 
 
 def _is_hashable(function: Any) -> bool:

@@ -155,6 +155,8 @@ def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 def unary(m: Any, operation: Callable, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return m.perform(operation, value)
+    if isinstance(value, Live):
+        return m.plainly(operation, value)
     method = special_method(m, value, UNARY_METHODS[operation])
     if isinstance(method, types.MethodType):
         return m.call(method, (), {})
@@ -241,7 +243,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
             m.heap.guard("has" if origin_has else "absent", origin.source, item)
         return (item in container) != invert
     if isinstance(container, torch.Tensor):
-        return m.perform(operator.contains, container, item) != invert
+        return m.perform(lambda: (item in container) != invert)
     if isinstance(container, BUILTIN_CONTAINERS) or is_known_native(kind):
         expose(m, container)
         settle_all(m, container)
@@ -249,7 +251,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
             check_key(m, item)
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
             return m.call(polyfills.sequence_not_contains if invert else polyfills.sequence_contains, (container, item), {})
-        return m.perform(operator.contains, container, item) != invert
+        return m.perform(lambda: (item in container) != invert)
     m.stop(breaks.OPAQUE_CALL, f"`in` on a {kind.__qualname__}")
     return None
 

@@ -18,6 +18,7 @@ import weakref
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
 from . import breaks, torch_calls
@@ -244,7 +245,9 @@ class Recorder(TorchFunctionMode):
 
 
 def _version(value: Any) -> int:
-    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+    if not isinstance(value, torch.Tensor) or isinstance(value, UninitializedTensorMixin) or value.is_inference():
+        return 0
+    return value._version
 
 
 IMMEDIATE = frozenset((

@@ -371,6 +371,19 @@ class Rebuilder:
         for origin in list(self.heap.origins.values()):
             if self.heap.changed(origin):
                 self.change(origin)
+        for generator in self.heap.running_generators:
+            if id(generator) not in self.active:
+                frame = "None" if generator.frame is None else self.frame(generator.frame)
+                self.lines.append(f"{self.constant(suspend_generator)}({self.build(generator)}, {frame})")
+        self.check_abandoned()
+
+    def check_abandoned(self) -> None:
+        """A generator nobody holds any more, suspended inside ``try`` or ``with``: Python would have closed it on the
+        spot, running that code. Its moment cannot be replayed."""
+        for value in self.heap.fresh.values():
+            if isinstance(value, Generator) and value.frame is not None and value.started and not value.running \
+                    and id(value) not in self.memo and value.frame.code.handler_at(value.frame.pc - 1) is not None:
+                raise Unrebuildable(value)
 
     def moment(self, value: Any, position: int) -> str:
         """A value of an effect as it was after ``position`` torch calls."""
@@ -451,6 +464,12 @@ def generator_shell(name: str, qualname: str, started: bool) -> Generator:
     made.__name__, made.__qualname__ = name, qualname
     made.started, made.running, made.frame = started, False, None
     return made
+
+
+def suspend_generator(generator: Generator, frame: Frame | None) -> None:
+    generator.frame, generator.running = frame, False
+    if frame is not None:
+        frame.generator = generator
 
 
 def link_generator(generator: Generator, frame: Frame) -> None:

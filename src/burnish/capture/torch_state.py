@@ -29,7 +29,7 @@ QUESTIONS = frozenset("""
     _get_nnpack_enabled _get_mkldnn_enabled _get_cudnn_enabled _get_cudnn_allow_tf32 _get_cublas_allow_tf32
     _get_cudnn_benchmark _get_cudnn_deterministic _get_mkldnn_deterministic _get_float32_matmul_precision
     can_cast promote_types result_type _get_overlap_comm _debug_only_are_vmap_fallback_warnings_enabled
-    _is_torch_function_mode_enabled _functorch_is_batched is_storage _is_torch_function_all_disabled has_torch_function has_torch_function_variadic _is_multithreading_enabled
+    _is_torch_function_mode_enabled _functorch_is_batched is_storage _is_torch_function_all_disabled _is_tracing has_torch_function has_torch_function_variadic _is_multithreading_enabled
     _should_allow_numbers_as_tensors _is_key_in_tls _dispatch_tls_is_dispatch_key_excluded
 """.split())
 
@@ -58,6 +58,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     from .calls import call_torch
 
     name = function.__name__
+    if args and isinstance(args[0], torch._C._InferenceMode):
+        return call_on_object(m, args[0], name, args[1:])
     if name in QUESTIONS:
         for value in args:
             operations.settle_all(m, value)

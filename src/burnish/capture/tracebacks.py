@@ -20,25 +20,34 @@ class Trail:
 
     def __init__(self) -> None:
         self.passed: dict[int, tuple[BaseException, list[tuple[CodeType, int, dict]]]] = {}
+        self.native: dict[int, TracebackType | None] = {}
 
     def note(self, error: BaseException, frame: Any) -> None:
         entry = self.passed.get(id(error))
         if entry is None or entry[0] is not error:
             entry = self.passed[id(error)] = (error, [])
+            self.native[id(error)] = _native_part(error.__traceback__)
         here = (frame.code.co, frame.line, frame.globals)
         if not entry[1] or entry[1][-1][:2] != here[:2]:
             entry[1].append(here)
 
-    def attach(self, error: BaseException) -> BaseException:
-        """Give ``error`` the traceback the user expects."""
-        entry = self.passed.pop(id(error), None)
+    def show(self, error: BaseException) -> BaseException:
+        """Give ``error`` the traceback of the frames it has passed so far."""
+        entry = self.passed.get(id(error))
         if entry is None or os.environ.get("BURNISH_FULL_TRACEBACK"):
             return error
-        native = _native_part(error.__traceback__)
+        made = self.native.get(id(error))
         for co, line, namespace in entry[1]:
             if not co.co_filename.startswith(OURS):
-                native = _stub(native, co, line, namespace)
-        return error.with_traceback(native)
+                made = _stub(made, co, line, namespace)
+        return error.with_traceback(made)
+
+    def attach(self, error: BaseException) -> BaseException:
+        """``error`` leaves the program."""
+        self.show(error)
+        self.passed.pop(id(error), None)
+        self.native.pop(id(error), None)
+        return error
 
 
 def _native_part(traceback: TracebackType | None) -> TracebackType | None:
@@ -58,8 +67,11 @@ def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict)
     try:
         exec(stub, {"__name__": namespace.get("__name__"), "__burnish_stub__": _Stub})
     except _Stub as stop:
-        made = stop.__traceback__.tb_next  # type: ignore[union-attr]
-        return TracebackType(below, made.tb_frame, made.tb_lasti, line)  # type: ignore[union-attr]
+        made = stop.__traceback__
+        assert made is not None
+        while made.tb_next is not None:
+            made = made.tb_next
+        return TracebackType(below, made.tb_frame, made.tb_lasti, line)
     return below
 
 

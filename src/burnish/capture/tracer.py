@@ -146,8 +146,7 @@ class Tracer(Machine):
         """Generators that run in the frames of this continuation belong to it, although they came in through slots."""
         while frame is not None:
             if frame.generator is not None:
-                self.origins.pop(id(frame.generator), None)
-                self.heap.make(frame.generator)
+                self.heap.running_generators.append(frame.generator)
             frame = frame.caller
 
     # ---- running things for real

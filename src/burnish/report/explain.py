@@ -44,7 +44,10 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class BreakReason:
-    """A break in the form torch gives it, with Burnish's own account in ``render()`` and ``source``."""
+    """A break in the form torch gives it, with Burnish's own account in ``render()`` and ``source``.
+
+    ``graph_break`` is False for a part that was not compiled at all: no graph ends there.
+    """
 
     reason: str
     user_stack: list[FrameSummary]
@@ -89,8 +92,9 @@ class ExplainOutput:
 
     def __str__(self) -> str:
         parts = [self.summary()]
-        for i, reason in enumerate(self.break_reasons, 1):
+        for i, reason in enumerate((r for r in self.break_reasons if r.graph_break), 1):
             parts.append(f"Break {i} of {self.graph_break_count}\n{shifted(reason.render())}")
+        parts += [f"Not compiled\n{shifted(reason.render())}" for reason in self.break_reasons if not reason.graph_break]
         for i, graph in enumerate(self.graphs, 1):
             listing = shorten(list_operations(graph), LISTING_HEAD, LISTING_TAIL, "operations")
             parts.append("\n".join([f"Graph {i} of {self.graph_count}: {census(graph)}", *map(shifted, listing)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import FunctionType
 
-from ..frames import NULL, PUSHED
+from ..frames import NULL, PUSHED, Raised
 from .registry import op
 
 
@@ -27,11 +27,22 @@ def finish_call(m, f, function, args: list, names: tuple, base: int):
         at = len(args) - len(names)
         kwargs = dict(zip(names, args[at:], strict=True))
         del args[at:]
-    value = m.call(function, tuple(args), kwargs)
+    return make_call(m, f, function, tuple(args), kwargs, base)
+
+
+def make_call(m, f, function, args: tuple, kwargs: dict, base: int):
+    try:
+        value = m.call(function, args, kwargs)
+    except Raised:
+        if m.frame is not f:
+            # throw() of a generator: the error goes on inside it, and the answer comes when it yields.
+            del f.stack[base:]
+        raise
     del f.stack[base:]
     if value is PUSHED:
         return True
     f.stack.append(value)
+    return None
 
 
 @op("CALL_FUNCTION_EX")
@@ -54,11 +65,7 @@ def spread_call(m, f, function, base: int, arg: int):
         stack[at] = args = spread
     if arg & 1 and type(kwargs) is not dict:
         kwargs = m.to_dict(kwargs)
-    value = m.call(function, args, kwargs)
-    del stack[base:]
-    if value is PUSHED:
-        return True
-    stack.append(value)
+    return make_call(m, f, function, args, kwargs, base)
 
 
 @op("MAKE_FUNCTION")
@@ -78,3 +85,12 @@ def make_function(m, f, arg):
                                     if isinstance(annotations, tuple) else annotations)
     m.made(function)
     stack.append(function)
+
+
+def callable_text(function) -> str:
+    """A callable as CPython names it in errors about ``*`` and ``**``."""
+    name = getattr(function, "__qualname__", None)
+    if name is None:
+        return str(function)
+    module = getattr(function, "__module__", None)
+    return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..frames import PUSHED, Raised
+from .calls import callable_text
 from .registry import op
 
 
@@ -90,21 +91,22 @@ _extend("DICT_UPDATE", "dict_update")
 
 @op("DICT_MERGE")
 def dict_merge(m, f, arg):
-    """Keyword arguments of a call: a key given twice is an error that names the function."""
+    """Keyword arguments of a call. 3.11 and 3.12: ``callable, args, target`` end below ``arg`` values."""
+    return merge_keywords(m, f, arg, f.stack[-arg - 3])
+
+
+def merge_keywords(m, f, arg: int, function):
+    """A key given twice is an error that names the function."""
     target, other = f.stack[-arg - 1], f.stack[-1]
+    if not hasattr(type(other), "keys"):
+        text = f"{callable_text(function)} argument after ** must be a mapping, not {type(other).__name__}"
+        raise Raised(TypeError(text))
     other = m.to_dict(other)
     twice = [k for k in other if k in target]
     if twice:
-        function = f.stack[-arg - 3]
-        name = getattr(function, "__qualname__", str(function))
-        raise Raised(TypeError(f"{_module_prefix(function)}{name}() got multiple values for keyword argument '{twice[0]}'"))
+        raise Raised(TypeError(f"{callable_text(function)} got multiple values for keyword argument '{twice[0]}'"))
     m.extend("dict_update", target, other)
     f.stack.pop()
-
-
-def _module_prefix(function) -> str:
-    module = getattr(function, "__module__", None)
-    return f"{module}." if module not in (None, "builtins") else ""
 
 
 @op("LIST_TO_TUPLE")

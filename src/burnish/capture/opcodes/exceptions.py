@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import TracebackType
+
 from ..frames import PUSHED, Raised
 from .registry import op
 
@@ -43,24 +45,32 @@ def pop_except(m, f, arg):
 @op("CHECK_EXC_MATCH")
 def check_exc_match(m, f, arg):
     error, kind = f.stack[-2:]
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    if not all(isinstance(k, type) and issubclass(k, BaseException) for k in kinds):
-        raise Raised(TypeError("catching classes that do not inherit from BaseException is not allowed"))
+    check_kinds(kind)
     f.stack[-1] = isinstance(error, kind)
 
 
 @op("CHECK_EG_MATCH")
 def check_eg_match(m, f, arg):
     error, kind = f.stack[-2:]
-    if isinstance(error, kind) and not isinstance(error, BaseExceptionGroup):
-        match, rest = ExceptionGroup("", [error]), None
-    elif isinstance(error, BaseExceptionGroup):
+    if any(issubclass(k, BaseExceptionGroup) for k in check_kinds(kind)):
+        text = "catching ExceptionGroup with except* is not allowed. Use except instead."
+        raise Raised(TypeError(text))
+    if isinstance(error, BaseExceptionGroup):
         match, rest = error.split(kind)
+    elif isinstance(error, kind):
+        match, rest = BaseExceptionGroup("", [error]), None
     else:
         match, rest = None, error
     f.stack[-2:] = [rest, match]
     if match is not None:
         f.handling = match
+
+
+def check_kinds(kind) -> tuple:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if not all(isinstance(k, type) and issubclass(k, BaseException) for k in kinds):
+        raise Raised(TypeError("catching classes that do not inherit from BaseException is not allowed"))
+    return kinds
 
 
 @op("PREP_RERAISE_STAR")
@@ -72,35 +82,42 @@ def prep_reraise_star(m, f, arg):
 def combine_groups(original, raised: list):
     """What is left to raise after ``except*`` clauses ran: raised errors, and the unhandled part of the original."""
     left = [error for error in raised if error is not None]
-    if not left:
-        return None
-    if not isinstance(original, BaseExceptionGroup):
-        return left[0]
+    if not left or not isinstance(original, BaseExceptionGroup):
+        return left[0] if left else None
     fresh = [e for e in left if not _is_part_of(e, original)]
-    kept = [e for e in left if _is_part_of(e, original)]
-    if not fresh:
-        return kept[0] if len(kept) == 1 else original.subgroup(lambda e: any(_has(k, e) for k in kept))
-    if not kept:
-        return fresh[0] if len(fresh) == 1 else ExceptionGroup("", fresh)
-    return ExceptionGroup("", fresh + kept)
-
-
-def _has(group, error) -> bool:
-    return error is group or (isinstance(group, BaseExceptionGroup) and any(_has(e, error) for e in group.exceptions))
+    kept = {id(leaf) for e in left if _is_part_of(e, original) for leaf in _leaves(e)}
+    if kept:
+        fresh.append(original.subgroup(lambda e: id(e) in kept))
+    return fresh[0] if len(fresh) == 1 else BaseExceptionGroup("", fresh)
 
 
 def _is_part_of(error, group) -> bool:
-    leaves = error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)
-    return all(_has(group, leaf) or _is_part_of(leaf, group) if isinstance(leaf, BaseExceptionGroup)
-               else _has(group, leaf) for leaf in leaves)
+    """Whether ``error`` was split off ``group`` and not raised by name since. CPython, too, tells by this."""
+    return isinstance(error, BaseExceptionGroup) and all(getattr(error, name, None) is getattr(group, name, None) for name in (
+        "__notes__", "__traceback__", "__cause__", "__context__"))
+
+
+def _leaves(error) -> list:
+    return [leaf for e in error.exceptions for leaf in _leaves(e)] if isinstance(error, BaseExceptionGroup) else [error]
+
+
+def mark_as_raised(group) -> None:
+    """Every ``raise`` of a group by name gives it a new traceback, which tells it from the group it was split off."""
+    group.__traceback__ = TracebackType(group.__traceback__, RAISED_AT.tb_frame, RAISED_AT.tb_lasti, RAISED_AT.tb_lineno)
+
+
+try:
+    raise ValueError
+except ValueError as error:
+    RAISED_AT = error.__traceback__  # within our files, so tracebacks shown to the user leave it out
 
 
 @op("BEFORE_WITH")
 def before_with(m, f, arg):
-    """``__exit__`` is bound first and lies below ``__enter__``'s result, as CPython leaves them."""
+    """``__exit__`` is bound before ``__enter__`` is called, and lies below its result."""
     manager = f.stack[-1]
-    exit_ = m.special(manager, "__exit__")
     enter = m.special(manager, "__enter__")
+    exit_ = m.special(manager, "__exit__")
     value = m.call(enter, (), {})
     f.stack[-1] = exit_
     if value is PUSHED:

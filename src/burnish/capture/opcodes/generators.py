@@ -11,11 +11,13 @@ refuse("only the interactive prompt and class or module bodies use it",
        "PRINT_EXPR", "IMPORT_STAR", "SETUP_ANNOTATIONS", "LOAD_CLASSDEREF", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS",
        "LOAD_FROM_DICT_OR_DEREF")
 refuse("a marker of the interpreter itself, never in a code object read from Python",
-       "DO_TRACING", "RESERVED", "ENTER_EXECUTOR")
+       "RESERVED", "ENTER_EXECUTOR")
 
 
 @op("RETURN_GENERATOR")
 def return_generator(m, f, arg):
+    if f.code.is_async:
+        m.refuse_opcode("RETURN_GENERATOR of a coroutine")
     generator = Generator(f)
     f.generator = generator
     m.made(generator)

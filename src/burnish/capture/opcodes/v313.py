@@ -7,6 +7,7 @@ import dis
 from ..frames import NULL, PUSHED
 from . import operators, v312
 from .calls import finish_call, spread_call
+from .containers import merge_keywords
 from .registry import op
 from .stack import load_fast, store_fast
 
@@ -51,10 +52,9 @@ def load_attr(m, f, arg):
     return None
 
 
-@op("LOAD_SUPER_ATTR", resolve=lambda arg, code: (code.co.co_names[arg >> 2], arg & 1))
+@op("LOAD_SUPER_ATTR", resolve=lambda arg, code: (code.co.co_names[arg >> 2], arg & 1, arg & 2))
 def load_super_attr(m, f, arg):
-    function, cls, self = f.stack[-3:]
-    value = m.load_attr(m.make_super(function, cls, self), arg[0])
+    value = m.load_attr(v312.super_proxy(m, f, arg[2]), arg[0])
     del f.stack[-3:]
     if value is PUSHED:
         if arg[1]:
@@ -94,6 +94,12 @@ def call_function_ex(m, f, arg):
     """``callable, NULL, args[, kwargs]``."""
     base = len(f.stack) - (3 + (arg & 1))
     return spread_call(m, f, f.stack[base], base, arg)
+
+
+@op("DICT_MERGE")
+def dict_merge(m, f, arg):
+    """``callable, NULL or self, args, target`` end below ``arg`` values."""
+    return merge_keywords(m, f, arg, f.stack[-arg - 4])
 
 
 @op("MAKE_FUNCTION")

@@ -1,0 +1,102 @@
+"""Opaque nodes: Python that runs natively inside the graph, every time.
+
+A custom ``autograd.Function``, a ``torch.func`` transform or a function the user allowed in the graph is one node whose
+target is the Python callable itself. It runs for real on each run, so nothing it reads needs a guard; but the callable
+must be the same object next time, and must not carry tensors of this run in its closure.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from . import breaks
+from .frames import cell_value
+from .live import Live
+from .trust import is_trusted
+
+# torch.func functions that answer a function: making it computes nothing.
+MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
+IMMEDIATE = (int, float, bool, str, type(None), torch.dtype, torch.device, type)
+
+
+class OpaqueCall:
+    """A callable with a name a graph can print."""
+
+    def __init__(self, function: Callable, name: str):
+        self.function = function
+        self.__name__ = self.__qualname__ = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+        self.__module__ = __name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """Run ``function`` without looking inside and write it down as one node."""
+    from .tracer import Late
+
+    mark = m.recorder.mark()
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+    name = getattr(function, "__qualname__", str(function))
+    plain_args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+    try:
+        value = function(*plain_args, **kwargs)
+    except Exception as error:
+        trouble = error
+    else:
+        try:
+            m.recorder.record(function, plain_args, kwargs, value)
+        except Exception as error:
+            m.recorder.undo_to(mark)
+            m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)
+        return value
+    raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
+
+
+def is_transform(function: FunctionType) -> bool:
+    return (function.__globals__.get("__name__") or "").startswith("torch._functorch")
+
+
+def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """``torch.func``: making a transformed function, or calling one."""
+    name = function.__code__.co_name
+    if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
+        return m.made(m.plainly(function, *args, **kwargs))
+    why = "the backend runs no Python" if not m.options.runs_python else why_not_self_contained(m, function)
+    if why is None:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, (FunctionType, types.MethodType)):
+                why = why_not_self_contained(m, value)
+    if why is not None:
+        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
+    return call_in_graph(m, OpaqueCall(function, name), args, kwargs)
+
+
+def why_not_self_contained(m: Any, function: Any, depth: int = 0) -> str | None:
+    """Why a callable cannot be the target of a node on later runs."""
+    if not isinstance(function, FunctionType) or depth > 8:
+        return f"a {type(function).__qualname__} may differ on the next run"
+    if id(function) not in m.heap.fresh and id(function) not in m.heap.pinned_functions \
+            and not is_trusted(function.__globals__.get("__name__")):
+        return f"{function.__qualname__} is made anew by the code around"
+    if id(function) in m.heap.pinned_functions:
+        return None  # the very object is guarded; its cells are read when it runs
+    for cell in function.__closure__ or ():
+        value = cell_value(cell)
+        parts = value if isinstance(value, (tuple, list)) else (value,)
+        for part in parts:
+            if isinstance(part, IMMEDIATE) and not isinstance(part, Live) or part is function:
+                continue
+            if isinstance(part, FunctionType):
+                why = why_not_self_contained(m, part, depth + 1)
+                if why is not None:
+                    return why
+                continue
+            return f"{function.__qualname__} holds a {type(part).__qualname__}"
+    return None

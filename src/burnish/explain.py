@@ -1,0 +1,125 @@
+"""``explain``: run a function once and say what became of it: the graphs, the breaks between them, the guards.
+
+    print(burnish.explain(model)(x))
+
+The run is real, with a program of its own: nothing that is compiled already is used, and nothing is kept. The report
+itself is in ``report/explain.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from traceback import FrameSummary
+from typing import Any
+
+from . import marks
+from .api import is_asynchronous, original_of, runner, why_not_compile
+from .backends.registry import lookup
+from .capture import breaks
+from .capture.engine import Options, Program
+from .capture.guards import FACT_NAMES, STATE_NAMES, Guard
+from .errors import UserError
+from .report.explain import BreakReason, ExplainOutput
+from .runtime.segment import Segment
+
+
+def explain(fn: Any) -> Callable[..., ExplainOutput]:
+    """``explain(fn)(*args, **kwargs)`` runs ``fn`` for real, once, and answers what was captured.
+
+    fn: what ``compile`` takes; of something compiled, its original is explained.
+    """
+    why = why_not_compile(fn)
+    if why is not None:
+        raise UserError(why.replace("burnish.compile", "burnish.explain"))
+    original = original_of(fn)
+
+    def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
+        if marks.is_disabled(original) or is_asynchronous(original):
+            return _never_compiled(original, args, kwargs)
+        segments: list[Segment] = []
+        seconds = {"trace": 0.0, "compile": 0.0}
+
+        def note(segment: Segment, took: dict[str, float]) -> None:
+            segments.append(segment)
+            for stage, time in took.items():
+                seconds[stage] += time
+
+        program, run = runner(original, Options(lookup("eager"), "eager", True, sinks=[note]))
+        run(*args, **kwargs)
+        output = ExplainOutput.build(
+            [s.graph_module for s in segments if s.graph_module is not None],
+            [s.break_ for s in segments if s.break_ is not None],
+            [guard_text(guard) for s in segments for guard in s.guards], seconds)
+        output.break_reasons += plain_parts(program)
+        return output
+
+    return explained
+
+
+def _never_compiled(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExplainOutput:
+    if not is_asynchronous(original):
+        original(*args, **kwargs)
+    told = getattr(original, "_burnish_disable_reason", None) or getattr(original, "_torchdynamo_disable_msg", None)
+    why = f"it is disabled{f' ({told})' if told else ''}" if marks.is_disabled(original) else "it is an `async def`"
+    output = ExplainOutput.build([], [])
+    name = getattr(original, "__qualname__", type(original).__name__)
+    output.break_reasons.append(BreakReason(f"{name} runs as plain Python: {why}", [], False))
+    return output
+
+
+def plain_parts(program: Program) -> list[BreakReason]:
+    """Where a program gave up compiling: no breaks, for no graph goes on behind them, but just as good to know."""
+    reasons: list[BreakReason] = []
+    for point in (program.entry, *program.continuations.values()):
+        if point.given_up:
+            place: breaks.Location = point.location
+            frame = FrameSummary(place.filename, place.line, place.function, lookup_line=False)
+            reasons.append(BreakReason(f"runs as plain Python from {place} on: {point.why_given_up}", [frame], False))
+    return reasons
+
+
+def guard_text(guard: Guard) -> str:
+    """A guard as a sentence about the program."""
+    kind, source, expected = guard
+    match kind:
+        case "state":
+            return ", ".join(f"{name} is {value}" for name, value in zip(STATE_NAMES, expected, strict=False))
+        case "outcome":
+            return f"{expected[0].words()} is {expected[1]}"
+        case "distinct":
+            return f"{', '.join(map(str, expected))} are different objects"
+        case "tensor":
+            facts = dict(zip(FACT_NAMES, expected, strict=False))
+            shown = [f"{name} {_short(value)}" for name, value in facts.items()
+                     if value is not False and not (name == "type" and value.__name__ == "Tensor")]
+            return f"{source} is a tensor: {', '.join(shown)}"
+        case "type":
+            return f"{source} is a {expected.__qualname__}"
+        case "length":
+            return f"len({source}) == {expected}"
+        case "keys":
+            return f"the keys of {source} are {_short(list(expected))}"
+        case "has" | "absent":
+            return f"{_short(expected)} is {'' if kind == 'has' else 'not '}in {source}"
+        case "truth":
+            return f"bool({source}) is {expected}"
+        case "same" | "unlike":
+            return f"{source} is {'' if kind == 'same' else 'not '}{expected}"
+        case "no hooks":
+            return f"{source} has no hooks"
+        case "is":
+            return f"{source} is {_name(expected)}"
+        case "equal" | "equal set":
+            return f"{source} == {_short(expected)}"
+        case _:
+            return f"{source}: {kind}" + ("" if expected is None else f" {_short(expected)}")
+
+
+def _name(value: Any) -> str:
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or getattr(value, "co_qualname", None)
+    return name if isinstance(name, str) else _short(value)
+
+
+def _short(value: Any) -> str:
+    text = " ".join((value.__qualname__ if isinstance(value, type) else repr(value)).split())
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,158 @@
+"""The instruction set on this version of CPython: complete, equal to CPython's, and whole between any two instructions."""
+
+from __future__ import annotations
+
+import copy
+import dis
+import re
+import types
+from typing import Any
+
+import pytest
+
+from burnish.capture import opcodes
+from burnish.capture.bytecode import decode, live_locals
+from burnish.capture.frames import Generator
+from burnish.capture.opcodes import registry
+
+from . import opcode_flow, opcode_newer
+from .machines import Forgetting, Machine, Pushing, Rebuilding, start
+from .opcode_values import CASES
+
+OPCODES = [name for name, number in dis.opmap.items() if number < 256 and not name.startswith("INSTRUMENTED_")]
+
+# All real opcodes of 3.11, 3.12 and 3.13 (some in one of them only).
+KNOWN = frozenset("""
+    ASYNC_GEN_WRAP BEFORE_ASYNC_WITH BEFORE_WITH BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP
+    BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TUPLE CACHE CALL CALL_FUNCTION_EX CALL_INTRINSIC_1 CALL_INTRINSIC_2 CALL_KW
+    CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW COMPARE_OP CONTAINS_OP CONVERT_VALUE COPY COPY_FREE_VARS DELETE_ATTR DELETE_DEREF
+    DELETE_FAST DELETE_GLOBAL DELETE_NAME DELETE_SUBSCR DICT_MERGE DICT_UPDATE END_ASYNC_FOR END_FOR END_SEND ENTER_EXECUTOR
+    EXIT_INIT_CHECK EXTENDED_ARG FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC FOR_ITER GET_AITER GET_ANEXT GET_AWAITABLE GET_ITER GET_LEN
+    GET_YIELD_FROM_ITER IMPORT_FROM IMPORT_NAME IMPORT_STAR INTERPRETER_EXIT IS_OP JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
+    JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP KW_NAMES LIST_APPEND LIST_EXTEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR
+    LOAD_ATTR LOAD_BUILD_CLASS LOAD_CLASSDEREF LOAD_CLOSURE LOAD_CONST LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_CHECK
+    LOAD_FAST_LOAD_FAST LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS LOAD_GLOBAL LOAD_LOCALS LOAD_METHOD LOAD_NAME
+    LOAD_SUPER_ATTR MAKE_CELL MAKE_FUNCTION MAP_ADD MATCH_CLASS MATCH_KEYS MATCH_MAPPING MATCH_SEQUENCE NOP POP_EXCEPT
+    POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_TRUE
+    POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE
+    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL PREP_RERAISE_STAR PRINT_EXPR PUSH_EXC_INFO PUSH_NULL
+    RAISE_VARARGS RERAISE RESERVED RESUME RETURN_CONST RETURN_GENERATOR RETURN_VALUE SEND SETUP_ANNOTATIONS SET_ADD
+    SET_FUNCTION_ATTRIBUTE SET_UPDATE STORE_ATTR STORE_DEREF STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_GLOBAL
+    STORE_NAME STORE_SLICE STORE_SUBSCR SWAP TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX
+    UNPACK_SEQUENCE WITH_EXCEPT_START YIELD_VALUE
+""".split())
+
+# Only in code that is no function's: module and class bodies, which run natively.
+BODIES_ONLY = frozenset(("DELETE_NAME", "LOAD_NAME", "STORE_NAME"))
+# Never in co_code as Python shows it.
+HIDDEN = frozenset(("CACHE", "EXIT_INIT_CHECK", "EXTENDED_ARG", "INTERPRETER_EXIT"))
+
+
+# ---- completeness
+
+@pytest.mark.parametrize("name", OPCODES)
+def test_every_opcode_has_a_handler_or_a_reason(name):
+    assert name in KNOWN
+    assert (name in registry.HANDLERS) != bool(opcodes.why_not_handled(name))
+
+
+def test_no_handler_is_for_an_opcode_that_no_version_has():
+    assert set(registry.HANDLERS) | set(registry.REFUSED) | set(registry.RESOLVERS) <= KNOWN
+    assert registry.LOCAL_READS | registry.LOCAL_WRITES | registry.NO_FALL_THROUGH <= KNOWN
+
+
+def test_the_programs_use_every_handled_opcode():
+    used: set[str] = set()
+    for function, _ in CASES:
+        used |= opcodes_of(function.__code__)
+    handled = {name for name in OPCODES if name in registry.HANDLERS}
+    assert handled - used <= BODIES_ONLY | HIDDEN
+
+
+def opcodes_of(co: types.CodeType) -> set[str]:
+    found = {i.opname for i in dis.get_instructions(co)}
+    for inner in co.co_consts:
+        if isinstance(inner, types.CodeType):
+            found |= opcodes_of(inner)
+    return found
+
+
+# ---- meaning
+
+def runs() -> list:
+    return [pytest.param(function, args, id=f"{function.__name__}-{i}") for function, calls in CASES
+            for i, args in enumerate(calls)]
+
+
+@pytest.mark.parametrize("machine", [Machine, Pushing, Forgetting, Rebuilding])
+@pytest.mark.parametrize("function, args", runs())
+def test_interpreted_programs_do_what_python_does(function, args, machine):
+    expected = outcome(lambda: function(*fresh(args)))
+    assert outcome(lambda: machine(start(function, fresh(args), {})).run()) == expected
+
+
+@pytest.mark.parametrize("machine", [Machine, Pushing, Forgetting, Rebuilding])
+def test_a_generator_function_interpreted_answers_a_generator(machine):
+    def drive(made):
+        seen = [next(made), made.send(10), made.send(20)]
+        try:
+            made.send(30)
+        except StopIteration as stop:
+            return seen, stop.value
+
+    made = machine(start(opcode_flow.top_level, (1, 2, 3, 4), {})).run()
+    assert type(made) is Generator
+    assert drive(made) == drive(opcode_flow.top_level(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("function", [opcode_flow.coroutine, opcode_flow.async_generator])
+def test_the_code_of_a_coroutine_is_refused(function):
+    with pytest.raises(RuntimeError, match="has no meaning here"):
+        Machine(start(function, (1,), {})).run()
+
+
+def fresh(args: tuple) -> tuple:
+    return copy.deepcopy(args) if not any(hasattr(a, "__next__") for a in args) else tuple(map(copy.copy, args))
+
+
+def outcome(run: Any) -> Any:
+    try:
+        return "value", plain(run())
+    except Exception as error:
+        return "error", plain(error)
+
+
+def plain(value: Any) -> Any:
+    """What can be compared about a result."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return type(value).__name__, [plain(v) for v in value]
+    if isinstance(value, dict):
+        return [(plain(k), plain(v)) for k, v in value.items()]
+    if isinstance(value, BaseException):
+        return type(value).__name__, opcode_flow.chain(value)
+    return type(value).__name__, re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+# ---- liveness
+
+@pytest.mark.parametrize("function", [function for function, _ in CASES])
+def test_what_an_instruction_reads_is_alive_before_it(function):
+    code = decode(function.__code__)
+    live = live_locals(code)
+    for i, (name, (_, arg)) in enumerate(zip(code.opnames, code.instructions, strict=True)):
+        uses, _, _, _ = opcodes.flow(name, arg, code)
+        assert live[i] & uses == uses
+
+
+def test_a_local_is_let_go_after_its_last_use():
+    def function(a, b):
+        c = a + 1
+        return b * c
+
+    code = decode(function.__code__)
+    live = live_locals(code)
+    multiplied = next(i for i, name in enumerate(code.opnames) if name == "BINARY_OP" and live[i] & 1 == 0)
+    assert live[0] == 0b011 and live[multiplied + 1] & 1 == 0 and live[-1] == 0
+
+
+assert opcode_newer  # its programs entered themselves

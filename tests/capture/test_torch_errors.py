@@ -1,0 +1,173 @@
+"""Exceptions that tensor operators raise: caught inside, passed on, replaced, and what stands afterwards."""
+
+import contextlib
+
+import torch
+from torch import nn
+
+from .harness import program
+
+
+@program
+def test_error_leaves_the_function_every_other_call():
+    def fn(x, y):
+        return (x @ y).relu()
+    return fn, [(torch.randn(2, 3), torch.randn(n, 2)) for n in (3, 2, 3, 4)]
+
+
+@program
+def test_error_inside_a_loop_skips_one_element():
+    def fn(tensors, w):
+        done, failed = [], 0
+        for t in tensors:
+            try:
+                done.append(t @ w)
+            except RuntimeError:
+                failed += 1
+        return done, failed
+    return fn, [([torch.randn(n) for n in ns], torch.randn(2)) for ns in ((2, 3, 2), (3, 3), (2, 2), (2, 3, 2))]
+
+
+@program
+def test_finally_runs_after_a_failed_operator():
+    log = []
+
+    def fn(x, y):
+        log.append("in")
+        try:
+            x.add_(1)
+            return x + y
+        finally:
+            log.append(x.sum())
+            x.mul_(2)
+    return fn, [(torch.ones(2), torch.ones(n)) for n in (2, 3, 1, 3)], log
+
+
+@program
+def test_error_is_replaced_by_another():
+    def fn(x, y):
+        try:
+            return torch.cat([x, y])
+        except RuntimeError as error:
+            raise ValueError(f"shapes {tuple(x.shape)} and {tuple(y.shape)}") from error
+    return fn, [(torch.randn(1, 2), torch.randn(1, n)) for n in (2, 3, 2, 3)]
+
+
+@program
+def test_error_of_a_submodule_is_caught_by_its_parent():
+    class Careful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.fallback = nn.Linear(3, 2), nn.Linear(2, 2)
+
+        def forward(self, x):
+            try:
+                return self.inner(x)
+            except RuntimeError:
+                return self.fallback(x)
+    return Careful(), [(torch.randn(1, n),) for n in (3, 2, 3, 2)]
+
+
+@program
+def test_python_error_with_a_tensor_in_its_message():
+    def fn(x, limit):
+        if x.shape[0] > limit:
+            raise ValueError(f"too long: {x.tolist()}")
+        return x * limit
+    return fn, [(torch.ones(n), 2) for n in (1, 3, 2, 4)]
+
+
+@program
+def test_error_carries_a_tensor():
+    class Found(Exception):
+        def __init__(self, value):
+            super().__init__("found")
+            self.value = value
+
+    def search(x):
+        for i, row in enumerate(x):
+            if row.sum() > 2:
+                raise Found(row * i)
+        return x
+
+    def fn(x):
+        try:
+            return "nothing", search(x)
+        except Found as found:
+            return "found", found.value
+    rows = ([1.0, 1.0, 2.0, 2.0], [0.0] * 4, [3.0, 1.0, 0.0, 0.0], [0.0, 1.0, 2.0, 3.0])
+    return fn, [(torch.tensor(v).view(2, 2),) for v in rows]
+
+
+@program
+def test_suppressed_error_goes_on_after_the_block():
+    def fn(x, y):
+        z = x * 0
+        with contextlib.suppress(RuntimeError):
+            z = z + 1
+            z = z + x @ y
+        return z + 10
+    return fn, [(torch.ones(2), torch.ones(n)) for n in (2, 3, 2, 3)]
+
+
+@program
+def test_error_in_the_handler_shows_the_second():
+    def fn(x, y):
+        try:
+            return x @ y
+        except RuntimeError:
+            return x.view(7)
+    return fn, [(torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(3)), (torch.ones(7), torch.ones(3)),
+                (torch.ones(3), torch.ones(2))]
+
+
+@program
+def test_type_and_attribute_errors_of_tensors():
+    def fn(x, kind):
+        try:
+            if kind == "type":
+                return torch.sin("text")
+            if kind == "attribute":
+                return x.no_such_thing
+            if kind == "keyword":
+                return x.sum(dimension=0)
+            return x.sum()
+        except (TypeError, AttributeError) as error:
+            return type(error).__name__, str(error).split("\n")[0][:60]
+    return fn, [(torch.randn(2), k) for k in ("none", "type", "attribute", "keyword", "none", "type")]
+
+
+@program
+def test_error_after_a_break_sees_the_mutations_before():
+    def fn(x, y):
+        x.add_(1)
+        n = x.sum().item()
+        x.mul_(n)
+        return x + y, n
+    return fn, [(torch.ones(2), torch.ones(n)) for n in (2, 3, 2, 3)]
+
+
+@program
+def test_retry_with_a_smaller_size():
+    def fn(x):
+        n = x.shape[0]
+        while True:
+            try:
+                return x.view(n, -1), n
+            except RuntimeError:
+                n -= 1
+    return fn, [(torch.randn(*s),) for s in ((4, 2), (3, 3), (2, 2))] + [(torch.randn(3, 2).t(),)]
+
+
+@program
+def test_stop_iteration_over_parameters():
+    empty, full = nn.ReLU(), nn.Linear(2, 2)
+
+    def fn(x, which):
+        module = full if which else empty
+        try:
+            dtype = next(module.parameters()).dtype
+        except StopIteration:
+            dtype = torch.float64
+        return module(x.to(dtype)), next(iter(module.buffers()), None)
+    return fn, [(torch.randn(1, 2), w) for w in (True, False, True, False)]
