@@ -9,15 +9,19 @@
 from __future__ import annotations
 
 from . import settings
-from .api import compile, disable, reset
+from .api import compile, disable, reset, substitute_in_graph
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
-from .marks import allow_in_graph, assume_constant_result, graph_break, is_compiling, substitute_in_graph
+from .explain import explain
+from .export import Exported, export, load
+from .marks import allow_in_graph, assume_constant_result, graph_break, is_compiling
+from .report.explain import ExplainOutput
 from .stance import set_stance
 
 __all__ = [
-    "BackendError", "BurnishError", "InternalError", "Unsupported", "UserError", "allow_in_graph",
-    "assume_constant_result", "compile", "disable", "graph_break", "is_compiling", "list_backends", "register_backend",
-    "reset", "set_stance", "settings", "substitute_in_graph",
+    "BackendError", "BurnishError", "ExplainOutput", "Exported", "InternalError", "Unsupported", "UserError",
+    "allow_in_graph", "assume_constant_result", "compile", "disable", "explain", "export", "graph_break",
+    "is_compiling", "list_backends", "load", "register_backend", "reset", "set_stance", "settings",
+    "substitute_in_graph",
 ]
 __version__ = "0.1.0"

@@ -23,7 +23,7 @@ def test_batch_norm_between_train_and_eval():
     return model, caller, [(torch.randn(2, 1, 4, 4) + i, t) for i, t in enumerate((True, False, True, False))], model
 
 
-@program(breaks=0)
+@program
 def test_batch_norm_with_cumulative_average():
     model = nn.BatchNorm1d(2, momentum=None)
     return model, lambda i: (torch.randn(3, 2) * i,), model

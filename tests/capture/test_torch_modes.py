@@ -97,7 +97,7 @@ def test_caller_calls_under_no_grad_every_other_time():
     return fn, caller, [(torch.randn(3, requires_grad=True), flag) for flag in (True, False, True, False, False)]
 
 
-@program(breaks=0)
+@program
 def test_inference_mode_marks_its_tensors():
     def fn(x):
         with torch.inference_mode():

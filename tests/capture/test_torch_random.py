@@ -195,7 +195,7 @@ def test_seeded_noise_layer_in_training_only():
     return fn, [(torch.ones(3), t) for t in (True, False, True, False)]
 
 
-@program(breaks=0)
+@program
 def test_initialisers_draw():
     def fn(w):
         nn.init.xavier_uniform_(w)

@@ -168,6 +168,10 @@ def _bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: st
         return value.__func__
     if value_kind in C_DESCRIPTORS:
         return m.plainly(getattr, obj, name)
+    if value_kind is functools.cached_property:
+        from .polyfills import read_cached_property
+
+        return m.call(read_cached_property, (value, obj), {})
     getter = find_on_type(value_kind, "__get__")
     if isinstance(getter, FunctionType):
         return m.call(getter, (value, obj, kind), {})
@@ -254,11 +258,16 @@ def _load_from_class(m: Any, cls: type, name: str) -> Any:
         return getattr(cls, name)
     descriptor, owner = lookup(m, cls, name)
     if descriptor is MISSING:
-        on_meta, _ = lookup(m, meta, name)
+        on_meta, on_meta_owner = lookup(m, meta, name)
         if isinstance(on_meta, FunctionType):
             return MethodType(on_meta, cls)
         if isinstance(on_meta, property) and isinstance(on_meta.fget, FunctionType):
             return m.call(on_meta.fget, (cls,), {})
+        for base in cls.__mro__:
+            if not is_trusted_type(base):
+                m.heap.guard("absent", m.heap.sources.pin(base).members, name)
+        if on_meta is not MISSING and not hasattr(type(on_meta), "__get__"):
+            return _class_value(m, on_meta, on_meta_owner, name)
         return m.heap.adopt(m.plainly(getattr, cls, name))
     kind = type(descriptor)
     if kind is FunctionType:

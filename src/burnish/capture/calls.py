@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from . import binding, breaks, builtin_calls, classes, container_calls, opaque, operations, torch_state
+from . import binding, breaks, builtin_calls, classes, container_calls, opaque, operations, torch_calls, torch_state
 from . import frames as fr
 from .attributes import load, lookup, special_method
 from .bytecode import decode
@@ -265,7 +265,12 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     name = getattr(function, "__name__", "")
     if name == "backward" and not m.options.runs_python:
         m.stop(breaks.BACKWARD_CALL, "backward()")
-    return m.perform(function, *args, **kwargs)
+    seen = m.recorder.seen
+    value = m.perform(function, *args, **kwargs)
+    if m.recorder.seen == seen and name not in torch_calls.FACTS:
+        # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
+        m.late(breaks.TENSOR_STATE, f"{name}() on a tensor", value)
+    return value
 
 
 def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:

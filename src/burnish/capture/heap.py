@@ -39,8 +39,10 @@ IDENTITIES = frozenset((type, torch.dtype, torch.layout, torch.memory_format, ty
 DICTS = (dict, types.MappingProxyType)
 LISTS = (list, collections.deque)
 
+METHOD_WRAPPER = type("".__add__)
 GUARDED_KINDS = (torch.Tensor, torch.nn.Module, list, tuple, dict, set, frozenset, collections.deque, types.FunctionType,
-                 types.MethodType, types.MappingProxyType, functools.partial, BaseException)
+                 types.MethodType, types.MappingProxyType, functools.partial, BaseException, types.BuiltinFunctionType,
+                 METHOD_WRAPPER)
 
 
 class Origin:
@@ -127,6 +129,9 @@ class Heap:
                 self.admit(part, source.item(i))
         elif kind is frozenset:
             self.guard("equal", source, value)
+        elif kind is types.BuiltinFunctionType or kind is METHOD_WRAPPER:
+            self.guard("equal", source.attr("__name__"), value.__name__)
+            self.admit(value.__self__, source.attr("__self__"))
         elif kind is types.MethodType:
             self.admit(value.__func__, source.attr("__func__"))
             self.admit(value.__self__, source.attr("__self__"))
@@ -142,6 +147,8 @@ class Heap:
     def has_fixed_meaning(self, value: Any) -> bool:
         kind = type(value)
         if kind is types.FunctionType:
+            if "__burnish_original__" in value.__dict__:
+                return True  # compiled wrappers share one code object
             return "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>" or is_trusted(value.__module__)
         if kind is types.BuiltinFunctionType:
             return isinstance(value.__self__, (types.ModuleType, type, type(None)))
@@ -151,13 +158,10 @@ class Heap:
 
     def adopt(self, value: Any) -> Any:
         """A mutable object found under a fixed name of torch or the standard library: pinned, its content guarded."""
-        if id(value) not in self.origins and id(value) not in self.fresh:
-            kind = type(value)
-            if isinstance(value, (dict, list, set, collections.deque)):
-                self.origins[id(value)] = Origin(value, self.sources.pin(value))
-            elif isinstance(value, torch.Tensor) or hasattr(value, "__dict__") and not callable(value) \
-                    and not isinstance(value, types.ModuleType) and not is_trusted_type(kind):
-                self.origins[id(value)] = Origin(value, self.sources.pin(value))
+        kind = type(value)
+        if id(value) not in self.origins and id(value) not in self.fresh and id(value) not in SINGLETON_IDS \
+                and not self.is_compared_by_value(kind) and not self.has_fixed_meaning(value):
+            self.origins[id(value)] = Origin(value, self.sources.pin(value))
         return value
 
     def adopt_pinned(self, value: Any) -> None:

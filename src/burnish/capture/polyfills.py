@@ -201,6 +201,16 @@ def read_property(getter, obj, name):
         return type(obj).__getattr__(obj, name)
 
 
+def read_cached_property(descriptor, obj):
+    """``functools.cached_property.__get__`` without the lock it takes on 3.11."""
+    cache = obj.__dict__
+    name = descriptor.attrname
+    if name in cache:
+        return cache[name]
+    value = cache[name] = descriptor.func(obj)
+    return value
+
+
 def iterate_until(function, sentinel):
     while True:
         value = function()

@@ -483,7 +483,7 @@ def make_frame(code: Any, namespace: dict, builtins: dict, pc: int, values: list
 
 
 # Objects of these modules are immutable values: sharing one between runs is not seen.
-SHARED_MODULES = frozenset(("re", "inspect", "typing", "datetime", "decimal", "fractions", "torch", "types", "builtins",
+SHARED_MODULES = frozenset(("re", "inspect", "typing", "datetime", "decimal", "fractions", "torch", "types",
                             "weakref", "operator", "string", "torch._C", "importlib.machinery"))
 BUILDERS: dict[type, Any] = {
     list: Rebuilder.sequence, tuple: Rebuilder.sequence, set: Rebuilder.sequence, frozenset: Rebuilder.sequence,

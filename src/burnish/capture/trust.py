@@ -64,6 +64,8 @@ def is_trusted_type(kind: type) -> bool:
 
 def is_leaf(function: FunctionType) -> bool:
     """Whether a Python function runs natively, as one recorded or constant call."""
+    if function.__code__.co_flags & 0x20:
+        return False  # a generator made natively could not be made again
     return _leaf_module(function.__globals__.get("__name__") or "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+from types import CellType, FunctionType
 
 from ..frames import NULL, PUSHED
 from . import operators, v312
@@ -104,10 +105,9 @@ def dict_merge(m, f, arg):
 
 @op("MAKE_FUNCTION")
 def make_function(m, f, arg):
-    from types import FunctionType
-
+    """Its closure comes by SET_FUNCTION_ATTRIBUTE; Python cannot make one without."""
     co = f.stack[-1]
-    function = FunctionType(co, f.globals, co.co_name)
+    function = FunctionType(co, f.globals, co.co_name, None, tuple(CellType() for _ in co.co_freevars))
     function.__qualname__ = co.co_qualname
     m.made(function)
     f.stack[-1] = function
@@ -118,8 +118,6 @@ def set_function_attribute(m, f, arg):
     value, function = f.stack[-2:]
     if arg == 8:
         # __closure__ is read-only from Python: the function is made anew around its cells.
-        from types import FunctionType
-
         made = FunctionType(function.__code__, f.globals, function.__name__, function.__defaults__, value)
         made.__qualname__, made.__kwdefaults__ = function.__qualname__, function.__kwdefaults__
         made.__annotations__ = function.__annotations__

@@ -1,0 +1,1 @@
+"""Where a framework demands its own classes: the one place that may import them."""
