@@ -12,6 +12,8 @@ from collections.abc import Callable
 from traceback import FrameSummary
 from typing import Any
 
+import torch
+
 from . import marks
 from .api import is_asynchronous, original_of, runner, why_not_compile
 from .backends.registry import lookup
@@ -21,6 +23,8 @@ from .capture.guards import FACT_NAMES, STATE_NAMES, Guard
 from .errors import UserError
 from .report.explain import BreakReason, ExplainOutput
 from .runtime.segment import Segment
+
+USUAL = (None, False, 0, torch.bfloat16, torch.float16)  # switches of torch that stand there are not worth a word
 
 
 def explain(fn: Any) -> Callable[..., ExplainOutput]:
@@ -83,16 +87,15 @@ def guard_text(guard: Guard) -> str:
     kind, source, expected = guard
     match kind:
         case "state":
-            return ", ".join(f"{name} is {value}" for name, value in zip(STATE_NAMES, expected, strict=False))
+            named = zip(STATE_NAMES, expected, strict=False)
+            told = [f"{name} {value}" for i, (name, value) in enumerate(named) if i < 3 or value not in USUAL]
+            return f"torch's switches: {', '.join(told)}"
         case "outcome":
             return f"{expected[0].words()} is {expected[1]}"
         case "distinct":
             return f"{', '.join(map(str, expected))} are different objects"
         case "tensor":
-            facts = dict(zip(FACT_NAMES, expected, strict=False))
-            shown = [f"{name} {_short(value)}" for name, value in facts.items()
-                     if value is not False and not (name == "type" and value.__name__ == "Tensor")]
-            return f"{source} is a tensor: {', '.join(shown)}"
+            return f"{source} is {_tensor_text(*expected)}"
         case "type":
             return f"{source} is a {expected.__qualname__}"
         case "length":
@@ -113,6 +116,13 @@ def guard_text(guard: Guard) -> str:
             return f"{source} == {_short(expected)}"
         case _:
             return f"{source}: {kind}" + ("" if expected is None else f" {_short(expected)}")
+
+
+def _tensor_text(kind: Any, dtype: Any, shape: Any, strides: Any, device: Any, *flags: Any) -> str:
+    sizes = "" if shape is None else f"[{', '.join(map(str, shape))}]"
+    told = [name for name, value in zip(FACT_NAMES[5:], flags, strict=False) if value is True]
+    parts = [f"a {kind.__name__} of {str(dtype).removeprefix('torch.')}{sizes} on {device}", f"strides {strides}", *told]
+    return ", ".join(parts)
 
 
 def _name(value: Any) -> str:

@@ -5,7 +5,7 @@
     exported.save("model.burnish")
     burnish.load("model.burnish")(x)
 
-The function runs once, for real, on copies of the arguments; what it does to the module's tensors is undone. It has to
+The function runs once, for real, on copies of the arguments; what it does to the module is undone. It has to
 fit into one graph: a break is an ``Unsupported`` error. What the graph cannot do again is one as well: writes to Python
 objects (``self.calls += 1``). Prints, warnings and log records are left out, and ``Exported.left_out`` names them.
 
@@ -151,9 +151,9 @@ class Exported:
         listing = list_operations(self.graph_module)
         parts = [f"{self.name}({signature}): {count(len(listing), 'operation')}",
                  shifted("\n".join(shorten(listing, OPERATIONS_SHOWN, 5, "operations")))]
-        for title, lines in (("Taken to hold", self.guards), ("Left out", self.left_out)):
+        for title, lines, noun in (("Taken to hold", self.guards, "guards"), ("Left out", self.left_out, "calls")):
             if lines:
-                parts.append(f"{title}\n" + shifted("\n".join(shorten(lines, GUARDS_SHOWN, 0, "more"))))
+                parts.append(f"{title}\n" + shifted("\n".join(shorten(lines, GUARDS_SHOWN, 0, noun))))
         return "\n\n".join(parts) + "\n"
 
     def __repr__(self) -> str:
@@ -165,8 +165,8 @@ def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None
 
     fn: what ``compile`` takes; of something compiled, its original is exported.
     args, kwargs: tensors, numbers, strings, ``None`` and dtypes, in lists, tuples and dictionaries. Tensors are copied
-        first, so that the run does nothing to them; the module's are put back as they were, which needs room for one
-        more copy of them. The random number generators of torch are put back as well.
+        first, so that the run does nothing to them. Tensors and Python objects that the function reaches otherwise are
+        put back as they were, which needs room for one more copy of the tensors; torch's random numbers as well.
     """
     original, args, kwargs = _checked(fn, args, kwargs)
     name = getattr(original, "__qualname__", type(original).__qualname__)
@@ -179,17 +179,23 @@ def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None
     program, run = runner(original, options, OneGraph)
     assert isinstance(program, OneGraph)
     with kept_as_they_were(original):
-        run(*own_args, **own_kwargs)
+        try:
+            run(*own_args, **own_kwargs)
+        finally:
+            program.take_back()
     trace = program.found
     if trace is None:
         raise InternalError("export", f"no graph was made of {name}, and no error either")
     refusal = trace.why_not_export(name)
     if refusal is not None:
         raise refusal
-    if trace.writes_any(copies) and (pair := _sharing(leaves, names)) is not None:
+    writes = any(isinstance(leaf, torch.Tensor) and trace.writes_to(copied, leaf)
+                 for leaf, copied in zip(leaves, copies, strict=True))
+    if writes and (pair := _sharing(leaves, names)) is not None:
         raise UserError(f"{name} writes to its arguments, and {pair[0]} and {pair[1]} share memory: what it does "
                         f"depends on how they overlap, which an exported graph does not know. Pass copies.")
-    return _put_together(name, original, trace, inputs, copies, nesting)
+    module, outputs = _put_together(original, trace, inputs, copies)
+    return Exported(name, module, inputs, outputs, nesting, trace.result, writes, trace.guards, trace.left_out)
 
 
 def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -267,8 +273,8 @@ def _sharing(leaves: Iterable[Any], names: Iterable[str]) -> tuple[str, str] | N
     return None
 
 
-def _put_together(name: str, original: Any, trace: Trace, inputs: list[TensorInput | FixedInput], copies: list[Any],
-                  nesting: Any) -> Exported:
+def _put_together(original: Any, trace: Trace, inputs: list[TensorInput | FixedInput],
+                  copies: list[Any]) -> tuple[torch.fx.GraphModule, list[Output]]:
     """The traced graph with arguments for inputs and everything else for attributes."""
     graph = torch.fx.Graph()
     of_argument: dict[int, torch.fx.Node] = {}
@@ -290,9 +296,7 @@ def _put_together(name: str, original: Any, trace: Trace, inputs: list[TensorInp
             values[node] = graph.node_copy(node, lambda used: values[used])
     graph.lint()
     module = torch.fx.GraphModule(attributes.values, graph, "Exported")
-    outputs = [Output(None, leaf) if node is None else Output(node) for node, leaf in trace.outputs]
-    return Exported(name, module, inputs, outputs, nesting, trace.result, trace.writes_any(copies), trace.guards,
-                    trace.left_out)
+    return module, [Output(None, leaf) if node is None else Output(node) for node, leaf in trace.outputs]
 
 
 class _Attributes:

@@ -22,6 +22,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,11 +38,14 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 DESCRIPTION = "burnish.json"
-# Torch does not count these among the functions that can be overridden, but a trace meets them.
+# Not among the functions that torch lets classes override, but a trace meets them.
 FACTORIES = tuple("""
     arange as_tensor bartlett_window blackman_window empty empty_permuted empty_strided eye full hamming_window
     hann_window kaiser_window linspace logspace normal ones rand randint randn randperm scalar_tensor tensor tril_indices
-    triu_indices vander zeros rand_like randn_like randint_like
+    triu_indices vander zeros rand_like randn_like randint_like _assert
+""".split())
+METHODS = frozenset("""
+    __getitem__ __setitem__ _conj as_strided new_empty new_empty_strided new_full new_ones new_tensor new_zeros unflatten
 """.split())
 GETTERS = frozenset(("T", "mT", "H", "mH", "real", "imag", "data", "grad"))
 # What would let a graph out of the world of tensors, or at memory that is not its own.
@@ -71,6 +75,10 @@ def operations() -> dict[str, Callable[..., Any]]:
             name = getattr(function, "__name__", "")
             if getattr(namespace, name, None) is function and name not in NEVER:
                 found[f"{prefix}.{name}"] = function
+    for name, function in vars(torch.nn.functional).items():
+        # hardswish and a few more are called by their Python names as well.
+        if isinstance(function, FunctionType) and function.__module__ == "torch.nn.functional" and name[0] != "_":
+            found.setdefault(f"torch.nn.functional.{name}", function)
     found.update((f"torch.{name}", getattr(torch, name)) for name in FACTORIES if hasattr(torch, name))
     found.update((f"torch._C.{name}", getattr(torch._C, name)) for name in SWITCHES if hasattr(torch._C, name))
     found.update((f"torch.{name}", getattr(torch, name)) for name in SWITCHES if hasattr(torch, name))
@@ -91,7 +99,7 @@ def names() -> dict[Any, str]:
 def methods() -> frozenset[str]:
     """The tensor methods a file may name."""
     known = torch.overrides.get_overridable_functions().get(torch.Tensor, ())
-    return frozenset(getattr(function, "__name__", "") for function in known) - NEVER | {"__getitem__", "__setitem__"}
+    return frozenset(getattr(function, "__name__", "") for function in known) - NEVER | METHODS
 
 
 def name_of(target: Any) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MethodType
@@ -32,7 +32,7 @@ from .report.layout import labelled
 FIXED = frozenset((type(None), bool, int, float, complex, str, bytes, type(Ellipsis), torch.dtype, torch.device,
                    torch.layout, torch.memory_format, torch.Size))
 EFFECT_WORDS = {"print_to": "print", "warn_at": "a warning", "call_logger": "a log record", "ask_cache": None}
-CONTAINERS = (dict, list, set, collections.deque)
+ABSENT = object()
 
 
 def is_fixed(value: Any) -> bool:
@@ -73,9 +73,9 @@ class Trace:
     left_out: list[str] = field(default_factory=list[str])
     foreign: list[str] = field(default_factory=list[str])  # parts of the result no file could hold
 
-    def writes_any(self, tensors: Iterable[Any]) -> bool:
-        ids = set(map(id, self.written))
-        return any(id(tensor) in ids for tensor in tensors)
+    def writes_to(self, tensor: Any, before: Any) -> bool:
+        """Whether the graph changes an argument, which held ``before``."""
+        return any(tensor is other for other in self.written) or not same_data(tensor.detach(), before.detach())
 
     def why_not_export(self, name: str) -> Unsupported | None:
         if self.changed:
@@ -84,8 +84,7 @@ class Trace:
                 "A compiled function does such writes again on each run. An exported graph runs without the objects, so "
                 "they would be lost.",
                 "Return the value, keep it in a buffer (self.register_buffer), which is a tensor and part of the graph, "
-                "or leave the write out while burnish.is_compiling() is True. What was written to a module's own "
-                "attributes has been put back."))
+                "or leave the write out while burnish.is_compiling() is True. The objects are as they were."))
         if self.foreign:
             return Unsupported(Refusal(
                 f"Cannot export {name}: its result is not only tensors", tuple(self.foreign),
@@ -96,19 +95,105 @@ class Trace:
 
 
 class OneGraph(Program):
-    """A program for one call in one graph."""
+    """A program for one call in one graph, whose writes to Python objects can be taken back."""
 
     found: Trace | None = None
+    undo: Undo | None = None
+
+    def start_frame(self, tracer: Any, continuation: Any, slots: list[Any]) -> Any:
+        self.undo = Undo(tracer)
+        return super().start_frame(tracer, continuation, slots)
 
     def finish_trace(self, tracer: Any, continuation: Any, signal: Any, *rest: Any) -> None:
-        if signal is None:  # else an exception of the user's is on its way out
-            self.found = _take(tracer)
+        if signal is None and self.undo is not None:  # else an exception of the user's is on its way out
+            self.found = _take(tracer, self.undo)
+
+    def take_back(self) -> None:
+        if self.undo is not None:
+            self.undo.take_back()
 
     def recover(self, tracer: Any, continuation: Any, error: Exception) -> Any:
         raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
 
 
-def _take(tracer: Any) -> Trace:
+class Undo:
+    """What the entries of dictionaries (attributes and globals among them) and cells held before they were written to.
+
+    The heap knows what was written, and for whole containers also what they held; the rest is noted here.
+    """
+
+    def __init__(self, tracer: Any):
+        self.heap = heap = tracer.heap
+        self.entries: dict[tuple[int, Any], tuple[dict[Any, Any], Any]] = {}
+        self.cells: dict[int, tuple[CellType, Any]] = {}
+        write_key, store_cell = heap.will_write_key, tracer.store_cell
+
+        def will_write_key(origin: Any, key: Any, *rest: Any, **named: Any) -> None:
+            if isinstance(origin.obj, dict):
+                self.entries.setdefault((id(origin.obj), key), (origin.obj, dict.get(origin.obj, key, ABSENT)))
+            write_key(origin, key, *rest, **named)
+
+        def store_cell_noted(cell: CellType, value: Any) -> None:
+            self.cells.setdefault(id(cell), (cell, _content(cell)))
+            store_cell(cell, value)
+
+        heap.will_write_key, tracer.store_cell = will_write_key, store_cell_noted
+
+    def changes(self) -> Iterator[str]:
+        """What is not as it was, in words."""
+        for origin in list(self.heap.origins.values()):
+            obj, source = origin.obj, origin.source
+            if not self.heap.changed(origin):
+                continue
+            if isinstance(obj, CellType):
+                if self.cells.get(id(obj), (obj, ABSENT))[1] is not _content(obj):
+                    yield f"the variable {source}"
+            elif isinstance(obj, dict) and origin.snapshot is None:
+                for key in origin.written:
+                    if self.entries.get((id(obj), key), (obj, ABSENT))[1] is not dict.get(obj, key, ABSENT):
+                        yield str(source.item(key))
+            elif origin.written:
+                yield from (f"{source}.{name}" for name in origin.written)
+            else:
+                yield str(source)
+
+    def take_back(self) -> None:
+        for origin in self.heap.origins.values():
+            if origin.snapshot is not None:
+                _put_back(origin.obj, origin.snapshot)
+            elif origin.appended_from is not None:
+                del origin.obj[origin.appended_from:]
+        for (_, key), (table, before) in self.entries.items():
+            if before is not ABSENT:
+                dict.__setitem__(table, key, before)
+            elif key in table:
+                dict.__delitem__(table, key)
+        for cell, before in self.cells.values():
+            if before is not ABSENT:
+                cell.cell_contents = before
+            elif _content(cell) is not ABSENT:
+                del cell.cell_contents
+
+
+def _put_back(container: Any, before: list[Any]) -> None:
+    """Give a container the content it had: items, or the pairs of a dictionary."""
+    if isinstance(container, dict):
+        if [(id(k), id(v)) for k, v in container.items()] != [(id(k), id(v)) for k, v in before]:
+            container.clear()
+            container.update(before)
+    elif isinstance(container, (list, set, collections.deque)) and list(map(id, container)) != list(map(id, before)):
+        container.clear()
+        (container.update if isinstance(container, set) else container.extend)(before)
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing assigned
+        return ABSENT
+
+
+def _take(tracer: Any, undo: Undo) -> Trace:
     recorder, heap = tracer.recorder, tracer.heap
     leaves, nesting = pytree.tree_flatten(tracer.result)
     handles: list[Any] = []
@@ -137,28 +222,14 @@ def _take(tracer: Any) -> Trace:
     written = [value for handle, value in zip(recorder.inputs, recorder.examples, strict=True) if id(handle) in writes]
     told = (EFFECT_WORDS.get(effect.function.__name__, effect.function.__name__) for effect in tracer.effects)
     return Trace(graph_module, inputs, outputs, nesting, list(map(guard_text, heap.guards)), written,
-                 list(_changes(heap)), [words for words in told if words is not None], foreign)
-
-
-def _changes(heap: Any) -> Iterator[str]:
-    for origin in list(heap.origins.values()):
-        if heap.changed(origin):
-            source = origin.source
-            if isinstance(origin.obj, dict) and origin.written:
-                yield from (str(source.item(key)) for key in origin.written)
-            elif isinstance(origin.obj, CellType):
-                yield f"the variable {source} of an outer function"
-            elif origin.written:
-                yield from (f"{source}.{name}" for name in origin.written)
-            else:
-                yield str(source)
+                 list(undo.changes()), [words for words in told if words is not None], foreign)
 
 
 # ---- leaving nothing behind
 
 @contextmanager
 def kept_as_they_were(original: Any) -> Iterator[None]:
-    """Undo, at the end, what is done to the tensors and modules a callable reaches, and to torch's random numbers."""
+    """Undo, at the end, what is done to the tensors a callable reaches, and to torch's random numbers."""
     modules, tensors = reached(original)
     for module in modules:
         for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
@@ -166,13 +237,12 @@ def kept_as_they_were(original: Any) -> Iterator[None]:
                 raise UserError(f"burnish.export: {type(module).__qualname__}.{name} has no shape yet. Call the module "
                                 f"once, so that its lazy parameters are made, then export it.")
     kept_tensors = [_KeptTensor(tensor) for tensor in tensors]
-    kept_modules = [_KeptObject(module) for module in modules]
     random = torch.get_rng_state()
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
         yield
     finally:
-        for kept in (*kept_modules, *kept_tensors):
+        for kept in kept_tensors:
             kept.restore()
         torch.set_rng_state(random)
         if on_devices:
@@ -256,38 +326,15 @@ class _KeptTensor:
         if tensor.layout is torch.strided and (tensor.shape != self.alias.shape
                                                or tensor.data_ptr() != self.alias.data_ptr()):
             tensor.data = self.alias
-        if tensor.is_inference() or _version(tensor) != self.version:
+        # Batch normalization writes to its statistics without counting a new version, so the data is compared as well.
+        if _version(tensor) != self.version or not same_data(self.alias, self.data):
             with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                 self.alias.copy_(self.data)
 
 
+def same_data(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.layout is torch.strided and not a.is_meta and torch.equal(a, b)
+
+
 def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-class _KeptObject:
-    """A module's attributes, and the content of the containers among them."""
-
-    def __init__(self, obj: Any):
-        self.members: dict[str, Any] = vars(obj)
-        self.before = dict(self.members)
-        self.contents: list[tuple[Any, Any]] = [
-            (value, value.copy()) for value in self.before.values() if isinstance(value, CONTAINERS)]
-
-    def restore(self) -> None:
-        _put_back(self.members, self.before)
-        for container, before in self.contents:
-            _put_back(container, before)
-
-
-def _put_back(container: Any, before: Any) -> None:
-    if isinstance(container, dict):
-        # A dictionary as it was is left alone: writing to it would make guards on it be looked at anew.
-        if list(container) != list(before) or any(container[key] is not before[key] for key in before):
-            container.clear()
-            container.update(before)
-    elif len(container) != len(before) or any(a is not b for a, b in zip(container, before, strict=True)):
-        container.clear()
-        (container.update if isinstance(container, set) else container.extend)(before)
-
-

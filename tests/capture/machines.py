@@ -68,8 +68,7 @@ class Pushing(Machine):
         if name in ("send", "__next__"):
             return self.resume(generator, args[0] if args else None, fr.NEXT)
         if name == "throw":
-            error = args[0] if isinstance(args[0], BaseException) else args[0](*args[1:])
-            return self.throw(generator, error, fr.NEXT)
+            return self.throw(generator, fr.thrown(*args), fr.NEXT)
         if name == "close":
             if generator.frame is None or not generator.started:
                 generator.frame = None

@@ -91,6 +91,9 @@ def jumps_on_none(value):
     found = []
     while value is None:
         value = 0
+    while value is not None:
+        found.append(value)
+        value = None if value > 2 else value + 1
     for _ in range(2):
         if value is not None:
             found.append(value)

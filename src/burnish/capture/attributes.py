@@ -25,7 +25,7 @@ import torch
 from . import breaks
 from . import frames as fr
 from .frames import PUSHED, Generator
-from .heap import MISSING
+from .heap import MISSING, dict_of
 from .live import Live
 from .trust import find_on_type, is_trusted, is_trusted_type
 
@@ -40,25 +40,46 @@ MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 def load(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
+    loader = _loaders.get(kind)
+    if loader is None:
+        if len(_loaders) > 4096:  # classes made on the fly must not be held for ever
+            _loaders.clear()
+        loader = _loaders[kind] = _loader_for(kind)
+    return loader(m, obj, name)
+
+
+_loaders: dict[type, Any] = {}
+
+
+def _loader_for(kind: type) -> Any:
+    """How attributes of this type's objects are read. ``isinstance`` is dear for tensors, so it is asked once a type."""
     if kind in NATIVE_TYPES:
-        return m.plainly(getattr, obj, name)
-    if isinstance(obj, torch.Tensor):
-        return _load_from_tensor(m, obj, name)
-    if isinstance(obj, type):
-        return _load_from_class(m, obj, name)
-    if isinstance(obj, ModuleType):
-        return _load_from_module(m, obj, name)
+        return _load_natively
+    if issubclass(kind, torch.Tensor):
+        return _load_from_tensor
+    if issubclass(kind, type):
+        return _load_from_class
+    if issubclass(kind, ModuleType):
+        return _load_from_module
     if kind is FunctionType:
-        return _load_from_function(m, obj, name)
-    if isinstance(obj, Live):
-        return getattr(obj.settle(), name)
+        return _load_from_function
+    if issubclass(kind, Live):
+        return lambda m, obj, name: getattr(obj.settle(), name)
     if kind is super:
-        return _load_from_super(m, obj, name)
+        return _load_from_super
     if kind is MethodType:
-        if hasattr(MethodType, name):
-            return getattr(obj, name)
-        return load(m, obj.__func__, name)
-    return _load_from_instance(m, obj, kind, name)
+        return _load_from_method
+    return _load_from_instance
+
+
+def _load_natively(m: Any, obj: Any, name: str) -> Any:
+    return m.plainly(getattr, obj, name)
+
+
+def _load_from_method(m: Any, obj: MethodType, name: str) -> Any:
+    if hasattr(MethodType, name):
+        return getattr(obj, name)
+    return load(m, obj.__func__, name)
 
 
 def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
@@ -85,13 +106,14 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
     return found
 
 
-def _load_from_instance(m: Any, obj: Any, kind: type, name: str) -> Any:
+def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
+    kind = type(obj)
     custom, owner = lookup(m, kind, "__getattribute__")
     if isinstance(custom, FunctionType) and not is_trusted_type(owner):
         from .polyfills import get_attribute
 
         return m.call(get_attribute, (obj, name), {})
-    return load_plainly(m, obj, name)
+    return _load_by_rules(m, obj, kind, name)
 
 
 def load_plainly(m: Any, obj: Any, name: str) -> Any:
@@ -99,6 +121,10 @@ def load_plainly(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
     if kind in NATIVE_TYPES or isinstance(obj, (torch.Tensor, type, ModuleType)):
         return load(m, obj, name)
+    return _load_by_rules(m, obj, kind, name)
+
+
+def _load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
     descriptor, owner = lookup(m, kind, name)
     if descriptor is not MISSING:
         descriptor_kind = type(descriptor)
@@ -120,7 +146,7 @@ def load_plainly(m: Any, obj: Any, name: str) -> Any:
                 return m.call(getter, (descriptor, obj, kind), {})
             if getter is not None:
                 return m.plainly(getattr, obj, name)
-    table = getattr(obj, "__dict__", None) if kind.__dictoffset__ or hasattr(obj, "__dict__") else None
+    table = dict_of(obj)
     if table is not None:
         members = m.heap.members(obj)
         if members is None:
@@ -151,9 +177,7 @@ def _load_from_tables(m: Any, obj: Any, name: str) -> Any:
             members = m.heap.members(obj)
             if members is None:
                 return table[name]
-            m.heap.read_key(members, table_name)
-            origin = m.heap.origin_of(table)
-            return table[name] if origin is None else m.heap.read_key(origin, name)
+            return m.heap.read_key(m.heap.module_table(members, table_name, table), name)
     return MISSING
 
 

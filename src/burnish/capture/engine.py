@@ -9,6 +9,7 @@ A break's instruction is executed by the plain machine, in both cases; where tha
 from __future__ import annotations
 
 import functools
+import gc
 import threading
 import time
 import warnings
@@ -209,14 +210,20 @@ class Program:
         tracer.frame = frame
         signal: Any = None
         broken: Exception | None = None
+        collects = gc.isenabled()
+        gc.disable()  # a trace makes many objects that live to its end: collecting in between finds nothing
         try:
             signal = tracer.trace()
         except Exception as error:
             broken = error
+        finally:
+            if collects:
+                gc.enable()
         if broken is not None:
             return self.recover(tracer, continuation, broken)
         seconds = time.perf_counter() - started
-        events.emit("traced", instructions=tracer.count, seconds=seconds, calls=len(tracer.recorder.calls))
+        events.emit("traced", instructions=tracer.count, seconds=seconds, torch_seconds=tracer.recorder.seconds,
+                    calls=len(tracer.recorder.calls))
         why = None
         at = tracer.frame
         if signal is not None:

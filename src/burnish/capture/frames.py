@@ -52,7 +52,7 @@ class Raised(BaseException):
 
 
 class Frame:
-    __slots__ = ("builtins", "caller", "code", "completion", "generator", "globals", "handling",
+    __slots__ = ("builtins", "caller", "code", "completion", "depth", "generator", "globals", "handling",
                  "instructions", "locals", "pc", "spare", "stack")
 
     def __init__(self, code: Code, namespace: dict, builtins: dict, values: list):
@@ -63,6 +63,7 @@ class Frame:
         self.locals = values
         self.stack: list[Any] = []
         self.pc = 0
+        self.depth = 0
         self.caller: Frame | None = None
         self.completion = PUSH
         self.generator: Generator | None = None
@@ -103,8 +104,7 @@ class Generator:
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
         from .machine import resume_natively
 
-        error = kind if isinstance(kind, BaseException) else kind(*([] if value is None else [value]))
-        return resume_natively(self, None, error)
+        return resume_natively(self, None, thrown(kind, value, traceback))
 
     def close(self) -> None:
         if self.frame is None:
@@ -140,6 +140,19 @@ class Generator:
 
     def __repr__(self) -> str:
         return f"<generator object {self.__qualname__}>"
+
+
+def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:
+    """The exception that ``throw(kind, value, traceback)`` raises."""
+    if isinstance(kind, BaseException):
+        return kind
+    if isinstance(value, kind):
+        error = value
+    elif isinstance(value, tuple):
+        error = kind(*value)
+    else:
+        error = kind() if value is None else kind(value)
+    return error.with_traceback(traceback) if traceback is not None else error
 
 
 def cell_value(cell: CellType) -> Any:

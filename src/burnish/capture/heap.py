@@ -45,6 +45,17 @@ GUARDED_KINDS = (torch.Tensor, torch.nn.Module, list, tuple, dict, set, frozense
                  METHOD_WRAPPER)
 
 
+_new_guard = tuple.__new__
+
+
+def dict_of(obj: Any) -> Any:
+    """The instance dictionary, past any ``__getattribute__`` of the user's; None where there is none."""
+    try:
+        return object.__getattribute__(obj, "__dict__") if not isinstance(obj, type) else obj.__dict__
+    except AttributeError:
+        return None
+
+
 class Origin:
     """An object from outside the segment."""
 
@@ -86,6 +97,10 @@ class Heap:
             self._guard_keys.add(key)
             self.guards.append(guard)
 
+    def add(self, kind: str, source: Source, expected: Any = None) -> None:
+        """A guard that cannot be there yet, because its source is read for the first time."""
+        self.guards.append(_new_guard(Guard, (kind, source, expected)))
+
     # ---- admission: an object is met for the first time
 
     def admit(self, value: Any, source: Source, is_slot: bool = False) -> Any:
@@ -93,13 +108,13 @@ class Heap:
         kind = type(value)
         if id(value) in SINGLETON_IDS:
             if not (is_slot and value in (NULL, UNBOUND)):
-                self.guard("is", source, value)
+                self.add("is", source, value)
             return value
         if self.is_compared_by_value(kind):
             if is_slot and kind in live.KINDS:
                 self.guard("type", source, kind)
                 return live.make(value, live.Expression(None, (source,)), self.tracer)
-            self.guard("equal", source, value)
+            self.add("equal", source, value)
             return value
         origin = self.origins.get(id(value))
         if origin is not None:
@@ -109,15 +124,15 @@ class Heap:
                 self.guard("is", source, value)
             return value
         if self.has_fixed_meaning(value):
-            self.guard("is", source, value)
+            self.add("is", source, value)
             if kind is not types.FunctionType:
                 return value
             self.pinned_functions.add(id(value))
             source = self.sources.pin(value)
         elif isinstance(value, torch.Tensor):
-            self.guard("tensor", source, tensor_facts(value))
+            self.add("tensor", source, tensor_facts(value))
         else:
-            self.guard("type", source, kind)
+            self.add("type", source, kind)
         self.origins[id(value)] = Origin(value, source)
         if kind is types.FunctionType and not source.is_pinned:
             # Made anew on every call of the code around it: the code is its identity, its cells are read as they come.
@@ -183,8 +198,8 @@ class Heap:
             source = self.sources.pin(obj)
         else:
             source = origin.source
-        table = obj.__dict__
-        found = self.origin_of(table)
+        table = dict_of(obj)
+        found = self.origins.get(id(table))
         if found is None:
             found = self.origins[id(table)] = Origin(table, source.members)
         return found
@@ -207,9 +222,17 @@ class Heap:
                 value = table[key] if type(table) is not collections.defaultdict else dict.__getitem__(table, key)
                 self.admit(value, origin.source.item(key))
                 return value
-            self.guard("absent", origin.source, key)
+            self.add("absent", origin.source, key)
             return MISSING
         return table[key] if key in table else MISSING
+
+    def module_table(self, members: Origin, name: str, table: dict) -> Origin:
+        """One of the dictionaries in which an ``nn.Module`` keeps parameters, buffers and submodules."""
+        origin = self.origins.get(id(table))
+        if origin is None:
+            origin = self.origins[id(table)] = Origin(table, members.source.item(name))
+            members.known.add(name)
+        return origin
 
     def read_index(self, origin: Origin, index: int) -> Any:
         """``obj[index]`` of a list nobody has written to."""

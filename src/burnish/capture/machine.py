@@ -29,7 +29,7 @@ class Machine:
         self.frame = frame
         self.result: Any = None
         self.trail = Trail()
-        self.reraised: BaseException | None = None  # raised again as it is: its context stays
+        self.reraised: BaseException | None = None  # raised again as it is: context and traceback stay
 
     # ---- the loop
 
@@ -52,18 +52,25 @@ class Machine:
             trouble = raised.error
         except BaseException as error:
             trouble = error
-        self.unwind(trouble)  # outside the except block: the program's errors must not get ours as their context
+        try:
+            self.unwind(trouble)  # outside the except block: the program's errors must not get ours as their context
+        finally:
+            del trouble  # its traceback holds this frame: no cycle, or the program's objects live until a collection
 
     def unwind(self, error: BaseException) -> None:
         """Find the handler of ``error``, leaving frames on the way."""
-        if error is not self.reraised:
+        again, self.reraised = error is self.reraised, None
+        if not again:
             _extend_context(error, self.handled())
-        self.reraised = None
         while True:
             frame = self.frame
             if frame is None:
-                raise self.trail.attach(error)
-            self.trail.note(error, frame)
+                try:
+                    raise self.trail.attach(error)
+                finally:
+                    del error
+            if not again:
+                self.trail.note(error, frame)
             row = frame.code.handler_at(frame.pc - 1)
             if row is not None:
                 del frame.stack[row.depth:]
@@ -71,8 +78,10 @@ class Machine:
                     frame.stack.append(frame.pc - 1)
                 frame.stack.append(error)
                 frame.pc = row.target
-                self.trail.show(error)
+                if not again:
+                    self.trail.show(error)
                 return
+            again = False
             error = self._leave_by_error(frame, error)
             if error is None:
                 return
@@ -111,7 +120,9 @@ class Machine:
     # ---- frames
 
     def push(self, frame: Frame, completion: int = fr.PUSH, spare: Any = None) -> Any:
-        frame.caller, frame.completion, frame.spare = self.frame, completion, spare
+        caller = self.frame
+        frame.caller, frame.completion, frame.spare = caller, completion, spare
+        frame.depth = 0 if caller is None else caller.depth + 1
         self.frame = frame
         return PUSHED
 
@@ -153,7 +164,7 @@ class Machine:
         assert generator is not None
         generator.running = False
         caller = self.frame = frame.caller
-        frame.caller = None
+        frame.caller = frame.generator = None
         if caller is None:
             self.result = value
         elif frame.completion in (fr.CLOSE, fr.CLOSE_DELEGATE):
@@ -208,6 +219,7 @@ class Machine:
         if not generator.started and value is not None:
             raise Raised(TypeError("can't send non-None value to a just-started generator"))
         generator.started = generator.running = True
+        frame.generator = generator
         frame.stack.append(value)
         return self.push(frame, completion)
 
@@ -227,6 +239,7 @@ class Machine:
         while True:
             frame = generator.frame
             generator.running = True
+            frame.generator = generator
             self.push(frame, completion)
             delegate = _delegate_of(frame)
             if type(delegate) is not Generator or delegate.running or delegate.frame is None:
@@ -487,7 +500,8 @@ class Machine:
             answer = stand_in(self, args, kwargs)
             if answer is not MISSING:
                 return answer
-        return function(*args, **kwargs)
+        handled = self.handled()
+        return function(*args, **kwargs) if handled is None else _call_while_handling(handled, function, args, kwargs)
 
     def make_super(self, function: Any, cls: Any, obj: Any) -> Any:
         return function(cls, obj)
@@ -540,7 +554,10 @@ def resume_natively(generator: Generator, value: Any, error: BaseException | Non
     except Raised as raised:
         trouble = raised.error
     if trouble is not None:
-        machine.unwind(trouble)
+        try:
+            machine.unwind(trouble)
+        finally:
+            del trouble, error
     return machine.run()
 
 
@@ -619,6 +636,16 @@ def _contexts(error: BaseException) -> list[BaseException]:
     while (before := chain[-1].__context__) is not None and not any(before is at for at in chain):
         chain.append(before)
     return chain
+
+
+def _call_while_handling(error: BaseException, function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Call native code in an ``except`` block of the program: it sees ``error`` as the one being handled."""
+    traceback, context = error.__traceback__, error.__context__
+    try:
+        raise error
+    except BaseException:
+        error.__traceback__, error.__context__ = traceback, context
+        return function(*args, **kwargs)
 
 
 def _can_iterate(kind: type) -> bool:

@@ -616,8 +616,8 @@ def dict_text(table):
 
 # ---- calls that only pass on
 
-def call_entry(function, args, kwargs):
-    return function(*args, **kwargs)
+def call_entry(self, args, kwargs):  # messages name what they find by these: `self.layers[0].weight`
+    return self(*args, **kwargs)
 
 
 def call_partial(function, args, kwargs, more, more_kwargs):

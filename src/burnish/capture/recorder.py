@@ -15,6 +15,7 @@ from __future__ import annotations
 import operator
 import types
 import weakref
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -57,6 +58,7 @@ class Recorder(TorchFunctionMode):
         self.versions: list[int] = []
         self.clones: dict[int, list[tuple[int, Handle]]] = {}
         self.trouble: tuple[breaks.BreakKind, str] | None = None
+        self.seconds = 0.0  # spent in torch, which eager spends as well
         self.seen = 0  # torch calls since the last look, recorded or not
 
     # ---- what the mode sees
@@ -64,7 +66,9 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         self.seen += 1
+        started = perf_counter()
         result = func(*args, **kwargs)
+        self.seconds += perf_counter() - started
         if self.trouble is None:
             self.trouble = self.why_not_record(func, args, kwargs, result)
         return result

@@ -207,10 +207,7 @@ class Tracer(Machine):
             self.stop(breaks.OPAQUE_CALL, f"{getattr(function, '__qualname__', function)} of {why}")
 
     def depth(self) -> int:
-        depth, frame = 0, self.frame
-        while frame is not None:
-            depth, frame = depth + 1, frame.caller
-        return depth
+        return 0 if self.frame is None else self.frame.depth
 
     def refuse_opcode(self, opname: str) -> NoReturn:
         raise Stop(breaks.OPAQUE_OPCODE, opname)

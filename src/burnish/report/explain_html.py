@@ -29,9 +29,10 @@ def page(output: ExplainOutput) -> str:
     from .explain import census, list_operations
 
     body = ["<h1>What Burnish made of it</h1>", f"<p>{escape(output.summary())}</p>"]
-    if output.break_reasons:
-        body.append("<h2>Graph breaks</h2>")
-        body += map(break_section, output.break_reasons)
+    for title, wanted in (("Graph breaks", True), ("Not compiled", False)):
+        reasons = [reason for reason in output.break_reasons if reason.graph_break is wanted]
+        if reasons:
+            body += [f"<h2>{title}</h2>", *map(break_section, reasons)]
     body.append("<h2>Graphs</h2>" if output.graphs else "<p>No torch operation was recorded.</p>")
     for i, graph in enumerate(output.graphs, 1):
         body.append(folded(f"Graph {i}: {census(graph)}", list_operations(graph)))

@@ -19,7 +19,6 @@ def return_generator(m, f, arg):
     if f.code.is_async:
         m.refuse_opcode("RETURN_GENERATOR of a coroutine")
     generator = Generator(f)
-    f.generator = generator
     m.made(generator)
     return m.leave(f, generator)
 

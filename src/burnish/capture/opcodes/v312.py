@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
 import operator
@@ -116,7 +117,7 @@ def _natively(opname: str, number: int) -> Callable:
     body = [("RESUME", 0), *[("LOAD_FAST", i) for i in range(count)], (opname, number), ("RETURN_VALUE", 0)]
     text = bytes(byte for name, arg in body for byte in (dis.opmap[name], arg))
     template = _one if count == 1 else _two
-    return FunctionType(template.__code__.replace(co_code=text, co_stacksize=2), {})
+    return FunctionType(template.__code__.replace(co_code=text, co_stacksize=2), {"__builtins__": builtins})
 
 
 def _one(a):

@@ -1,0 +1,268 @@
+"""What can be compiled, what the result looks like, and what is said of the rest."""
+
+import asyncio
+import functools
+import gc
+import inspect
+import pickle
+import warnings
+import weakref
+
+import pytest
+import torch
+
+import burnish
+from burnish.errors import UserError
+
+from .recording import Recording
+
+
+def same_three_times(compiled, plain, *args):
+    for _ in range(3):
+        torch.testing.assert_close(compiled(*args), plain(*args), rtol=0, atol=0)
+
+
+def double(x, scale=2):
+    """Twice."""
+    return x * scale
+
+
+@burnish.compile(backend="eager")
+def compiled_at_module_level(x):
+    return x + 1
+
+
+class Scaler:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def method(self, x):
+        return x * self.scale
+
+    @burnish.compile(backend="eager")
+    def decorated(self, x):
+        return x * self.scale + 1
+
+    @burnish.compile(backend="eager")
+    @staticmethod
+    def static(x):
+        return x * 5
+
+    @staticmethod
+    @burnish.compile(backend="eager")
+    def static_inside(x):
+        return x * 6
+
+    @burnish.compile(backend="eager")
+    @classmethod
+    def of_class(cls, x):
+        return x * cls.factor
+
+    @property
+    @burnish.compile(backend="eager")
+    def computed(self):
+        return torch.full((2,), self.scale)
+
+    def __call__(self, x):
+        return x - self.scale
+
+    factor = 7
+
+
+X = torch.arange(4.0)
+
+
+@pytest.mark.parametrize("plain", [
+    pytest.param(double, id="function"),
+    pytest.param(lambda x: x * 3, id="lambda"),
+    pytest.param(Scaler(3.0).method, id="bound method"),
+    pytest.param(Scaler(3.0), id="callable object"),
+    pytest.param(functools.partial(double, scale=4), id="partial"),
+    pytest.param(torch.sin, id="builtin of torch"),
+    pytest.param(torch.nn.functional.relu, id="function of torch"),
+    pytest.param(torch.Tensor.abs, id="method of Tensor"),
+    pytest.param(X.add, id="bound method of a tensor"),
+    pytest.param(torch.nn.Linear(4, 2), id="module"),
+    pytest.param(torch.nn.Linear(4, 2).forward, id="method of a module"),
+    pytest.param(burnish.compile(double, backend="eager"), id="compiled function"),
+    pytest.param(burnish.compile(torch.nn.Linear(4, 2), backend="eager"), id="compiled module"),
+    pytest.param(torch.jit.script(torch.nn.Linear(4, 2)), id="scripted module"),
+])
+def test_every_kind_of_callable_is_compiled(plain):
+    recording = Recording()
+    compiled = burnish.compile(plain, backend=recording)
+    same_three_times(compiled, plain, X)
+    if not isinstance(plain, torch.jit.ScriptModule):
+        assert recording.graphs
+
+
+def test_decorated_methods_work_on_each_object_and_each_kind_of_method():
+    for scale in (2.0, 3.0, 2.0):
+        scaler = Scaler(scale)
+        same_three_times(scaler.decorated, lambda x: x * scale + 1, X)
+        torch.testing.assert_close(scaler.computed, torch.full((2,), scale))
+    same_three_times(Scaler.static, lambda x: x * 5, X)
+    same_three_times(Scaler(1.0).static, lambda x: x * 5, X)
+    same_three_times(Scaler(1.0).static_inside, lambda x: x * 6, X)
+    same_three_times(Scaler.of_class, lambda x: x * 7, X)
+    same_three_times(Scaler(1.0).of_class, lambda x: x * 7, X)
+
+
+def test_generator_functions_give_generators_each_time():
+    def steps(x):
+        for _ in range(3):
+            x = x + 1
+            yield x
+        return "done"
+
+    compiled = burnish.compile(steps, backend="eager")
+    for i in range(3):
+        x = torch.full((2,), float(i))
+        torch.testing.assert_close(list(compiled(x)), list(steps(x)))
+
+
+def test_coroutine_functions_run_plainly_and_say_so():
+    async def fetch(x):
+        await asyncio.sleep(0)
+        return x + 1
+
+    with pytest.warns(UserWarning, match="async def.*Compile the plain functions it calls"):
+        compiled = burnish.compile(fetch)
+    torch.testing.assert_close(asyncio.run(compiled(X)), X + 1)
+    with pytest.raises(UserError, match="async def"):
+        burnish.compile(fetch, fullgraph=True)
+
+
+def test_result_looks_like_the_function():
+    compiled = burnish.compile(double, backend="eager")
+    assert (compiled.__name__, compiled.__qualname__, compiled.__doc__) == ("double", "double", "Twice.")
+    assert compiled.__module__ == __name__
+    assert inspect.signature(compiled) == inspect.signature(double)
+    assert compiled.__wrapped__ is double
+    assert burnish.compile(functools.partial(double, scale=3)).__name__ == "partial"
+    assert burnish.compile(Scaler(2.0)).__name__ == "Scaler"
+
+
+def test_attributes_of_a_callable_object_are_not_copied_onto_the_result():
+    assert not hasattr(burnish.compile(Scaler(2.0)), "scale")
+
+
+def test_object_that_changes_is_seen_by_the_compiled_call():
+    scaler = Scaler(2.0)
+    compiled = burnish.compile(scaler, backend="eager")
+    for scale in (2.0, 5.0, 2.0):
+        scaler.scale = scale
+        same_three_times(compiled, scaler, X)
+
+
+def test_compiling_again_starts_from_the_original():
+    first, second = Recording(), Recording()
+    once = burnish.compile(double, backend=first)
+    twice = burnish.compile(once, backend=second)
+    assert twice is not once
+    same_three_times(twice, double, X)
+    assert (len(first.graphs), len(second.graphs)) == (0, 1)
+
+
+def test_disable_gives_the_very_object_back():
+    module = torch.nn.Linear(2, 2)
+    assert burnish.compile(double, disable=True) is double
+    assert burnish.compile(module, disable=True) is module
+    assert burnish.compile(disable=True)(double) is double
+
+
+def test_compiled_function_of_a_module_can_be_pickled():
+    again = pickle.loads(pickle.dumps(compiled_at_module_level))
+    assert again is compiled_at_module_level
+
+
+def test_reset_forgets_graphs_and_leaves_the_function_usable():
+    recording = Recording()
+    compiled = burnish.compile(double, backend=recording)
+    compiled(X)
+    burnish.reset()
+    same_three_times(compiled, double, X)
+    assert len(recording.graphs) == 2
+
+
+def test_compiled_functions_that_are_dropped_are_freed():
+    def make():
+        weight = torch.randn(3)
+        compiled = burnish.compile(lambda x: x * weight, backend="eager")
+        compiled(torch.ones(3))
+        compiled(torch.ones(3))
+        return weakref.ref(compiled), weakref.ref(weight)
+
+    found = make()
+    gc.collect()
+    assert [ref() for ref in found] == [None, None]
+
+
+def test_backend_none_is_the_default_as_in_torch():
+    same_three_times(burnish.compile(double, backend=None), double, X)
+
+
+def test_modes_and_options_of_torch_are_accepted():
+    for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", None):
+        same_three_times(burnish.compile(double, mode=mode), double, X)
+    same_three_times(burnish.compile(double, options={"max_autotune": True}), double, X)
+
+
+@pytest.mark.parametrize("model, said", [
+    (Scaler, r"the class Scaler.*burnish\.compile\(Scaler\(\.\.\.\)\)"),
+    (torch.nn.Linear, r"the class Linear.*burnish\.compile\(Linear\(\.\.\.\)\)"),
+    (int, "the class int"),
+    (property(double), "@property above @burnish.compile"),
+    (functools.cached_property(double), "@property above @burnish.compile"),
+    (X, r"a tensor.*Give the function itself.*burnish\.compile\(fn\)\(x\)"),
+    (3, "takes a function, a module or another callable, not 3"),
+    ("inductor", "not 'inductor'.*by name: backend="),
+    ([double], "takes a function"),
+])
+@pytest.mark.parametrize("use", [burnish.compile, burnish.explain, lambda fn: burnish.export(fn, (X,))],
+                         ids=["compile", "explain", "export"])
+def test_what_cannot_be_compiled_is_a_user_error_that_says_what_to_do(use, model, said):
+    with pytest.raises(UserError, match=said.replace("burnish\\.compile", "burnish\\.[a-z]+").replace(
+            "burnish.compile", "burnish.[a-z]+")):
+        use(model)
+
+
+@pytest.mark.parametrize("wrong, said", [
+    ({"mode": "max-autotun"}, 'Did you mean "max-autotune".*The modes are'),
+    ({"mode": "default", "options": {}}, "Either mode or options"),
+    ({"options": ["max_autotune"]}, "options is a dictionary"),
+    ({"backend": "inducter"}, 'Did you mean "inductor"'),
+    ({"backend": 3}, "neither a name nor a function"),
+    ({"dynamic": "yes"}, "dynamic='yes' is not True, False or None"),
+    ({"fullgraph": 1}, "fullgraph=1 is not True or False"),
+])
+@pytest.mark.parametrize("model", [double, None], ids=["call", "decorator"])
+def test_wrong_argument_is_a_user_error_at_once(model, wrong, said):
+    with pytest.raises(UserError, match=said):
+        burnish.compile(model, **wrong)
+
+
+def test_wrong_arguments_of_the_function_are_its_own_type_error():
+    compiled = burnish.compile(double, backend="eager")
+    for _ in range(2):
+        with pytest.raises(TypeError, match="double\\(\\) got an unexpected keyword argument 'scal'"):
+            compiled(X, scal=3)
+        with pytest.raises(TypeError, match="double\\(\\) missing 1 required positional argument: 'x'"):
+            compiled()
+
+
+def test_warning_names_the_users_function_when_a_module_changes_too_often():
+    class Changing(torch.nn.Module):
+        def forward(self, x):
+            return x * self.factor
+
+    module = Changing()
+    compiled = burnish.compile(module, backend="eager")
+    with warnings.catch_warnings(record=True) as told, burnish.settings.patch(segment_limit=2):
+        warnings.simplefilter("always")
+        for factor in (1.0, 2.0, 3.0, 4.0):
+            module.factor = factor
+            torch.testing.assert_close(compiled(X), X * factor)
+    about = [str(w.message) for w in told if str(w.message).startswith("burnish")]
+    assert len(about) == 1
+    assert f"{__file__}:" in about[0] and "Changing.forward" in about[0]
