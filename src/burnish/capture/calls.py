@@ -85,7 +85,9 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
     marks = function.__dict__
     if marks:
         if "__burnish_original__" in marks:
-            return call(m, marks["__burnish_original__"], args, kwargs)
+            # The compiled function is guarded by identity; what it was made from is read through it.
+            source = m.heap.sources.pin(function).attr("__burnish_original__")
+            return call(m, m.heap.admit(marks["__burnish_original__"], source), args, kwargs)
         if marks.get("_torchdynamo_disable") or marks.get("_burnish_disable"):
             reason = marks.get("_torchdynamo_disable_msg") or marks.get("_burnish_disable_reason")
             m.stop(breaks.DISABLED_CALL, f"{function.__qualname__}" + (f" ({reason})" if reason else ""))
@@ -300,15 +302,22 @@ def plain(value: Any) -> Any:
 
 # ---- modules
 
+def inside(m: Any, module: torch.nn.Module) -> torch.nn.Module:
+    """The module that a compiled module stands for."""
+    members = m.heap.members(module)
+    table = None if members is None else m.heap.origin_of(m.heap.read_key(members, "_modules"))
+    return module._modules["_orig_mod"] if table is None else m.heap.read_key(table, "_orig_mod")
+
+
 def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
     kind = type(module)
     if isinstance(module, torch.jit.ScriptModule):
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted module {kind.__qualname__}")
-    if hasattr(kind, "__burnish_original__") or "__burnish_original__" in module.__dict__:
-        return call(m, module.__burnish_original__, args, kwargs)
+    if hasattr(kind, "__burnish_original__"):
+        return call(m, inside(m, module), args, kwargs)
     found, _ = lookup(m, kind, "__call__")
     if "_orig_mod" in module._modules and kind.__name__ == "OptimizedModule":
-        return call(m, load(m, module, "_orig_mod"), args, kwargs)
+        return call(m, inside(m, module), args, kwargs)
     if found is not MODULE_CALL:
         return call(m, special_method(m, module, "__call__"), args, kwargs)
     tables = module.__dict__

@@ -12,6 +12,7 @@ instruction that caused it.
 
 from __future__ import annotations
 
+import linecache
 import operator
 import types
 import weakref
@@ -203,7 +204,6 @@ class Recorder(TorchFunctionMode):
             taken.add(name)
             node = values[("input", i)] = graph.placeholder(name)
             example = self.examples[i]
-            node.meta["example_value"] = example
             if isinstance(example, torch.Tensor) and not example.is_sparse:
                 node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
 
@@ -245,7 +245,22 @@ class Recorder(TorchFunctionMode):
             values[i] = node
         emit_clones(len(self.calls))
         graph.output(tuple(value_of(h) for h in outputs))
-        return torch.fx.GraphModule(torch.nn.Module(), graph, "Segment")
+        made = torch.fx.GraphModule(torch.nn.Module(), graph, "Segment")
+        _forget_source_with(made)
+        return made
+
+
+def _forget_source_with(graph_module: torch.fx.GraphModule) -> None:
+    """torch.fx keeps the source of every graph module's code for ever: let it go with the module."""
+    key = type(graph_module).forward.__code__.co_filename
+    weakref.finalize(graph_module, _forget_source, key)
+
+
+def _forget_source(key: str) -> None:
+    loader = getattr(torch.fx.graph_module, "_loader", None)
+    if loader is not None:
+        loader.eval_cache.pop(key, None)
+    linecache.cache.pop(key, None)
 
 
 def _version(value: Any) -> int:

@@ -1,0 +1,30 @@
+"""What importing and using burnish brings into a process."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys, torch
+before = set(sys.modules)
+import burnish
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten())
+model(torch.ones(1, 3, 8, 8))
+
+def fn(x):
+    y = model(x)
+    if y.sum() > 0:
+        y = y * 2
+    with torch.no_grad(), torch.autocast("cpu"):
+        return y.sum() + torch.nn.functional.cross_entropy(y, torch.zeros(1, dtype=torch.long))
+compiled = burnish.compile(fn, backend="eager")
+for _ in range(3):
+    compiled(torch.ones(1, 3, 8, 8))
+new = set(sys.modules) - before
+heavy = ("torch._dynamo", "torch._inductor", "torch._functorch", "sympy")
+print(sorted(m for m in new if m in heavy or m.startswith(tuple(h + "." for h in heavy))))
+"""
+
+
+def test_capture_imports_neither_the_other_compiler_nor_sympy():
+    found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]", found.stdout + found.stderr
