@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 import weakref
@@ -26,7 +27,7 @@ from .frames import Frame, Generator, Raised
 from .guards import HOOK_TABLES
 from .heap import MISSING, Origin
 from .live import Expression, Live
-from .trust import is_leaf, is_pure_module, is_trusted, is_trusted_type, why_not_interpret
+from .trust import is_leaf, is_pure_module, is_trusted, is_trusted_type, is_user_type, why_not_interpret
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 METHOD_WRAPPER = type("".__add__)
@@ -289,7 +290,15 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()):
         if isinstance(value, Generator):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} reads a generator")
+        if is_user_object(value) and not is_pure_module(getattr(function, "__module__", None)) \
+                or isinstance(value, (FunctionType, MethodType)) and function.__module__ in ("re", "_functools"):
+            m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")
     return native(m, function, plain(args), {k: plain(v) for k, v in kwargs.items()})
+
+
+def is_user_object(value: Any) -> bool:
+    kind = type(value)
+    return is_user_type(kind) and not issubclass(kind, (type, torch.nn.Module, torch.Tensor, Live, enum.Enum))
 
 
 def plain(value: Any) -> Any:

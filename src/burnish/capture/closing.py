@@ -12,7 +12,7 @@ from .. import events
 from ..runtime.segment import Segment
 from .breaks import Break
 from .frames import Frame, Generator
-from .guards import CheckWriter, global_state
+from .guards import CheckWriter
 from .layout import take_apart
 from .live import Expression, Live
 from .templates import Rebuilder
@@ -40,7 +40,7 @@ def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, b
         events.emit("graph", text=str(graph_module.graph), graph_module=graph_module)
         graph = backend(graph_module, list(recorder.examples))
     finish = _finish(rebuilder, answer)
-    return Segment(check, graph, finish, layout, guards=tracer.heap.guards, graph_module=graph_module, break_=why,
+    return Segment(check, graph, finish, layout, guards=tracer.heap.guards, graph_module=graph_module, break_=why, state=tracer.heap.guards[0].expected,
                    writes_inputs=bool(recorder.written_inputs()))
 
 
@@ -95,16 +95,13 @@ def _guard_against_aliases(tracer: Tracer) -> None:
             heap.guard("distinct", None, tuple(groups[kind]))
 
 
-def restore_state(state: tuple | None = None) -> Any:
-    """Without an argument: the switches as they are now. With one: put them back."""
-    if state is None:
-        return global_state()
+def restore_state(state: tuple) -> None:
+    """Put torch's global switches back to what ``guards.global_state`` once answered."""
     torch.set_grad_enabled(state[0])
     for device, enabled, dtype in (("cpu", state[5], state[6]), ("cuda", state[7], state[8])):
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
     torch.set_autocast_cache_enabled(state[9])
-    return None
 
 
 def scrub(tracer: Tracer, *roots: Any) -> list:

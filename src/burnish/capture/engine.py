@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 from .. import events, settings
-from ..errors import BackendError, InternalError, Unsupported
+from ..errors import BackendError, BurnishError, InternalError, Unsupported
 from ..runtime.segment import Continuation, Segment
 from . import binding, breaks
 from .bytecode import decode
 from .closing import close, restore_state, scrub
 from .frames import UNBOUND, Frame, Raised
-from .guards import default_device, first_failure
+from .guards import default_device, first_failure, global_state
 from .layout import Layout, take_apart
 from .machine import Machine
 from .templates import Unrebuildable
@@ -113,17 +113,16 @@ class Program:
         return MISS
 
     def run_graph(self, segment: Segment, inputs: tuple) -> Any:
-        state = restore_state()
         try:
             return segment.graph(*inputs)  # type: ignore[misc]
         except Exception as error:
-            restore_state(state)
+            restore_state(segment.state)
             if segment.writes_inputs:
                 raise
             events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
             return FAILED
         except BaseException:
-            restore_state(state)
+            restore_state(segment.state)
             raise
 
     def rerun(self, continuation: Continuation, slots: list) -> Any:
@@ -202,6 +201,14 @@ class Program:
 
     def trace(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         """Trace from ``continuation``; answers the machine after the segment (and the break's instruction)."""
+        state = global_state()
+        try:
+            return self.trace_on(continuation, slots)
+        except BurnishError:
+            restore_state(state)  # the user's `with torch.no_grad()` around the break has not been left
+            raise
+
+    def trace_on(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         settings.current()  # reads the environment the first time, which is when printing and dumping begin
         self.explain_miss(continuation, slots)
         started = time.perf_counter()

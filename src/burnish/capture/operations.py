@@ -53,6 +53,9 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         if not isinstance(left, torch.Tensor) and python_method(m, left, METHODS[operation][0]):
             return by_protocol(m, operation, left, right)
+        reflected = METHODS[operation][1]
+        if reflected and not isinstance(right, torch.Tensor) and python_method(m, right, reflected):
+            m.stop(breaks.OPAQUE_CALL, f"a tensor {operation.__name__} a {right_kind.__qualname__} with its own {reflected}")
         expose(m, left)
         expose(m, right)
         return m.perform(operation, left, right)
@@ -280,6 +283,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     kind = type(container)
     if isinstance(container, torch.Tensor):
         expose(m, key)
+        check_index(m, key)
         return m.perform(operator.getitem, container, key)
     if isinstance(container, type):
         return subscript_class(m, container, key)
@@ -307,6 +311,14 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         return m.plainly(operator.getitem, container, key)
     m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
     return None
+
+
+def check_index(m: Any, key: Any) -> None:
+    """Stop where indexing would ask a user's ``__index__``."""
+    for part in key if type(key) is tuple else (key,):
+        for value in (part.start, part.stop, part.step) if type(part) is slice else (part,):
+            if python_method(m, value, "__index__"):
+                m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
 
 
 def subscript_class(m: Any, cls: type, key: Any) -> Any:
@@ -356,6 +368,7 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
     if isinstance(container, torch.Tensor):
         expose(m, key)
         expose(m, value)
+        check_index(m, key)
         m.perform(operator.setitem, container, key, value)
         return None
     if python_method(m, container, "__setitem__"):

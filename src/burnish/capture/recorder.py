@@ -204,7 +204,8 @@ class Recorder(TorchFunctionMode):
             taken.add(name)
             node = values[("input", i)] = graph.placeholder(name)
             example = self.examples[i]
-            if isinstance(example, torch.Tensor) and not example.is_sparse:
+            if isinstance(example, torch.Tensor) and not example.is_sparse \
+                    and not isinstance(example, UninitializedTensorMixin):
                 node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
 
         def value_of(handle: Handle) -> torch.fx.Node:

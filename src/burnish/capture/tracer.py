@@ -12,6 +12,7 @@ that causes it:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any, NoReturn
@@ -19,6 +20,8 @@ from typing import Any, NoReturn
 import torch
 from torch.overrides import _pop_mode, _push_mode
 
+from .. import settings
+from ..errors import InternalError
 from . import attributes, breaks, calls, live, operations
 from . import frames as fr
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
@@ -28,6 +31,10 @@ from .machine import Machine
 from .opcodes.flow import EXHAUSTED
 from .recorder import Handle, Recorder
 from .trust import OUR_PATH, is_trusted_namespace
+
+
+# Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
+RUN_AGAIN = ("burnish.capture.builtin_calls",)
 
 
 class Stop(BaseException):
@@ -59,6 +66,7 @@ class Tracer(Machine):
         self.answer: tuple[Frame, int, Any] | None = None  # the last native answer, and for which instruction
         self.line_cache: dict[tuple[int, int], str] = {}
         self.global_hooks_guarded = False
+        self.checks = settings.current().check
 
     # ---- the loop
 
@@ -158,8 +166,8 @@ class Tracer(Machine):
         recorder.trouble = None
         _push_mode(recorder)
         try:
-            value = function(*args, **kwargs)
-        except (Stop, Late, Raised):
+            value = function(*args, **kwargs) if not self.checks else self.watched(function, args, kwargs)
+        except (Stop, Late, Raised, InternalError):
             raise
         except BaseException as caught:
             error = caught
@@ -183,15 +191,23 @@ class Tracer(Machine):
     def plainly(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         """Call native code that cannot touch tensors."""
         try:
-            value = function(*args, **kwargs)
+            value = function(*args, **kwargs) if not self.checks else self.watched(function, args, kwargs)
             if self.frame is not None:
                 self.answer = (self.frame, self.frame.pc, value)
             return value
-        except (Stop, Late, Raised):
+        except (Stop, Late, Raised, InternalError):
             raise
         except BaseException as error:
             trouble = error
         raise Raised(trouble)
+
+    def watched(self, function: Callable, args: tuple, kwargs: dict) -> Any:
+        from .tripwire import Tripwire
+
+        if getattr(function, "__module__", None) in RUN_AGAIN or isinstance(function, functools._lru_cache_wrapper):
+            return function(*args, **kwargs)
+        with Tripwire(function, self.recorder):
+            return function(*args, **kwargs)
 
     def stop(self, kind: breaks.BreakKind, what: str) -> NoReturn:
         raise Stop(kind, what)
