@@ -25,6 +25,7 @@ from ..errors import BackendError, BurnishError, InternalError, Unsupported
 from ..runtime.segment import Continuation, Segment
 from . import binding, breaks
 from .bytecode import decode
+from .failure import write_failure
 from .closing import close, restore_state, scrub
 from .frames import UNBOUND, Frame, Raised
 from .guards import default_device, first_failure, global_state
@@ -81,7 +82,7 @@ class Program:
         while True:
             outcome = self.run_segment(continuation, slots)
             if outcome is MISS:
-                if self.why_not_trace(continuation):
+                if self.why_not_trace(continuation, slots):
                     return self.run_eagerly(continuation, slots, args, kwargs)
                 machine, signal = self.trace(continuation, slots)
                 if signal is None:
@@ -156,7 +157,7 @@ class Program:
 
     # ---- tracing
 
-    def why_not_trace(self, continuation: Continuation) -> str | None:
+    def why_not_trace(self, continuation: Continuation, slots: list) -> str | None:
         if user_modes():
             return "a torch function mode of the user is active, and it must see every call"
         if continuation.given_up:
@@ -169,7 +170,8 @@ class Program:
                 return "stance is eager_on_recompile"
             limit = settings.current().segment_limit
             if len(continuation.segments) >= limit:
-                self.give_up(continuation, f"{limit} variants of it exist already (setting segment_limit)")
+                self.give_up(continuation, f"{limit} variants of it exist already (setting segment_limit) and this call "
+                                           f"is another: {last_difference(continuation, slots)}")
                 return continuation.why_given_up
         return None
 
@@ -257,7 +259,7 @@ class Program:
         except Exception as error:
             if settings.current().on_error == "raise":
                 raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
-            self.give_up(continuation, f"of an internal error ({type(error).__name__}: {error})")
+            self.give_up(continuation, of_failure(tracer, error))
             return
         continuation.add(segment)
         closed = time.perf_counter()
@@ -291,7 +293,7 @@ class Program:
         """An error of ours. What has run has run for real, so plain execution can go on from the same state."""
         if settings.current().on_error == "raise":
             raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
-        self.give_up(continuation, f"of an internal error ({type(error).__name__}: {error})")
+        self.give_up(continuation, of_failure(tracer, error))
         at = tracer.frame
         at.pc -= 1
         signal: Any = Stop(breaks.OPAQUE_OPCODE, "internal error")
@@ -337,6 +339,19 @@ def code_of(subject: Any) -> CodeType | None:
     if not isinstance(subject, (FunctionType, MethodType)):
         subject = getattr(type(subject), "__call__", None)
     return getattr(subject, "__code__", None)
+
+
+def last_difference(continuation: Continuation, slots: list) -> str:
+    """Why the most recent segment does not serve these slots."""
+    failure = first_failure(continuation.segments[0].guards, slots)
+    return "the cause is not known" if failure is None else (
+        f"{failure.source} was {failure.expected} and is now {failure.found}")
+
+
+def of_failure(tracer: Tracer, error: Exception) -> str:
+    place = write_failure(tracer, error)
+    return (f"of an error inside Burnish ({type(error).__name__}: {error}), which is ours to mend"
+            + (f"; please report it with {place}" if place is not None else ""))
 
 
 class Returned:
