@@ -1,5 +1,11 @@
 """Each test starts with nothing compiled and the default stance, and finds threads out of its way."""
 
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -16,3 +22,18 @@ def fresh():
     burnish.set_stance("default")
     burnish.reset()
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def run_alone():
+    """Runs a program in an interpreter of its own, with further environment variables; answers what it printed."""
+
+    def run(program, status=0, **environment):
+        root = Path(__file__).resolve().parents[2]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("BURNISH_")}
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300,
+                              env={**inherited, "PYTHONPATH": str(root / "src"), **environment})
+        assert done.returncode == status, done.stderr
+        return done.stdout, done.stderr
+
+    return run

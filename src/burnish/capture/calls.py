@@ -157,6 +157,7 @@ def put_cells(m: Any, function: FunctionType, values: list, code: Any) -> None:
                 continue
             else:
                 source = m.heap.sources.pin(cell)
+            source.label = function.__code__.co_freevars[i]
             m.origins[id(cell)] = Origin(cell, source)
 
 

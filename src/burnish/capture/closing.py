@@ -55,6 +55,8 @@ def _running_generators(frame: Frame | None) -> dict[int, int]:
 
 def _check(tracer: Tracer, rebuilder: Rebuilder) -> Callable:
     writer = CheckWriter()
+    writer.kept.update(id(h.source) for h in tracer.recorder.inputs)
+    writer.kept.update(id(source) for _, source in rebuilder.sources.values())
     for guard in tracer.heap.guards:
         writer.guard(guard)
     inputs = [h.source.render(writer) if isinstance(h.source, Expression) else writer.load(h.source)

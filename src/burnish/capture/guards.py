@@ -49,6 +49,8 @@ class CheckWriter:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.conditions: list[str] = []  # guards not written yet: neighbours become one `if`
+        self.kept: set[int] = set()  # sources that something after the guards needs in a variable
         self.names: dict[int, str] = {}
         self.constants: dict[str, Any] = {}
         self._constant_names: dict[int, str] = {}
@@ -70,8 +72,21 @@ class CheckWriter:
         if name is None:
             expression = self.expression(source)
             name = self.names[id(source)] = f"v{len(self.names)}"
+            self.flush()
             self.lines.append(f"{name} = {expression}")
         return name
+
+    def flush(self) -> None:
+        """Write the collected conditions, so that what follows may rely on them."""
+        for at in range(0, len(self.conditions), 16):
+            self.lines.append(f"if {' or '.join(self.conditions[at:at + 16])}: return None")
+        self.conditions.clear()
+
+    def value(self, source: Source) -> str:
+        """``source`` for a single use: read in place where nobody else will."""
+        if source.kind == "const" or source.children or id(source) in self.names or id(source) in self.kept:
+            return self.load(source)
+        return self.expression(source)
 
     def expression(self, source: Source) -> str:
         if source.kind == "slot":
@@ -108,11 +123,13 @@ class CheckWriter:
             names = ", ".join(f"id({self.load(s)})" for s in expected)
             return f"len({{{names}}}) != {len(expected)}"
         assert source is not None
+        if kind == "is":
+            return f"{self.value(source)} is not {self.constant(expected)}"
+        if kind == "tensor":
+            return f"{self.constant(tensor_facts)}({self.value(source)}) != {self.constant(expected)}"
         v = self.load(source)
         if kind == "type":
             return f"type({v}) is not {self.constant(expected)}"
-        if kind == "is":
-            return f"{v} is not {self.constant(expected)}"
         if kind == "equal":
             return unequal(v, expected, self)
         if kind == "equal set":
@@ -127,8 +144,6 @@ class CheckWriter:
             return f"{self.constant(expected)} in {v}"
         if kind == "truth":
             return f"bool({v}) is not {expected}"
-        if kind == "tensor":
-            return f"{self.constant(tensor_facts)}({v}) != {self.constant(expected)}"
         if kind == "same":
             return f"{v} is not {self.load(expected)}"
         if kind == "unlike":
@@ -139,10 +154,11 @@ class CheckWriter:
         raise AssertionError(kind)
 
     def guard(self, guard: Guard) -> None:
-        condition = self.test(guard)
-        self.lines.append(f"if {condition}: return None")
+        condition = self.test(guard)  # may write lines that read what it looks at
+        self.conditions.append(condition)
 
     def function(self, name: str, parameters: str, result: str) -> Callable:
+        self.flush()
         body = "\n        ".join([*self.lines, f"return {result}"])
         text = (f"def {name}({parameters}):\n    try:\n        {body}\n"
                 f"    except missing: return None\n")

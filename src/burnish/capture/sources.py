@@ -11,11 +11,12 @@ from typing import Any
 
 
 class Source:
-    __slots__ = ("base", "children", "key", "kind")
+    __slots__ = ("base", "children", "key", "kind", "label")
 
     def __init__(self, base: Source | None, kind: str, key: Any):
         self.base, self.kind, self.key = base, kind, key
         self.children: dict[Any, Source] = {}
+        self.label = ""  # of a cell: the variable's name
 
     def child(self, kind: str, key: Any = None) -> Source:
         at = (kind, type(key), key)
@@ -42,6 +43,8 @@ class Source:
     def __str__(self) -> str:
         """As the user would write it."""
         base = self.base
+        if self.label:
+            return self.label
         if self.kind == "slot":
             return self.key[1]
         if self.kind == "const":
@@ -51,6 +54,8 @@ class Source:
         if self.kind == "members":
             return f"{base}.__dict__"
         if self.kind == "cell":
+            if isinstance(base, Source) and base.label:
+                return base.label
             return f"{base}.cell_contents" if not isinstance(base, Source) or base.kind != "item" else f"closure[{base.key}]"
         if self.kind == "key":
             return f"list({base})[{self.key}]"
