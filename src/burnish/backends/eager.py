@@ -9,17 +9,32 @@ from __future__ import annotations
 from typing import Any
 
 from torch.fx import GraphModule
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from .registry import CompiledFn, register_backend
+
+
+def run(gm: GraphModule) -> CompiledFn:
+    """The graph's Python code, generated on the first call."""
+    forward: Any = None
+
+    def call(*args: Any) -> Any:
+        nonlocal forward
+        if forward is None:
+            _LazyGraphModule.force_recompile(gm)
+            forward = gm.forward
+        return forward(*args)
+
+    return call
 
 
 @register_backend(runs_python=True)
 def eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Run the graph with PyTorch's eager operators."""
-    return gm.forward
+    return run(gm)
 
 
 @register_backend(runs_python=True)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
-    return gm.forward
+    return run(gm)

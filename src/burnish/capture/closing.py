@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from .. import events
 from ..runtime.segment import Segment
 from .breaks import Break
-from .frames import Frame, Generator
+from .frames import Frame, Generator, cell_value
 from .guards import CheckWriter
 from .layout import take_apart
 from .live import Expression, Live
@@ -138,16 +139,13 @@ def scrub(tracer: Tracer, *roots: Any) -> list:
             if any(isinstance(v, Live) for v in value):
                 value.clear()
                 (value.update if isinstance(value, set) else value.extend)(parts)
+        elif kind is FunctionType and id(value) in tracer.heap.fresh:
+            value.__defaults__ = clean(value.__defaults__)
+            clean((value.__kwdefaults__, value.__dict__, value.__closure__))
         elif id(value) in tracer.heap.fresh and hasattr(value, "__dict__"):
             clean(value.__dict__)
-        elif kind.__name__ == "cell" and id(value) in tracer.own_cells:
-            from .frames import UNBOUND, cell_value
-
-            content = cell_value(value)
-            if content is not UNBOUND:
-                new = clean(content)
-                if new is not content:
-                    value.cell_contents = new
+        elif kind is CellType and id(value) in tracer.own_cells:
+            clean_cell(value)
         elif isinstance(value, Frame):
             value.locals[:] = [clean(v) for v in value.locals]
             value.stack[:] = [clean(v) for v in value.stack]
@@ -155,12 +153,18 @@ def scrub(tracer: Tracer, *roots: Any) -> list:
             clean(value.frame)
         return value
 
+    def clean_cell(cell: CellType) -> None:
+        content = cell_value(cell)
+        new = clean(content)
+        if new is not content:
+            cell.cell_contents = new
+
     cleaned = [clean(v) for v in roots]
     for origin in list(tracer.heap.origins.values()):
         if origin.is_written or origin.snapshot is not None:
             if isinstance(origin.obj, (list, dict, set, collections.deque)):
                 memo.pop(id(origin.obj), None)
                 clean(origin.obj)
-            elif type(origin.obj).__name__ == "cell" and origin.written:
-                origin.obj.cell_contents = clean(origin.obj.cell_contents)
+            elif type(origin.obj) is CellType and origin.written:
+                clean_cell(origin.obj)
     return cleaned

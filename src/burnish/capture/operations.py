@@ -403,7 +403,8 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
             m.heap.will_write_key(origin, key)
         else:
             m.heap.complete(origin)
-    m.plainly(dict.__setitem__ if not isinstance(table, collections.OrderedDict) else operator.setitem, table, key, value)
+    # The method of the base class: a subclass may override it, and what runs here is what its override calls.
+    m.plainly((collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict).__setitem__, table, key, value)
 
 
 def delete_subscript(m: Any, container: Any, key: Any) -> Any:

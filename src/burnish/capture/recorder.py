@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
+from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
@@ -246,18 +247,18 @@ class Recorder(TorchFunctionMode):
             values[i] = node
         emit_clones(len(self.calls))
         graph.output(tuple(value_of(h) for h in outputs))
-        made = torch.fx.GraphModule(torch.nn.Module(), graph, "Segment")
-        _forget_source_with(made)
+        # Its Python code is generated when somebody runs it or asks for it, not while the first call waits.
+        with _use_lazy_graph_module(True):
+            made = _make_graph_module(torch.nn.Module(), graph, "Segment")
+        weakref.finalize(made, _forget_source, type(made))
         return made
 
 
-def _forget_source_with(graph_module: torch.fx.GraphModule) -> None:
+def _forget_source(generated: type) -> None:
     """torch.fx keeps the source of every graph module's code for ever: let it go with the module."""
-    key = type(graph_module).forward.__code__.co_filename
-    weakref.finalize(graph_module, _forget_source, key)
-
-
-def _forget_source(key: str) -> None:
+    key = generated.forward.__code__.co_filename
+    if not key.startswith("<"):
+        return  # never generated
     loader = getattr(torch.fx.graph_module, "_loader", None)
     if loader is not None:
         loader.eval_cache.pop(key, None)
