@@ -145,8 +145,7 @@ def _next(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.call(polyfills.next_or, args, {}) if type(iterator) is Generator or operations.python_method(
             m, iterator, "__next__") else _next_native(m, iterator, args[1])
     if type(iterator) is Generator:
-        if m.heap.is_outside_iterator(iterator):
-            m.stop(breaks.OUTSIDE_ITERATOR, "a generator that was already running")
+        m.take_over(iterator)
         return m.resume(iterator, None, fr.NEXT)
     if operations.python_method(m, iterator, "__next__"):
         return m.call(special_method(m, iterator, "__next__"), (), {})

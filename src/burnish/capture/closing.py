@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
-from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -12,10 +11,10 @@ import torch
 from .. import events
 from ..runtime.segment import Segment
 from .breaks import Break
-from .frames import Frame, Generator, cell_value
+from .frames import Frame, Generator
 from .guards import CheckWriter
 from .layout import take_apart
-from .live import Expression, Live
+from .live import Expression
 from .templates import Rebuilder
 from .tracer import Tracer
 
@@ -105,66 +104,3 @@ def restore_state(state: tuple) -> None:
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
     torch.set_autocast_cache_enabled(state[9])
-
-
-def scrub(tracer: Tracer, *roots: Any) -> list:
-    """Live values become plain numbers again in everything the trace leaves behind."""
-    memo: dict[int, Any] = {}
-
-    def clean(value: Any) -> Any:
-        if isinstance(value, Live):
-            return value.plain()
-        kind = type(value)
-        if id(value) in memo:
-            return memo[id(value)]
-        if isinstance(value, tuple):
-            parts = [clean(v) for v in value]
-            if any(a is not b for a, b in zip(parts, value, strict=True)):
-                value = kind(parts) if kind is tuple else tuple.__new__(kind, parts)
-            return value
-        memo[id(value)] = value
-        if isinstance(value, list):
-            for i, v in enumerate(list.__iter__(value)):
-                new = clean(v)
-                if new is not v:
-                    list.__setitem__(value, i, new)
-        elif isinstance(value, dict):
-            if not any(value is table for table in (tracer.heap.origins.get(id(value), None),)):
-                for k, v in list(dict.items(value)):
-                    new = clean(v)
-                    if new is not v:
-                        dict.__setitem__(value, k, new)
-        elif isinstance(value, (set, collections.deque)):
-            parts = [clean(v) for v in value]
-            if any(isinstance(v, Live) for v in value):
-                value.clear()
-                (value.update if isinstance(value, set) else value.extend)(parts)
-        elif kind is FunctionType and id(value) in tracer.heap.fresh:
-            value.__defaults__ = clean(value.__defaults__)
-            clean((value.__kwdefaults__, value.__dict__, value.__closure__))
-        elif id(value) in tracer.heap.fresh and hasattr(value, "__dict__"):
-            clean(value.__dict__)
-        elif kind is CellType and id(value) in tracer.own_cells:
-            clean_cell(value)
-        elif isinstance(value, Frame):
-            value.locals[:] = [clean(v) for v in value.locals]
-            value.stack[:] = [clean(v) for v in value.stack]
-        elif isinstance(value, Generator) and value.frame is not None:
-            clean(value.frame)
-        return value
-
-    def clean_cell(cell: CellType) -> None:
-        content = cell_value(cell)
-        new = clean(content)
-        if new is not content:
-            cell.cell_contents = new
-
-    cleaned = [clean(v) for v in roots]
-    for origin in list(tracer.heap.origins.values()):
-        if origin.is_written or origin.snapshot is not None:
-            if isinstance(origin.obj, (list, dict, set, collections.deque)):
-                memo.pop(id(origin.obj), None)
-                clean(origin.obj)
-            elif type(origin.obj) is CellType and origin.written:
-                clean_cell(origin.obj)
-    return cleaned

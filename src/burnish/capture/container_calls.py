@@ -111,8 +111,7 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
 def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
     from . import frames as fr
 
-    if m.heap.is_outside_iterator(owner):
-        m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a generator that was already running")
+    m.take_over(owner)
     if name == "send":
         return m.resume(owner, args[0], fr.NEXT)
     if name == "__next__":

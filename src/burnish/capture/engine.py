@@ -26,11 +26,12 @@ from ..runtime.segment import Continuation, Segment
 from . import binding, breaks
 from .bytecode import decode
 from .failure import write_failure
-from .closing import close, restore_state, scrub
+from .closing import close, restore_state
 from .frames import UNBOUND, Frame, Raised
 from .guards import default_device, first_failure, global_state
 from .layout import Layout, take_apart
 from .machine import Machine
+from .scrub import scrub
 from .templates import Unrebuildable
 from .tracer import Late, Stop, Tracer
 

@@ -111,3 +111,17 @@ def _forget_dead(frame: Frame, at: int) -> None:
     for i, value in enumerate(values):
         if value is not UNBOUND and not alive >> i & 1:
             values[i] = UNBOUND
+
+
+# ---- what guards ask about generators
+
+def is_exhausted(generator: Generator) -> bool:
+    return type(generator) is Generator and generator.frame is None
+
+
+def is_suspended_as(generator: Generator, expected: tuple) -> bool:
+    """Whether a generator waits at the same place, with the same locals bound, as when the segment was traced."""
+    frame = generator.frame if type(generator) is Generator else None
+    if frame is None or generator.running or frame.handling is not None:
+        return False
+    return (generator.started, FrameLayout(frame).key) == expected

@@ -26,6 +26,7 @@ from . import attributes, breaks, calls, live, operations
 from . import frames as fr
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
 from .heap import MISSING, Heap
+from .layout import FrameLayout, is_exhausted, is_suspended_as
 from .live import Live
 from .machine import Machine
 from .opcodes.flow import EXHAUSTED
@@ -156,6 +157,34 @@ class Tracer(Machine):
             if frame.generator is not None:
                 self.heap.running_generators.append(frame.generator)
             frame = frame.caller
+
+    def take_over(self, generator: Generator) -> None:
+        """A generator from outside is about to be advanced: from here its frame is part of this trace.
+
+        Where it stands is guarded like everything else outside, its locals are read through it, and how it is left is
+        an effect. So a loop over a generator goes on being captured after a break in either of them.
+        """
+        origin = self.heap.origin_of(generator)
+        if origin is None or any(generator is g for g in self.heap.running_generators):
+            return
+        frame = generator.frame
+        if generator.running or frame is not None and frame.handling is not None:
+            self.stop(breaks.OUTSIDE_ITERATOR, "a generator that is busy")
+        guard, source = self.heap.guard, origin.source
+        whole = live.Expression(None, (source,))
+        self.heap.running_generators.append(generator)
+        if frame is None:
+            guard("outcome", None, (live.Expression(is_exhausted, (whole,)), True))
+            return
+        layout = FrameLayout(frame)
+        guard("outcome", None, (live.Expression(is_suspended_as, (whole, (generator.started, layout.key))), True))
+        self.heap.sources.pin(frame.code)  # the key names it by address
+        places, stack = source.attr("frame").attr("locals"), source.attr("frame").attr("stack")
+        for i in layout.bound:
+            frame.locals[i] = self.heap.admit(frame.locals[i], places.item(i), is_slot=True)
+        for i, value in enumerate(frame.stack):
+            if i not in layout.nulls:
+                frame.stack[i] = self.heap.admit(value, stack.item(i), is_slot=True)
 
     # ---- running things for real
 
@@ -394,15 +423,13 @@ class Tracer(Machine):
 
     def next_for(self, iterator: Any) -> Any:
         if type(iterator) is Generator:
-            if self.heap.is_outside_iterator(iterator):
-                self.stop(breaks.OUTSIDE_ITERATOR, "a generator that was already running")
+            self.take_over(iterator)
             return self.resume(iterator, None, fr.FOR_ITER)
         return operations.advance(self, iterator)
 
     def send(self, receiver: Any, value: Any) -> tuple[bool, Any]:
         if type(receiver) is Generator:
-            if self.heap.is_outside_iterator(receiver):
-                self.stop(breaks.OUTSIDE_ITERATOR, "a generator that was already running")
+            self.take_over(receiver)
             return super().send(receiver, value)
         if value is not None:
             self.stop(breaks.OUTSIDE_ITERATOR, "a value sent to a foreign iterator")

@@ -19,8 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..events import Event, subscribe
-from .explain import tensor_type
+from .explain import result_type, tensor_type
 from .layout import cut
 
 CONSTANT_SHOWN = 300
@@ -73,9 +75,8 @@ def graph_text(graph: Any) -> str:
     lines = ["import torch", ""]
     for node in graph.graph.nodes:
         if node.op == "placeholder":
-            example = node.meta.get("example_value")
-            kind = tensor_type(example) if hasattr(example, "dtype") else cut(repr(example), 80)
-            lines.append(f"# {node.name}: {kind}")
+            kind = result_type(node)
+            lines.append(f"# {node.name}: {kind}" if kind else f"# {node.name}")
     return "\n".join(lines) + "\n\n" + graph.code.strip() + "\n"
 
 
@@ -96,7 +97,7 @@ def _constant_text(value: Any) -> str:
 def _in_words(value: Any) -> str:
     """A repr that neither reads a tensor's data nor runs code of the user's."""
     kind = type(value)
-    if hasattr(value, "untyped_storage"):
+    if isinstance(value, torch.Tensor):
         return f"a tensor, {tensor_type(value)}"
     if kind in (tuple, list, set, frozenset):
         return f"{kind.__name__}({', '.join(map(_in_words, value))})" if kind is not tuple \

@@ -219,8 +219,13 @@ def result_type(node: torch.fx.Node) -> str:
         note = node.meta.get(key)
         if isinstance(note, torch.Tensor) or (hasattr(note, "dtype") and hasattr(note, "shape")):
             return tensor_type(note)
-    return ""
+    dtype, shape = node.meta.get("burnish_facts", (None, ()))
+    return type_text(dtype, shape) if dtype is not None else ""
 
 
 def tensor_type(value: Any) -> str:
-    return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    return type_text(value.dtype, value.shape)
+
+
+def type_text(dtype: Any, shape: Iterable[Any]) -> str:
+    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"
