@@ -24,10 +24,13 @@ MAY_IMPORT = {
     "settings": {"errors"},
     "runtime": BASE,
     "report": {"errors", "events"},
+    "marks": {"errors"},
+    "stance": {"errors"},
     "tensors": BASE,
     "ops": BASE | {"tensors"},
     "ir": BASE | {"tensors", "ops"},
-    "capture": BASE | {"tensors", "ir", "backends", "runtime"},
+    # Of report only the text of a guard miss, which is raised as an error as well.
+    "capture": BASE | {"marks", "report", "tensors", "ir", "backends", "runtime"},
     "lower": BASE | {"tensors", "ops", "ir"},
     "schedule": BASE | {"tensors", "ops", "ir"},
     "codegen": BASE | {"tensors", "ops", "ir", "schedule"},
@@ -38,6 +41,11 @@ MAY_IMPORT = {
     "doctor": EVERYTHING,
     "cli": EVERYTHING,
     "api": EVERYTHING,
+    "module": EVERYTHING,
+    "explain": EVERYTHING,
+    "export": EVERYTHING,
+    "export_file": EVERYTHING,
+    "export_trace": EVERYTHING,
     "__init__": EVERYTHING,
 }
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import types
@@ -30,12 +31,13 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 
 
 @overload
-def compile(model: F, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: str | Callable[..., Any] | None = ...,
-            mode: str | None = ..., options: dict[str, Any] | None = ..., disable: bool = ...) -> F: ...
+def compile(model: F, *, fullgraph: bool = ..., dynamic: bool | None = ...,
+            backend: str | Callable[..., Any] | None = ..., mode: str | None = ...,
+            options: dict[str, Any] | None = ..., disable: bool = ...) -> F: ...
 @overload
 def compile(model: None = None, *, fullgraph: bool = ..., dynamic: bool | None = ...,
-            backend: str | Callable[..., Any] | None = ..., mode: str | None = ..., options: dict[str, Any] | None = ...,
-            disable: bool = ...) -> Callable[[F], F]: ...
+            backend: str | Callable[..., Any] | None = ..., mode: str | None = ...,
+            options: dict[str, Any] | None = ..., disable: bool = ...) -> Callable[[F], F]: ...
 
 
 def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None,
@@ -135,10 +137,8 @@ def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) 
     functools.update_wrapper(run, original, updated=("__dict__",) if is_function else ())
     if not hasattr(original, "__name__"):
         run.__name__ = run.__qualname__ = type(original).__name__
-    try:
+    with contextlib.suppress(ValueError, TypeError):  # many C functions have none
         vars(run)["__signature__"] = inspect.signature(original)
-    except (ValueError, TypeError):
-        pass  # many C functions have none
     vars(run).update(__burnish_original__=original, __burnish_program__=program, _compile_kwargs=kwargs)
     keep_track(program)
     return run
@@ -185,7 +185,7 @@ def substitute_in_graph(original_fn: Callable[..., Any], *, can_constant_fold_th
         if not skip_signature_check:
             _check_signature(original_fn, polyfill)
         builtin_calls.substitute(original_fn, polyfill)
-        return polyfill
+        return cast(F, polyfill)
 
     return enter
 

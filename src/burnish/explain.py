@@ -121,13 +121,13 @@ def guard_text(guard: Guard) -> str:
 def _tensor_text(kind: Any, dtype: Any, shape: Any, strides: Any, device: Any, *flags: Any) -> str:
     sizes = "" if shape is None else f"[{', '.join(map(str, shape))}]"
     told = [name for name, value in zip(FACT_NAMES[5:], flags, strict=False) if value is True]
-    parts = [f"a {kind.__name__} of {str(dtype).removeprefix('torch.')}{sizes} on {device}", f"strides {strides}", *told]
-    return ", ".join(parts)
+    what = f"a {kind.__name__} of {str(dtype).removeprefix('torch.')}{sizes} on {device}"
+    return ", ".join([what, f"strides {strides}", *told])
 
 
 def _name(value: Any) -> str:
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or getattr(value, "co_qualname", None)
-    return name if isinstance(name, str) else _short(value)
+    names = (getattr(value, attribute, None) for attribute in ("__qualname__", "__name__", "co_qualname"))
+    return next((name for name in names if isinstance(name, str)), None) or _short(value)
 
 
 def _short(value: Any) -> str:

@@ -106,7 +106,7 @@ class Exported:
     """Whether the graph changes tensors that are passed in. Then two arguments must not be one tensor, unless they were
     when it was exported."""
     guards: list[str] = field(default_factory=list[str])
-    """What held when it was exported, and is taken to hold from then on. Only what concerns the arguments is checked."""
+    """What held when it was exported, and is taken to hold from then on. Of it, the arguments are checked."""
     left_out: list[str] = field(default_factory=list[str])
     """Prints, warnings and log records of the function, which the graph does not make."""
 
@@ -122,10 +122,12 @@ class Exported:
             expected = pytree.tree_unflatten([i.name for i in self.inputs], self.arguments)
             raise UserError(f"{self.name} was exported with arguments nested like {_call_text(*expected)}. "
                             f"Call it the same way, or export it again with these arguments.")
-        wrong = [why for i, leaf in zip(self.inputs, leaves, strict=True) if (why := i.why_not(leaf)) is not None]
+        wrong: list[str] = []
         found: dict[int, torch.Tensor] = {}
         for expected, leaf in zip(self.inputs, leaves, strict=True):
-            if isinstance(expected, TensorInput) and found.setdefault(expected.node, leaf) is not leaf:
+            if (why := expected.why_not(leaf)) is not None:
+                wrong.append(why)
+            elif isinstance(expected, TensorInput) and found.setdefault(expected.node, leaf) is not leaf:
                 wrong.append(f"{expected.name} was the same tensor as another argument, and is not")
         if self.writes_inputs and len(set(map(id, found.values()))) < len(found):
             wrong.append("two arguments are the same tensor, the graph writes to its inputs, and they were different")
@@ -203,7 +205,8 @@ def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dic
     if why is not None:
         raise UserError(why.replace("burnish.compile", "burnish.export"))
     if not isinstance(args, (tuple, list)):
-        raise UserError(f"burnish.export takes the arguments as a tuple, export(fn, (x,)), not a {type(args).__name__}.")
+        raise UserError(f"burnish.export takes the arguments as a tuple, export(fn, (x,)), "
+                        f"not a {type(args).__name__}.")
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise UserError(f"burnish.export takes keyword arguments as a dictionary, not a {type(kwargs).__name__}.")
     original = original_of(fn)

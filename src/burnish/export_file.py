@@ -39,14 +39,16 @@ if TYPE_CHECKING:
 FORMAT = 1
 DESCRIPTION = "burnish.json"
 # Not among the functions that torch lets classes override, but a trace meets them.
-FACTORIES = tuple("""
-    arange as_tensor bartlett_window blackman_window empty empty_permuted empty_strided eye full hamming_window
-    hann_window kaiser_window linspace logspace normal ones rand randint randn randperm scalar_tensor tensor tril_indices
-    triu_indices vander zeros rand_like randn_like randint_like _assert
-""".split())
-METHODS = frozenset("""
-    __getitem__ __setitem__ _conj as_strided new_empty new_empty_strided new_full new_ones new_tensor new_zeros unflatten
-""".split())
+FACTORIES = (
+    "arange", "as_tensor", "bartlett_window", "blackman_window", "empty", "empty_permuted", "empty_strided", "eye",
+    "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "normal", "ones", "rand",
+    "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "vander", "zeros",
+    "rand_like", "randn_like", "randint_like", "_assert",
+)
+METHODS = frozenset((
+    "__getitem__", "__setitem__", "_conj", "as_strided", "new_empty", "new_empty_strided", "new_full", "new_ones",
+    "new_tensor", "new_zeros", "unflatten",
+))
 GETTERS = frozenset(("T", "mT", "H", "mH", "real", "imag", "data", "grad"))
 # What would let a graph out of the world of tensors, or at memory that is not its own.
 NEVER = READS | STATE | {"as_subclass", "from_file", "_make_subclass", "_make_wrapper_subclass", "__setstate__",
@@ -282,8 +284,8 @@ class Storages:
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_conj() \
                 or tensor.is_neg() or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             kind = type(tensor).__qualname__ if type(tensor) is not torch.nn.Parameter else "Parameter"
-            raise UserError(f"The graph cannot be saved: its attribute {name} is a {kind} with layout {tensor.layout} on "
-                            f"{tensor.device.type}, and a file holds plain strided tensors.")
+            raise UserError(f"The graph cannot be saved: its attribute {name} is a {kind} with layout {tensor.layout} "
+                            f"on {tensor.device.type}, and a file holds plain strided tensors.")
         storage = tensor.untyped_storage()
         number = self.at.setdefault(storage._cdata, len(self.pieces))
         if number == len(self.pieces):

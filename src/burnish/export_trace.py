@@ -81,10 +81,10 @@ class Trace:
         if self.changed:
             return Unsupported(Refusal(
                 f"Cannot export {name}: it changes Python objects", tuple(f"writes to {what}" for what in self.changed),
-                "A compiled function does such writes again on each run. An exported graph runs without the objects, so "
-                "they would be lost.",
-                "Return the value, keep it in a buffer (self.register_buffer), which is a tensor and part of the graph, "
-                "or leave the write out while burnish.is_compiling() is True. The objects are as they were."))
+                "A compiled function does such writes again on each run. An exported graph runs without the objects, "
+                "so they would be lost.",
+                "Return the value, keep it in a buffer (self.register_buffer), which is a tensor and part of the "
+                "graph, or leave the write out while burnish.is_compiling() is True. The objects are as they were."))
         if self.foreign:
             return Unsupported(Refusal(
                 f"Cannot export {name}: its result is not only tensors", tuple(self.foreign),
@@ -276,7 +276,7 @@ def reached(original: Any) -> tuple[list[torch.nn.Module], list[torch.Tensor]]:
         elif isinstance(value, dict) and len(value) < 100_000 and "__builtins__" not in value:
             waiting += value.values()
         elif value is original:
-            waiting += (*getattr(value, "__dict__", {}).values(), getattr(type(value), "__call__", None))
+            waiting += (*getattr(value, "__dict__", {}).values(), vars(type(value)).get("__call__"))
     return list(modules.values()), list(tensors.values())
 
 

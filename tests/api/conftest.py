@@ -31,8 +31,9 @@ def run_alone():
     def run(program, status=0, **environment):
         root = Path(__file__).resolve().parents[2]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("BURNISH_")}
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300,
-                              env={**inherited, "PYTHONPATH": str(root / "src"), **environment})
+        environment = {**inherited, "PYTHONPATH": str(root / "src"), **environment}
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True,
+                              text=True, timeout=300)
         assert done.returncode == status, done.stderr
         return done.stdout, done.stderr
 

@@ -68,7 +68,7 @@ def test_training_the_module_changes_what_the_exported_graph_computes():
     (Net().eval().forward, (X,)),
     (burnish.compile(Net().eval()), (X,)),
     (nn.Sequential(nn.Linear(3, 3), nn.Tanh()), (X,)),
-    (lambda x, n, name, flag, nothing: x * n if flag and name == "a" and nothing is None else x, (X, 3, "a", True, None)),
+    (lambda x, n, name, flag, nothing: x * n if flag and name == "a" and not nothing else x, (X, 3, "a", True, None)),
     (lambda pair, table: pair[0] + pair[1][0] + table["x"], ((X, [X + 1]), {"x": X + 2})),
     (lambda x: {"out": x + 1, "parts": [x, (x * 2, None)], "n": 3}, (X,)),
     (lambda x: torch.max(x, 0), (X,)),

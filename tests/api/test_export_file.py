@@ -1,4 +1,4 @@
-"""The file of an exported graph: it computes the same, holds nothing that could run, and is refused when it is not sound."""
+"""The file of an exported graph: it computes the same, holds nothing that could run, and is refused if unsound."""
 
 import collections
 import json

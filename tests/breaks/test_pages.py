@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture import break_kinds, breaks
-from burnish.report import break_pages
+from burnish.capture import break_kinds, break_pages, breaks
 
 from .examples import EXAMPLES, run_example
 
@@ -25,7 +24,7 @@ def markers(monkeypatch):
 
 
 def test_docs_breaks_md_is_what_the_catalog_says():
-    stale = "stale: run python -m burnish.report.break_pages"
+    stale = "stale: run python -m burnish.capture.break_pages"
     assert break_pages.PAGES.read_text(encoding="utf-8") == break_pages.write_pages(), stale
 
 

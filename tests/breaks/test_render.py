@@ -42,8 +42,8 @@ def test_render_gives_the_event_the_line_its_callers_the_reason_and_the_cure(sta
         "",
     ]
     flat = " ".join(text.split())
-    assert f"Why {breaks.DATA_BRANCH.why} What to do {breaks.DATA_BRANCH.what_to_do} Example python -m" in flat
-    assert text.endswith("break_pages B101")
+    assert f"Why {breaks.DATA_BRANCH.why} What to do {breaks.DATA_BRANCH.what_to_do} Example burnish breaks" in flat
+    assert text.endswith("burnish breaks B101")
 
 
 @pytest.mark.parametrize("kind", breaks.CATALOG.values(), ids=lambda kind: kind.code)

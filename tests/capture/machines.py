@@ -15,8 +15,7 @@ from burnish.capture import frames as fr
 from burnish.capture.binding import bind, frame_for
 from burnish.capture.frames import PUSHED, Frame, Generator
 from burnish.capture.layout import take_apart
-from burnish.capture.machine import MISSING, Machine
-from burnish.capture.opcodes.flow import EXHAUSTED
+from burnish.capture.machine import Machine
 
 ASYNC = 0x280
 
@@ -60,7 +59,8 @@ class Pushing(Machine):
             return self.push_call(function, args, kwargs)
         if function is next and type(args[0]) is Generator and len(args) == 1:
             return self.resume(args[0], None, fr.NEXT)
-        if isinstance(function, type) and python_method(function, "__init__") and type(function.__new__) is not FunctionType:
+        if isinstance(function, type) and python_method(function, "__init__") \
+                and type(function.__new__) is not FunctionType:
             return self.push_call(make_instance, (function, function.__init__, args, kwargs))
         return super().call(function, args, kwargs)
 
@@ -217,4 +217,4 @@ def to_tuple(items):
     return tuple([item for item in items])
 
 
-__all__ = ["EXHAUSTED", "MISSING", "Forgetting", "Machine", "Pushing", "Rebuilding", "start"]
+__all__ = ["Forgetting", "Machine", "Pushing", "Rebuilding", "start"]

@@ -116,7 +116,7 @@ class Break:
         lines += [*stack_lines(self.stack), ""]
         lines += labelled("Why", self.kind.why)
         lines += labelled("What to do", self.kind.what_to_do)
-        lines += [f"  {'Example':<12}python -m burnish.report.break_pages {self.kind.code}"]
+        lines += [f"  {'Example':<12}burnish breaks {self.kind.code}"]
         return "\n".join(lines)
 
     def __str__(self) -> str:

@@ -142,7 +142,9 @@ class Program:
     def run_eagerly(self, continuation: Continuation, slots: list, args: tuple, kwargs: dict) -> Any:
         if continuation is self.entry:
             return self.function(*args, **kwargs)
-        return Machine(continuation.layout.build(slots)).run()
+        machine = Machine(continuation.layout.build(slots))
+        slots.clear()  # what the program lets go must not be kept alive here
+        return machine.run()
 
     def continuation_for(self, layout: Layout) -> Continuation:
         found = self.continuations.get(layout.key)
@@ -189,18 +191,19 @@ class Program:
         fails = self.options.stance() == "fail_on_recompile"
         if not fails and not events.is_watched():
             return
-        from ..report.misses import Failure, render_miss
-
         failures = []
         for i, segment in enumerate(continuation.segments):
             failure = first_failure(segment.guards, slots)
             if failure is not None:
-                failures.append(Failure(i, *failure))
-        where = f"{continuation.location.filename}:{continuation.location.line}"
-        text = render_miss(self.entry.location.function, where, failures)
-        events.emit("guards.missed", text=text, failures=failures)
+                failures.append((i, *failure))
+        events.emit("guards.missed", function=self.entry.location.function, location=continuation.location,
+                    failures=failures)
         if fails:
-            raise Unsupported(Plain(f"a recompile was needed, and the stance is fail_on_recompile\n{text}"))
+            lines = [f"  {source}: expected {expected}, found {found}" for _, source, expected, found in failures]
+            raise Unsupported(Plain("\n".join([
+                f"{continuation.location} would be compiled once more, and the stance is fail_on_recompile.",
+                "What is compiled asks for something else:", *lines,
+                "What to do: keep it as it was, or set the stance eager_on_recompile or default."])))
 
     def trace(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         """Trace from ``continuation``; answers the machine after the segment (and the break's instruction)."""

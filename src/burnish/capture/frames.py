@@ -81,12 +81,13 @@ class Frame:
 class Generator:
     """A generator whose frame is ours. Stands in for ``types.GeneratorType`` inside and outside compiled code."""
 
-    __slots__ = ("__name__", "__qualname__", "__weakref__", "frame", "running", "started")
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "frame", "noted_by", "running", "started")
 
     def __init__(self, frame: Frame):
         self.frame: Frame | None = frame  # None once exhausted
         self.started = False
         self.running = False
+        self.noted_by: Any = None  # a weak reference to the heap of the trace that made it
         self.__name__ = frame.code.co.co_name
         self.__qualname__ = frame.code.co.co_qualname
 
@@ -120,6 +121,9 @@ class Generator:
 
     def __del__(self) -> None:
         if self.frame is not None and self.started and not self.running:
+            heap = None if self.noted_by is None else self.noted_by()
+            if heap is not None:
+                heap.note_dropped(self)
             self.close()
 
     @property

@@ -11,12 +11,14 @@ import collections
 import enum
 import functools
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import live
+from .delegation import runs_code_when_closed
 from .frames import NULL, UNBOUND, Generator
 from .guards import Guard, global_state, tensor_facts
 from .opcodes.flow import EXHAUSTED
@@ -82,10 +84,11 @@ class Heap:
         self.origins: dict[int, Origin] = {}
         self.guards: list[Guard] = []
         self._guard_keys: set = set()
-        self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions, generators)
+        self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions)
         self.pinned_functions: set[int] = set()
         self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
         self.running_generators: list[Generator] = []  # came in through slots, with their frames
+        self.dropped: str | None = None  # a generator let go inside ``try`` or ``with``
         self.guard("state", None, global_state())
 
     # ---- guards
@@ -375,7 +378,15 @@ class Heap:
             and not any(value is g for g in self.running_generators)
 
     def make(self, value: Any) -> Any:
-        self.fresh[id(value)] = value
+        if type(value) is Generator:  # not held here: Python closes a generator when the program drops it
+            value.noted_by = weakref.ref(self)
+        else:
+            self.fresh[id(value)] = value
         return value
+
+    def note_dropped(self, generator: Generator) -> None:
+        """The program dropped a generator, which is closed now."""
+        if runs_code_when_closed(generator):
+            self.dropped = generator.__qualname__
 
 

@@ -7,7 +7,10 @@ are the same continuation, so a loop over a break comes back to where it was.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
+
+import torch
 
 from .bytecode import Code, live_locals
 from .frames import NULL, UNBOUND, Frame, Generator
@@ -109,8 +112,16 @@ def _forget_dead(frame: Frame, at: int) -> None:
     alive = live_locals(frame.code)[at]
     values = frame.locals
     for i, value in enumerate(values):
-        if value is not UNBOUND and not alive >> i & 1:
+        if value is not UNBOUND and not alive >> i & 1 and not _is_missed(value):
             values[i] = UNBOUND
+
+
+def _is_missed(value: Any) -> bool:
+    """Whether letting go of a local before its function returns could be seen: something would run, or a weak reference
+    would die, too early."""
+    kind = type(value)
+    return kind is Generator or not issubclass(kind, torch.Tensor) and (
+        hasattr(kind, "__del__") or kind.__weakrefoffset__ != 0 and weakref.getweakrefcount(value) > 0)
 
 
 # ---- what guards ask about generators

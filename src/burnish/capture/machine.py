@@ -13,6 +13,8 @@ from types import CellType
 from typing import Any, NoReturn
 
 from . import frames as fr
+from .contexts import call_while_handling, extend_context, set_context
+from .delegation import delegate_closed, delegate_of, innermost_delegate, throw_into_foreign
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
 from .opcodes.calls import callable_text
 from .opcodes.exceptions import mark_as_raised
@@ -61,7 +63,7 @@ class Machine:
         """Find the handler of ``error``, leaving frames on the way."""
         again, self.reraised = error is self.reraised, None
         if not again:
-            _extend_context(error, self.handled())
+            extend_context(error, self.handled())
         while True:
             frame = self.frame
             if frame is None:
@@ -107,7 +109,7 @@ class Machine:
             caller.stack.append(None)
             return None
         if frame.completion == fr.CLOSE_DELEGATE and isinstance(error, (GeneratorExit, StopIteration)):
-            return _delegate_closed(caller)
+            return delegate_closed(caller)
         return error
 
     def stop_iteration_error(self, error: BaseException) -> BaseException:
@@ -154,7 +156,7 @@ class Machine:
         elif completion == fr.CLOSE:
             caller.stack.append(None)
         elif completion == fr.CLOSE_DELEGATE:
-            raise Raised(_delegate_closed(caller))
+            raise Raised(delegate_closed(caller))
         else:
             raise Raised(StopIteration(value) if value is not None else StopIteration())
         return True
@@ -234,14 +236,14 @@ class Machine:
         if generator.frame is None or not generator.started:
             generator.frame = None
             raise Raised(error)
-        self.reach_foreign(_innermost_delegate(generator.frame))
+        self.reach_foreign(innermost_delegate(generator.frame))
         waiting = self.frame
         while True:
             frame = generator.frame
             generator.running = True
             frame.generator = generator
             self.push(frame, completion)
-            delegate = _delegate_of(frame)
+            delegate = delegate_of(frame)
             if type(delegate) is not Generator or delegate.running or delegate.frame is None:
                 break
             frame.pc -= 1  # at the SEND that waits for the delegate
@@ -252,10 +254,10 @@ class Machine:
             generator = delegate
         frame.stack.append(None)  # what resuming would have sent
         if delegate is not None:
-            error = _throw_into_foreign(frame, delegate, error)
+            error = throw_into_foreign(frame, delegate, error)
             if error is None:
                 return PUSHED
-        _set_context(error, self.handled())
+        set_context(error, self.handled())
         while self.frame is not waiting:
             frame = self.frame
             if frame.code.handler_at(frame.pc - 1) is not None \
@@ -501,7 +503,7 @@ class Machine:
             if answer is not MISSING:
                 return answer
         handled = self.handled()
-        return function(*args, **kwargs) if handled is None else _call_while_handling(handled, function, args, kwargs)
+        return function(*args, **kwargs) if handled is None else call_while_handling(handled, function, args, kwargs)
 
     def make_super(self, function: Any, cls: Any, obj: Any) -> Any:
         return function(cls, obj)
@@ -538,7 +540,7 @@ class Machine:
             error.__cause__ = cause
         if isinstance(error, BaseExceptionGroup):
             mark_as_raised(error)
-        _set_context(error, self.handled())
+        set_context(error, self.handled())
         raise Raised(error)
 
 
@@ -559,93 +561,6 @@ def resume_natively(generator: Generator, value: Any, error: BaseException | Non
         finally:
             del trouble, error
     return machine.run()
-
-
-# ---- delegation with ``yield from``
-
-def _delegate_of(frame: Frame) -> Any:
-    """What a suspended generator delegates to, or None."""
-    at = frame.pc
-    names = frame.code.opnames
-    if at < len(names) and at >= 2 and names[at - 2] == "SEND":
-        return frame.stack[-1]
-    return None
-
-
-def _innermost_delegate(frame: Frame) -> Any:
-    """What an error thrown into a suspended generator would reach through its ``throw`` or ``close``, if not ours."""
-    delegate = _delegate_of(frame)
-    while type(delegate) is Generator and delegate.frame is not None:
-        delegate = _delegate_of(delegate.frame)
-    return delegate if hasattr(delegate, "throw") or hasattr(delegate, "close") else None
-
-
-def _delegate_closed(frame: Frame) -> BaseException:
-    """The delegate is closed: the GeneratorExit that waits on the stack of ``frame`` is raised in ``frame`` itself."""
-    error, frame.stack[-1] = frame.stack[-1], None
-    return error
-
-
-def _throw_into_foreign(frame: Frame, delegate: Any, error: BaseException) -> BaseException | None:
-    """Throw into a delegate that is not ours. Answers what is then raised in ``frame``, None when ``frame`` goes on."""
-    try:
-        if type(delegate) is Generator:
-            if delegate.frame is not None:
-                raise ValueError("generator already executing")
-        elif isinstance(error, GeneratorExit):
-            if hasattr(delegate, "close"):
-                delegate.close()
-        elif hasattr(delegate, "throw"):
-            try:
-                frame.stack[-1] = delegate.throw(error)
-                frame.pc -= 1  # at YIELD_VALUE, for the delegate's answer
-            except StopIteration as stop:
-                frame.stack.pop()
-                end_send(frame, frame.instructions[frame.pc - 2][1], stop.value)
-            return None
-    except BaseException as trouble:
-        return trouble
-    return error
-
-
-# ---- contexts of exceptions
-
-def _set_context(error: BaseException, handled: BaseException | None) -> None:
-    """What raising ``error`` while ``handled`` is being handled does to its context."""
-    if handled is None or handled is error:
-        return
-    for at in _contexts(handled):
-        if at.__context__ is error:
-            at.__context__ = None
-            break
-    error.__context__ = handled
-
-
-def _extend_context(error: BaseException, handled: BaseException | None) -> None:
-    """Native code raised ``error`` and did not know what the program is handling: that comes at the end of its chain."""
-    if handled is None or handled is error:
-        return
-    chain = _contexts(error)
-    if not any(at is handled for at in chain) and not any(at is c for at in _contexts(handled) for c in chain):
-        chain[-1].__context__ = handled
-
-
-def _contexts(error: BaseException) -> list[BaseException]:
-    """``error``, its context, that one's context ..."""
-    chain = [error]
-    while (before := chain[-1].__context__) is not None and not any(before is at for at in chain):
-        chain.append(before)
-    return chain
-
-
-def _call_while_handling(error: BaseException, function: Callable, args: tuple, kwargs: dict) -> Any:
-    """Call native code in an ``except`` block of the program: it sees ``error`` as the one being handled."""
-    traceback, context = error.__traceback__, error.__context__
-    try:
-        raise error
-    except BaseException:
-        error.__traceback__, error.__context__ = traceback, context
-        return function(*args, **kwargs)
 
 
 def _can_iterate(kind: type) -> bool:

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from . import operations
+from .delegation import runs_code_when_closed
 from .frames import Frame, Generator, cell_value
 from .guards import CheckWriter
 from .heap import SINGLETON_IDS, Heap, Origin
@@ -40,8 +41,8 @@ LITERALS = frozenset((int, str, bytes, bool, type(None)))
 
 
 class Unrebuildable(Exception):
-    def __init__(self, value: Any):
-        super().__init__(f"a {type(value).__module__}.{type(value).__qualname__} made here cannot be made again")
+    def __init__(self, value: Any, why: str | None = None):
+        super().__init__(why or f"a {type(value).__module__}.{type(value).__qualname__} made here cannot be made again")
         self.value = value
 
 
@@ -371,6 +372,10 @@ class Rebuilder:
         for origin in list(self.heap.origins.values()):
             if self.heap.changed(origin):
                 self.change(origin)
+        for origin in self.heap.origins.values():
+            if type(origin.obj) is Generator and origin.source.kind == "slot" and id(origin.source) not in self.sources \
+                    and id(origin.obj) not in self.active and runs_code_when_closed(origin.obj):
+                self.heap.dropped = origin.obj.__qualname__
         for generator in self.heap.running_generators:
             if id(generator) not in self.active:
                 frame = "None" if generator.frame is None else self.frame(generator.frame)
@@ -378,12 +383,10 @@ class Rebuilder:
         self.check_abandoned()
 
     def check_abandoned(self) -> None:
-        """A generator nobody holds any more, suspended inside ``try`` or ``with``: Python would have closed it on the
-        spot, running that code. Its moment cannot be replayed."""
-        for value in self.heap.fresh.values():
-            if isinstance(value, Generator) and value.frame is not None and value.started and not value.running \
-                    and id(value) not in self.memo and value.frame.code.handler_at(value.frame.pc - 1) is not None:
-                raise Unrebuildable(value)
+        """A generator nobody holds any more, suspended inside ``try`` or ``with``: Python closes it on the spot, running
+        that code. Its moment cannot be replayed."""
+        if self.heap.dropped is not None:
+            raise Unrebuildable(None, f"the generator {self.heap.dropped} is dropped inside try or with")
 
     def moment(self, value: Any, position: int) -> str:
         """A value of an effect as it was after ``position`` torch calls."""
@@ -462,7 +465,7 @@ def slots_of(kind: type) -> list[tuple[str, Any]]:
 def generator_shell(name: str, qualname: str, started: bool) -> Generator:
     made = Generator.__new__(Generator)
     made.__name__, made.__qualname__ = name, qualname
-    made.started, made.running, made.frame = started, False, None
+    made.started, made.running, made.frame, made.noted_by = started, False, None, None
     return made
 
 

@@ -233,7 +233,8 @@ class Tracer(Machine):
     def watched(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         from .tripwire import Tripwire
 
-        if getattr(function, "__module__", None) in RUN_AGAIN or isinstance(function, functools._lru_cache_wrapper):
+        if getattr(function, "__module__", None) in RUN_AGAIN or isinstance(function, functools._lru_cache_wrapper) \
+                or getattr(function, "_burnish_constant", False):
             return function(*args, **kwargs)
         with Tripwire(function, self.recorder):
             return function(*args, **kwargs)

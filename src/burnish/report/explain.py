@@ -94,7 +94,8 @@ class ExplainOutput:
         parts = [self.summary()]
         for i, reason in enumerate((r for r in self.break_reasons if r.graph_break), 1):
             parts.append(f"Break {i} of {self.graph_break_count}\n{shifted(reason.render())}")
-        parts += [f"Not compiled\n{shifted(reason.render())}" for reason in self.break_reasons if not reason.graph_break]
+        plain = [reason for reason in self.break_reasons if not reason.graph_break]
+        parts += [f"Not compiled\n{shifted(reason.render())}" for reason in plain]
         for i, graph in enumerate(self.graphs, 1):
             listing = shorten(list_operations(graph), LISTING_HEAD, LISTING_TAIL, "operations")
             parts.append("\n".join([f"Graph {i} of {self.graph_count}: {census(graph)}", *map(shifted, listing)]))

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from ..events import Event, subscribe
 from .layout import cut
+from .misses import Failure, render_miss
 
 _lock = threading.Lock()
 
@@ -44,6 +45,8 @@ def stage_of(kind: str) -> str:
 def render(event: Event) -> str:
     """An event as text, with the lines after the first indented below it."""
     text = event.data.get("text")
+    if text is None and "failures" in event.data:
+        text = render_miss(event.data["function"], event.data["location"], [Failure(*f) for f in event.data["failures"]])
     if text is None:
         text = "  ".join(f"{name}={_short(value)}" for name, value in event.data.items())
     return f"[{event.kind}] " + str(text).rstrip("\n").replace("\n", "\n    ")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import linecache
 import sys
 
-from .opcode_values import case
-
 SINCE_3_12 = '''
 @case()
 def type_parameters():

@@ -1,8 +1,8 @@
 """The pages about breaks, written from the catalog so that they cannot say something else.
 
-    python -m burnish.report.break_pages            write docs/breaks.md
-    python -m burnish.report.break_pages --check    fail when docs/breaks.md is not what would be written
-    python -m burnish.report.break_pages B101       print the page of one break
+    python -m burnish.capture.break_pages            write docs/breaks.md
+    python -m burnish.capture.break_pages --check    fail when docs/breaks.md is not what would be written
+    python -m burnish.capture.break_pages B101       print the page of one break
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from burnish.capture.break_kinds import CATALOG, GROUPS, BreakKind
-
-from .layout import labelled
+from .break_kinds import CATALOG, GROUPS, BreakKind
+from .breaks import labelled
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "breaks.md"
 
@@ -30,11 +29,11 @@ runs in between. One break in a large model hardly matters. One in each layer, o
 
 - `print(burnish.explain(fn)(*args))` lists the breaks of a function with the line of each.
 - `burnish.compile(fn, fullgraph=True)` turns the first break into an error.
-- `python -m burnish.report.break_pages B101` prints one of the pages below.
+- `burnish breaks B101` prints one of the pages below.
 
 In the examples `fn` is the function that is compiled.
 
-<!-- Written by `python -m burnish.report.break_pages` from the catalog in src/burnish/capture/break_kinds.py. -->
+<!-- Written by `python -m burnish.capture.break_pages` from the catalog in src/burnish/capture/break_kinds.py. -->
 """
 
 
@@ -86,7 +85,8 @@ def print_page(kind: BreakKind) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m burnish.report.break_pages", description="The pages about breaks.")
+    parser = argparse.ArgumentParser(prog="python -m burnish.capture.break_pages",
+                                     description="The pages about breaks.")
     parser.add_argument("codes", nargs="*", metavar="code", help="print the page of this break, for example B101")
     parser.add_argument("--check", action="store_true", help="write nothing, fail when the file is stale")
     parser.add_argument("--file", type=Path, default=PAGES, help="the file to write (default: docs/breaks.md)")
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.check:
         fresh = chosen.file.is_file() and chosen.file.read_text(encoding="utf-8") == write_pages()
         if not fresh:
-            print(f"{chosen.file} is stale: run python -m burnish.report.break_pages", file=sys.stderr)
+            print(f"{chosen.file} is stale: run python -m burnish.capture.break_pages", file=sys.stderr)
         return 0 if fresh else 1
     chosen.file.write_text(write_pages(), encoding="utf-8")
     return 0
