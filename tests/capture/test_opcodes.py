@@ -12,6 +12,7 @@ import pytest
 
 from burnish.capture import opcodes
 from burnish.capture.bytecode import decode, live_locals
+from burnish.capture.delegation import runs_code_when_closed
 from burnish.capture.frames import Generator
 from burnish.capture.opcodes import registry
 
@@ -105,6 +106,21 @@ def test_a_generator_function_interpreted_answers_a_generator(machine):
     made = machine(start(generators.top_level, (1, 2, 3, 4), {})).run()
     assert type(made) is Generator
     assert drive(made) == drive(generators.top_level(1, 2, 3, 4))
+
+
+def test_only_a_try_of_the_program_runs_code_when_a_generator_is_closed():
+    def plain():
+        yield from [1, 2]
+
+    def guarded():
+        try:
+            yield from [1, 2]
+        finally:
+            len("closed")
+
+    suspended = [Machine(start(function, (), {})).run() for function in (plain, guarded)]
+    assert [next(made) for made in suspended] == [1, 1]
+    assert [runs_code_when_closed(made) for made in suspended] == [False, True]
 
 
 @pytest.mark.parametrize("function", [generators.coroutine, generators.async_generator])

@@ -15,12 +15,14 @@ import operator
 import sys
 import time
 import types
+import typing
 import warnings
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import torch
+from torch.autograd.profiler import record_function
 
 from .. import marks
 from . import attributes, breaks, live, operations, polyfills
@@ -513,7 +515,21 @@ for _function in LIVE_MATH - {min, max}:
     BUILTINS[_function] = _math(_function)
 BUILTINS[builtins.__build_class__] = lambda m, args, kwargs: m.stop(breaks.OPAQUE_CALL, "a class statement")
 
+def _cast(m: Any, args: tuple, kwargs: dict) -> Any:
+    return args[1] if len(args) == 2 else MISSING
+
+
+def _enter_record(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``record_function`` names a stretch of work for the profiler. In a graph that stretch no longer exists."""
+    return args[0]
+
+
+def _exit_record(m: Any, args: tuple, kwargs: dict) -> Any:
+    return None
+
+
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
+    typing.cast: _cast, record_function.__enter__: _enter_record, record_function.__exit__: _exit_record,
     torch.compiler.is_compiling: _is_compiling, marks.is_compiling: _is_compiling, torch.compiler.is_dynamo_compiling: _is_compiling,
     functools.reduce: _reduce, warnings.warn: _warn,
 }

@@ -40,8 +40,8 @@ class Handler(NamedTuple):
 class Code:
     """A decoded code object."""
 
-    __slots__ = ("by_instruction", "co", "handlers", "instructions", "is_generator", "is_async", "lines", "n_locals", "names", "opnames",
-                 "live", "args_total", "parameters")
+    __slots__ = ("args_total", "by_instruction", "co", "handlers", "instructions", "is_async", "is_generator", "lines",
+                 "live", "n_locals", "names", "opnames", "parameters")
 
     def __init__(self, co: CodeType):
         self.co = co
@@ -63,7 +63,7 @@ class Code:
     def _bind(self, units: list, index_of: list[int]) -> list[tuple[Callable, Any]]:
         bound: list[tuple[Callable, Any]] = []
         keyword_names: tuple[str, ...] = ()
-        for offset, op, arg, after in units:
+        for _, op, arg, after in units:
             name = dis.opname[op]
             if op in JUMPS:
                 target = after - 2 * arg if op in BACKWARD else after + 2 * arg

@@ -254,6 +254,12 @@ def _plain_container(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return m.made(m.plainly(cls, *args, **kwargs))
 
 
+def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    made = _plain_container(m, cls, args, kwargs)
+    m.heap.let_go(args[0])
+    return made
+
+
 def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
     for value in args:
@@ -283,7 +289,7 @@ CONSTRUCTORS: dict[type, Any] = {
     functools.partial: _partial, range: _native, slice: _plain_container, property: _plain_container,
     staticmethod: _plain_container, classmethod: _plain_container, types.MethodType: _plain_container,
     types.SimpleNamespace: _plain_container, object: _object, torch.device: _native, torch.Size: _native, torch.finfo: _native, torch.iinfo: _native,
-    weakref.ref: _plain_container,
+    weakref.ref: _weak_reference,
     torch._C._InferenceMode: _inference_mode_guard, types.MappingProxyType: _plain_container,
     types.CellType: _plain_container,
 }

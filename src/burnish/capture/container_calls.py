@@ -246,7 +246,7 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     from .classes import needs_interpreting
 
-    if any(needs_interpreting(m, a) for a in args):
+    if name not in ("add", "discard", "remove", "__contains__") and any(needs_interpreting(m, a) for a in args):
         if name == "update":
             return m.call(polyfills.set_update, (items, *args), kwargs)
         m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")

@@ -22,7 +22,7 @@ def set_context(error: BaseException, handled: BaseException | None) -> None:
 
 
 def extend_context(error: BaseException, handled: BaseException | None) -> None:
-    """Native code raised ``error`` and did not know what the program is handling: that comes at the end of its chain."""
+    """Native code raised ``error`` and did not know what is being handled: that comes at the end of its chain."""
     if handled is None or handled is error:
         return
     chain = contexts_of(error)

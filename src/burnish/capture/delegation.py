@@ -34,14 +34,23 @@ def runs_code_when_closed(generator: Generator) -> bool:
     to is."""
     while generator.frame is not None and generator.started and not generator.running:
         frame = generator.frame
-        row = frame.code.handler_at(frame.pc - 1)
-        if row is not None and frame.code.opnames[row.target] != "CALL_INTRINSIC_1":  # 3.12 puts one around them all
+        if _inside_try(frame):
             return True
         delegate = delegate_of(frame)
         if type(delegate) is not Generator:
             return hasattr(type(delegate), "close")
         generator = delegate
     return False
+
+
+def _inside_try(frame: Frame) -> bool:
+    """Whether the program wrote a ``try`` or ``with`` around this point. From 3.12 on the compiler puts handlers of its
+    own around every generator (CALL_INTRINSIC_1) and every delegation (CLEANUP_THROW)."""
+    names = frame.code.opnames
+    row = frame.code.handler_at(frame.pc - 1)
+    while row is not None and names[row.target] == "CLEANUP_THROW":
+        row = frame.code.handler_at(row.target)
+    return row is not None and names[row.target] != "CALL_INTRINSIC_1"
 
 
 def delegate_closed(frame: Frame) -> BaseException:

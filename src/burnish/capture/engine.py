@@ -85,18 +85,19 @@ class Program:
             if outcome is MISS:
                 if self.why_not_trace(continuation, slots):
                     return self.run_eagerly(continuation, slots, args, kwargs)
-                machine, signal = self.trace(continuation, slots)
+                outcome, signal = self.trace(continuation, slots)
                 if signal is None:
-                    return machine.result
-                outcome = machine
+                    return outcome.result
             elif type(outcome) is Returned:
                 return outcome.value
             else:
+                slots.clear()
                 outcome = Machine(outcome)
                 outcome.step()
             if outcome.frame is None:
                 return outcome.result
             layout, slots = take_apart(outcome.frame)
+            outcome = None  # only the slots hold what the program holds, so that what it drops goes at once
             continuation = self.continuation_for(layout)
 
     def run_segment(self, continuation: Continuation, slots: list) -> Any:
@@ -219,8 +220,7 @@ class Program:
         self.explain_miss(continuation, slots)
         started = time.perf_counter()
         tracer = Tracer(None, self.options)  # type: ignore[arg-type]
-        frame = self.start_frame(tracer, continuation, slots)
-        tracer.frame = frame
+        tracer.frame = self.start_frame(tracer, continuation, slots)
         signal: Any = None
         broken: Exception | None = None
         collects = gc.isenabled()
@@ -277,11 +277,13 @@ class Program:
         if signal is None:
             machine = Machine(None)
             machine.result, = scrub(tracer, tracer.result)
+            tracer.result = None
             return machine, None
         frame = at
         while frame is not None:
             scrub(tracer, frame)
             frame = frame.caller
+        tracer.frame = tracer.answer = None  # it must not keep alive what the program drops from here on
         if isinstance(signal, Stop):
             machine = Machine(at)
         else:
@@ -321,6 +323,7 @@ class Program:
         values = [heap.admit(v, heap.sources.slot(i, labels[i]), is_slot=True) for i, v in enumerate(slots)]
         frame = continuation.layout.build(values)
         tracer.adopt_running_generators(frame)
+        slots.clear()  # the frames hold them now, for as long as the program does
         return frame
 
 

@@ -21,6 +21,7 @@ from . import live
 from .delegation import runs_code_when_closed
 from .frames import NULL, UNBOUND, Generator
 from .guards import Guard, global_state, tensor_facts
+from .lifetimes import Origin, WeakOrigin, is_missed, runs_code_at_the_end
 from .opcodes.flow import EXHAUSTED
 from .sources import Source, Sources
 from .trust import is_trusted, is_trusted_type
@@ -58,25 +59,6 @@ def dict_of(obj: Any) -> Any:
         return None
 
 
-class Origin:
-    """An object from outside the segment."""
-
-    __slots__ = ("appended_from", "complete", "known", "obj", "snapshot", "source", "written")
-
-    def __init__(self, obj: Any, source: Source):
-        self.obj = obj
-        self.source = source
-        self.known: set = set()  # keys, indices or field names read before anything was written to them
-        self.written: dict = {}  # keys or fields written; True where the old entry was deleted first
-        self.complete = False  # the whole content has been guarded
-        self.snapshot: Any = None  # the content before the segment, once it is complete
-        self.appended_from: int | None = None  # length before blind appends to a list nobody has read
-
-    @property
-    def is_written(self) -> bool:
-        return bool(self.written) or self.appended_from is not None
-
-
 class Heap:
     def __init__(self, tracer: Any):
         self.tracer = tracer
@@ -87,8 +69,8 @@ class Heap:
         self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions)
         self.pinned_functions: set[int] = set()
         self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
-        self.running_generators: list[Generator] = []  # came in through slots, with their frames
-        self.dropped: str | None = None  # a generator let go inside ``try`` or ``with``
+        self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
+        self.dropped: str | None = None  # what the program let go, so that code ran
         self.guard("state", None, global_state())
 
     # ---- guards
@@ -136,7 +118,7 @@ class Heap:
             self.add("tensor", source, tensor_facts(value))
         else:
             self.add("type", source, kind)
-        self.origins[id(value)] = Origin(value, source)
+        self.origins[id(value)] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
         if kind is types.FunctionType and not source.is_pinned:
             # Made anew on every call of the code around it: the code is its identity, its cells are read as they come.
             self.guard("is", source.attr("__code__"), value.__code__)
@@ -158,6 +140,18 @@ class Heap:
             self.admit(value.args, source.attr("args"))
             self.complete(self.origin_of(self.admit(value.keywords, source.attr("keywords"))))
         return value
+
+    def weak_origin(self, value: Any, source: Source) -> WeakOrigin:
+        """An outside object whose end can be seen: the program alone holds it."""
+        key, kind = id(value), type(value)
+
+        def forget(_: Any) -> None:
+            self.origins.pop(key, None)
+            self.note_end(kind)
+
+        if kind is Generator:
+            value.noted_by = weakref.ref(self)
+        return WeakOrigin(value, source, forget)
 
     def is_compared_by_value(self, kind: type) -> bool:
         return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None
@@ -374,19 +368,46 @@ class Heap:
     # ---- questions
 
     def is_outside_iterator(self, value: Any) -> bool:
-        return id(value) in self.origins and self.origins[id(value)].obj is value \
-            and not any(value is g for g in self.running_generators)
+        return id(value) in self.origins and self.origins[id(value)].obj is value and not self.runs_here(value)
+
+    def take_over(self, generator: Generator) -> None:
+        origin = self.origin_of(generator)
+        assert origin is not None
+        self.taken_over.append((weakref.ref(generator), origin.source))
+
+    def runs_here(self, generator: Any) -> bool:
+        """Whether an outside generator's frame has become part of this trace."""
+        return any(generator is reference() for reference, _ in self.taken_over)
 
     def make(self, value: Any) -> Any:
-        if type(value) is Generator:  # not held here: Python closes a generator when the program drops it
+        kind = type(value)
+        if kind is Generator:  # not held here: Python closes a generator when the program drops it
             value.noted_by = weakref.ref(self)
+        elif runs_code_at_the_end(kind):
+            self.fresh[id(value)] = value
+            self.let_go(value)
         else:
             self.fresh[id(value)] = value
         return value
 
+    def let_go(self, value: Any) -> None:
+        """The end of an object made here can be seen from now on: only the program holds it."""
+        key, kind = id(value), type(value)
+        if self.fresh.get(key) is value:
+
+            def forget(_: Any) -> None:
+                self.fresh.pop(key, None)
+                self.note_end(kind)
+
+            self.fresh[key] = weakref.ref(value, forget)
+
+    def note_end(self, kind: type) -> None:
+        if runs_code_at_the_end(kind):
+            self.dropped = f"a {kind.__qualname__}, whose __del__ runs then,"
+
     def note_dropped(self, generator: Generator) -> None:
         """The program dropped a generator, which is closed now."""
         if runs_code_when_closed(generator):
-            self.dropped = generator.__qualname__
+            self.dropped = f"the generator {generator.__qualname__} inside try or with"
 
 

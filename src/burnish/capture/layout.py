@@ -1,26 +1,24 @@
 """Taking frames apart into slots and putting them together again.
 
 The state of a program between two instructions is its chain of frames. Its *layout* is everything that does not vary
-with the data: code, position, which locals are bound, how deep the stacks are. Its *slots* are the values. Equal layouts
-are the same continuation, so a loop over a break comes back to where it was.
+with the data: code, position, which locals are bound, how deep the stacks are. Its *slots* are the values. Equal
+layouts are the same continuation, so a loop over a break comes back to where it was.
 """
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
-
-import torch
 
 from .bytecode import Code, live_locals
 from .frames import NULL, UNBOUND, Frame, Generator
+from .lifetimes import is_missed
 
 
 class FrameLayout:
     """One frame without its values."""
 
-    __slots__ = ("bound", "builtins", "code", "completion", "generator", "globals", "handling", "key", "n_stack", "nulls",
-                 "pc", "spare")
+    __slots__ = ("bound", "builtins", "code", "completion", "generator", "globals", "handling", "key", "n_stack",
+                 "nulls", "pc", "spare")
 
     def __init__(self, frame: Frame):
         self.code: Code = frame.code
@@ -56,7 +54,8 @@ class FrameLayout:
             local_values[i] = next(values)
         frame = Frame(self.code, self.globals, self.builtins, local_values)
         unbound = self.key[8]
-        frame.stack = [(UNBOUND if i in unbound else NULL) if i in self.nulls else next(values) for i in range(self.n_stack)]
+        frame.stack = [(UNBOUND if i in unbound else NULL) if i in self.nulls else next(values)
+                       for i in range(self.n_stack)]
         frame.pc, frame.completion, frame.spare = self.pc, self.completion, self.spare
         if self.handling:
             frame.handling = next(values)
@@ -112,16 +111,8 @@ def _forget_dead(frame: Frame, at: int) -> None:
     alive = live_locals(frame.code)[at]
     values = frame.locals
     for i, value in enumerate(values):
-        if value is not UNBOUND and not alive >> i & 1 and not _is_missed(value):
+        if value is not UNBOUND and not alive >> i & 1 and not is_missed(value):
             values[i] = UNBOUND
-
-
-def _is_missed(value: Any) -> bool:
-    """Whether letting go of a local before its function returns could be seen: something would run, or a weak reference
-    would die, too early."""
-    kind = type(value)
-    return kind is Generator or not issubclass(kind, torch.Tensor) and (
-        hasattr(kind, "__del__") or kind.__weakrefoffset__ != 0 and weakref.getweakrefcount(value) > 0)
 
 
 # ---- what guards ask about generators

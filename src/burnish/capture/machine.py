@@ -268,7 +268,7 @@ class Machine:
         raise Raised(error)
 
     def reach_foreign(self, iterator: Any) -> None:
-        """An error is about to be thrown into ``iterator``, unless it is None: an object with the generator protocol."""
+        """An error is about to be thrown into ``iterator``, an object with the generator protocol (or None)."""
 
     def handled(self) -> BaseException | None:
         """The exception being handled at this point of the program."""
@@ -474,8 +474,8 @@ class Machine:
                 raise Raised(TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(fields).__name__})"))
             allowed = 1 if whole else len(fields)
             if allowed < count:
-                text = f"{cls.__name__}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} ({count} given)"
-                raise Raised(TypeError(text))
+                patterns = f"{allowed} positional sub-pattern{'s' * (allowed != 1)}"
+                raise Raised(TypeError(f"{cls.__name__}() accepts {patterns} ({count} given)"))
             if whole:
                 found.append(subject)
             else:

@@ -27,8 +27,8 @@ def scrub(tracer: Any, *roots: Any) -> list:
     """``roots`` with all that hangs on them, and everything outside that the trace wrote to."""
     scrubber = Scrubber(tracer)
     cleaned = [scrubber.clean(v) for v in roots]
-    for generator in tracer.heap.running_generators:
-        scrubber.clean(generator)
+    for reference, _ in tracer.heap.taken_over:
+        scrubber.clean(reference())
     for origin in list(tracer.heap.origins.values()):
         if not origin.is_written and origin.snapshot is None:
             continue

@@ -26,7 +26,6 @@ from typing import Any
 import torch
 
 from . import operations
-from .delegation import runs_code_when_closed
 from .frames import Frame, Generator, cell_value
 from .guards import CheckWriter
 from .heap import SINGLETON_IDS, Heap, Origin
@@ -372,21 +371,18 @@ class Rebuilder:
         for origin in list(self.heap.origins.values()):
             if self.heap.changed(origin):
                 self.change(origin)
-        for origin in self.heap.origins.values():
-            if type(origin.obj) is Generator and origin.source.kind == "slot" and id(origin.source) not in self.sources \
-                    and id(origin.obj) not in self.active and runs_code_when_closed(origin.obj):
-                self.heap.dropped = origin.obj.__qualname__
-        for generator in self.heap.running_generators:
-            if id(generator) not in self.active:
-                frame = "None" if generator.frame is None else self.frame(generator.frame)
-                self.lines.append(f"{self.constant(suspend_generator)}({self.build(generator)}, {frame})")
-        self.check_abandoned()
+        for reference, source in self.heap.taken_over:
+            generator = reference()
+            if generator is None or id(generator) not in self.active:
+                frame = "None" if generator is None or generator.frame is None else self.frame(generator.frame)
+                self.lines.append(f"{self.constant(suspend_generator)}({self.source(source)}, {frame})")
+        self.check_dropped()
 
-    def check_abandoned(self) -> None:
-        """A generator nobody holds any more, suspended inside ``try`` or ``with``: Python closes it on the spot, running
-        that code. Its moment cannot be replayed."""
+    def check_dropped(self) -> None:
+        """An object nobody holds any more, with code that runs on the spot: a generator suspended inside ``try``, or an
+        object with ``__del__``. That moment cannot be replayed."""
         if self.heap.dropped is not None:
-            raise Unrebuildable(None, f"the generator {self.heap.dropped} is dropped inside try or with")
+            raise Unrebuildable(None, f"{self.heap.dropped} is let go here")
 
     def moment(self, value: Any, position: int) -> str:
         """A value of an effect as it was after ``position`` torch calls."""
@@ -471,12 +467,10 @@ def generator_shell(name: str, qualname: str, started: bool) -> Generator:
 
 def suspend_generator(generator: Generator, frame: Frame | None) -> None:
     generator.frame, generator.running = frame, False
-    if frame is not None:
-        frame.generator = generator
 
 
 def link_generator(generator: Generator, frame: Frame) -> None:
-    generator.frame, frame.generator = frame, generator
+    generator.frame = frame  # a suspended frame does not know its generator: Python closes what nobody holds
 
 
 def make_frame(code: Any, namespace: dict, builtins: dict, pc: int, values: list, stack: list, handling: Any) -> Frame:

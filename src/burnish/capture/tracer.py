@@ -97,9 +97,11 @@ class Tracer(Machine):
                     return Late(None, f"{type(trouble).__name__} leaves the function", error=trouble)
                 self.unwind(trouble)
         except (Stop, Late) as signal:
-            return signal
+            return signal.with_traceback(None)  # which holds frames, and so what the program may drop next
         finally:
             self.count += count
+            if self.frame is None:
+                self.answer = None  # it holds the frame that has returned
 
     def will_be_handled(self, error: BaseException) -> bool:
         frame = self.frame
@@ -155,7 +157,7 @@ class Tracer(Machine):
         """Generators that run in the frames of this continuation belong to it, although they came in through slots."""
         while frame is not None:
             if frame.generator is not None:
-                self.heap.running_generators.append(frame.generator)
+                self.heap.take_over(frame.generator)
             frame = frame.caller
 
     def take_over(self, generator: Generator) -> None:
@@ -165,14 +167,14 @@ class Tracer(Machine):
         an effect. So a loop over a generator goes on being captured after a break in either of them.
         """
         origin = self.heap.origin_of(generator)
-        if origin is None or any(generator is g for g in self.heap.running_generators):
+        if origin is None or self.heap.runs_here(generator):
             return
         frame = generator.frame
         if generator.running or frame is not None and frame.handling is not None:
             self.stop(breaks.OUTSIDE_ITERATOR, "a generator that is busy")
         guard, source = self.heap.guard, origin.source
         whole = live.Expression(None, (source,))
-        self.heap.running_generators.append(generator)
+        self.heap.take_over(generator)
         if frame is None:
             guard("outcome", None, (live.Expression(is_exhausted, (whole,)), True))
             return
@@ -483,6 +485,7 @@ class Tracer(Machine):
     def made(self, value: Any) -> Any:
         if type(value) not in (list, dict, set, tuple):
             self.heap.make(value)
+            self.answer = None  # what the program makes is held by the program alone
         return value
 
     def check_keys(self, keys: list) -> None:

@@ -46,7 +46,8 @@ def render(event: Event) -> str:
     """An event as text, with the lines after the first indented below it."""
     text = event.data.get("text")
     if text is None and "failures" in event.data:
-        text = render_miss(event.data["function"], event.data["location"], [Failure(*f) for f in event.data["failures"]])
+        failures = [Failure(*failure) for failure in event.data["failures"]]
+        text = render_miss(event.data["function"], event.data["location"], failures)
     if text is None:
         text = "  ".join(f"{name}={_short(value)}" for name, value in event.data.items())
     return f"[{event.kind}] " + str(text).rstrip("\n").replace("\n", "\n    ")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import linecache
 import sys
 
+from . import case
+
 SINCE_3_12 = '''
 @case()
 def type_parameters():
@@ -52,7 +54,7 @@ def defaults_of_type_parameters():
 
 def _enter(name: str, text: str) -> None:
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    exec(compile(text, name, "exec", dont_inherit=True), globals())
+    exec(compile(text, name, "exec", dont_inherit=True), {"__name__": __name__, "case": case})
 
 
 if sys.version_info >= (3, 12):

@@ -18,7 +18,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import calls, containers, exceptions, flow as _flow, generators, names, operators, registry, stack
+from . import calls, containers, exceptions, generators, names, operators, registry, stack
+from . import flow as _flow
 
 if sys.version_info >= (3, 13):
     from . import v313 as version

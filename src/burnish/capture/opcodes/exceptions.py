@@ -93,8 +93,9 @@ def combine_groups(original, raised: list):
 
 def _is_part_of(error, group) -> bool:
     """Whether ``error`` was split off ``group`` and not raised by name since. CPython, too, tells by this."""
-    return isinstance(error, BaseExceptionGroup) and all(getattr(error, name, None) is getattr(group, name, None) for name in (
-        "__notes__", "__traceback__", "__cause__", "__context__"))
+    fields = "__notes__", "__traceback__", "__cause__", "__context__"
+    return isinstance(error, BaseExceptionGroup) and all(
+        getattr(error, field, None) is getattr(group, field, None) for field in fields)
 
 
 def _leaves(error) -> list:
@@ -103,7 +104,8 @@ def _leaves(error) -> list:
 
 def mark_as_raised(group) -> None:
     """Every ``raise`` of a group by name gives it a new traceback, which tells it from the group it was split off."""
-    group.__traceback__ = TracebackType(group.__traceback__, RAISED_AT.tb_frame, RAISED_AT.tb_lasti, RAISED_AT.tb_lineno)
+    here = RAISED_AT
+    group.__traceback__ = TracebackType(group.__traceback__, here.tb_frame, here.tb_lasti, here.tb_lineno)
 
 
 try:

@@ -72,7 +72,8 @@ def delete_deref(m, f, arg):
 def unbound_cell(frame, at: int) -> NameError:
     name_ = frame.code.names[at]
     if name_ in frame.code.co.co_freevars:
-        return NameError(f"cannot access free variable '{name_}' where it is not associated with a value in enclosing scope")
+        text = f"cannot access free variable '{name_}' where it is not associated with a value in enclosing scope"
+        return NameError(text)
     return unbound_local(frame, at)
 
 

@@ -19,7 +19,8 @@ BY_SYMBOL = {
     "[]": operator.getitem,
 }
 BINARY = [BY_SYMBOL[symbol] for _, symbol in dis._nb_ops]  # type: ignore[attr-defined]
-COMPARE = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge}
+COMPARE = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
+           ">=": operator.ge}
 
 
 @op("BINARY_OP", resolve=lambda arg, code: BINARY[arg])

@@ -1,0 +1,80 @@
+"""Lifetimes: objects whose end a program can see.
+
+Python ends an object the moment nobody holds it. That shows when code runs then (``__del__``, the ``finally`` of a
+suspended generator) or when somebody asks a weak reference. A trace must not keep such objects alive by its own notes,
+and frames must not let them go before their function returns.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .frames import Generator
+from .sources import Source
+
+NEVER, ALWAYS, IF_REFERENCED = 0, 1, 2
+_kinds: dict[type, int] = {}
+
+
+def is_missed(value: Any) -> bool:
+    """Whether it can be seen when ``value`` goes."""
+    kind = type(value)
+    rule = _kinds.get(kind)
+    if rule is None:
+        if len(_kinds) > 4096:  # classes made on the fly must not be held for ever
+            _kinds.clear()
+        rule = _kinds[kind] = _rule(kind)
+    return rule == ALWAYS or rule == IF_REFERENCED and weakref.getweakrefcount(value) > 0
+
+
+def _rule(kind: type) -> int:
+    if kind is Generator or runs_code_at_the_end(kind):
+        return ALWAYS
+    if kind.__weakrefoffset__ == 0 or issubclass(kind, (torch.Tensor, torch.nn.Module, type)):
+        return NEVER
+    return IF_REFERENCED
+
+
+def runs_code_at_the_end(kind: type) -> bool:
+    return bool(kind.__flags__ & (1 << 9)) and hasattr(kind, "__del__")
+
+
+class Origin:
+    """An object from outside the segment."""
+
+    __slots__ = ("appended_from", "complete", "known", "obj", "snapshot", "source", "written")
+
+    def __init__(self, obj: Any, source: Source):
+        self.obj = obj
+        self.source = source
+        self.known: set = set()  # keys, indices or field names read before anything was written to them
+        self.written: dict = {}  # keys or fields written; True where the old entry was deleted first
+        self.complete = False  # the whole content has been guarded
+        self.snapshot: Any = None  # the content before the segment, once it is complete
+        self.appended_from: int | None = None  # length before blind appends to a list nobody has read
+
+    @property
+    def is_written(self) -> bool:
+        return bool(self.written) or self.appended_from is not None
+
+
+class WeakOrigin(Origin):
+    """An outside object whose end can be seen, so it is not held."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, obj: Any, source: Source, forget: Callable):
+        self.reference = weakref.ref(obj, forget)
+        super().__init__(obj, source)
+
+    @property
+    def obj(self) -> Any:
+        return self.reference()
+
+    @obj.setter
+    def obj(self, value: Any) -> None:
+        """Only the weak reference is kept."""
