@@ -158,7 +158,7 @@ class Undo:
                 yield str(source)
 
     def take_back(self) -> None:
-        for origin in self.heap.origins.values():
+        for origin in list(self.heap.origins.values()):
             if origin.snapshot is not None:
                 _put_back(origin.obj, origin.snapshot)
             elif origin.appended_from is not None:

@@ -34,7 +34,7 @@ def bind(function: FunctionType, args: tuple, kwargs: dict) -> list:
             try:
                 at = names.index(key, first_by_name, n + kw_only)
             except ValueError:
-                if not flags & 8:
+                if not flags & 8 or not isinstance(key, str):
                     raise _argument_error(function, args, kwargs) from None
                 extra[key] = value
                 continue

@@ -85,7 +85,7 @@ def _guard_against_aliases(tracer: Tracer) -> None:
             heap.guard("distinct", None, tuple(sources))
     groups: dict[type, list] = collections.defaultdict(list)
     written = set(heap.identity_matters)
-    for origin in heap.origins.values():
+    for origin in list(heap.origins.values()):
         kind = torch.Tensor if isinstance(origin.obj, torch.Tensor) else type(origin.obj)
         if origin.source.is_pinned or isinstance(origin.obj, tuple):
             continue

@@ -61,7 +61,8 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return m.perform(operation, left, right)
     if isinstance(left, Live) or isinstance(right, Live):
         if left_kind in (str, live.LiveStr) and operation is operator.mod:
-            return live.apply(operation, left, right) if not isinstance(right, tuple) else operation(settled(left), right)
+            return live.apply(operation, left, right) if type(right) in SIMPLE or isinstance(right, Live) \
+                else format_by_percent(m, settled(left), right)
         return m.plainly(operation, left, right)
     if operation in (operator.eq, operator.ne) and identity_decides(left_kind) and identity_decides(right_kind):
         return same(m, left, right) == (operation is operator.eq)
@@ -70,8 +71,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return by_protocol(m, operation, left, right)
     if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
         if left_kind is str and operation is operator.mod:
-            settle_all(m, right)
-            return m.perform(operation, left, right)
+            return format_by_percent(m, left, right)
         if operation in IN_PLACE:
             m.heap.will_write(left)
         expose(m, left)
@@ -87,6 +87,15 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return m.plainly(operation, left, right)
     m.stop(breaks.OPAQUE_CALL, f"operator {operation.__name__} on {left_kind.__qualname__} and {right_kind.__qualname__}")
     return None
+
+
+def format_by_percent(m: Any, text: str, values: Any) -> Any:
+    from .builtin_calls import needs_python_text
+
+    if needs_python_text(m, values):
+        m.stop(breaks.OPAQUE_CALL, "% formatting of an object with its own text")
+    settle_all(m, values)
+    return m.perform(operator.mod, text, values)
 
 
 def settled(value: Any) -> Any:
@@ -397,6 +406,7 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
 
 def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
     check_key(m, key)
+    key = settled(key)
     origin = m.heap.origin_of(table)
     if origin is not None:
         if m.heap.is_constant_key(key):

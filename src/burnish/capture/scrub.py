@@ -20,7 +20,7 @@ import torch
 from .frames import Frame, Generator, cell_value
 from .live import Live
 from .operations import ITERATORS, SIMPLE
-from .templates import VIEWS, slots_of
+from .templates import TABLE_ITERATORS, VIEWS, slots_of, table_of
 
 
 def scrub(tracer: Any, *roots: Any) -> list:
@@ -194,6 +194,9 @@ class Scrubber:
 
     def iterator(self, value: Any) -> Any:
         """A builtin iterator tells its parts by pickling's protocol, and is made again when they cannot be changed."""
+        if type(value) in TABLE_ITERATORS:
+            self.clean(table_of(value))
+            return value
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             try:

@@ -281,6 +281,8 @@ class Rebuilder:
 
     def iterator(self, value: Any) -> str:
         """Builtin iterators say how to make them again through pickling's protocol."""
+        if type(value) in TABLE_ITERATORS:
+            return self.table_iterator(value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
@@ -292,6 +294,25 @@ class Rebuilder:
         if state and state[0] is not None:
             self.lines.append(f"{name}.__setstate__({self.build(state[0])})")
         return name
+
+    def table_iterator(self, value: Any) -> str:
+        """An iterator over a dictionary or set: over the very table, so that it notices when the table changes."""
+        table = table_of(value)
+        if table is None:
+            return self.name(value, "iter(())")
+        try:
+            left = len(value.__reduce__()[1][0])
+        except RuntimeError as error:  # the table has changed, which the next step will tell the program
+            raise Unrebuildable(value) from error
+        origin = self.heap.origin_of(table)
+        if origin is not None and self.heap.changed(origin) and (
+                origin.snapshot is None or keys_of(origin.snapshot, table) != list(table)):
+            raise Unrebuildable(value)  # the table is changed after its iterator is made here
+        view, step = TABLE_ITERATORS[type(value)]
+        if view is None:  # an ordered dictionary's: keys, values and items look alike
+            view, step = ordered_view(table, value)
+        return self.name(value, f"{self.constant(advanced)}({self.constant(step)}({self.constant(view)}({self.build(table)})), "
+                                f"{len(table) - left})")
 
     def exception(self, value: BaseException) -> str:
         args = ", ".join(self.build(a) for a in value.args)
@@ -456,6 +477,41 @@ class _SourceNames:
 def slots_of(kind: type) -> list[tuple[str, Any]]:
     return [(name, member) for base in kind.__mro__ if base.__flags__ & (1 << 9)
             for name, member in base.__dict__.items() if isinstance(member, types.MemberDescriptorType)]
+
+
+def table_of(iterator: Any) -> Any:
+    """The dictionary or set that an iterator goes over; None when it is through."""
+    return next((r for r in gc.get_referents(iterator) if isinstance(r, (dict, set, frozenset))), None)
+
+
+def keys_of(snapshot: list, table: Any) -> list:
+    return [k for k, _ in snapshot] if isinstance(table, dict) else snapshot
+
+
+def ordered_view(table: collections.OrderedDict, iterator: Any) -> tuple[Any, Any]:
+    left = iterator.__reduce__()[1][0]
+    ordered = collections.OrderedDict
+    for step in (iter, reversed):
+        for view in (ordered.keys, ordered.values, ordered.items):
+            rest = list(step(view(table)))[len(table) - len(left):]
+            if all(a is b or type(a) is tuple and a == b for a, b in zip(left, rest, strict=True)):
+                return view, step
+    raise Unrebuildable(iterator)
+
+
+def advanced(iterator: Any, steps: int) -> Any:
+    for _ in range(steps):
+        next(iterator)
+    return iterator
+
+
+def _itself(table: Any) -> Any:
+    return table
+
+
+TABLE_ITERATORS: dict[type, tuple[Any, Any]] = {
+    type(step(view({}))): (view, step) for view in (dict.keys, dict.values, dict.items) for step in (iter, reversed)
+} | {type(iter(set())): (_itself, iter), type(iter(collections.OrderedDict())): (None, None)}
 
 
 def generator_shell(name: str, qualname: str, started: bool) -> Generator:
