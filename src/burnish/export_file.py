@@ -193,7 +193,9 @@ def decode(value: Any, nodes: dict[str, torch.fx.Node]) -> Any:
         case "device":
             return torch.device(content)
         case "struct":
-            kind = getattr(torch.return_types, content[0])
+            kind = getattr(torch.return_types, content[0], None)
+            if not (isinstance(kind, type) and issubclass(kind, tuple)):
+                raise UserError(f"it holds a value of the unknown kind {content[0]!r:.60}")
             return kind([decode(part, nodes) for part in content[1]])
     for kind, known in CONSTANTS.items():
         if what == kind.__name__ and content in known:

@@ -266,3 +266,41 @@ def test_warning_names_the_users_function_when_a_module_changes_too_often():
     about = [str(w.message) for w in told if str(w.message).startswith("burnish")]
     assert len(about) == 1
     assert f"{__file__}:" in about[0] and "Changing.forward" in about[0]
+
+
+def test_error_for_a_break_under_no_grad_leaves_gradients_on():
+    def fn(x):
+        with torch.no_grad(), torch.autocast("cpu"):
+            if x.sum() > 0:
+                return x
+            return -x
+
+    with pytest.raises(burnish.Unsupported):
+        burnish.compile(fn, backend="eager", fullgraph=True)(X)
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+
+
+def closing_over(weight):
+    return burnish.compile(lambda x: x * weight, backend="eager")
+
+
+@pytest.mark.parametrize("inner", [
+    pytest.param(burnish.compile(double, backend="eager"), id="function"),
+    pytest.param(closing_over(torch.full((4,), 3.0)), id="closure"),
+    pytest.param(burnish.compile(torch.nn.Linear(4, 4).forward, backend="eager"), id="bound method"),
+    pytest.param(burnish.compile(torch.nn.Linear(4, 4), backend="eager"), id="module"),
+    pytest.param(burnish.compile(functools.partial(double, scale=4), backend="eager"), id="partial"),
+    pytest.param(burnish.compile(torch.sin, backend="eager"), id="builtin"),
+])
+def test_compiled_code_is_part_of_the_graph_of_what_calls_it(inner):
+    recording = Recording()
+    same_three_times(burnish.compile(lambda x: inner(x) + 1, backend=recording, fullgraph=True),
+                     lambda x: inner(x) + 1, X)
+    assert len(recording.graphs) == 1
+
+
+def test_compiled_functions_passed_in_are_told_apart():
+    compiled = burnish.compile(lambda f, x: f(x) + 1, backend="eager", fullgraph=True)
+    both = [closing_over(torch.full((4,), 3.0)), closing_over(torch.full((4,), 5.0))]
+    for f in (*both, *both):
+        torch.testing.assert_close(compiled(f, X), f(X) + 1)

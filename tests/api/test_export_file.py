@@ -257,6 +257,7 @@ def node(description, op):
     (lambda d: node(d, "get_attr").update(target="__class__"), "no exported graph may use"),
     (lambda d: node(d, "get_attr").update(op="call_module"), "no exported graph may use"),
     (lambda d: node(d, "call_method").update(args=[{"module": "os"}]), "unknown kind 'module'"),
+    (lambda d: node(d, "call_method").update(args=[{"struct": ["pytree_register_structseq", []]}]), "unknown kind"),
     (lambda d: d["attributes"][0].update(shape=[1000]), "does not fit into its memory"),
     (lambda d: d["attributes"][0].update(offset=-1), "does not fit into its memory"),
     (lambda d: d["attributes"][0].update(strides=[-1]), "does not fit into its memory"),

@@ -312,7 +312,8 @@ def _load_from_class(m: Any, cls: type, name: str) -> Any:
 
 def _load_from_module(m: Any, module: ModuleType, name: str) -> Any:
     if is_trusted(module.__name__):
-        return m.heap.adopt(m.plainly(getattr, module, name))
+        value = m.plainly(getattr, module, name)
+        return m.heap.adopt_named(module.__dict__, name, value) if name in module.__dict__ else m.heap.adopt(value)
     value = m.heap.read_key(m.heap.namespace(module.__dict__), name)
     if value is not MISSING:
         return value

@@ -33,7 +33,7 @@ from .frames import PUSHED, Generator, Raised
 from .heap import MISSING
 from .opaque import OpaqueCall, call_in_graph
 from .live import Live
-from .trust import is_trusted_type
+from .trust import is_trusted, is_trusted_type
 
 PURE = frozenset((
     abs, ascii, bin, callable, chr, hex, oct, ord, pow, round, divmod, issubclass, math.prod,
@@ -412,7 +412,9 @@ def _reduce(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
-    return True
+    """True to the user's code. Torch's own asks in order to take shortcuts that differ from eager (hooks left out after
+    a failure, step counts kept as tensors): to it we are eager."""
+    return not is_trusted(m.frame.globals.get("__name__"))
 
 
 def _new(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -528,7 +530,13 @@ def _exit_record(m: Any, args: tuple, kwargs: dict) -> Any:
     return None
 
 
+def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Torch reads the table of hooks while the graph runs: a removal must happen before what follows, not at the end."""
+    return m.stop(breaks.TENSOR_STATE, "removal of a hook")
+
+
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
+    torch.utils.hooks.RemovableHandle.remove: _remove_hook,
     typing.cast: _cast, record_function.__enter__: _enter_record, record_function.__exit__: _exit_record,
     torch.compiler.is_compiling: _is_compiling, marks.is_compiling: _is_compiling, torch.compiler.is_dynamo_compiling: _is_compiling,
     functools.reduce: _reduce, warnings.warn: _warn,

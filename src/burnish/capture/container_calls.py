@@ -7,6 +7,7 @@ from a comparison at the end of the segment. Both then run natively on the real 
 from __future__ import annotations
 
 import collections
+import functools
 import re
 import types
 from collections.abc import Callable
@@ -67,6 +68,8 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
                           re.Pattern, BaseException)) or isinstance(owner, operations.NATIVE_PARTS) \
             and not isinstance(owner, types.ModuleType):
         return pure_method(m, owner, name, method, args, kwargs)
+    if kind is functools._lru_cache_wrapper:
+        return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
     if kind.__module__ in ("functools", "operator", "enum", "types", "typing", "abc", "_abc", "datetime"):
         return native(m, method, args, kwargs)
     if name in ("__init__", "__init_subclass__", "__subclasshook__") and lookup(m, kind, name)[1] is object:
@@ -117,14 +120,12 @@ def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dic
     if name == "__next__":
         return m.resume(owner, None, fr.NEXT)
     if name == "throw":
-        kind = args[0]
-        error = kind if isinstance(kind, BaseException) else m.plainly(kind, *args[1:2])
-        m.throw(owner, error, fr.NEXT)
+        return m.throw(owner, m.plainly(fr.thrown, *args), fr.NEXT)
     if name == "close":
         if owner.frame is None or not owner.started:
             owner.frame = None
             return None
-        m.throw(owner, GeneratorExit(), fr.CLOSE)
+        return m.throw(owner, GeneratorExit(), fr.CLOSE)
     return m.plainly(getattr(owner, name), *args, **kwargs)
 
 

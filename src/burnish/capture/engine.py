@@ -256,6 +256,8 @@ class Program:
         try:
             segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend)
         except Unrebuildable as error:
+            if self.options.fullgraph:
+                raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error
             self.give_up(continuation, str(error), warn=False)
             return
         except BackendError:

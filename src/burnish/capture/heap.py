@@ -68,6 +68,7 @@ class Heap:
         self._guard_keys: set = set()
         self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions)
         self.pinned_functions: set[int] = set()
+        self.names_seen: set[tuple[int, str]] = set()
         self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
         self.dropped: str | None = None  # what the program let go, so that code ran
@@ -174,6 +175,15 @@ class Heap:
         if id(value) not in self.origins and id(value) not in self.fresh and id(value) not in SINGLETON_IDS \
                 and not self.is_compared_by_value(kind) and not self.has_fixed_meaning(value):
             self.origins[id(value)] = Origin(value, self.sources.pin(value))
+        return value
+
+    def adopt_named(self, namespace: dict, name: str, value: Any) -> Any:
+        """What a trusted module has under a name. Functions, classes and constants stay; an object (``sys.stdout``) may
+        be replaced by another."""
+        self.adopt(value)
+        if id(value) in self.origins and (id(namespace), name) not in self.names_seen:
+            self.names_seen.add((id(namespace), name))
+            self.guard("is", self.sources.pin(namespace).item(name), value)
         return value
 
     def adopt_pinned(self, value: Any) -> None:

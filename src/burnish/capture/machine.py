@@ -156,10 +156,14 @@ class Machine:
         elif completion == fr.CLOSE:
             caller.stack.append(None)
         elif completion == fr.CLOSE_DELEGATE:
-            raise Raised(delegate_closed(caller))
+            return self.raise_here(delegate_closed(caller))
         else:
-            raise Raised(StopIteration(value) if value is not None else StopIteration())
+            return self.raise_here(StopIteration(value) if value is not None else StopIteration())
         return True
+
+    def raise_here(self, error: BaseException) -> Any:
+        """An error comes out of a call whose operands have left the current frame's stack."""
+        raise Raised(error)
 
     def yield_from_frame(self, frame: Frame, value: Any) -> bool:
         generator = frame.generator
@@ -170,7 +174,7 @@ class Machine:
         if caller is None:
             self.result = value
         elif frame.completion in (fr.CLOSE, fr.CLOSE_DELEGATE):
-            raise Raised(RuntimeError("generator ignored GeneratorExit"))
+            return self.raise_here(RuntimeError("generator ignored GeneratorExit"))
         else:
             caller.stack.append(value)
         return True

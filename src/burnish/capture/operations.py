@@ -233,7 +233,10 @@ def same(m: Any, left: Any, right: Any) -> bool:
     if type(left) in live.KINDS or type(right) in live.KINDS:
         return answer
     if isinstance(left, Live) or isinstance(right, Live):
-        return False if left is None or right is None else settled(left) is settled(right)
+        if answer or left is None or right is None:
+            return answer
+        left, right = settled(left), settled(right)
+        return type(left) is type(right) and left == right
     a, b = m.heap.origin_of(left), m.heap.origin_of(right)
     if a is not None and b is not None and a is not b and not (a.source.is_pinned and b.source.is_pinned):
         m.heap.guard("unlike", a.source, b.source)

@@ -14,9 +14,14 @@ SYMBOLS = {
     "__xor__": "^", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">=",
 }
 MISSING = object()
+SEQUENCES = (str, bytes, list, tuple)
 
 
 def _binary_error(left, right, method, suffix):
+    if method == "__mul__":
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, SEQUENCES):
+                return TypeError(f"can't multiply sequence by non-int of type '{type(other).__name__}'")
     symbol = SYMBOLS[method]
     if suffix:
         symbol = symbol.split(" ")[0] + suffix
@@ -43,7 +48,7 @@ def _try_binary(left, right, method, reflected):
         value = mine(left, right)
         if value is not NotImplemented:
             return value
-    if theirs is not None:
+    if theirs is not None and not (method == "__mul__" and isinstance(right, SEQUENCES)):
         return theirs(right, left)
     return NotImplemented
 
@@ -117,6 +122,10 @@ def sequence_contains(container, item):
 
 def sequence_not_contains(container, item):
     return not sequence_contains(container, item)
+
+
+def raise_error(error):
+    raise error
 
 
 def default_item(table, key, factory):

@@ -170,7 +170,10 @@ class Recorder(TorchFunctionMode):
         return any(torch_calls.writes(call.target, call.kwargs) for call in self.calls[position:])
 
     def written_inputs(self) -> list[Handle]:
-        return [h for h, v, t in zip(self.inputs, self.versions, self.examples, strict=True) if v != _version(t)]
+        silent = {id(a) for call in self.calls if torch_calls.writes_silently(call.target)
+                  for a in (*call.args, *call.kwargs.values()) if isinstance(a, Handle)}
+        return [h for h, v, t in zip(self.inputs, self.versions, self.examples, strict=True)
+                if v != _version(t) or id(h) in silent]
 
     def live_input(self, value: Any) -> Handle:
         return self.input(value.expression, value.plain())

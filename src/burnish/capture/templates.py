@@ -36,6 +36,9 @@ from .trust import is_trusted_type, is_user_type
 
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 PLAIN_OWNERS = frozenset((list, dict, set, tuple, str, int, float, bytes, collections.deque, torch.Tensor))
+# C classes of which an empty object and its Python-side content are all there is.
+LAID_OUT = frozenset((object, dict, list, set, collections.deque, collections.OrderedDict, collections.defaultdict,
+                      torch.nn.Module, types.SimpleNamespace))
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
 
 
@@ -276,6 +279,9 @@ class Rebuilder:
         return self.name(value, f"{self.constant(weakref.ref)}({self.build(target)})" if target is not None
                          else self.constant(value))
 
+    def bytes_(self, value: bytearray) -> str:
+        return self.name(value, f"{self.constant(bytearray)}({bytes(value)!r})")
+
     def super_(self, value: Any) -> str:
         return self.name(value, f"super({self.constant(value.__thisclass__)}, {self.build(value.__self__)})")
 
@@ -292,7 +298,7 @@ class Rebuilder:
         parts = [self.build(a) for a in args]
         name = self.name(value, f"{self.constant(maker)}({', '.join(parts)})")
         if state and state[0] is not None:
-            self.lines.append(f"{name}.__setstate__({self.build(state[0])})")
+            self.lines.append(f"{self.constant(set_state)}({name}, {self.build(state[0])})")
         return name
 
     def table_iterator(self, value: Any) -> str:
@@ -335,6 +341,8 @@ class Rebuilder:
         kind = type(value)
         made = self.constant(kind)
         base = next(b for b in kind.__mro__ if not b.__flags__ & (1 << 9))  # the C class that lays the object out
+        if base not in LAID_OUT:
+            raise Unrebuildable(value)
         name = self.name(value, f"{self.constant(base.__new__)}({made})")
         self.attributes(value, name)
         if isinstance(value, dict):
@@ -521,6 +529,12 @@ def generator_shell(name: str, qualname: str, started: bool) -> Generator:
     return made
 
 
+def set_state(iterator: Any, state: Any) -> None:
+    with warnings.catch_warnings():  # 3.12 announces that itertools will lose it
+        warnings.simplefilter("ignore", DeprecationWarning)
+        iterator.__setstate__(state)
+
+
 def suspend_generator(generator: Generator, frame: Frame | None) -> None:
     generator.frame, generator.running = frame, False
 
@@ -544,7 +558,7 @@ BUILDERS: dict[type, Any] = {
     collections.Counter: Rebuilder.ordered, collections.deque: Rebuilder.deque, slice: Rebuilder.slice_,
     range: Rebuilder.range_, MethodType: Rebuilder.method, types.BuiltinFunctionType: Rebuilder.builtin,
     type("".__add__): Rebuilder.builtin, FunctionType: Rebuilder.function, CellType: Rebuilder.cell,
-    functools.partial: Rebuilder.partial, super: Rebuilder.super_, weakref.ref: Rebuilder.weak, Generator: Rebuilder.generator,
+    functools.partial: Rebuilder.partial, super: Rebuilder.super_, bytearray: Rebuilder.bytes_, weakref.ref: Rebuilder.weak, Generator: Rebuilder.generator,
     **dict.fromkeys((*VIEWS, *(type(getattr(collections.OrderedDict(), n)()) for n in ("keys", "values", "items"))),
                     Rebuilder.view),
 }

@@ -151,6 +151,11 @@ def writes(target: Any, kwargs: dict) -> bool:
                                                                       "rnn_tanh", "apply")
 
 
+def writes_silently(target: Any) -> bool:
+    """Whether a call may write to an argument without counting up its version: running statistics."""
+    return (target if isinstance(target, str) else getattr(target, "__name__", "")) in ("batch_norm", "instance_norm")
+
+
 def takes_live_numbers(target: Any) -> bool:
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name in VALUE_CALLS

@@ -45,7 +45,7 @@ NOT_LEAVES: dict[FunctionType, str] = {
     function: f"torch.{function.__name__} changes a global switch" for function in (
         torch.set_default_dtype, torch.use_deterministic_algorithms, torch.set_default_device,
         torch.set_deterministic_debug_mode, torch.set_float32_matmul_precision, torch.set_warn_always,
-        torch.manual_seed, torch.seed, torch.set_rng_state, torch.get_rng_state, torch.save, torch.load)
+        torch.overrides._push_mode, torch.overrides._pop_mode, torch.manual_seed, torch.seed, torch.set_rng_state, torch.get_rng_state, torch.save, torch.load)
 }
 
 
@@ -69,6 +69,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         value = m.plainly(function, *args, **kwargs)
         m.recorder.calls.append(m.recorder.new_call(function, args, m.user_line()))
         return value
+    if name in STACKS:
+        return m.stop(breaks.GLOBAL_SWITCH, f"torch's {name}")
     if name in UNSEEN_FACTORIES:
         return call_unseen(m, function, args, kwargs)
     seen = m.recorder.seen
@@ -78,6 +80,12 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)
     return value
 
+
+# They change the stack of modes on which the recorder itself stands: never while it does.
+STACKS = frozenset("""
+    _push_on_torch_function_stack _pop_torch_function_stack _push_on_torch_dispatch_stack _pop_torch_dispatch_stack
+    _set_torch_function_mode _set_torch_dispatch_mode _unset_dispatch_mode _set_dispatch_mode
+""".split())
 
 # Functions that make tensors without telling torch function modes.
 UNSEEN_FACTORIES = frozenset(("_make_subclass", "_nested_tensor_from_mask"))

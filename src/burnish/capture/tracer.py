@@ -22,8 +22,9 @@ from torch.overrides import _pop_mode, _push_mode
 
 from .. import settings
 from ..errors import InternalError
-from . import attributes, breaks, calls, live, operations
+from . import attributes, breaks, calls, live, operations, polyfills
 from . import frames as fr
+from .binding import frame_for
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
 from .heap import MISSING, Heap
 from .layout import FrameLayout, is_exhausted, is_suspended_as
@@ -50,6 +51,10 @@ class Late(BaseException):
 
     def __init__(self, kind: breaks.BreakKind | None, what: str, value: Any = None, error: BaseException | None = None):
         self.kind, self.what, self.value, self.error = kind, what, value, error
+
+
+# The errors that end a frame's work without being raised in its caller.
+ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopIteration, GeneratorExit)}
 
 
 class Tracer(Machine):
@@ -108,8 +113,9 @@ class Tracer(Machine):
         while frame is not None:
             if frame.code.handler_at(frame.pc - 1) is not None:
                 return True
-            if frame.completion in (fr.FOR_ITER, fr.SEND, fr.CLOSE) and frame.caller is not None \
-                    and isinstance(error, (StopIteration, GeneratorExit)):
+            if frame.generator is not None:
+                error = self.stop_iteration_error(error)  # what it becomes on the way out
+            if frame.caller is not None and isinstance(error, ENDS.get(frame.completion, ())):
                 return True
             frame = frame.caller
         return False
@@ -187,6 +193,22 @@ class Tracer(Machine):
         for i, value in enumerate(frame.stack):
             if i not in layout.nulls:
                 frame.stack[i] = self.heap.admit(value, stack.item(i), is_slot=True)
+
+    def raise_here(self, error: BaseException) -> Any:
+        if self.will_be_handled(error):
+            raise Raised(error)
+        # Nobody handles it, so the trace ends, before an instruction that raises it: this one cannot run again.
+        return self.push(frame_for(polyfills.raise_error, [error]))
+
+    def throw(self, generator: Generator, error: BaseException, completion: int) -> Any:
+        waiting = self.frame
+        try:
+            return super().throw(generator, error, completion)
+        except Raised as raised:
+            if self.frame is not waiting:
+                raise
+            trouble = raised.error
+        return self.raise_here(trouble)
 
     # ---- running things for real
 
@@ -295,7 +317,7 @@ class Tracer(Machine):
         namespace = frame.globals
         if is_trusted_namespace(namespace):
             if name in namespace:
-                return self.heap.adopt(namespace[name])
+                return self.heap.adopt_named(namespace, name, namespace[name])
             return super().load_global(frame, name)
         value = self.heap.read_key(self.heap.namespace(namespace), name)
         if value is MISSING:
@@ -418,6 +440,10 @@ class Tracer(Machine):
         if any(isinstance(p, Live) for p in parts):
             return live.apply(operations.join, *parts)
         return "".join(parts)
+
+    def reach_foreign(self, iterator: Any) -> None:
+        if iterator is not None:
+            self.stop(breaks.OUTSIDE_ITERATOR, "an error thrown into what a generator delegates to")
 
     # ---- iteration
 
