@@ -446,7 +446,11 @@ def _will_write_field(m: Any, obj: Any, name: str) -> None:
 
 def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
     if lookup(m, type(obj), name)[0] is not MISSING:
-        return m.perform(setattr, obj, name, value)
+        seen = m.recorder.seen
+        m.perform(setattr, obj, name, value)
+        if m.recorder.seen == seen:
+            m.late(breaks.TENSOR_STATE, f"assignment to .{name} of a tensor", None)
+        return None
     members = m.heap.members(obj)
     if members is not None:
         m.heap.will_write_key(members, name)

@@ -128,7 +128,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return len(value.settle())
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
-        return m.call(method, (), {})
+        return m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(polyfills.length, (method,), {})
     origin = m.heap.origin_of(value)
     if origin is not None and not origin.complete and not isinstance(value, tuple):
         if origin.is_written or not isinstance(value, (list, dict)):
@@ -257,7 +257,7 @@ def _id(m: Any, args: tuple, kwargs: dict) -> Any:
 def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, args[0], "__hash__")
     if isinstance(method, types.MethodType):
-        return m.call(method, (), {})
+        return m.call(polyfills.hash_of, (method,), {})
     if type(args[0]) in operations.SIMPLE or isinstance(args[0], (tuple, Live)):
         operations.check_key(m, args[0])
         return _native(m, hash, args, kwargs)
@@ -285,7 +285,8 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     for name in names:
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
-            return m.call(types.MethodType(found, value), (), {})
+            method = types.MethodType(found, value)
+            return m.call(polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
         if found is not MISSING and owner is not object:
             break
     if isinstance(value, operations.BUILTIN_CONTAINERS):

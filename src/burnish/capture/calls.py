@@ -196,6 +196,7 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
     for value in (*args, *kwargs.values()):
         operations.check_key(m, value)
+    args, kwargs = plain(args), {k: plain(v) for k, v in kwargs.items()}  # the cache tells subclasses of int from int
     value = m.plainly(function, *args, **kwargs)
     if not is_fixed(value):
         m.late(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache", value)

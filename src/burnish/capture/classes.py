@@ -159,7 +159,13 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if operations.python_method(m, value, name):
             from .attributes import special_method
 
-            return m.call(special_method(m, value, name), (), {})
+            method = special_method(m, value, name)
+            if name == "__index__":
+                if cls is not int:
+                    m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with __index__")
+                return m.call(polyfills.of_kind, (method, int, "__index__ returned non-int (type {})"), {})
+            owner = f"{type(value).__name__}." if cls is float else ""
+            return m.call(polyfills.of_kind, (method, cls, f"{owner}{name} returned non-{cls.__name__} (type {{}})"), {})
     return native(m, cls, args, kwargs)
 
 

@@ -462,7 +462,8 @@ def iterate(m: Any, value: Any) -> Any:
         return iter(value.settle())
     found, owner = lookup(m, kind, "__iter__")
     if isinstance(found, FunctionType):
-        return m.call(types.MethodType(found, value), (), {})
+        method = types.MethodType(found, value)
+        return m.call(method, (), {}) if is_trusted_type(owner) else m.call(polyfills.iterator_of, (method,), {})
     if found is MISSING or found is None:
         if python_method(m, value, "__getitem__"):
             return m.call(polyfills.iterate_by_index, (value,), {})
@@ -550,6 +551,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
 
 def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any:
     from . import polyfills
+    from .builtin_calls import text_of
 
     if isinstance(spec, Live):
         spec = spec.settle()
@@ -566,16 +568,16 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
             if name == "__format__":
-                return m.call(types.MethodType(found, value), (spec,), {})
-            return m.call(polyfills.format_text, (value, spec), {})
+                method = types.MethodType(found, value)
+                return m.call(polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {})
+            if spec:
+                return m.plainly(object.__format__, value, spec)
+            return text_of(m, str, value)
         if name == "__format__" and owner is not object:
             break
     if isinstance(value, torch.Tensor):
         return m.perform(format, value, spec)
-    from .builtin_calls import text_of
-
-    return m.plainly(format, text_of(m, str, value), spec) if not spec or kind in BUILTIN_CONTAINERS \
-        else m.plainly(format, value, spec)
+    return m.plainly(format, value, spec) if spec else text_of(m, str, value)
 
 
 # ---- small functions that appear in expressions of live values

@@ -7,6 +7,7 @@ the interpreter runs like any user function. They use only what the interpreter 
 
 from __future__ import annotations
 
+from operator import index
 
 SYMBOLS = {
     "__add__": "+", "__sub__": "-", "__mul__": "*", "__matmul__": "@", "__truediv__": "/", "__floordiv__": "//",
@@ -96,7 +97,40 @@ def truth_by_bool(method):
 
 
 def truth_by_len(method):
-    return method() != 0
+    return length(method) != 0
+
+
+def length(method):
+    value = method()
+    if type(value) is not int:
+        value = int(index(value))
+    if value < 0:
+        raise ValueError("__len__() should return >= 0")
+    return value
+
+
+def of_kind(method, kinds, refusal, *args):
+    """What a special method answers, refused as C code does when it is of another type."""
+    value = method(*args)
+    if not isinstance(value, kinds):
+        raise TypeError(refusal.format(type(value).__name__))
+    return value
+
+
+def hash_of(method):
+    value = method()
+    if not isinstance(value, int):
+        raise TypeError("__hash__ method should return an integer")
+    if -1 << 63 <= value < 1 << 63:
+        return -2 if value == -1 else int(value)
+    return hash(value)
+
+
+def iterator_of(method):
+    value = method()
+    if getattr(type(value), "__next__", None) is None:
+        raise TypeError(f"iter() returned non-iterator of type '{type(value).__name__}'")
+    return value
 
 
 def contains(container, item):
@@ -124,8 +158,12 @@ def sequence_not_contains(container, item):
     return not sequence_contains(container, item)
 
 
-def raise_error(error):
-    raise error
+def raise_error(error, context):
+    """Raise ``error`` as it is: what is being handled does not become its context."""
+    try:
+        raise error
+    finally:
+        error.__context__ = context
 
 
 def default_item(table, key, factory):

@@ -198,7 +198,7 @@ class Tracer(Machine):
         if self.will_be_handled(error):
             raise Raised(error)
         # Nobody handles it, so the trace ends, before an instruction that raises it: this one cannot run again.
-        return self.push(frame_for(polyfills.raise_error, [error]))
+        return self.push(frame_for(polyfills.raise_error, [error, error.__context__]))
 
     def throw(self, generator: Generator, error: BaseException, completion: int) -> Any:
         waiting = self.frame
