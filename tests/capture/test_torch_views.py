@@ -129,7 +129,7 @@ def test_bits_of_a_float_are_changed_through_an_integer_view():
     return fn, lambda i: (torch.randn(4),)
 
 
-@program(breaks=0)
+@program
 def test_real_and_imaginary_parts_are_views():
     def fn(z):
         z.real.add_(1)

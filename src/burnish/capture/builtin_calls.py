@@ -551,6 +551,20 @@ _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function
 
+
+
+def _generator_method(name: str) -> Callable:
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        from .container_calls import call_generator
+
+        return call_generator(m, args[0], name, args[1:])
+
+    return handler
+
+
+for _name in ("send", "throw", "close", "__next__"):
+    PYTHON_FUNCTIONS[getattr(Generator, _name)] = _generator_method(_name)
+
 UNBOUND: dict[Any, Callable] = {
     object.__init__: _object_init, object.__getattribute__: _object_getattribute, object.__setattr__: _object_setattr,
     object.__delattr__: _object_delattr, BaseException.__init__: _exception_init, Exception.__init__: _exception_init,

@@ -109,6 +109,8 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         return opaque.call_transform(m, function, args, kwargs)
     if is_leaf(function) and (is_pure_module(function.__globals__.get("__name__")) or not takes_user_code(args, kwargs)):
         return call_leaf(m, function, args, kwargs)
+    if function.__globals__.get("__name__") == "torch._tensor" and takes_user_code(args, kwargs):
+        m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
     why = why_not_interpret(function)
     if why is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}: {why}")

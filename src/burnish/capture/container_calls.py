@@ -43,8 +43,6 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
             m.heap.expose(args)
             return m.made(m.perform(bound, *args, **kwargs))
     method = bound if bound is not None else (lambda *a, **k: unbound(owner, *a, **k))
-    if isinstance(owner, Generator):
-        return call_generator(m, owner, name, args, kwargs)
     if isinstance(owner, dict):
         return call_dict(m, owner, name, args, kwargs, method)
     if isinstance(owner, (list, collections.deque)):
@@ -111,10 +109,12 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
     return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
 
 
-def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
+def call_generator(m: Any, owner: Generator, name: str, args: tuple) -> Any:
     from . import frames as fr
 
     m.take_over(owner)
+    if name == "throw" and isinstance(args[0], type) and operations.makes_by_python(m, args[0]):
+        return m.call(polyfills.throw_made, (owner, *args), {})
     if name == "send":
         return m.resume(owner, args[0], fr.NEXT)
     if name == "__next__":
@@ -126,7 +126,7 @@ def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dic
             owner.frame = None
             return None
         return m.throw(owner, GeneratorExit(), fr.CLOSE)
-    return m.plainly(getattr(owner, name), *args, **kwargs)
+    raise AssertionError(name)
 
 
 # ---- dictionaries

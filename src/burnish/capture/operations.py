@@ -141,6 +141,12 @@ def python_method(m: Any, obj: Any, name: str) -> bool:
     return isinstance(value, FunctionType) and owner is not None
 
 
+def makes_by_python(m: Any, cls: type) -> bool:
+    """Whether making an object of a class runs the user's code."""
+    return any(isinstance(getattr(lookup(m, cls, n)[0], "__func__", lookup(m, cls, n)[0]), FunctionType)
+               for n in ("__new__", "__init__"))
+
+
 def holds_user_equality(m: Any, value: Any, depth: int = 0) -> bool:
     if isinstance(value, BUILTIN_CONTAINERS) and depth < 10:
         parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value

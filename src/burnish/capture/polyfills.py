@@ -166,6 +166,11 @@ def raise_error(error, context):
         error.__context__ = context
 
 
+def throw_made(generator, kind, value=None, traceback=None):
+    error = value if isinstance(value, kind) else kind() if value is None else kind(value)
+    return generator.throw(error if traceback is None else error.with_traceback(traceback))
+
+
 def default_item(table, key, factory):
     value = table[key] = factory()
     return value

@@ -29,7 +29,8 @@ QUESTIONS = frozenset("""
     _get_nnpack_enabled _get_mkldnn_enabled _get_cudnn_enabled _get_cudnn_allow_tf32 _get_cublas_allow_tf32
     _get_cudnn_benchmark _get_cudnn_deterministic _get_mkldnn_deterministic _get_float32_matmul_precision
     can_cast promote_types result_type _get_overlap_comm _debug_only_are_vmap_fallback_warnings_enabled
-    _is_torch_function_mode_enabled _functorch_is_batched is_storage _is_torch_function_all_disabled _is_tracing has_torch_function has_torch_function_variadic _is_multithreading_enabled
+    _is_torch_function_mode_enabled _functorch_is_batched is_storage _is_torch_function_all_disabled _is_tracing
+    _has_torch_function_unary _has_torch_function_variadic has_torch_function has_torch_function_variadic _is_multithreading_enabled
     _should_allow_numbers_as_tensors _is_key_in_tls _dispatch_tls_is_dispatch_key_excluded
 """.split())
 
@@ -45,6 +46,7 @@ NOT_LEAVES: dict[FunctionType, str] = {
     function: f"torch.{function.__name__} changes a global switch" for function in (
         torch.set_default_dtype, torch.use_deterministic_algorithms, torch.set_default_device,
         torch.set_deterministic_debug_mode, torch.set_float32_matmul_precision, torch.set_warn_always,
+        torch.overrides.TorchFunctionMode.__enter__, torch.overrides.TorchFunctionMode.__exit__,
         torch.overrides._push_mode, torch.overrides._pop_mode, torch.manual_seed, torch.seed, torch.set_rng_state, torch.get_rng_state, torch.save, torch.load)
 }
 
