@@ -1,4 +1,4 @@
-"""Tests run with internal errors raised, not swallowed into a fallback, and with the tripwire for user code run natively."""
+"""Tests run with internal errors raised, not swallowed into a fallback, and with the tripwire of capture on."""
 
 import os
 

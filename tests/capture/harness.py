@@ -73,11 +73,19 @@ def run_world(make: Callable, compiler: Callable) -> list[dict[str, Any]]:
                 out = compiled(*args, **kwargs)
             except Exception as error:  # the error is what is compared
                 trouble = error
-        seen.append({
-            "error": trouble, "result": snapshot(out), "args": snapshot(args), "kwargs": snapshot(kwargs),
-            "printed": text.getvalue(), "warnings": [t for t in (str(w.message) for w in warned) if not t.startswith("burnish:")],
-            "state": snapshot(state), "grad mode": torch.is_grad_enabled(), "random": (torch.rand(1), random.random()),
-        })
+        seen.append(
+            {
+                "error": trouble,
+                "result": snapshot(out),
+                "args": snapshot(args),
+                "kwargs": snapshot(kwargs),
+                "printed": text.getvalue(),
+                "warnings": [t for t in (str(w.message) for w in warned) if not t.startswith("burnish:")],
+                "state": snapshot(state),
+                "grad mode": torch.is_grad_enabled(),
+                "random": (torch.rand(1), random.random()),
+            }
+        )
     return seen
 
 
@@ -169,7 +177,9 @@ class Same:
             for i, (a, b) in enumerate(zip(want, got, strict=True)):
                 self(a, b, f"{path}[{i}]")
         elif isinstance(want, Mapping):
-            assert [str(k) for k in want] == [str(k) for k in got], f"{path}: keys {list(want)} expected, got {list(got)}"
+            assert [str(k) for k in want] == [str(k) for k in got], (
+                f"{path}: keys {list(want)} expected, got {list(got)}"
+            )
             for (k, a), b in zip(want.items(), got.values(), strict=True):
                 self(a, b, f"{path}[{k!r}]")
         elif isinstance(want, BaseException):
@@ -178,7 +188,9 @@ class Same:
             self(type(want.__cause__).__name__, type(got.__cause__).__name__, f"{path} cause")
         elif isinstance(want, np.ndarray):
             np.testing.assert_array_equal(want, got, err_msg=path)
-        elif isinstance(want, (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, slice, range)):
+        elif isinstance(
+            want, (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, slice, range)
+        ):
             assert repr(want) == repr(got), f"{path}: {want!r} expected, got {got!r}"
 
     def tensors(self, want: torch.Tensor, got: torch.Tensor, path: str) -> None:

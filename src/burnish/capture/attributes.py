@@ -52,7 +52,7 @@ _loaders: dict[type, Any] = {}
 
 
 def _loader_for(kind: type) -> Any:
-    """How attributes of this type's objects are read. ``isinstance`` is dear for tensors, so it is asked once a type."""
+    """How attributes of this type's objects are read. ``isinstance`` is dear for tensors: it is asked once a type."""
     if kind in NATIVE_TYPES:
         return _load_natively
     if issubclass(kind, torch.Tensor):
@@ -98,7 +98,9 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
             m.heap.adopt(value)
         elif owner is not None:
             source = m.heap.sources.pin(owner).members
-            if isinstance(value, (FunctionType, property, staticmethod, classmethod)) or hasattr(type(value), "__get__"):
+            if isinstance(value, (FunctionType, property, staticmethod, classmethod)) or hasattr(
+                type(value), "__get__"
+            ):
                 m.heap.guard("is", source.item(name), value)
                 m.heap.adopt_pinned(value)
                 if isinstance(value, FunctionType):
@@ -228,8 +230,25 @@ def _load_c_field(m: Any, obj: Any, name: str) -> Any:
 
 # ---- tensors
 
-PLAIN_FACTS = frozenset(("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "is_cuda", "is_sparse",
-                         "is_quantized", "is_meta", "is_nested", "itemsize", "is_cpu", "is_mkldnn"))
+PLAIN_FACTS = frozenset(
+    (
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "requires_grad",
+        "is_leaf",
+        "layout",
+        "is_cuda",
+        "is_sparse",
+        "is_quantized",
+        "is_meta",
+        "is_nested",
+        "itemsize",
+        "is_cpu",
+        "is_mkldnn",
+    )
+)
 DISABLED = torch._C.DisableTorchFunction
 
 
@@ -435,7 +454,11 @@ def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
         m.heap.will_write_key(members, name)
     elif id(obj) not in m.heap.fresh and not isinstance(obj, BaseException):
         m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} of a {kind.__qualname__} of unknown origin")
-    return m.plainly(object.__setattr__, obj, name, value) if kind is not FunctionType else m.plainly(setattr, obj, name, value)
+    return (
+        m.plainly(object.__setattr__, obj, name, value)
+        if kind is not FunctionType
+        else m.plainly(setattr, obj, name, value)
+    )
 
 
 def _will_write_field(m: Any, obj: Any, name: str) -> None:

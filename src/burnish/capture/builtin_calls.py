@@ -31,18 +31,58 @@ from .attributes import lookup, special_method
 from .effects import Effect
 from .frames import PUSHED, Generator, Raised
 from .heap import MISSING
-from .opaque import OpaqueCall, call_in_graph
 from .live import Live
+from .opaque import OpaqueCall, call_in_graph
 from .trust import is_trusted, is_trusted_type
 
-PURE = frozenset((
-    abs, ascii, bin, callable, chr, hex, oct, ord, pow, round, divmod, issubclass, math.prod,
-    sys.intern, sys.getrecursionlimit, sys.getsizeof,
-    *(f for f in vars(math).values() if callable(f)), *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
-    torch._C._get_tracing_state, torch._C._log_api_usage_once,
-)) - {operator.setitem, operator.delitem, operator.iadd, operator.iconcat}
-LIVE_MATH = frozenset((abs, round, math.sqrt, math.exp, math.log, math.sin, math.cos, math.tanh, math.floor, math.ceil,
-                       math.isnan, math.isinf, math.isfinite, math.pow, math.log2, math.log10, math.fabs, divmod, min, max))
+PURE = frozenset(
+    (
+        abs,
+        ascii,
+        bin,
+        callable,
+        chr,
+        hex,
+        oct,
+        ord,
+        pow,
+        round,
+        divmod,
+        issubclass,
+        math.prod,
+        sys.intern,
+        sys.getrecursionlimit,
+        sys.getsizeof,
+        *(f for f in vars(math).values() if callable(f)),
+        *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
+        torch._C._get_tracing_state,
+        torch._C._log_api_usage_once,
+    )
+) - {operator.setitem, operator.delitem, operator.iadd, operator.iconcat}
+LIVE_MATH = frozenset(
+    (
+        abs,
+        round,
+        math.sqrt,
+        math.exp,
+        math.log,
+        math.sin,
+        math.cos,
+        math.tanh,
+        math.floor,
+        math.ceil,
+        math.isnan,
+        math.isinf,
+        math.isfinite,
+        math.pow,
+        math.log2,
+        math.log10,
+        math.fabs,
+        divmod,
+        min,
+        max,
+    )
+)
 
 
 def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -170,7 +210,11 @@ def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(polyfills.sum_, args, kwargs) if _wants_python(m, args[:1]) or _holds_objects(args[0]) else _native(m, sum, args, kwargs)
+    return (
+        m.call(polyfills.sum_, args, kwargs)
+        if _wants_python(m, args[:1]) or _holds_objects(args[0])
+        else _native(m, sum, args, kwargs)
+    )
 
 
 def _quantifier(native: Callable, polyfill: FunctionType) -> Callable:
@@ -184,7 +228,12 @@ def _quantifier(native: Callable, polyfill: FunctionType) -> Callable:
 
 def _extreme(native: Callable, polyfill: FunctionType) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        if len(args) > 1 and not kwargs and all(isinstance(a, (int, float)) for a in args) and any(isinstance(a, Live) for a in args):
+        if (
+            len(args) > 1
+            and not kwargs
+            and all(isinstance(a, (int, float)) for a in args)
+            and any(isinstance(a, Live) for a in args)
+        ):
             return live.apply(native, *args)
         if kwargs.get("key") is not None or _wants_python(m, args[:1]) or any(map(_holds_objects, args)) \
                 or len(args) > 1 and any(_is_object(a) for a in args):
@@ -421,7 +470,12 @@ def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
 def _new(m: Any, args: tuple, kwargs: dict) -> Any:
     """``object.__new__(cls)``."""
     cls = args[0]
-    if isinstance(cls, type) and cls.__init__ is not object.__init__ and cls.__new__ is object.__new__ or len(args) == 1:
+    if (
+        isinstance(cls, type)
+        and cls.__init__ is not object.__init__
+        and cls.__new__ is object.__new__
+        or len(args) == 1
+    ):
         return m.made(m.plainly(object.__new__, cls))
     return m.made(m.plainly(object.__new__, *args, **kwargs))
 
@@ -532,15 +586,20 @@ def _exit_record(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Torch reads the table of hooks while the graph runs: a removal must happen before what follows, not at the end."""
+    """Torch reads the table of hooks while the graph runs: a removal must happen before what follows."""
     return m.stop(breaks.TENSOR_STATE, "removal of a hook")
 
 
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch.utils.hooks.RemovableHandle.remove: _remove_hook,
-    typing.cast: _cast, record_function.__enter__: _enter_record, record_function.__exit__: _exit_record,
-    torch.compiler.is_compiling: _is_compiling, marks.is_compiling: _is_compiling, torch.compiler.is_dynamo_compiling: _is_compiling,
-    functools.reduce: _reduce, warnings.warn: _warn,
+    typing.cast: _cast,
+    record_function.__enter__: _enter_record,
+    record_function.__exit__: _exit_record,
+    torch.compiler.is_compiling: _is_compiling,
+    marks.is_compiling: _is_compiling,
+    torch.compiler.is_dynamo_compiling: _is_compiling,
+    functools.reduce: _reduce,
+    warnings.warn: _warn,
 }
 for _name in ("debug", "info", "warning", "error", "critical", "exception", "log"):
     PYTHON_FUNCTIONS[getattr(logging.Logger, _name)] = _logging(_name)

@@ -107,7 +107,9 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
             return answer
     if opaque.is_transform(function):
         return opaque.call_transform(m, function, args, kwargs)
-    if is_leaf(function) and (is_pure_module(function.__globals__.get("__name__")) or not takes_user_code(args, kwargs)):
+    if is_leaf(function) and (
+        is_pure_module(function.__globals__.get("__name__")) or not takes_user_code(args, kwargs)
+    ):
         return call_leaf(m, function, args, kwargs)
     if function.__globals__.get("__name__") == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
@@ -118,7 +120,9 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
 
 
 def takes_user_code(args: tuple, kwargs: dict) -> bool:
-    return any(isinstance(a, (FunctionType, MethodType)) and not is_trusted(a.__module__) for a in (*args, *kwargs.values()))
+    return any(
+        isinstance(a, (FunctionType, MethodType)) and not is_trusted(a.__module__) for a in (*args, *kwargs.values())
+    )
 
 
 def push_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -205,7 +209,9 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     # As long as nobody clears the cache the answer stays the one in it.
     size = function.cache_info().currsize
     m.effects.append(Effect.of(m, ask_cache, (function, args, kwargs)))
-    m.heap.guard("outcome", None, (Expression(holds_at_least, (Expression(None, (m.heap.sources.pin(function),)), size)), True))
+    m.heap.guard(
+        "outcome", None, (Expression(holds_at_least, (Expression(None, (m.heap.sources.pin(function),)), size)), True)
+    )
     return value
 
 

@@ -165,7 +165,9 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
                     m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with __index__")
                 return m.call(polyfills.of_kind, (method, int, "__index__ returned non-int (type {})"), {})
             owner = f"{type(value).__name__}." if cls is float else ""
-            return m.call(polyfills.of_kind, (method, cls, f"{owner}{name} returned non-{cls.__name__} (type {{}})"), {})
+            return m.call(
+                polyfills.of_kind, (method, cls, f"{owner}{name} returned non-{cls.__name__} (type {{}})"), {}
+            )
     return native(m, cls, args, kwargs)
 
 
@@ -216,8 +218,11 @@ def _is_safe(m: Any, iterables: tuple) -> bool:
     for items in iterables:
         if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
             m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(items).__qualname__}")
-        if not (isinstance(items, (*operations.BUILTIN_CONTAINERS, torch.Tensor)) or operations.is_known_native(type(items))
-                or type(items) in operations.ITERATORS):
+        if not (
+            isinstance(items, (*operations.BUILTIN_CONTAINERS, torch.Tensor))
+            or operations.is_known_native(type(items))
+            or type(items) in operations.ITERATORS
+        ):
             m.stop(breaks.OPAQUE_CALL, f"iteration over a {type(items).__qualname__}")
     return True
 
@@ -287,16 +292,43 @@ def _inference_mode_guard(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 CONSTRUCTORS: dict[type, Any] = {
-    list: _from_iterable, tuple: _from_iterable, set: _from_iterable, frozenset: _from_iterable, dict: _from_iterable,
-    int: _convert, float: _convert, complex: _convert, bool: _convert, bytes: _convert, str: _str, type: _type,
-    super: _super, map: _polyfilled(polyfills.map_, True, True), filter: _polyfilled(polyfills.filter_, True, True),
-    zip: _polyfilled(polyfills.zip_), enumerate: _polyfilled(polyfills.enumerate_), reversed: _reversed,
-    collections.deque: _deque, collections.OrderedDict: _dict_like, collections.defaultdict: _dict_like,
-    functools.partial: _partial, range: _native, slice: _plain_container, property: _plain_container,
-    staticmethod: _plain_container, classmethod: _plain_container, types.MethodType: _plain_container,
-    types.SimpleNamespace: _plain_container, object: _object, torch.device: _native, torch.Size: _native, torch.finfo: _native, torch.iinfo: _native,
+    list: _from_iterable,
+    tuple: _from_iterable,
+    set: _from_iterable,
+    frozenset: _from_iterable,
+    dict: _from_iterable,
+    int: _convert,
+    float: _convert,
+    complex: _convert,
+    bool: _convert,
+    bytes: _convert,
+    str: _str,
+    type: _type,
+    super: _super,
+    map: _polyfilled(polyfills.map_, True, True),
+    filter: _polyfilled(polyfills.filter_, True, True),
+    zip: _polyfilled(polyfills.zip_),
+    enumerate: _polyfilled(polyfills.enumerate_),
+    reversed: _reversed,
+    collections.deque: _deque,
+    collections.OrderedDict: _dict_like,
+    collections.defaultdict: _dict_like,
+    functools.partial: _partial,
+    range: _native,
+    slice: _plain_container,
+    property: _plain_container,
+    staticmethod: _plain_container,
+    classmethod: _plain_container,
+    types.MethodType: _plain_container,
+    types.SimpleNamespace: _plain_container,
+    object: _object,
+    torch.device: _native,
+    torch.Size: _native,
+    torch.finfo: _native,
+    torch.iinfo: _native,
     weakref.ref: _weak_reference,
-    torch._C._InferenceMode: _inference_mode_guard, types.MappingProxyType: _plain_container,
+    torch._C._InferenceMode: _inference_mode_guard,
+    types.MappingProxyType: _plain_container,
     types.CellType: _plain_container,
 }
 

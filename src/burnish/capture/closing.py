@@ -20,7 +20,7 @@ from .tracer import Tracer
 
 
 def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, backend: Callable) -> Segment:
-    """Make the segment that ends with ``result`` returned, or (``frame``) before the instruction ``frame`` stands at."""
+    """Make the segment that ends with ``result`` returned, or before the instruction ``frame`` stands at."""
     rebuilder = Rebuilder(tracer)
     layout = None
     if frame is None:
@@ -40,8 +40,17 @@ def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, b
         events.emit("graph", text=str(graph_module.graph), graph_module=graph_module)
         graph = backend(graph_module, list(recorder.examples))
     finish = _finish(rebuilder, answer)
-    return Segment(check, graph, finish, layout, guards=tracer.heap.guards, graph_module=graph_module, break_=why, state=tracer.heap.guards[0].expected,
-                   writes_inputs=bool(recorder.written_inputs()))
+    return Segment(
+        check,
+        graph,
+        finish,
+        layout,
+        guards=tracer.heap.guards,
+        graph_module=graph_module,
+        break_=why,
+        state=tracer.heap.guards[0].expected,
+        writes_inputs=bool(recorder.written_inputs()),
+    )
 
 
 def _running_generators(frame: Frame | None) -> dict[int, int]:
@@ -62,7 +71,9 @@ def _check(tracer: Tracer, rebuilder: Rebuilder) -> Callable:
     inputs = [h.source.render(writer) if isinstance(h.source, Expression) else writer.load(h.source)
               for h in tracer.recorder.inputs]
     values = [writer.load(source) for _, source in rebuilder.sources.values()]
-    return writer.function("check", "S", f"({''.join(i + ', ' for i in inputs)}), ({''.join(v + ', ' for v in values)})")
+    return writer.function(
+        "check", "S", f"({''.join(i + ', ' for i in inputs)}), ({''.join(v + ', ' for v in values)})"
+    )
 
 
 def _finish(rebuilder: Rebuilder, answer: str) -> Callable:

@@ -22,8 +22,10 @@ from .heap import MISSING
 from .live import Live
 from .trust import is_trusted_type
 
-LIST_WRITES = frozenset("insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
-                        "__iadd__ __imul__".split())
+LIST_WRITES = frozenset(
+    "insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
+    "__iadd__ __imul__".split()
+)
 DICT_WRITES = frozenset("popitem clear move_to_end __ior__ subtract".split())
 SET_WRITES = frozenset("add discard remove pop clear difference_update intersection_update symmetric_difference_update "
                        "update __ior__ __iand__ __isub__ __ixor__".split())
@@ -62,9 +64,26 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         if m.heap.is_outside_iterator(owner):
             m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {kind.__qualname__}")
         return native(m, method, args, kwargs)
-    if isinstance(owner, (int, float, complex, range, slice, type(None), types.MappingProxyType, torch.Size, torch.dtype,
-                          re.Pattern, BaseException)) or isinstance(owner, operations.NATIVE_PARTS) \
-            and not isinstance(owner, types.ModuleType):
+    if (
+        isinstance(
+            owner,
+            (
+                int,
+                float,
+                complex,
+                range,
+                slice,
+                type(None),
+                types.MappingProxyType,
+                torch.Size,
+                torch.dtype,
+                re.Pattern,
+                BaseException,
+            ),
+        )
+        or isinstance(owner, operations.NATIVE_PARTS)
+        and not isinstance(owner, types.ModuleType)
+    ):
         return pure_method(m, owner, name, method, args, kwargs)
     if kind is functools._lru_cache_wrapper:
         return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
@@ -72,7 +91,9 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         return native(m, method, args, kwargs)
     if name in ("__init__", "__init_subclass__", "__subclasshook__") and lookup(m, kind, name)[1] is object:
         return m.plainly(method, *args, **kwargs)
-    if name in ("__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__") and operations.python_method(m, owner, name):
+    if name in ("__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__") and operations.python_method(
+        m, owner, name
+    ):
         return m.call(types.MethodType(lookup(m, kind, name)[0], owner), args, kwargs)
     if name in ("__eq__", "__ne__") and lookup(m, kind, name)[1] is object and args:
         return NotImplemented if owner is not args[0] else operations.same(m, owner, args[0]) == (name == "__eq__")
@@ -101,8 +122,15 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
 
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
-    if isinstance(owner, BaseException) and name not in ("__init__", "__str__", "__repr__", "with_traceback", "add_note",
-                                                         "__eq__", "__ne__"):
+    if isinstance(owner, BaseException) and name not in (
+        "__init__",
+        "__str__",
+        "__repr__",
+        "with_traceback",
+        "add_note",
+        "__eq__",
+        "__ne__",
+    ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
     if is_trusted_type(type(owner)):
         return native(m, method, args, kwargs)
@@ -252,7 +280,9 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
             return m.call(polyfills.set_update, (items, *args), kwargs)
         m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
     for value in args:
-        for part in value if isinstance(value, (list, tuple)) and name not in ("add", "discard", "remove") else (value,):
+        for part in (
+            value if isinstance(value, (list, tuple)) and name not in ("add", "discard", "remove") else (value,)
+        ):
             operations.check_key(m, part)
     if name in SET_WRITES:
         m.heap.will_write(items)

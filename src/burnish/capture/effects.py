@@ -1,8 +1,8 @@
 """Effects: what a segment does to the world outside, replayed each time it runs.
 
-Changes of containers and attributes are found at the end, by comparing with what was there (``templates``). Calls whose
-point is what they do (``print``, ``warnings.warn``, logging) are kept in order, with their arguments as they were at that
-moment: containers are copied then, and tensors that the segment changes later are cloned in the graph.
+Changes of containers and attributes are found at the end, by comparing with what was there (``templates``). Calls
+whose point is what they do (``print``, ``warnings.warn``, logging) are kept in order, with their arguments as they were
+at that moment: containers are copied then, and tensors that the segment changes later are cloned in the graph.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable
 from typing import Any, NamedTuple
-
 
 
 class Effect(NamedTuple):

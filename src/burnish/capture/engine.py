@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -25,8 +25,8 @@ from ..errors import BackendError, BurnishError, InternalError, Unsupported
 from ..runtime.segment import Continuation, Segment
 from . import binding, breaks
 from .bytecode import decode
-from .failure import write_failure
 from .closing import close, restore_state
+from .failure import write_failure
 from .frames import UNBOUND, Frame, Raised
 from .guards import default_device, first_failure, global_state
 from .layout import Layout, take_apart
@@ -129,8 +129,8 @@ class Program:
             raise
 
     def rerun(self, continuation: Continuation, slots: list) -> Any:
-        """A recorded call raised, with this run's data. Nothing outside has changed yet: run from the segment's start as
-        plain Python, so that the error is raised at its place, under the user's handlers."""
+        """A recorded call raised, with this run's data. Nothing outside has changed yet: run from the segment's start
+        as plain Python, so that the error is raised at its place, under the user's handlers."""
         if continuation is self.entry:
             values = [*slots, *[UNBOUND] * (self.code.n_locals - len(slots))]
             frame = Frame(self.code, self.entry_globals, self.entry_builtins, values)
@@ -174,8 +174,11 @@ class Program:
                 return "stance is eager_on_recompile"
             limit = settings.current().segment_limit
             if len(continuation.segments) >= limit:
-                self.give_up(continuation, f"{limit} variants of it exist already (setting segment_limit) and this call "
-                                           f"is another: {last_difference(continuation, slots)}")
+                self.give_up(
+                    continuation,
+                    f"{limit} variants of it exist already (setting segment_limit) and this call "
+                    f"is another: {last_difference(continuation, slots)}",
+                )
                 return continuation.why_given_up
         return None
 
@@ -251,7 +254,9 @@ class Program:
         self.finish_trace(tracer, continuation, signal, at, why, started)
         return self.after(tracer, signal, at)
 
-    def finish_trace(self, tracer: Tracer, continuation: Continuation, signal: Any, at: Any, why: Any, started: float) -> None:
+    def finish_trace(
+        self, tracer: Tracer, continuation: Continuation, signal: Any, at: Any, why: Any, started: float
+    ) -> None:
         traced = time.perf_counter()
         try:
             segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend)
@@ -271,8 +276,12 @@ class Program:
         closed = time.perf_counter()
         for sink in self.options.sinks:
             sink(segment, {"trace": traced - started, "compile": closed - traced})
-        events.emit("segment", segment=segment, where=continuation.location,
-                    text=f"{continuation.location}: {len(tracer.heap.guards)} guards, {len(tracer.recorder.calls)} torch calls")
+        events.emit(
+            "segment",
+            segment=segment,
+            where=continuation.location,
+            text=f"{continuation.location}: {len(tracer.heap.guards)} guards, {len(tracer.recorder.calls)} torch calls",
+        )
 
     def after(self, tracer: Tracer, signal: Any, at: Any) -> tuple[Any, Any]:
         """Execute the break's instruction, or hand out the result."""
@@ -346,7 +355,7 @@ def code_of(subject: Any) -> CodeType | None:
     if isinstance(subject, torch.nn.Module):
         subject = subject.forward
     if not isinstance(subject, (FunctionType, MethodType)):
-        subject = getattr(type(subject), "__call__", None)
+        subject = getattr(type(subject), "__call__", None)  # noqa: B004  # the function is wanted, not whether it is there
     return getattr(subject, "__code__", None)
 
 
@@ -392,11 +401,39 @@ class Answering(Machine):
             raise Raised(self.error)
         return self.value
 
+    def raise_error(self, error: BaseException, again: bool = False) -> NoReturn:
+        if again:
+            self.reraised = self.error
+        assert self.error is not None
+        raise Raised(self.error)
 
-for _name in ("load_attr", "store_attr", "delete_attr", "binary", "unary", "truth", "subscript", "store_subscript",
-              "delete_subscript", "length", "format", "iterate", "next_for", "unpack", "call", "import_name",
-              "import_from", "load_global", "load_cell", "to_tuple", "to_dict", "match_keys", "raise_from", "raise_error",
-              "contains"):
+
+for _name in (
+    "load_attr",
+    "store_attr",
+    "delete_attr",
+    "binary",
+    "unary",
+    "truth",
+    "subscript",
+    "store_subscript",
+    "delete_subscript",
+    "length",
+    "format",
+    "iterate",
+    "next_for",
+    "unpack",
+    "call",
+    "import_name",
+    "import_from",
+    "load_global",
+    "load_cell",
+    "to_tuple",
+    "to_dict",
+    "match_keys",
+    "raise_from",
+    "contains",
+):
     setattr(Answering, _name, Answering.answer)
 Answering.extend = lambda self, method, target, other: self.answer()  # type: ignore[method-assign]
 Answering.send = lambda self, receiver, value: _sent(self)  # type: ignore[method-assign]

@@ -1,7 +1,8 @@
 """What is kept of a failure of ours, so that it can be looked at and played again.
 
-A directory with three files: ``report.txt`` (the error, where the user's program stood, versions), ``guards.txt`` (what
-the trace had guarded) and ``replay.py``, which makes inputs of the same shapes and runs the torch calls recorded so far:
+A directory with three files: ``report.txt`` (the error, where the user's program stood, versions), ``guards.txt``
+(what the trace had guarded) and ``replay.py``, which makes inputs of the same shapes and runs the torch calls recorded
+so far:
 
     python that/directory/replay.py
 """

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-
 from torch.nn.parameter import UninitializedTensorMixin
+
 from .sources import Source
 
 MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError)

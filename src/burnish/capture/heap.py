@@ -24,7 +24,7 @@ from .guards import Guard, global_state, tensor_facts
 from .lifetimes import Origin, WeakOrigin, is_missed, runs_code_at_the_end
 from .opcodes.flow import EXHAUSTED
 from .sources import Source, Sources
-from .trust import is_trusted, is_trusted_type
+from .trust import is_trusted
 
 MISSING = object()
 
@@ -33,19 +33,51 @@ SINGLETON_IDS = frozenset(map(id, SINGLETONS))
 # Compared by value: equal value and type is all that can be observed.
 VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice))
 # ... and of immutable types of these modules.
-VALUE_MODULES = frozenset(("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress"))
+VALUE_MODULES = frozenset(
+    ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
+)
 # Compared by identity: one object is one meaning.
-IDENTITIES = frozenset((type, torch.dtype, torch.layout, torch.memory_format, types.ModuleType, types.BuiltinFunctionType,
-                        types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
-                        types.MemberDescriptorType, types.ClassMethodDescriptorType, property, staticmethod, classmethod,
-                        types.GenericAlias, types.UnionType))
+IDENTITIES = frozenset(
+    (
+        type,
+        torch.dtype,
+        torch.layout,
+        torch.memory_format,
+        types.ModuleType,
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        types.ClassMethodDescriptorType,
+        property,
+        staticmethod,
+        classmethod,
+        types.GenericAlias,
+        types.UnionType,
+    )
+)
 DICTS = (dict, types.MappingProxyType)
 LISTS = (list, collections.deque)
 
 METHOD_WRAPPER = type("".__add__)
-GUARDED_KINDS = (torch.Tensor, torch.nn.Module, list, tuple, dict, set, frozenset, collections.deque, types.FunctionType,
-                 types.MethodType, types.MappingProxyType, functools.partial, BaseException, types.BuiltinFunctionType,
-                 METHOD_WRAPPER)
+GUARDED_KINDS = (
+    torch.Tensor,
+    torch.nn.Module,
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    collections.deque,
+    types.FunctionType,
+    types.MethodType,
+    types.MappingProxyType,
+    functools.partial,
+    BaseException,
+    types.BuiltinFunctionType,
+    METHOD_WRAPPER,
+)
 
 
 _new_guard = tuple.__new__
@@ -231,7 +263,7 @@ class Heap:
                 return value
             self.add("absent", origin.source, key)
             return MISSING
-        return table[key] if key in table else MISSING
+        return table[key] if key in table else MISSING  # noqa: SIM401  # a user's dict may define get()
 
     def module_table(self, members: Origin, name: str, table: dict) -> Origin:
         """One of the dictionaries in which an ``nn.Module`` keeps parameters, buffers and submodules."""

@@ -32,6 +32,7 @@ class Machine:
         self.result: Any = None
         self.trail = Trail()
         self.reraised: BaseException | None = None  # raised again as it is: context and traceback stay
+        self.thrown: BaseException | None = None  # thrown into a generator: its context stays
 
     # ---- the loop
 
@@ -62,8 +63,9 @@ class Machine:
     def unwind(self, error: BaseException) -> None:
         """Find the handler of ``error``, leaving frames on the way."""
         again, self.reraised = error is self.reraised, None
-        if not again:
+        if not again and error is not self.thrown:
             extend_context(error, self.handled())
+        self.thrown = None
         while True:
             frame = self.frame
             if frame is None:
@@ -261,7 +263,8 @@ class Machine:
             error = throw_into_foreign(frame, delegate, error)
             if error is None:
                 return PUSHED
-        set_context(error, self.handled())
+        set_context(error, self.frame.handling)  # not what the caller handles
+        self.thrown = error
         while self.frame is not waiting:
             frame = self.frame
             if frame.code.handler_at(frame.pc - 1) is not None \

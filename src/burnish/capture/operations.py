@@ -25,13 +25,44 @@ from .live import Live
 from .opcodes.flow import EXHAUSTED
 from .trust import is_trusted_type
 
-SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, range, slice,
-                    type(Ellipsis), torch.layout, torch.memory_format))
+SIMPLE = frozenset(
+    (
+        int,
+        float,
+        complex,
+        bool,
+        str,
+        bytes,
+        type(None),
+        torch.dtype,
+        torch.device,
+        torch.Size,
+        range,
+        slice,
+        type(Ellipsis),
+        torch.layout,
+        torch.memory_format,
+    )
+)
 BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 
 # operation -> (method, reflected method, in-place method)
 METHODS: dict[Callable, tuple[str, str | None, str | None]] = {}
-for _name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"):
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "matmul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "lshift",
+    "rshift",
+    "and",
+    "or",
+    "xor",
+):
     _plain = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
     METHODS[_plain] = (f"__{_name}__", f"__r{_name}__", None)
     METHODS[getattr(operator, f"i{_name}")] = (f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
@@ -55,7 +86,10 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             return by_protocol(m, operation, left, right)
         reflected = METHODS[operation][1]
         if reflected and not isinstance(right, torch.Tensor) and python_method(m, right, reflected):
-            m.stop(breaks.OPAQUE_CALL, f"a tensor {operation.__name__} a {right_kind.__qualname__} with its own {reflected}")
+            m.stop(
+                breaks.OPAQUE_CALL,
+                f"a tensor {operation.__name__} a {right_kind.__qualname__} with its own {reflected}",
+            )
         expose(m, left)
         expose(m, right)
         return m.perform(operation, left, right)
@@ -67,7 +101,11 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if operation in (operator.eq, operator.ne) and identity_decides(left_kind) and identity_decides(right_kind):
         return same(m, left, right) == (operation is operator.eq)
     names = METHODS[operation]
-    if any(python_method(m, left, n) for n in (names[0], names[2]) if n) or names[1] and python_method(m, right, names[1]):
+    if (
+        any(python_method(m, left, n) for n in (names[0], names[2]) if n)
+        or names[1]
+        and python_method(m, right, names[1])
+    ):
         return by_protocol(m, operation, left, right)
     if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
         if left_kind is str and operation is operator.mod:
@@ -85,7 +123,9 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         m.check_readable(operation, left)
         m.check_readable(operation, right)
         return m.plainly(operation, left, right)
-    m.stop(breaks.OPAQUE_CALL, f"operator {operation.__name__} on {left_kind.__qualname__} and {right_kind.__qualname__}")
+    m.stop(
+        breaks.OPAQUE_CALL, f"operator {operation.__name__} on {left_kind.__qualname__} and {right_kind.__qualname__}"
+    )
     return None
 
 
@@ -271,7 +311,9 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         if isinstance(container, (dict, set, frozenset)):
             check_key(m, item)
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
-            return m.call(polyfills.sequence_not_contains if invert else polyfills.sequence_contains, (container, item), {})
+            return m.call(
+                polyfills.sequence_not_contains if invert else polyfills.sequence_contains, (container, item), {}
+            )
         return m.perform(lambda: (item in container) != invert)
     m.stop(breaks.OPAQUE_CALL, f"`in` on a {kind.__qualname__}")
     return None
@@ -423,7 +465,9 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
         else:
             m.heap.complete(origin)
     # The method of the base class: a subclass may override it, and what runs here is what its override calls.
-    m.plainly((collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict).__setitem__, table, key, value)
+    m.plainly(
+        (collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict).__setitem__, table, key, value
+    )
 
 
 def delete_subscript(m: Any, container: Any, key: Any) -> Any:

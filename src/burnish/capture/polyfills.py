@@ -298,7 +298,7 @@ def to_frozenset(items=()):
 
 
 def to_dict(items=(), /, **kwargs):
-    if hasattr(items, "keys"):
+    if hasattr(items, "keys"):  # noqa: SIM108  # reads as the protocol does
         made = {key: items[key] for key in items.keys()}  # noqa: SIM118  # the protocol asks for keys()
     else:
         made = {key: value for key, value in items}  # noqa: C416
@@ -424,7 +424,9 @@ def _extreme(name, args, key, default, largest):
             best, best_key = value, value_key
     if best is MISSING:
         if default is MISSING:
-            raise ValueError(f"{name}() iterable argument is empty" if EMPTY_SAYS_ITERABLE else f"{name}() arg is an empty sequence")
+            raise ValueError(
+                f"{name}() iterable argument is empty" if EMPTY_SAYS_ITERABLE else f"{name}() arg is an empty sequence"
+            )
         return default
     return best
 
@@ -552,7 +554,7 @@ def islice(items, *limits):
         if at == wanted:
             yield value
             wanted += step
-        at += 1
+        at += 1  # noqa: SIM113
         if stop is not None and at >= stop:
             return
 

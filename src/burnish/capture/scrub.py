@@ -1,8 +1,8 @@
 """Scrubbing: what a trace leaves behind holds plain numbers, no live ones.
 
 The run that is traced is a real run: its result, the objects it made and the outside objects it wrote to stay with the
-user. Wherever a live value got into them its plain value takes the place, in the object itself where that can be changed,
-else in an equal new one (a tuple, a slice, an iterator over a tuple).
+user. Wherever a live value got into them its plain value takes the place, in the object itself where that can be
+changed, else in an equal new one (a tuple, a slice, an iterator over a tuple).
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class Scrubber:
     def tuple_(self, value: tuple) -> tuple:
         parts, changed = self.parts(tuple.__iter__(value))
         if changed:
-            value = tuple(parts) if type(value) is tuple else self.attributes_of(value, tuple.__new__(type(value), parts))
+            value = (
+                tuple(parts) if type(value) is tuple else self.attributes_of(value, tuple.__new__(type(value), parts))
+            )
         return value
 
     def attributes_of(self, value: Any, new: Any) -> Any:
@@ -235,9 +237,21 @@ class Scrubber:
 
 
 HANDLERS: dict[type, Callable] = {
-    tuple: Scrubber.tuple_, frozenset: Scrubber.frozenset_, list: Scrubber.list_, dict: Scrubber.dict_, set: Scrubber.set_,
-    collections.deque: Scrubber.deque, slice: Scrubber.slice_, MethodType: Scrubber.method, FunctionType: Scrubber.function,
-    functools.partial: Scrubber.partial, CellType: Scrubber.own_cell, Frame: Scrubber.frame, Generator: Scrubber.generator,
-    BaseException: Scrubber.exception, **dict.fromkeys(VIEWS, Scrubber.view), torch.Tensor: Scrubber.tensor,
+    tuple: Scrubber.tuple_,
+    frozenset: Scrubber.frozenset_,
+    list: Scrubber.list_,
+    dict: Scrubber.dict_,
+    set: Scrubber.set_,
+    collections.deque: Scrubber.deque,
+    slice: Scrubber.slice_,
+    MethodType: Scrubber.method,
+    FunctionType: Scrubber.function,
+    functools.partial: Scrubber.partial,
+    CellType: Scrubber.own_cell,
+    Frame: Scrubber.frame,
+    Generator: Scrubber.generator,
+    BaseException: Scrubber.exception,
+    **dict.fromkeys(VIEWS, Scrubber.view),
+    torch.Tensor: Scrubber.tensor,
     torch.nn.Parameter: Scrubber.tensor,
 }

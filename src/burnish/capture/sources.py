@@ -48,7 +48,9 @@ class Source:
         if self.kind == "slot":
             return self.key[1]
         if self.kind == "const":
-            return getattr(self.key, "__qualname__", None) or getattr(self.key, "__name__", None) or _namespace(self.key)
+            return (
+                getattr(self.key, "__qualname__", None) or getattr(self.key, "__name__", None) or _namespace(self.key)
+            )
         if self.kind == "attr":
             return f"{base}.{self.key}"
         if self.kind == "members":
@@ -56,7 +58,11 @@ class Source:
         if self.kind == "cell":
             if isinstance(base, Source) and base.label:
                 return base.label
-            return f"{base}.cell_contents" if not isinstance(base, Source) or base.kind != "item" else f"closure[{base.key}]"
+            return (
+                f"{base}.cell_contents"
+                if not isinstance(base, Source) or base.kind != "item"
+                else f"closure[{base.key}]"
+            )
         if self.kind == "key":
             return f"list({base})[{self.key}]"
         if self.kind == "call":

@@ -1,7 +1,7 @@
 """Templates: how a segment's results are made again on the next run.
 
-At its end a segment holds real objects: tensors the graph computed, containers and instances it made, outside objects it
-passes on. ``Rebuilder`` writes the Python function that makes the same structure from this run's values:
+At its end a segment holds real objects: tensors the graph computed, containers and instances it made, outside objects
+it passes on. ``Rebuilder`` writes the Python function that makes the same structure from this run's values:
 
     def finish(V, G):            # V: values read by the check, G: the graph's outputs
         t0 = [G[0], V[2]]        # a fresh list
@@ -226,8 +226,13 @@ class Rebuilder:
             return self.name(value, f"{self.build(owner)}.{name}")
         # A subclass may override the method: take it from the class it was taken from.
         home = getattr(value, "__objclass__", None) or next(
-            (b for b in type(owner).__mro__ if b.__qualname__ == value.__qualname__.rpartition(".")[0] and name in b.__dict__),
-            None)
+            (
+                b
+                for b in type(owner).__mro__
+                if b.__qualname__ == value.__qualname__.rpartition(".")[0] and name in b.__dict__
+            ),
+            None,
+        )
         if home is None:
             return self.name(value, f"{self.build(owner)}.{name}")
         return self.name(value, f"{self.constant(home.__dict__[name].__get__)}({self.build(owner)})")
@@ -317,8 +322,11 @@ class Rebuilder:
         view, step = TABLE_ITERATORS[type(value)]
         if view is None:  # an ordered dictionary's: keys, values and items look alike
             view, step = ordered_view(table, value)
-        return self.name(value, f"{self.constant(advanced)}({self.constant(step)}({self.constant(view)}({self.build(table)})), "
-                                f"{len(table) - left})")
+        return self.name(
+            value,
+            f"{self.constant(advanced)}({self.constant(step)}({self.constant(view)}({self.build(table)})), "
+            f"{len(table) - left})",
+        )
 
     def exception(self, value: BaseException) -> str:
         args = ", ".join(self.build(a) for a in value.args)
@@ -375,7 +383,9 @@ class Rebuilder:
             del field
 
     def generator(self, value: Generator) -> str:
-        name = self.name(value, f"{self.constant(generator_shell)}({value.__name__!r}, {value.__qualname__!r}, {value.started})")
+        name = self.name(
+            value, f"{self.constant(generator_shell)}({value.__name__!r}, {value.__qualname__!r}, {value.started})"
+        )
         at = self.active.get(id(value))
         if at is None and value.frame is not None:
             frame = self.frame(value.frame)
@@ -446,7 +456,9 @@ class Rebuilder:
             self.lines.append(f"new = [{parts}]; {target}.clear(); {target}.{extend}(new)")
         else:
             for name in origin.written:
-                self.lines.append(f"{self.constant(object.__setattr__)}({target}, {name!r}, {self.build(getattr(obj, name))})")
+                self.lines.append(
+                    f"{self.constant(object.__setattr__)}({target}, {name!r}, {self.build(getattr(obj, name))})"
+                )
 
     def change_dict(self, origin: Origin, target: str) -> None:
         table = origin.obj
@@ -553,12 +565,28 @@ def make_frame(code: Any, namespace: dict, builtins: dict, pc: int, values: list
 SHARED_MODULES = frozenset(("re", "inspect", "typing", "datetime", "decimal", "fractions", "torch", "types",
                             "weakref", "operator", "string", "torch._C", "importlib.machinery"))
 BUILDERS: dict[type, Any] = {
-    list: Rebuilder.sequence, tuple: Rebuilder.sequence, set: Rebuilder.sequence, frozenset: Rebuilder.sequence,
-    dict: Rebuilder.dictionary, collections.OrderedDict: Rebuilder.ordered, collections.defaultdict: Rebuilder.ordered,
-    collections.Counter: Rebuilder.ordered, collections.deque: Rebuilder.deque, slice: Rebuilder.slice_,
-    range: Rebuilder.range_, MethodType: Rebuilder.method, types.BuiltinFunctionType: Rebuilder.builtin,
-    type("".__add__): Rebuilder.builtin, FunctionType: Rebuilder.function, CellType: Rebuilder.cell,
-    functools.partial: Rebuilder.partial, super: Rebuilder.super_, bytearray: Rebuilder.bytes_, weakref.ref: Rebuilder.weak, Generator: Rebuilder.generator,
-    **dict.fromkeys((*VIEWS, *(type(getattr(collections.OrderedDict(), n)()) for n in ("keys", "values", "items"))),
-                    Rebuilder.view),
+    list: Rebuilder.sequence,
+    tuple: Rebuilder.sequence,
+    set: Rebuilder.sequence,
+    frozenset: Rebuilder.sequence,
+    dict: Rebuilder.dictionary,
+    collections.OrderedDict: Rebuilder.ordered,
+    collections.defaultdict: Rebuilder.ordered,
+    collections.Counter: Rebuilder.ordered,
+    collections.deque: Rebuilder.deque,
+    slice: Rebuilder.slice_,
+    range: Rebuilder.range_,
+    MethodType: Rebuilder.method,
+    types.BuiltinFunctionType: Rebuilder.builtin,
+    type("".__add__): Rebuilder.builtin,
+    FunctionType: Rebuilder.function,
+    CellType: Rebuilder.cell,
+    functools.partial: Rebuilder.partial,
+    super: Rebuilder.super_,
+    bytearray: Rebuilder.bytes_,
+    weakref.ref: Rebuilder.weak,
+    Generator: Rebuilder.generator,
+    **dict.fromkeys(
+        (*VIEWS, *(type(getattr(collections.OrderedDict(), n)()) for n in ("keys", "values", "items"))), Rebuilder.view
+    ),
 }

@@ -54,14 +54,17 @@ STATE = frozenset("""
 """.split())
 
 # Value arguments: the number changes the result's data, never its shape or type. A live number stays live there.
-VALUE_CALLS = frozenset("""
+VALUE_CALLS = frozenset(
+    """
     add sub mul div true_divide rsub pow fmod remainder clamp clamp_min clamp_max lt le gt ge eq ne fill_
-    add_ sub_ mul_ div_ pow_ clamp_ clamp_min_ clamp_max_ masked_fill masked_fill_ where addcmul addcdiv addcmul_ addcdiv_
+    add_ sub_ mul_ div_ pow_ clamp_ clamp_min_ clamp_max_ masked_fill masked_fill_ where addcmul addcdiv
+    addcmul_ addcdiv_
     lerp lerp_ full_like threshold leaky_relu elu hardtanh softplus dropout __rpow__ __rdiv__ __rsub__ __rtruediv__
     subtract multiply divide floor_divide floor_divide_ remainder_ fmod_ atan2 maximum minimum xlogy copysign ldexp
     __radd__ __rmul__ greater less greater_equal less_equal not_equal arctan2 float_power heaviside __rfloordiv__
     layer_norm
-""".split()) - {"layer_norm"}
+""".split()
+) - {"layer_norm"}
 
 GETTER = "__get__"
 SETTER = "__set__"
@@ -136,7 +139,9 @@ def only_tensors(result: Any) -> bool:
     if result is None or isinstance(result, Tensor):
         return True
     if isinstance(result, (tuple, list)):
-        return all(only_tensors(r) for r in result) and len(result) > 0 or isinstance(result, (tuple, list)) and not result
+        return (
+            all(only_tensors(r) for r in result) and len(result) > 0 or isinstance(result, (tuple, list)) and not result
+        )
     if isinstance(result, dict):
         return all(only_tensors(r) for r in result.values())
     return False
@@ -147,8 +152,11 @@ def writes(target: Any, kwargs: dict) -> bool:
     if "out" in kwargs:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "_")
-    return name.endswith("_") and not name.endswith("__") or name in ("__setitem__", "setitem", "batch_norm", "instance_norm",
-                                                                      "rnn_tanh", "apply")
+    return (
+        name.endswith("_")
+        and not name.endswith("__")
+        or name in ("__setitem__", "setitem", "batch_norm", "instance_norm", "rnn_tanh", "apply")
+    )
 
 
 def writes_silently(target: Any) -> bool:

@@ -15,7 +15,8 @@ from . import breaks, operations
 from .live import Live
 
 # Answers guarded by ``guards.global_state``, or fixed for the life of the process.
-QUESTIONS = frozenset("""
+QUESTIONS = frozenset(
+    """
     is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype
     get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cpu_enabled is_autocast_cache_enabled
     _is_torch_function_enabled _len_torch_function_stack are_deterministic_algorithms_enabled _get_tracing_state
@@ -30,9 +31,11 @@ QUESTIONS = frozenset("""
     _get_cudnn_benchmark _get_cudnn_deterministic _get_mkldnn_deterministic _get_float32_matmul_precision
     can_cast promote_types result_type _get_overlap_comm _debug_only_are_vmap_fallback_warnings_enabled
     _is_torch_function_mode_enabled _functorch_is_batched is_storage _is_torch_function_all_disabled _is_tracing
-    _has_torch_function_unary _has_torch_function_variadic has_torch_function has_torch_function_variadic _is_multithreading_enabled
+    _has_torch_function_unary _has_torch_function_variadic has_torch_function has_torch_function_variadic
+    _is_multithreading_enabled
     _should_allow_numbers_as_tensors _is_key_in_tls _dispatch_tls_is_dispatch_key_excluded
-""".split())
+""".split()
+)
 
 # Switches that may stand in a graph: executed at once, written down, undone by the code that undoes them.
 SWITCHES = frozenset("""
@@ -43,11 +46,25 @@ SWITCHES = frozenset("""
 
 # Leaves written in Python that change torch's global state.
 NOT_LEAVES: dict[FunctionType, str] = {
-    function: f"torch.{function.__name__} changes a global switch" for function in (
-        torch.set_default_dtype, torch.use_deterministic_algorithms, torch.set_default_device,
-        torch.set_deterministic_debug_mode, torch.set_float32_matmul_precision, torch.set_warn_always,
-        torch.overrides.TorchFunctionMode.__enter__, torch.overrides.TorchFunctionMode.__exit__,
-        torch.overrides._push_mode, torch.overrides._pop_mode, torch.manual_seed, torch.seed, torch.set_rng_state, torch.get_rng_state, torch.save, torch.load)
+    function: f"torch.{function.__name__} changes a global switch"
+    for function in (
+        torch.set_default_dtype,
+        torch.use_deterministic_algorithms,
+        torch.set_default_device,
+        torch.set_deterministic_debug_mode,
+        torch.set_float32_matmul_precision,
+        torch.set_warn_always,
+        torch.overrides.TorchFunctionMode.__enter__,
+        torch.overrides.TorchFunctionMode.__exit__,
+        torch.overrides._push_mode,
+        torch.overrides._pop_mode,
+        torch.manual_seed,
+        torch.seed,
+        torch.set_rng_state,
+        torch.get_rng_state,
+        torch.save,
+        torch.load,
+    )
 }
 
 

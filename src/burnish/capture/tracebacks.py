@@ -63,7 +63,9 @@ def _native_part(traceback: TracebackType | None) -> TracebackType | None:
 
 def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> TracebackType | None:
     source = "raise __burnish_stub__"
-    stub = compile(source, co.co_filename, "exec").replace(co_name=co.co_name, co_qualname=co.co_qualname, co_firstlineno=line)
+    stub = compile(source, co.co_filename, "exec").replace(
+        co_name=co.co_name, co_qualname=co.co_qualname, co_firstlineno=line
+    )
     try:
         exec(stub, {"__name__": namespace.get("__name__"), "__burnish_stub__": _Stub})
     except _Stub as stop:

@@ -2,8 +2,8 @@
 
 Same machine, same real objects, same results; but every operation first asks where its operands come from. What
 existed before is guarded when read and remembered when written (``heap``), torch calls go through the ``recorder``,
-calls are sorted by ``calls`` into interpreted, native and breaking ones. A break ends the trace *before* the instruction
-that causes it:
+calls are sorted by ``calls`` into interpreted, native and breaking ones. A break ends the trace *before* the
+instruction that causes it:
 
 * ``Stop`` is raised when the instruction must not run here (an unknown C function);
 * ``Late`` when it has run already and turned out to be one (tensor data reached Python); its answer is kept, so nothing
@@ -33,7 +33,6 @@ from .machine import Machine
 from .opcodes.flow import EXHAUSTED
 from .recorder import Handle, Recorder
 from .trust import OUR_PATH, is_trusted_namespace
-
 
 # Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
 RUN_AGAIN = ("burnish.capture.builtin_calls",)
@@ -237,7 +236,9 @@ class Tracer(Machine):
             recorder.undo_to(mark)
             kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
             raise Late(kind, what, error=error)
-        if isinstance(error, (TypeError, ValueError, RuntimeError, IndexError)) and operations.mentions_tensor(args, kwargs):
+        if isinstance(error, (TypeError, ValueError, RuntimeError, IndexError)) and operations.mentions_tensor(
+            args, kwargs
+        ):
             raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
         raise Raised(error)
 

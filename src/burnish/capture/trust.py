@@ -28,13 +28,16 @@ LEAVES = frozenset("""
 """.split()) - {"torch.nn.init"}
 
 # Standard library modules whose functions may run natively in a trace: no user code is called, nothing is kept.
-PURE_MODULES = frozenset("""
-    re re._parser re._compiler re._constants sre_parse sre_compile inspect typing string textwrap ast keyword token tokenize
+PURE_MODULES = frozenset(
+    """
+    re re._parser re._compiler re._constants sre_parse sre_compile inspect typing string textwrap ast keyword token
+    tokenize
     numbers math cmath fractions decimal json json.encoder json.decoder importlib importlib._bootstrap enum abc _py_abc
     operator types posixpath os.path genericpath ntpath fnmatch struct packaging.version packaging difflib
     _weakrefset weakref sysconfig platform annotationlib importlib.util importlib.metadata dis opcode linecache
     importlib._bootstrap_external _collections_abc.bool typing_extensions
-""".split())
+""".split()
+)
 
 # ... of which these call back into the user's objects: interpreted all the same.
 INTERPRETED_STDLIB = frozenset("""

@@ -1,7 +1,7 @@
 """Segments and continuations: a captured program as data.
 
     Continuation  = a point of the program; keeps the segments that were traced from there, most recent first
-    Segment       = check(slots) -> inputs and values, or None; a compiled graph; finish(values, outputs) -> slots or result
+    Segment       = check(slots) -> inputs and values, or None; a compiled graph; finish(values, outputs) -> slots
 
 Nothing here knows how they were made.
 """
