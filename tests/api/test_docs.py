@@ -81,6 +81,6 @@ def test_worked_example_of_capture_goes_as_told():
     program = compiled.__burnish_program__
     first = program.entry.segments[-1]
     assert len(program.entry.segments) == 2
-    assert "V[0].extend([0])" in first.finish.__source__ and "len(v5) != 0" in first.check.__source__
+    assert "k0(V[0], [0])" in first.finish.__source__ and "len(v5) != 0" in first.check.__source__
     after = [segment for point in program.continuations.values() for segment in point.segments]
     assert sorted(segment.graph_module is not None for segment in after) == [False, True]

@@ -64,7 +64,7 @@ def _loader_for(kind: type) -> Any:
     if kind is FunctionType:
         return _load_from_function
     if issubclass(kind, Live):
-        return lambda m, obj, name: getattr(obj.settle(), name)
+        return lambda m, obj, name: m.plainly(getattr, obj.settle(), name)
     if kind is super:
         return _load_from_super
     if kind is MethodType:
@@ -499,7 +499,9 @@ def delete_plainly(m: Any, obj: Any, name: str) -> Any:
         return discard(m, m.call(deleter, (descriptor, obj), {}))
     if type(descriptor) is MemberDescriptorType:
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of the slot .{name}")
+    if deleter is not None or dict_of(obj) is None:
+        return m.plainly(object.__delattr__, obj, name)
     members = m.heap.members(obj)
-    if members is not None and name in obj.__dict__:
+    if members is not None and name in dict_of(obj):
         m.heap.will_write_key(members, name, deletes=True)
     return m.plainly(object.__delattr__, obj, name)

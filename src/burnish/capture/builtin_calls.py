@@ -30,7 +30,7 @@ from . import frames as fr
 from .attributes import lookup, special_method
 from .effects import Effect
 from .frames import PUSHED, Generator, Raised
-from .heap import MISSING
+from .heap import MISSING, dict_of
 from .live import Live
 from .opaque import OpaqueCall, call_in_graph
 from .trust import is_trusted, is_trusted_type
@@ -307,10 +307,16 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, args[0], "__hash__")
     if isinstance(method, types.MethodType):
         return m.call(polyfills.hash_of, (method,), {})
-    if type(args[0]) in operations.SIMPLE or isinstance(args[0], (tuple, Live)):
+    if isinstance(args[0], Live) or _hashes_by_value(m, args[0]):
         operations.check_key(m, args[0])
         return _native(m, hash, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
+
+
+def _hashes_by_value(m: Any, value: Any) -> bool:
+    if type(value) is tuple:
+        return all(_hashes_by_value(m, part) for part in value)
+    return m.heap.is_constant_key(value) and value == value  # a NaN hashes by its address
 
 
 def _repr(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -516,7 +522,7 @@ def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
     if args:
-        return attributes.load(m, args[0], "__dict__")
+        return attributes.load(m, args[0], "__dict__") if dict_of(args[0]) is not None else m.plainly(vars, args[0])
     return _frame_locals(m, args, kwargs)
 
 

@@ -26,7 +26,7 @@ from .effects import Effect
 from .frames import Frame, Generator, Raised
 from .guards import HOOK_TABLES
 from .heap import MISSING, Origin
-from .live import Expression, Live
+from .live import Expression, Live, LiveInt
 from .trust import is_leaf, is_pure_module, is_trusted, is_trusted_type, is_user_type, why_not_interpret
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
@@ -193,6 +193,8 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     why = torch_state.why_not_leaf(function)
     if why is not None:
         m.stop(breaks.GLOBAL_SWITCH, why)
+    # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
+    args = tuple(a.settle() if type(a) is LiveInt else a for a in args)
     return m.perform(function, *args, **kwargs)
 
 
@@ -262,6 +264,8 @@ def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not MISSING:
             return answer
     owner = function.__objclass__
+    if args and isinstance(args[0], Live):
+        args = (args[0].settle(), *args[1:])
     if function.__name__ == "__init__" and issubclass(owner, BaseException):
         return m.plainly(function, *args, **kwargs)
     if not args or not isinstance(args[0], owner) and type(function) is not types.ClassMethodDescriptorType:
@@ -278,6 +282,8 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     name = getattr(function, "__name__", "")
     if name == "backward" and not m.options.runs_python:
         m.stop(breaks.BACKWARD_CALL, "backward()")
+    if not torch_calls.takes_live_numbers(function):
+        args = tuple(map(operations.settled, args))
     seen = m.recorder.seen
     value = m.perform(function, *args, **kwargs)
     if m.recorder.seen == seen and name not in torch_calls.FACTS:

@@ -120,6 +120,7 @@ ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__
 def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
     from .calls import native
 
+    operations.settle_all(m, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
     if isinstance(owner, BaseException) and name not in (

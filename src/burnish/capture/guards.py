@@ -15,6 +15,7 @@ so a hit costs straight-line code, and every prerequisite (the type) is checked 
 
 from __future__ import annotations
 
+import collections
 import keyword
 import math
 import sys
@@ -26,7 +27,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 from .sources import Source
 
-MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError)
+MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
 
 
 class Guard(NamedTuple):
@@ -101,6 +102,8 @@ class CheckWriter:
             return f"{base}.__dict__"
         if source.kind == "item":
             return f"{base}[{self.constant(source.key)}]"
+        if source.kind == "entry":
+            return f"{self.constant(entry_of)}({base}, {self.constant(source.key)})"
         if source.kind == "cell":
             return f"{base}.cell_contents"
         if source.kind == "call":
@@ -137,7 +140,11 @@ class CheckWriter:
         if kind == "length":
             return f"len({v}) != {expected}"
         if kind == "keys":
-            return f"tuple({v}) != {self.constant(expected)}"
+            if all(type(k) is str for k in expected):
+                return f"tuple({v}) != {self.constant(expected)}"
+            return f"{self.constant(typed_key)}(tuple({v})) != {self.constant(typed_key(expected))}"
+        if kind in BY_BASE:
+            return f"{self.constant(BY_BASE[kind])}({v}, {self.constant(expected)})"
         if kind == "has":
             return f"{self.constant(expected)} not in {v}"
         if kind == "absent":
@@ -169,6 +176,31 @@ class CheckWriter:
         return made
 
 
+def entry_of(container: Any, key: Any) -> Any:
+    """``container[key]`` of a subclass of a builtin container, as the builtin has it."""
+    if isinstance(container, dict):  # whose own __getitem__ would call __missing__
+        value = dict.get(container, key, _base_of)
+        if value is _base_of:
+            raise KeyError(key)
+        return value
+    return _base_of(container).__getitem__(container, key)
+
+
+def _base_of(container: Any) -> Any:
+    return next(b for b in (collections.OrderedDict, dict, list, tuple, collections.deque) if isinstance(container, b))
+
+
+def _keys_of(container: Any) -> tuple:
+    return tuple(_base_of(container).__iter__(container))
+
+
+# Guards on subclasses of builtin containers, past the methods these define: whether the guard fails.
+BY_BASE: dict[str, Callable] = {
+    "has by base": lambda v, key: not dict.__contains__(v, key),
+    "absent by base": lambda v, key: dict.__contains__(v, key),
+    "length by base": lambda v, length: _base_of(v).__len__(v) != length,
+    "keys by base": lambda v, keys: typed_key(_keys_of(v)) != typed_key(keys),
+}
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 

@@ -80,6 +80,16 @@ GUARDED_KINDS = (
 )
 
 
+PLAIN_TABLES = (dict, collections.OrderedDict, types.MappingProxyType)
+
+
+def items_of(table: Any) -> Any:
+    """The items as C code reads them, past methods that a subclass defines."""
+    if isinstance(table, collections.OrderedDict):
+        return collections.OrderedDict.items(table)
+    return dict.items(table) if isinstance(table, dict) else table.items()
+
+
 _new_guard = tuple.__new__
 
 
@@ -258,10 +268,10 @@ class Heap:
         if not origin.complete and key not in origin.known and key not in origin.written:
             origin.known.add(key)
             if key in table:
-                value = table[key] if type(table) is not collections.defaultdict else dict.__getitem__(table, key)
-                self.admit(value, origin.source.item(key))
+                value = table[key] if type(table) in PLAIN_TABLES else dict.__getitem__(table, key)
+                self.admit(value, origin.entry(key))
                 return value
-            self.add("absent", origin.source, key)
+            self.add(*origin.by_base("absent", key))
             return MISSING
         return table[key] if key in table else MISSING  # noqa: SIM401  # a user's dict may define get()
 
@@ -279,7 +289,7 @@ class Heap:
         if not origin.complete and origin.appended_from is None:
             if index not in origin.known:
                 origin.known.add(index)
-                self.admit(value, origin.source.item(index))
+                self.admit(value, origin.entry(index))
         elif not origin.complete:
             self.complete(origin)
         return value
@@ -303,30 +313,35 @@ class Heap:
         if isinstance(obj, DICTS):
             self._complete_dict(origin)
         elif isinstance(obj, LISTS):
-            n = len(obj) if origin.appended_from is None else origin.appended_from
-            self.guard("length", source, n)
-            items = list(obj)[:n]
+            kind = list if isinstance(obj, list) else collections.deque
+            n = kind.__len__(obj) if origin.appended_from is None else origin.appended_from
+            self.guard(*origin.by_base("length", n))
+            items = list(kind.__iter__(obj))[:n]
             for i, part in enumerate(items):
-                self.admit(part, source.item(i))
+                self.admit(part, origin.entry(i))
             origin.snapshot = items
             origin.appended_from = None
+            if kind is collections.deque:
+                self.read_field(obj, "maxlen", lambda: obj.maxlen)
         elif isinstance(obj, (set, frozenset)):
             self.guard("equal set", source, frozenset(obj))
             origin.snapshot = list(obj)
 
     def _complete_dict(self, origin: Origin) -> None:
         table, source = origin.obj, origin.source
-        before = [(k, v) for k, v in table.items() if k not in origin.written]
+        before = [(k, v) for k, v in items_of(table) if k not in origin.written]
+        if isinstance(table, collections.defaultdict):
+            self.read_field(table, "default_factory", lambda: table.default_factory)
         if origin.written:
             # Keys written before anyone asked for the whole: what they held is no longer known.
             self.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
         keys = tuple(k for k, _ in before)
         if all(self.is_constant_key(k) for k in keys):
-            self.guard("keys", source, keys)
+            self.guard(*origin.by_base("keys", keys))
             for k, v in before:
-                self.admit(v, source.item(k))
+                self.admit(v, origin.entry(k))
         else:
-            self.guard("length", source, len(keys))
+            self.guard(*origin.by_base("length", len(keys)))
             for i, (k, v) in enumerate(before):
                 self.admit(k, source.child("key", i))
                 self.admit(v, source.child("value", i))
@@ -373,9 +388,9 @@ class Heap:
         if key not in origin.written and key not in origin.known:
             # Whether the key was there decides the order of the keys later.
             if key in origin.obj:
-                self.guard("has", origin.source, key)
+                self.guard(*origin.by_base("has", key))
             else:
-                self.guard("absent", origin.source, key)
+                self.guard(*origin.by_base("absent", key))
         origin.written[key] = origin.written.get(key, False) or deletes
 
     def will_write(self, value: Any) -> None:
@@ -399,10 +414,11 @@ class Heap:
             return False
         obj = origin.obj
         if isinstance(obj, DICTS):
-            now = list(obj.items())
+            now = list(items_of(obj))
             return len(now) != len(origin.snapshot) or any(
                 k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True))
-        now = list(obj)
+        base = next(b for b in (list, set, frozenset, collections.deque) if isinstance(obj, b))
+        now = list(base.__iter__(obj))
         if isinstance(obj, set):
             return set(map(id, now)) != set(map(id, origin.snapshot))
         return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))
@@ -444,7 +460,7 @@ class Heap:
             self.fresh[key] = weakref.ref(value, forget)
 
     def note_end(self, kind: type) -> None:
-        if runs_code_at_the_end(kind):
+        if kind is not Generator and runs_code_at_the_end(kind):
             self.dropped = f"a {kind.__qualname__}, whose __del__ runs then,"
 
     def note_dropped(self, generator: Generator) -> None:

@@ -7,6 +7,8 @@ and frames must not let them go before their function returns.
 
 from __future__ import annotations
 
+import collections
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +18,7 @@ import torch
 from .frames import Generator
 from .sources import Source
 
+EXACT = frozenset((dict, list, tuple, collections.deque, collections.OrderedDict, types.MappingProxyType))
 NEVER, ALWAYS, IF_REFERENCED = 0, 1, 2
 _kinds: dict[type, int] = {}
 
@@ -56,6 +59,14 @@ class Origin:
         self.complete = False  # the whole content has been guarded
         self.snapshot: Any = None  # the content before the segment, once it is complete
         self.appended_from: int | None = None  # length before blind appends to a list nobody has read
+
+    def entry(self, key: Any) -> Source:
+        """The source of a container's element; a subclass's own ``__getitem__`` must not be asked."""
+        return self.source.item(key) if type(self.obj) in EXACT else self.source.child("entry", key)
+
+    def by_base(self, kind: str, expected: Any) -> tuple[str, Source, Any]:
+        """A guard about the content, one that asks no methods of a subclass."""
+        return kind if type(self.obj) in EXACT else f"{kind} by base", self.source, expected
 
     @property
     def is_written(self) -> bool:

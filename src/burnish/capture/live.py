@@ -107,22 +107,40 @@ def _plain(value: Any) -> Any:
 def apply(operation: Callable, *operands: Any) -> Any:
     """A new live value (or, where the answer is no number or string, a settled one)."""
     live = next(o for o in operands if isinstance(o, Live))
-    value = operation(*map(_plain, operands))
+    operation = IN_PLACE.get(operation, operation)
+    try:
+        value = operation(*map(_plain, operands))
+    except Exception:
+        for operand in operands:
+            settled(operand)  # the error is this value's
+        raise
     if value is NotImplemented:
         return value
     expression = Expression(operation, tuple(map(_operand, operands)))
     if type(value) in KINDS:
-        # The type of the answer is part of what later code relies on (2 ** n is an int, or a float for n < 0).
-        if operation is operator.pow:
+        # That there is an answer, and its type, is what later code relies on (1 / n; 2 ** n is a float for n < 0).
+        if operation not in TOTAL:
             live.tracer.guard_outcome(Expression(_is_type, (expression, type(value))), True)
         return make(value, expression, live.tracer)
     if isinstance(value, bool):
         live.tracer.guard_outcome(expression, value)
         return value
     for operand in operands:
-        if isinstance(operand, Live):
-            operand.settle()
+        settled(operand)
     return value
+
+
+def settled(value: Any) -> Any:
+    return value.settle() if isinstance(value, Live) else value
+
+
+# What answers for all numbers (or texts), with the same type.
+TOTAL = frozenset((operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.abs, operator.invert,
+                   operator.and_, operator.or_, operator.xor, str, repr, format))
+IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, name) for name in (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor")
+    if hasattr(operator, f"i{name}")} | {operator.iand: operator.and_, operator.ior: operator.or_,
+                                         operator.ixor: operator.xor}
 
 
 def _is_type(value: Any, kind: type) -> bool:

@@ -97,7 +97,15 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         if left_kind in (str, live.LiveStr) and operation is operator.mod:
             return live.apply(operation, left, right) if type(right) in SIMPLE or isinstance(right, Live) \
                 else format_by_percent(m, settled(left), right)
-        return m.plainly(operation, left, right)
+        if isinstance(left, live.NUMBERS) and isinstance(right, live.NUMBERS):
+            # Not by the operands' own methods: those of bool and float know nothing of live numbers on their right.
+            return m.plainly(live.apply, operation, left, right)
+        if isinstance(left, str) and isinstance(right, str) and operation in (operator.add, operator.iadd):
+            return live.apply(operator.add, left, right)
+        names = METHODS[operation]
+        if not any(python_method(m, left, n) for n in (names[0], names[2]) if n) \
+                and not (names[1] and python_method(m, right, names[1])):
+            return binary(m, operation, settled(left), settled(right))
     if operation in (operator.eq, operator.ne) and identity_decides(left_kind) and identity_decides(right_kind):
         return same(m, left, right) == (operation is operator.eq)
     names = METHODS[operation]
@@ -114,6 +122,9 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             m.heap.will_write(left)
         expose(m, left)
         expose(m, right)
+        if operation in COMPARISONS:
+            settle_all(m, left)
+            settle_all(m, right)
         if (operation in COMPARISONS and (holds_user_equality(m, left) or holds_user_equality(m, right))):
             m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
         if isinstance(right, (Generator, types.GeneratorType)):
@@ -142,17 +153,19 @@ def settled(value: Any) -> Any:
     return value.settle() if isinstance(value, Live) else value
 
 
-def settle_all(m: Any, value: Any) -> None:
+def settle_all(m: Any, value: Any, depth: int = 0) -> None:
     """Native code is about to read live values in ``value``: guard them."""
     if isinstance(value, Live):
         value.settle()
+    elif depth > 20:
+        return
     elif isinstance(value, (tuple, list, set, frozenset, collections.deque)):
         for part in value:
-            settle_all(m, part)
+            settle_all(m, part, depth + 1)
     elif isinstance(value, dict):
         for k, v in value.items():
-            settle_all(m, k)
-            settle_all(m, v)
+            settle_all(m, k, depth + 1)
+            settle_all(m, v, depth + 1)
     elif type(value) is slice:
         settle_all(m, (value.start, value.stop, value.step))
 
@@ -295,6 +308,9 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
     kind = type(container)
     if python_method(m, container, "__contains__") or kind is Generator or (
             lookup(m, kind, "__contains__")[0] is MISSING and not isinstance(container, torch.Tensor)):
+        if kind is not Generator and all(lookup(m, kind, n)[0] is MISSING
+                                         for n in ("__contains__", "__iter__", "__getitem__")):
+            return m.plainly(operator.contains, settled(container), item)  # which refuses
         return m.call(polyfills.not_contains if invert else polyfills.contains, (container, item), {})
     item = settled(item)
     origin = m.heap.origin_of(container)
@@ -324,7 +340,9 @@ def check_key(m: Any, key: Any) -> None:
     kind = type(key)
     if kind in SIMPLE:
         return
-    if isinstance(key, Live):
+    if kind.__hash__ is None:
+        m.plainly(hash, key)
+    elif isinstance(key, Live):
         key.settle()
     elif isinstance(key, tuple):
         for part in key:
@@ -344,7 +362,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if isinstance(container, torch.Tensor):
         expose(m, key)
         check_index(m, key)
-        return m.perform(operator.getitem, container, key)
+        return m.perform(operator.getitem, container, settled(key))
     if isinstance(container, type):
         return subscript_class(m, container, key)
     if isinstance(container, torch.nn.Module) or python_method(m, container, "__getitem__"):
@@ -414,7 +432,8 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
         if isinstance(table, collections.defaultdict) and table.default_factory is not None:
             from . import polyfills
 
-            return m.call(polyfills.default_item, (table, key, table.default_factory), {})
+            factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
+            return m.call(polyfills.default_item, (table, key, factory), {})
         if isinstance(missing, types.MethodType):
             return m.call(missing, (key,), {})
     if isinstance(table, types.MappingProxyType):

@@ -29,6 +29,14 @@ def _binary_error(left, right, method, suffix):
     return TypeError(f"unsupported operand type(s) for {symbol}: '{type(left).__name__}' and '{type(right).__name__}'")
 
 
+def has_method(kind, name):
+    """Not by ``hasattr``: a class has its metaclass's ``__or__``, its objects have not."""
+    return any(name in base.__dict__ for base in kind.__mro__)
+
+
+has_method._burnish_constant = True
+
+
 def binary(left, right, method, reflected):
     value = _try_binary(left, right, method, reflected)
     if value is NotImplemented:
@@ -38,8 +46,9 @@ def binary(left, right, method, reflected):
 
 def _try_binary(left, right, method, reflected):
     left_kind, right_kind = type(left), type(right)
-    mine = getattr(left_kind, method, None)
-    theirs = getattr(right_kind, reflected, None) if left_kind is not right_kind else None
+    mine = getattr(left_kind, method, None) if has_method(left_kind, method) else None
+    theirs = getattr(right_kind, reflected, None) \
+        if left_kind is not right_kind and has_method(right_kind, reflected) else None
     if theirs is not None and issubclass(right_kind, left_kind) and theirs is not getattr(left_kind, reflected, None):
         value = theirs(right, left)
         if value is not NotImplemented:

@@ -63,6 +63,8 @@ class Source:
                 if not isinstance(base, Source) or base.kind != "item"
                 else f"closure[{base.key}]"
             )
+        if self.kind == "entry":
+            return f"{base}[{self.key!r}]"
         if self.kind == "key":
             return f"list({base})[{self.key}]"
         if self.kind == "call":

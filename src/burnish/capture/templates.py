@@ -28,7 +28,7 @@ import torch
 from . import operations
 from .frames import Frame, Generator, cell_value
 from .guards import CheckWriter
-from .heap import SINGLETON_IDS, Heap, Origin
+from .heap import SINGLETON_IDS, Heap, Origin, items_of
 from .live import Live
 from .recorder import Handle, Recorder
 from .sources import Source
@@ -150,6 +150,8 @@ class Rebuilder:
             return self.exception(value)
         if isinstance(value, tuple):
             return self.tuple_like(value)
+        if kind.__module__ == "operator":  # itemgetter and the like
+            return self.constant(value)
         if isinstance(value, (dict, list, set, collections.deque)) or id(value) in self.heap.fresh \
                 or is_user_type(kind) and hasattr(value, "__dict__") and id(value) in self.heap.fresh:
             return self.instance(value)
@@ -310,7 +312,11 @@ class Rebuilder:
         """An iterator over a dictionary or set: over the very table, so that it notices when the table changes."""
         table = table_of(value)
         if table is None:
-            return self.name(value, "iter(())")
+            view, step = TABLE_ITERATORS[type(value)]
+            empty = set() if view is _itself else {} if view is not None else collections.OrderedDict()
+            return self.name(
+                value, f"{self.constant(step or iter)}({self.constant(view or _itself)}({self.constant(empty)}))"
+            )
         try:
             left = len(value.__reduce__()[1][0])
         except RuntimeError as error:  # the table has changed, which the next step will tell the program
@@ -348,7 +354,9 @@ class Rebuilder:
     def instance(self, value: Any) -> str:
         kind = type(value)
         made = self.constant(kind)
-        base = next(b for b in kind.__mro__ if not b.__flags__ & (1 << 9))  # the C class that lays the object out
+        # The C class that lays the object out.
+        base = next(b for b in kind.__mro__ if not b.__flags__ & (1 << 9)
+                    or isinstance(b.__dict__.get("__new__"), types.BuiltinFunctionType))
         if base not in LAID_OUT:
             raise Unrebuildable(value)
         name = self.name(value, f"{self.constant(base.__new__)}({made})")
@@ -445,15 +453,15 @@ class Rebuilder:
                 self.lines.append(f"{target}.cell_contents = {self.build(content)}")
         elif isinstance(obj, list):
             if origin.appended_from is not None:
-                parts = ", ".join(self.build(v) for v in obj[origin.appended_from:])
-                self.lines.append(f"{target}.extend([{parts}])")
+                parts = ", ".join(self.build(v) for v in list.__getitem__(obj, slice(origin.appended_from, None)))
+                self.lines.append(f"{self.constant(list.extend)}({target}, [{parts}])")
             else:
-                parts = ", ".join(self.build(v) for v in obj)
-                self.lines.append(f"{target}[:] = [{parts}]")
+                parts = ", ".join(self.build(v) for v in list.__iter__(obj))
+                self.lines.append(f"{self.constant(list.__setitem__)}({target}, slice(None), [{parts}])")
         elif isinstance(obj, (set, collections.deque)):
-            parts = ", ".join(self.build(v) for v in obj)
-            extend = "update" if isinstance(obj, set) else "extend"
-            self.lines.append(f"new = [{parts}]; {target}.clear(); {target}.{extend}(new)")
+            kind = set if isinstance(obj, set) else collections.deque
+            parts = ", ".join(self.build(v) for v in kind.__iter__(obj))
+            self.lines.append(f"{self.constant(refill)}({self.constant(kind)}, {target}, [{parts}])")
         else:
             for name in origin.written:
                 self.lines.append(
@@ -461,24 +469,32 @@ class Rebuilder:
                 )
 
     def change_dict(self, origin: Origin, target: str) -> None:
-        table = origin.obj
+        now = dict(items_of(origin.obj))
+        kind: Any = type(origin.obj)
+        if kind is not dict:  # what a subclass defines must not be asked
+            kind = collections.OrderedDict if isinstance(origin.obj, collections.OrderedDict) else dict
+            store, pop = (
+                f"{self.constant(kind.__setitem__)}({target}, {{}}, {{}})",
+                f"{self.constant(kind.pop)}({target}, {{}}, None)",
+            )
+        else:
+            store, pop = f"{target}[{{}}] = {{}}", f"{target}.pop({{}}, None)"
         if origin.snapshot is not None:
-            keys_before = [k for k, _ in origin.snapshot]
-            keys_now = list(table)
-            if keys_now[: len(keys_before)] == keys_before:
-                for k, v in table.items():
-                    if not any(k is k0 and v is v0 for k0, v0 in origin.snapshot):
-                        self.lines.append(f"{target}[{self.build(k)}] = {self.build(v)}")
+            before = {k: v for k, v in origin.snapshot}
+            if list(now)[: len(before)] == list(before):
+                for k, v in now.items():
+                    if k not in before or before[k] is not v:
+                        self.lines.append(store.format(self.build(k), self.build(v)))
             else:
-                parts = ", ".join(f"({self.build(k)}, {self.build(v)})" for k, v in table.items())
-                self.lines.append(f"new = [{parts}]; {target}.clear(); {target}.update(new)")
+                parts = ", ".join(f"({self.build(k)}, {self.build(v)})" for k, v in now.items())
+                self.lines.append(f"{self.constant(refill)}({self.constant(kind)}, {target}, [{parts}])")
             return
         for key, removed in origin.written.items():
-            name = self.build(key)
-            if removed or key not in table:
-                self.lines.append(f"{target}.pop({name}, None)")
-            if key in table:
-                self.lines.append(f"{target}[{name}] = {self.build(table[key])}")
+            if removed or key not in now:
+                self.lines.append(pop.format(self.build(key)))
+        for key in now:  # in the order in which new ones came
+            if key in origin.written:
+                self.lines.append(store.format(self.build(key), self.build(now[key])))
 
 
 class _SourceNames:
@@ -532,6 +548,18 @@ def _itself(table: Any) -> Any:
 TABLE_ITERATORS: dict[type, tuple[Any, Any]] = {
     type(step(view({}))): (view, step) for view in (dict.keys, dict.values, dict.items) for step in (iter, reversed)
 } | {type(iter(set())): (_itself, iter), type(iter(collections.OrderedDict())): (None, None)}
+
+
+def refill(kind: Any, container: Any, items: list) -> None:
+    """Put ``items`` in place of all that is in ``container``, past the methods a subclass defines."""
+    kind.clear(container)
+    if kind is set:
+        set.update(container, items)
+    elif kind is collections.deque:
+        collections.deque.extend(container, items)
+    else:
+        for key, value in items:
+            kind.__setitem__(container, key, value)
 
 
 def generator_shell(name: str, qualname: str, started: bool) -> Generator:

@@ -38,6 +38,9 @@ from .trust import OUR_PATH, is_trusted_namespace
 RUN_AGAIN = ("burnish.capture.builtin_calls",)
 
 
+ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
+
+
 class Stop(BaseException):
     """The segment ends before the current instruction, which has not been executed."""
 
@@ -97,9 +100,12 @@ class Tracer(Machine):
                             instructions = frame.instructions
                 except Raised as raised:
                     trouble = raised.error
-                if not self.will_be_handled(trouble):
-                    return Late(None, f"{type(trouble).__name__} leaves the function", error=trouble)
-                self.unwind(trouble)
+                try:
+                    if not self.will_be_handled(trouble):
+                        return Late(None, f"{type(trouble).__name__} leaves the function", error=trouble)
+                    self.unwind(trouble)
+                finally:
+                    del trouble  # its traceback holds this frame: together they would outlive what they hold
         except (Stop, Late) as signal:
             return signal.with_traceback(None)  # which holds frames, and so what the program may drop next
         finally:
@@ -232,15 +238,16 @@ class Tracer(Machine):
             return value
         finally:
             _pop_mode()
-        if recorder.seen != seen or recorder.trouble is not None:
-            recorder.undo_to(mark)
-            kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
-            raise Late(kind, what, error=error)
-        if isinstance(error, (TypeError, ValueError, RuntimeError, IndexError)) and operations.mentions_tensor(
-            args, kwargs
-        ):
-            raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
-        raise Raised(error)
+        try:
+            if recorder.seen != seen or recorder.trouble is not None:
+                recorder.undo_to(mark)
+                kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
+                raise Late(kind, what, error=error)
+            if isinstance(error, ABOUT_TENSORS) and operations.mentions_tensor(args, kwargs):
+                raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
+            raise Raised(error)
+        finally:
+            del error
 
     def plainly(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         """Call native code that cannot touch tensors."""
@@ -253,7 +260,10 @@ class Tracer(Machine):
             raise
         except BaseException as error:
             trouble = error
-        raise Raised(trouble)
+        try:
+            raise Raised(trouble)
+        finally:
+            del trouble
 
     def watched(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         from .tripwire import Tripwire
