@@ -9,6 +9,7 @@ native part below (the torch function that raised, for one).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from types import CodeType, TracebackType
 from typing import Any
 
@@ -62,6 +63,14 @@ def _native_part(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> TracebackType | None:
+    return next(_make_stub(below, co, line, namespace))
+
+
+def _make_stub(
+    below: TracebackType | None, co: CodeType, line: int, namespace: dict
+) -> Iterator[TracebackType | None]:
+    """In a generator, whose frame forgets its caller when it yields: the traceback must not hold our frames, and with
+    them all that the program had when the error passed."""
     source = "raise __burnish_stub__"
     stub = compile(source, co.co_filename, "exec").replace(
         co_name=co.co_name, co_qualname=co.co_qualname, co_firstlineno=line
@@ -73,8 +82,7 @@ def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict)
         assert made is not None
         while made.tb_next is not None:
             made = made.tb_next
-        return TracebackType(below, made.tb_frame, made.tb_lasti, line)
-    return below
+        yield TracebackType(below, made.tb_frame, made.tb_lasti, line)
 
 
 class _Stub(Exception):
