@@ -1,0 +1,121 @@
+"""The loop language: what a kernel is, before anyone decides for which machine.
+
+    Kernel   buffers and loops that may run in any order, or side by side
+    Loop     a box of indices, and what happens over it, in stages
+    Stage    one pass over the inner variables: reductions, stores; then stores once a row
+
+The first `rows` variables of a loop walk the rows, which know nothing of one another. The others are inner: each stage
+walks all of them, in any order, for one row. A stage sees the finished reductions of the stages before it, and what
+they stored in this row. A softmax over the last dimension of f32[64, 512]:
+
+    kernel softmax(b0: f32, b1: f32 out)
+      loop i0 < 64 rows, i1 < 512
+        stage
+          r0 = max b0[512*i0 + i1]
+        stage
+          r1 = sum exp(sub(b0[512*i0 + i1], r0))
+        stage
+          b1[512*i0 + i1] = div(exp(sub(b0[512*i0 + i1], r0)), r1)
+
+What holds of every loop: a buffer that is stored to is loaded from only at exactly the access that stores it, in a
+later stage or in the same element before the store (an update in place), and no two elements store to one place.
+A loop without inner variables and with stores alone is a plain element-wise kernel; how to cut and to vectorize the
+box is the printer's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ops.scalar import Access, Scalar, text
+
+REDUCTIONS = frozenset("sum prod max min argmax argmin any all".split())
+"""max and min propagate NaN. argmax and argmin give the first best position, counted in row-major order over the inner
+variables, as i64 (NaN is best); their `value` is what is compared. any and all take and give b8. sum and prod of
+integers wrap around. A reduction over nothing gives its identity (max: the least value, argmax: 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    op: str
+    value: Scalar
+
+    @property
+    def dtype(self) -> str:
+        return "i64" if self.op in ("argmax", "argmin") else self.value.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`value` goes to `access`. `args` are those of the access: indirect indices, then the mask."""
+
+    access: Access
+    value: Scalar
+    args: tuple[Scalar, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    reductions: tuple[Reduction, ...] = ()
+    stores: tuple[Store, ...] = ()
+    """For every element of the row."""
+    row_stores: tuple[Store, ...] = ()
+    """Once, after the pass: their expressions use no inner variable and may use this stage's own reductions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    extents: tuple[int, ...]
+    rows: int
+    stages: tuple[Stage, ...]
+
+    @property
+    def reductions(self) -> tuple[Reduction, ...]:
+        """All of them: `reduced(n)` is the nth."""
+        return tuple(r for stage in self.stages for r in stage.reductions)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    name: str
+    dtypes: tuple[str, ...]
+    """Of the buffers, in order."""
+    stored: frozenset[int]
+    """The buffers that are written to. Distinct buffers never overlap, unless both are only read."""
+    loops: tuple[Loop, ...]
+    origin: tuple[str, ...] = ()
+    """Where it comes from, for people: the user's lines and operators. No part of the kernel's identity."""
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels that compute the same: everything but name and origin."""
+        return print_kernel(Kernel("", self.dtypes, self.stored, self.loops))
+
+
+def print_kernel(kernel: Kernel) -> str:
+    buffers = ", ".join(
+        f"b{n}: {dtype}{' out' if n in kernel.stored else ''}" for n, dtype in enumerate(kernel.dtypes)
+    )
+    lines = [f"# {line}" for line in kernel.origin]
+    lines.append(f"kernel {kernel.name}({buffers})")
+    for loop in kernel.loops:
+        lines += _print_loop(loop)
+    return "\n".join(lines)
+
+
+def _print_loop(loop: Loop) -> list[str]:
+    box = ", ".join(f"i{k} < {n}{' rows' if k + 1 == loop.rows else ''}" for k, n in enumerate(loop.extents))
+    lines, number = [f"  loop {box or 'once'}"], 0
+    for stage in loop.stages:
+        lines.append("    stage")
+        for reduction in stage.reductions:
+            lines.append(f"      r{number} = {reduction.op}.{reduction.dtype} {text(reduction.value)}")
+            number += 1
+        lines += [f"      {_print_store(store)}" for store in stage.stores]
+        lines += [f"      row {_print_store(store)}" for store in stage.row_stores]
+    return lines
+
+
+def _print_store(store: Store) -> str:
+    extra = f"({', '.join(map(text, store.args))})" if store.args else ""
+    return f"{store.access}{extra} = {text(store.value)}"

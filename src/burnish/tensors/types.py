@@ -1,0 +1,83 @@
+"""The type of a tensor: all that eager would tell of it, without its data.
+
+    >>> TensorType.of(torch.empty(2, 3).t())
+    f32[3, 2]{1, 3}
+
+A stride is printed where it is not the contiguous one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+NAMES: dict[torch.dtype, str] = {
+    torch.bool: "b8", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
+    torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
+    torch.complex64: "c64", torch.complex128: "c128",
+}
+"""The dtypes that have a name here. Tensors of any other pass through the compiler untouched."""
+
+DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in NAMES.items()}
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape, strides (in elements), dtype and device of a strided tensor."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device = CPU
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorType:
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+
+    @classmethod
+    def contiguous(cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU) -> TensorType:
+        return cls(shape, contiguous_stride(shape), dtype, device)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+    @property
+    def bytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        return has_stride(self, contiguous_stride(self.shape))
+
+    def __repr__(self) -> str:
+        name = NAMES.get(self.dtype, str(self.dtype).removeprefix("torch."))
+        strides = "" if self.stride == contiguous_stride(self.shape) else f"{{{', '.join(map(str, self.stride))}}}"
+        device = "" if self.device.type == "cpu" else f"@{self.device}"
+        return f"{name}[{', '.join(map(str, self.shape))}]{strides}{device}"
+
+
+def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides, as torch gives them: a size of 0 counts as 1."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def has_stride(type: TensorType, stride: tuple[int, ...]) -> bool:
+    """Whether elements lie as `stride` says; strides of dimensions of one element mean nothing."""
+    if 0 in type.shape:
+        return True
+    return all(size == 1 or a == b for size, a, b in zip(type.shape, type.stride, stride, strict=True))
