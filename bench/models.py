@@ -1,10 +1,11 @@
-"""Real models with random weights, built from their configuration: nothing is downloaded.
+"""Real models with random weights, built from their configuration, and two plain functions: nothing is downloaded.
 
     module, args, kwargs = MODELS["bert"]()
+    module, args, kwargs = MODELS["bert"](times=4)      # four times as many samples
 
-Each builder gives a module in evaluation mode and the arguments of one call, sized for a machine with two cores; the
-same seed gives the same weights. `TRAINING` names the ones whose `forward` returns a loss. Libraries are imported by
-the builder that needs them.
+Each builder gives a module in evaluation mode and the arguments of one call: images at the size their network was
+made for, batches for a machine with two cores. The same seed gives the same weights. `TRAINING` names the ones whose
+`forward` returns a loss. Libraries are imported by the builder that needs them.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-Built = tuple[nn.Module, tuple, dict[str, Any]]
-MODELS: dict[str, Callable[[], Built]] = {}
+Built = tuple[Callable, tuple, dict[str, Any]]
+MODELS: dict[str, Callable[..., Built]] = {}
 TRAINING = ("nanogpt",)
 
 
 def model(name: str) -> Callable:
-    def register(build: Callable[[], Built]) -> Callable[[], Built]:
+    def register(build: Callable[[int], Built]) -> Callable[..., Built]:
         @functools.wraps(build)
-        def seeded() -> Built:
+        def seeded(times: int = 1) -> Built:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
-                module, args, kwargs = build()
-                return module.eval(), args, kwargs
+                module, args, kwargs = build(times)
+                return module.eval() if isinstance(module, nn.Module) else module, args, kwargs
         MODELS[name] = seeded
         return seeded
     return register
@@ -42,8 +43,29 @@ def tokens(vocabulary: int, batch: int, length: int) -> torch.Tensor:
     return torch.randint(5, vocabulary, (batch, length))
 
 
-def images(size: int, batch: int = 1) -> torch.Tensor:
+def images(size: int, batch: int) -> torch.Tensor:
     return torch.randn(batch, 3, size, size)
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+def add_waves(x, y):
+    return torch.sin(x) + torch.cos(y)
+
+
+@model("sincos")
+def sincos(times: int) -> Built:
+    return add_waves, (torch.randn(times * 512, 512), torch.randn(times * 512, 512)), {}
+
+
+def gate(x, y, z):
+    """Five pointwise operators: eager goes over memory five times, a fused kernel once."""
+    return torch.sigmoid(x) * y + torch.relu(z) - x
+
+
+@model("pointwise")
+def pointwise(times: int) -> Built:
+    return gate, tuple(torch.randn(times * 1024, 1024) for _ in range(3)), {}
 
 
 # -- transformers ------------------------------------------------------------------------------------------------------
@@ -57,77 +79,110 @@ def transformers() -> Any:
 
 
 @model("bert")
-def bert() -> Built:
+def bert(times: int) -> Built:
     hf = transformers()
     config = hf.BertConfig()
-    inputs = tokens(config.vocab_size, 1, 64)
+    inputs = tokens(config.vocab_size, times, 64)
     return hf.BertModel(config), (), {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)}
 
 
 @model("gpt2")
-def gpt2() -> Built:
+def gpt2(times: int) -> Built:
     hf = transformers()
     config = hf.GPT2Config()
-    return hf.GPT2LMHeadModel(config), (), {"input_ids": tokens(config.vocab_size, 1, 64), "use_cache": False}
+    return hf.GPT2LMHeadModel(config), (), {"input_ids": tokens(config.vocab_size, times, 64), "use_cache": False}
 
 
 @model("llama")
-def llama() -> Built:
+def llama(times: int) -> Built:
     hf = transformers()
     config = hf.LlamaConfig(vocab_size=2000, hidden_size=128, intermediate_size=352, num_hidden_layers=12,
                             num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=256)
-    return hf.LlamaForCausalLM(config), (), {"input_ids": tokens(2000, 2, 48), "use_cache": False}
+    return hf.LlamaForCausalLM(config), (), {"input_ids": tokens(2000, 2 * times, 48), "use_cache": False}
 
 
 @model("t5")
-def t5() -> Built:
+def t5(times: int) -> Built:
     hf = transformers()
     config = hf.T5Config(vocab_size=32128, d_model=512, d_kv=64, d_ff=2048, num_layers=6, num_heads=8,
                          decoder_start_token_id=0)
     return hf.T5ForConditionalGeneration(config), (), {
-        "input_ids": tokens(32128, 1, 48), "decoder_input_ids": tokens(32128, 1, 16), "use_cache": False}
+        "input_ids": tokens(32128, times, 48), "decoder_input_ids": tokens(32128, times, 16), "use_cache": False}
 
 
 # -- vision ------------------------------------------------------------------------------------------------------------
 
 @model("vit")
-def vit() -> Built:
+def vit(times: int) -> Built:
     import timm
-    return timm.create_model("vit_small_patch16_224", pretrained=False), (images(224),), {}
+    return timm.create_model("vit_small_patch16_224", pretrained=False), (images(224, times),), {}
 
 
-def torchvision_model(name: str, size: int, **settings: Any) -> Built:
+def torchvision_model(name: str, times: int, size: int = 224, **settings: Any) -> Built:
     import torchvision
-    return torchvision.models.get_model(name, weights=None, **settings), (images(size),), {}
+    return torchvision.models.get_model(name, weights=None, **settings), (images(size, times),), {}
 
 
 @model("resnet18")
-def resnet18() -> Built:
-    return torchvision_model("resnet18", 128)
+def resnet18(times: int) -> Built:
+    return torchvision_model("resnet18", times)
 
 
 @model("resnet50")
-def resnet50() -> Built:
-    return torchvision_model("resnet50", 128)
+def resnet50(times: int) -> Built:
+    return torchvision_model("resnet50", times)
 
 
 @model("densenet121")
-def densenet121() -> Built:
-    return torchvision_model("densenet121", 128)
+def densenet121(times: int) -> Built:
+    return torchvision_model("densenet121", times)
 
 
 @model("inception_v3")
-def inception_v3() -> Built:
+def inception_v3(times: int) -> Built:
     # Without a choice it warns that the default will change.
-    return torchvision_model("inception_v3", 160, init_weights=False)
+    return torchvision_model("inception_v3", times, size=299, init_weights=False)
+
+
+@model("mobilenet_v2")
+def mobilenet_v2(times: int) -> Built:
+    return torchvision_model("mobilenet_v2", times)
 
 
 @model("mobilenet_v3")
-def mobilenet_v3() -> Built:
-    return torchvision_model("mobilenet_v3_small", 160)
+def mobilenet_v3(times: int) -> Built:
+    return torchvision_model("mobilenet_v3_small", times)
+
+
+@model("efficientnet_b0")
+def efficientnet_b0(times: int) -> Built:
+    return torchvision_model("efficientnet_b0", times)
+
+
+@model("convnext_tiny")
+def convnext_tiny(times: int) -> Built:
+    return torchvision_model("convnext_tiny", times)
+
+
+@model("swin_t")
+def swin_t(times: int) -> Built:
+    return torchvision_model("swin_t", times)
 
 
 # -- our own -----------------------------------------------------------------------------------------------------------
+
+class FeedForward(nn.Sequential):
+    """The feed-forward half of a transformer, by itself, with a normalisation before each product."""
+
+    def __init__(self, width: int = 512, layers: int = 3):
+        super().__init__(*(layer for _ in range(layers) for layer in (
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))))
+
+
+@model("mlp")
+def mlp(times: int) -> Built:
+    return FeedForward(), (torch.randn(64 * times, 512),), {}
+
 
 class Tagger(nn.Module):
     """An LSTM over tokens, a label for each."""
@@ -144,8 +199,8 @@ class Tagger(nn.Module):
 
 
 @model("lstm")
-def lstm() -> Built:
-    return Tagger(), (tokens(1000, 4, 32),), {}
+def lstm(times: int) -> Built:
+    return Tagger(), (tokens(1000, 4 * times, 32),), {}
 
 
 class Block(nn.Module):
@@ -202,8 +257,8 @@ class NanoGPT(nn.Module):
 
 
 @model("nanogpt")
-def nanogpt() -> Built:
-    return NanoGPT(), (tokens(256, 4, 64), tokens(256, 4, 64)), {}
+def nanogpt(times: int) -> Built:
+    return NanoGPT(), (tokens(256, 4 * times, 64), tokens(256, 4 * times, 64)), {}
 
 
 class Twice(nn.Sequential):
@@ -239,5 +294,5 @@ class UNet(nn.Module):
 
 
 @model("unet")
-def unet() -> Built:
-    return UNet(), (images(100),), {}
+def unet(times: int) -> Built:
+    return UNet(), (images(100, times),), {}

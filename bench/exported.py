@@ -1,0 +1,121 @@
+"""Contestants that run an exported file: ONNX Runtime and OpenVINO, what people pick for inference on a CPU.
+
+Both get the same ONNX file from `torch.onnx`, compute in float32 and with as many threads as torch has. Their first
+call contains the export, for without it they have nothing to call; how long it took stands in `details`, so that one
+can look at the rest alone. What they are fed are the very tensors, without a copy; results are tensors over their
+memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .contestants import Contestant
+
+
+class Exported(Contestant):
+    """What is common to them; `load` is each one's own."""
+
+    lazy = ("onnx", "onnxscript", "torch.onnx", "torch.onnx._internal.exporter._core", "torch.export", "torch._dynamo",
+            "torch.onnx._internal.exporter._registration", "torch.onnx._internal.exporter._onnx_program")
+
+    def why_not(self, mode: str) -> str | None:
+        return None if mode == "inference" else "runs inference only"
+
+    @property
+    def returns_flat(self) -> bool:
+        return True
+
+    def bring(self) -> None:
+        for name in self.packages:
+            importlib.import_module(name)
+        for name in self.lazy:
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                continue
+
+    def compile(self, fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Callable:
+        with tempfile.TemporaryDirectory(prefix="burnish-bench-") as folder:
+            path = Path(folder) / "model.onnx"
+            begun = time.perf_counter()
+            export(fn, args, kwargs, path)
+            exported = time.perf_counter()
+            run = self.load(path)
+            self.details = {"export_seconds": exported - begun, "load_seconds": time.perf_counter() - exported}
+        return run
+
+    def load(self, path: Path) -> Callable:
+        raise NotImplementedError
+
+
+class OnnxRuntime(Exported):
+    kind = "onnxruntime"
+    packages = ("onnx", "onnxscript", "onnxruntime")
+
+    def load(self, path: Path) -> Callable:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        names = [given.name for given in session.get_inputs()]
+
+        def run(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+            arrays = [tensor.numpy() for tensor in tensors_in(args, kwargs)]
+            return [torch.from_numpy(array) for array in session.run(None, dict(zip(names, arrays, strict=True)))]
+
+        return run
+
+
+class OpenVino(Exported):
+    kind = "openvino"
+    packages = ("onnx", "onnxscript", "openvino")
+
+    def load(self, path: Path) -> Callable:
+        import openvino
+
+        settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
+                    "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+        request = openvino.Core().compile_model(str(path), "CPU", settings).create_infer_request()
+
+        def run(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+            arrays = [tensor.numpy() for tensor in tensors_in(args, kwargs)]
+            # The results are the request's own memory, good until it runs again.
+            results = request.infer(arrays, share_inputs=True, share_outputs=True)
+            return [torch.from_numpy(array) for array in results.values()]
+
+        return run
+
+
+class AsModule(torch.nn.Module):
+    """The exporter takes modules only; its inputs go by the function's own names."""
+
+    def __init__(self, fn: Callable):
+        super().__init__()
+        self.fn = fn
+        self.forward.__func__.__signature__ = None  # as `forward` is written: any arguments
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+
+def export(fn: Callable, args: tuple, kwargs: dict[str, Any], path: Path) -> None:
+    module = fn if isinstance(fn, torch.nn.Module) else AsModule(fn)
+    torch.onnx.export(module, args, str(path), kwargs=kwargs, dynamo=True, verbose=False)
+
+
+def tensors_in(args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors among the arguments in the order of an exported file's inputs, which is that of the call."""
+    return [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]

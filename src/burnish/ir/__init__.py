@@ -1,0 +1,1 @@
+"""The graph of operators that the compiler works on: values, nodes, printing, checking."""

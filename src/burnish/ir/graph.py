@@ -1,0 +1,177 @@
+"""The compiler's graph: operators over values, in the order in which they run.
+
+    >>> print(graph)
+    graph(x: f32[2, 3], w: f32[4, 3])
+      t = view w  permute[1, 0]                              : f32[3, 4]{1, 3}
+      mm = aten.mm.default x, t                              : f32[2, 4]
+      return mm
+
+A `Value` is a tensor without its data: a name and a type. A `Node` applies an operator to values and constants and
+makes one value or several. Graphs are changed by making new ones: a pass walks the nodes and adds what it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..ops.record import Op
+from ..tensors.types import TensorType
+
+
+class Value:
+    """A tensor that is an input or the result of a node."""
+
+    __slots__ = ("name", "node", "position", "type")
+
+    def __init__(self, type: TensorType, name: str, node: Node | None = None, position: int = 0):
+        self.type, self.name, self.node, self.position = type, name, node, position
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Node:
+    """One use of an operator. `args` and `kwargs` hold values, constants, and lists and tuples of them."""
+
+    __slots__ = ("args", "kwargs", "line", "op", "results")
+
+    def __init__(self, op: Op, args: tuple, kwargs: dict[str, Any], line: str | None = None):
+        self.op, self.args, self.kwargs, self.line = op, args, kwargs, line
+        self.results: tuple[Value | None, ...] = ()
+
+    @property
+    def operands(self) -> Iterator[Value]:
+        """The values it reads, in the order of its arguments, as often as they stand there."""
+        return values_in((self.args, tuple(self.kwargs.values()))) if self.kwargs else values_in(self.args)
+
+    def __repr__(self) -> str:
+        return print_node(self)
+
+
+@dataclass(slots=True)
+class Write:
+    """At the end of the graph the input number `input` is given the contents of `value`."""
+
+    input: int
+    value: Value
+
+
+class Graph:
+    """Inputs, nodes in running order, outputs (a value, or a constant), and what is written to inputs at the end."""
+
+    __slots__ = ("inputs", "names", "nodes", "outputs", "writes")
+
+    def __init__(self) -> None:
+        self.inputs: list[Value] = []
+        self.nodes: list[Node] = []
+        self.outputs: list[Any] = []
+        self.writes: list[Write] = []
+        self.names: dict[str, int] = {}
+
+    def input(self, type: TensorType, name: str) -> Value:
+        value = Value(type, self.fresh_name(name))
+        self.inputs.append(value)
+        return value
+
+    def add(
+        self,
+        op: Op,
+        args: tuple,
+        kwargs: dict[str, Any],
+        types: TensorType | tuple[TensorType | None, ...],
+        line: str | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Append a node and return its value, or the tuple of its values."""
+        node = Node(op, args, kwargs, line)
+        name = name or short_name(op)
+        if isinstance(types, TensorType):
+            value = Value(types, self.fresh_name(name), node)
+            node.results = (value,)
+            self.nodes.append(node)
+            return value
+        node.results = tuple(
+            None if type is None else Value(type, self.fresh_name(name), node, k) for k, type in enumerate(types)
+        )
+        self.nodes.append(node)
+        return node.results
+
+    def fresh_name(self, name: str) -> str:
+        number = self.names.get(name, 0)
+        self.names[name] = number + 1
+        return f"{name}_{number}" if number else name
+
+    def __str__(self) -> str:
+        return print_graph(self)
+
+
+def short_name(op: Op) -> str:
+    parts = op.name.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def values_in(tree: Any) -> Iterator[Value]:
+    """The values of an argument, in order."""
+    if isinstance(tree, Value):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for part in tree:
+            if isinstance(part, Value):
+                yield part
+            elif isinstance(part, (tuple, list)):
+                yield from values_in(part)
+
+
+def replaced(tree: Any, change: Callable[[Value], Any]) -> Any:
+    """The same arguments with each value changed."""
+    if isinstance(tree, Value):
+        return change(tree)
+    if isinstance(tree, tuple):
+        return tuple(replaced(part, change) for part in tree)
+    if isinstance(tree, list):
+        return [replaced(part, change) for part in tree]
+    return tree
+
+
+def types_of(tree: Any) -> Any:
+    """The same arguments with each value replaced by its type: what shape rules take."""
+    return replaced(tree, lambda value: value.type)
+
+
+def print_graph(graph: Graph) -> str:
+    inputs = ", ".join(f"{value.name}: {value.type}" for value in graph.inputs)
+    lines = [f"graph({inputs})", *(f"  {print_node(node)}" for node in graph.nodes)]
+    lines += [f"  write {graph.inputs[write.input].name} <- {write.value.name}" for write in graph.writes]
+    lines.append(f"  return {', '.join(map(print_argument, graph.outputs))}")
+    return "\n".join(lines)
+
+
+def print_node(node: Node) -> str:
+    results = ", ".join("_" if value is None else value.name for value in node.results)
+    args = [print_argument(arg) for arg in node.args]
+    args += [f"{name}={print_argument(arg)}" for name, arg in node.kwargs.items()]
+    types = ", ".join("_" if value is None else str(value.type) for value in node.results)
+    return f"{f'{results} = {node.op.name} ' + ', '.join(args):<70} : {types}"
+
+
+def print_argument(arg: Any) -> str:
+    if isinstance(arg, Value):
+        return arg.name
+    if isinstance(arg, (tuple, list)):
+        inside = ", ".join(map(print_argument, arg))
+        return f"[{inside}]" if isinstance(arg, list) else f"({inside}{',' * (len(arg) == 1)})"
+    return str(arg) if not isinstance(arg, str) else repr(arg)
