@@ -9,7 +9,6 @@ memory.
 from __future__ import annotations
 
 import importlib
-import inspect
 import tempfile
 import time
 from collections.abc import Callable
@@ -100,12 +99,11 @@ class OpenVino(Exported):
 
 
 class AsModule(torch.nn.Module):
-    """The exporter takes modules only; its inputs go by the function's own names."""
+    """The exporter takes modules only."""
 
     def __init__(self, fn: Callable):
         super().__init__()
         self.fn = fn
-        self.forward.__func__.__signature__ = None  # as `forward` is written: any arguments
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)

@@ -27,7 +27,7 @@ WARM_CALLS, WARM_SECONDS = 10, 0.5
 
 
 def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[str, ...]]:
-    """Who goes when. Everybody leads equally often, and every other round goes backwards: nobody always follows the
+    """Who goes when. Everybody leads equally often, and when all have led it goes backwards: nobody always follows the
     same neighbour."""
     for number in range(rounds):
         start = number % len(names)

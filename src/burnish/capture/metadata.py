@@ -1,10 +1,10 @@
 """Metadata: what a trace may know of tensors and of torch's switches without reading data, and whether it still holds.
 
-``tensor_facts`` and ``global_state`` answer all of it as tuples: a guard keeps the answer and compares. That costs one
-call into torch for each fact. ``SameTensors`` and ``SameState`` ask the same question of many tensors, or of all
-switches, in a few calls:
+``tensor_facts`` and ``global_state`` answer all of it as tuples: a guard keeps the answer and compares. That costs a
+call into torch for each fact. ``SameTensors`` and ``SameState`` ask the same of many tensors, or of all switches, in a
+few calls:
 
-    same = SameTensors([facts of x, facts of y])
+    same = SameManyTensors([facts of x, facts of y])
     same((x, y))                                  # the first time fact by fact, from then on in one go
 
 Torch has compiled comparisons for both (they serve its own compiler, and come with ``torch._C``). What they pass is
@@ -14,8 +14,9 @@ strict, or missing, and only time is lost.
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -41,36 +42,61 @@ def tensor_facts(t: Any) -> tuple:
             t.is_leaf, t.is_conj() or t.is_neg(), t.is_inference(), t._is_view())
 
 
-_is_view = torch.Tensor._is_view
-_is_leaf = torch.Tensor.is_leaf.__get__  # type: ignore[attr-defined]
+def never(*tensors: Any) -> bool:
+    """The comparison in one go, before there is one."""
+    return False
 
 
 class SameTensors:
-    """Whether tensors have the facts that are expected of them."""
+    """Whether tensors have the facts that are expected of them.
 
-    __slots__ = ("_compare", "_expected", "_leaves", "_tries", "_views")
+    ``compare`` looks at type, dtype, device, shape, strides and at the dispatch keys, which tell lazy conjugation and
+    inference tensors; ``rest`` names what is left to ask of those that passed. ``settle`` compares fact by fact.
+    """
+
+    __slots__ = ("compare", "expected", "tries")
 
     def __init__(self, expected: Sequence[tuple]):
-        self._expected = list(expected)
-        self._views = [facts[IS_VIEW] for facts in expected]
-        # A tensor that requires no gradient is a leaf.
-        self._leaves = [facts[IS_LEAF] for facts in expected] if any(f[REQUIRES_GRAD] for f in expected) else None
-        self._compare: Any = None
-        self._tries = TRIES if COMPARERS is not None and all(map(is_comparable, expected)) else 0
+        self.expected = list(expected)
+        self.compare: Callable[..., bool] = never
+        self.tries = TRIES if COMPARERS is not None and all(map(is_comparable, expected)) else 0
+
+    def rest(self, names: Sequence[str]) -> list[str]:
+        """Conditions, as Python source, on tensors of these names that ``compare`` has passed."""
+        conditions = []
+        for name, facts in zip(names, self.expected, strict=True):
+            conditions.append(f"{name}._is_view()" if facts[IS_VIEW] else f"not {name}._is_view()")
+            if facts[REQUIRES_GRAD]:  # others are leaves
+                conditions.append(f"{name}.is_leaf" if facts[IS_LEAF] else f"not {name}.is_leaf")
+        return conditions
+
+    def settle(self, tensors: tuple) -> bool:
+        if list(map(tensor_facts, tensors)) != self.expected:
+            return False
+        if self.tries:
+            self.tries -= 1
+            made = COMPARERS.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+            self.compare = made.check
+        return True
+
+
+_is_view = torch.Tensor._is_view
+_is_leaf = operator.attrgetter("is_leaf")
+
+
+class SameManyTensors(SameTensors):
+    """The same for so many tensors that a line of source for each would be long."""
+
+    __slots__ = ("leaves", "views")
+
+    def __init__(self, expected: Sequence[tuple]):
+        super().__init__(expected)
+        self.views = [facts[IS_VIEW] for facts in expected]
+        self.leaves = [facts[IS_LEAF] for facts in expected] if any(f[REQUIRES_GRAD] for f in expected) else None
 
     def __call__(self, tensors: tuple) -> bool:
-        compare = self._compare
-        if compare is not None and compare(*tensors):
-            # It looks at type, dtype, device, shape, strides and dispatch keys, which tell conjugation and inference.
-            return list(map(_is_view, tensors)) == self._views \
-                and (self._leaves is None or list(map(_is_leaf, tensors)) == self._leaves)
-        if list(map(tensor_facts, tensors)) != self._expected:
-            return False
-        if self._tries:
-            self._tries -= 1
-            self._compare = COMPARERS.TensorGuards(*tensors, dynamic_dims_sizes=None,
-                                                   dynamic_dims_strides=None).check
-        return True
+        return (self.compare(*tensors) and list(map(_is_view, tensors)) == self.views
+                and (self.leaves is None or list(map(_is_leaf, tensors)) == self.leaves)) or self.settle(tensors)
 
 
 def is_comparable(facts: tuple) -> bool:
@@ -103,32 +129,34 @@ STATE_NAMES = ("grad mode", "inference mode", "default dtype", "number of torch 
 class SameState:
     """Whether torch's switches stand as expected."""
 
-    __slots__ = ("_compare", "_expected", "_others", "_tries")
+    __slots__ = ("compare", "expected", "others", "tries")
 
     def __init__(self, expected: tuple):
-        self._expected = expected
-        self._others = others_of(expected)
-        self._compare: Any = None
-        self._tries = TRIES if COMPARERS is not None else 0
+        self.expected = expected
+        values = dict(zip(STATE_NAMES, expected, strict=True))
+        self.others = tuple(values[name] for name in NOT_COMPARED)
+        self.compare: Callable[[], bool] = never
+        self.tries = TRIES if COMPARERS is not None else 0
 
     def __call__(self) -> bool:
-        compare = self._compare
-        if compare is not None and compare():
-            # It looks at grad mode, autocast, default dtype, deterministic mode and torch function dispatch.
+        if self.compare():
             keeper = sys.modules.get("torch.utils._device")
-            return (torch.is_inference_mode_enabled(), torch._C._len_torch_function_stack(),
-                    torch._C._is_torch_function_enabled(),
-                    None if keeper is None else keeper.CURRENT_DEVICE) == self._others
-        if global_state() != self._expected:
+            if (_is_inference(), _count_modes(), _autocast_dtype("cpu"), _autocast_dtype("cuda"),
+                    None if keeper is None else keeper.CURRENT_DEVICE) == self.others:
+                return True
+        return self.settle()
+
+    def settle(self) -> bool:
+        if global_state() != self.expected:
             return False
-        if self._tries:
-            self._tries -= 1
-            self._compare = COMPARERS.GlobalStateGuard().check
+        if self.tries:
+            self.tries -= 1
+            self.compare = COMPARERS.GlobalStateGuard().check
         return True
 
 
-def others_of(state: tuple) -> tuple:
-    """What torch's comparison of its switches leaves out."""
-    values = dict(zip(STATE_NAMES, state, strict=True))
-    return tuple(values[name] for name in ("inference mode", "number of torch function modes",
-                                           "torch function dispatch", "default device"))
+# Torch's comparison leaves these out; the autocast dtypes it looks at where autocast is on.
+NOT_COMPARED = ("inference mode", "number of torch function modes", "CPU autocast dtype", "CUDA autocast dtype",
+                "default device")
+_is_inference, _count_modes = torch.is_inference_mode_enabled, torch._C._len_torch_function_stack
+_autocast_dtype = torch.get_autocast_dtype

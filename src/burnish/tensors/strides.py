@@ -22,10 +22,10 @@ def elementwise_stride(shape: tuple[int, ...], operands: Sequence[TensorType]) -
     if all(operand.shape == shape for operand in operands):
         if all(operand.is_contiguous for operand in operands):
             return contiguous
-        if len({operand.stride for operand in operands}) == 1 and is_dense(operands[0]):
-            return operands[0].stride
         if len(shape) == 4 and all(has_stride(operand, channels_last_stride(shape)) for operand in operands):
             return channels_last_stride(shape)
+        if len({operand.stride for operand in operands}) == 1 and is_dense(operands[0]):
+            return operands[0].stride
     order = _order(shape, [_expanded(operand, shape) for operand in operands])
     return contiguous if order == list(range(len(shape) - 1, -1, -1)) else packed_stride(shape, order)
 
