@@ -12,6 +12,7 @@ model it cannot load.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -70,17 +71,19 @@ class Burnish(Contestant):
     variants = (*COMPILER_MODES, BACKEND)
     packages = ("burnish",)
 
-    compiler = ("tensors", "ops", "ir", "capture", "lower", "schedule", "codegen", "runtime", "backends")
-    """The parts of the package that compiling uses. Imported whole: what is not needed makes our own imports longer,
-    never the first call."""
+    compiler = ("tensors", "ops", "ir", "lower", "schedule", "codegen", "runtime", "backends")
+    """The parts of the package that compiling may load late. Imported whole: what is not needed makes our own imports
+    longer, never the first call. Capture comes with the package, in the flavour of the Python that runs."""
 
     def bring(self) -> None:
         package = importlib.import_module("burnish")
         for part in pkgutil.iter_modules(package.__path__):
             if part.name in self.compiler and part.ispkg:
                 inner = importlib.import_module(f"burnish.{part.name}")
-                for found in pkgutil.walk_packages(inner.__path__, f"{inner.__name__}."):
-                    importlib.import_module(found.name)
+                for found in pkgutil.walk_packages(inner.__path__, f"{inner.__name__}.", onerror=lambda name: None):
+                    # If compiling needs what cannot be imported, it will say so itself.
+                    with contextlib.suppress(Exception):
+                        importlib.import_module(found.name)
 
     def compile(self, fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Callable:
         import burnish
@@ -109,10 +112,8 @@ class TorchCompile(Contestant):
 
     def bring(self) -> None:
         for name in self.lazy:
-            try:
+            with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-            except ImportError:
-                continue
         # What an earlier variant left in memory would be this one's head start. Files have a place for each.
         clear = getattr(importlib.import_module("torch._inductor.utils"), "clear_caches", None)
         if clear is not None:

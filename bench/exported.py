@@ -8,6 +8,7 @@ memory.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import tempfile
 import time
@@ -38,10 +39,8 @@ class Exported(Contestant):
         for name in self.packages:
             importlib.import_module(name)
         for name in self.lazy:
-            try:
+            with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-            except ImportError:
-                continue
 
     def compile(self, fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Callable:
         with tempfile.TemporaryDirectory(prefix="burnish-bench-") as folder:

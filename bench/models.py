@@ -5,7 +5,8 @@
 
 Each builder gives a module in evaluation mode and the arguments of one call: images at the size their network was
 made for, batches for a machine with two cores. The same seed gives the same weights. `TRAINING` names the ones whose
-`forward` returns a loss. Libraries are imported by the builder that needs them.
+`forward` returns a loss, `FUNCTIONS` the ones that are no modules. Libraries are imported by the builder that needs
+them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch.nn import functional as F
 Built = tuple[Callable, tuple, dict[str, Any]]
 MODELS: dict[str, Callable[..., Built]] = {}
 TRAINING = ("nanogpt",)
+FUNCTIONS = ("sincos", "pointwise")
 
 
 def model(name: str) -> Callable:

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "capture": BASE | {"marks", "tensors", "ir", "backends", "runtime"},
     "lower": BASE | {"tensors", "ops", "ir"},
     "schedule": BASE | {"tensors", "ops", "ir"},
-    "codegen": BASE | {"tensors", "ops", "ir", "schedule"},
+    "codegen": BASE | {"tensors", "ops", "ir", "schedule", "runtime"},
     # Where the compiler is put behind a name that capture can look up.
     "backends": BASE | COMPILER | {"tensors", "ops", "ir", "runtime"},
     # What users call sits on top.

@@ -2,6 +2,7 @@
 
     burnish doctor [--all]     what works on this machine
     burnish breaks [CODE ...]  what a break means, and what to do about it
+    burnish bench [MODEL ...]  side by side with eager, torch.compile and others; in a checkout of the source
 
 Exit status: 0 done, 1 something does not work, 2 the command was not understood.
 """
@@ -9,9 +10,11 @@ Exit status: 0 done, 1 something does not work, 2 the command was not understood
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from .errors import BurnishError, UserError, did_you_mean
 
@@ -65,6 +68,19 @@ def breaks(options: argparse.Namespace) -> int:
     return 0
 
 
+def bench(options: argparse.Namespace) -> int:
+    """Hand over to bench/, which lies beside src/ and is no part of the package: what it measures with is large."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "bench" / "command.py").is_file():
+        raise UserError(
+            "The benchmark is not part of the installed package. It needs a checkout of Burnish's source: there, "
+            "`pip install --editable '.[bench]'` and then `burnish bench`, or `make bench`, which does both."
+        )
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    return importlib.import_module("bench.command").main(options.arguments)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="burnish", description="A just-in-time compiler for PyTorch programs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -76,6 +92,12 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("breaks", help="what a break means, and what to do about it")
     command.add_argument("code", nargs="*", help="a break's code; all of them without one")
     command.set_defaults(run=breaks)
+
+    # Its arguments, `--help` too, are its own: with another prefix none of them looks like an option here.
+    command = commands.add_parser("bench", help="side by side with eager, torch.compile and others",
+                                  prefix_chars="\0", add_help=False)
+    command.add_argument("arguments", nargs="*")
+    command.set_defaults(run=bench)
     return parser
 
 

@@ -41,7 +41,7 @@ def fit(what: Fit, report: bool = False) -> list[float]:
     count = what.grid
     xs = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * k / (count - 1)) for k in range(count)]
     xs = [x for x in xs if x != 0]
-    weights = [mpf(what.weight(x)) for x in xs]
+    weights = [abs(mpf(what.weight(x))) for x in xs]
     rest = [mpf(what.function(x)) - sum(mpf(c) * x**k for k, c in what.fixed.items()) for x in xs]
     free, found, error = list(what.powers), [], mpf(0)
     while free:
@@ -58,53 +58,33 @@ def fit(what: Fit, report: bool = False) -> list[float]:
 
 
 def exchange(xs: list[mpf], values: list[mpf], weights: list[mpf], powers: list[int]) -> tuple[list[mpf], mpf]:
-    """Remez' algorithm on a grid: the best coefficients and the largest weighted error."""
-    count = len(powers) + 1
-    chosen = [round(i * (len(xs) - 1) / (count - 1)) for i in range(count)] if count > 1 else [0]
-    best: tuple[mpf, list[mpf]] | None = None
-    columns = [[x**p for x in xs] for p in powers]
-    for _ in range(60):
-        matrix, right = mp.matrix(count, count), mp.matrix(count, 1)
-        for row, i in enumerate(chosen):
-            for column in range(len(powers)):
-                matrix[row, column] = columns[column][i] * weights[i]
-            matrix[row, count - 1] = (-1) ** row
-            right[row] = values[i] * weights[i]
-        solution = mp.lu_solve(matrix, right)
-        coefficients = [solution[k] for k in range(len(powers))]
-        errors = [
-            (value - sum(c * column[i] for c, column in zip(coefficients, columns))) * weights[i]
-            for i, value in enumerate(values)
-        ]
-        worst = max(abs(e) for e in errors)
-        if best is None or worst < best[0]:
-            best = worst, coefficients
-        if worst <= abs(solution[count - 1]) * (1 + mpf(10) ** -6):
-            break
-        extrema = peaks(errors)
-        while len(extrema) > count:
-            # Drop the weaker end, or the weakest neighbours: the signs must go on alternating.
-            if len(extrema) == count + 1:
-                extrema.pop(0 if abs(errors[extrema[0]]) < abs(errors[extrema[-1]]) else -1)
-            else:
-                k = min(range(len(extrema) - 1), key=lambda k: abs(errors[extrema[k]]) + abs(errors[extrema[k + 1]]))
-                del extrema[k : k + 2]
-        if len(extrema) < count:
-            break
-        chosen = extrema
-    return best[1], best[0]
+    """The best coefficients and the largest weighted error, by Stiefel's exchange of one point at a time.
 
-
-def peaks(errors: list[mpf]) -> list[int]:
-    """The largest error of each run of one sign."""
-    found: list[int] = []
-    for i, e in enumerate(errors):
-        if found and (e >= 0) == (errors[found[-1]] >= 0):
-            if abs(e) > abs(errors[found[-1]]):
-                found[-1] = i
-        else:
-            found.append(i)
-    return found
+    Unlike Remez' own, it does not suppose that the signs of the error alternate: they do not where the interval holds
+    zero and the constant term is not free.
+    """
+    count = len(powers)
+    rows = [[x**p * w for p in powers] for x, w in zip(xs, weights)]
+    right = [value * w for value, w in zip(values, weights)]
+    reference = [round((i + 0.5) * (len(xs) - 1) / (count + 1)) for i in range(count + 1)]
+    while True:
+        # The combination of the rows that vanishes says which sign the error has at each point of the reference.
+        system = mp.matrix([[rows[i][k] for i in reference] for k in range(count)] + [[1] * (count + 1)])
+        combination = mp.lu_solve(system, mp.matrix([0] * count + [1]))
+        signs = [mp.sign(c) for c in combination]
+        level = mp.matrix([rows[i] + [s] for i, s in zip(reference, signs)])
+        solution = mp.lu_solve(level, mp.matrix([right[i] for i in reference]))
+        coefficients, height = list(solution[:count]), solution[count]
+        errors = [r - mp.fdot(coefficients, row) for r, row in zip(right, rows)]
+        worst = max(range(len(xs)), key=lambda i: abs(errors[i]))
+        if abs(errors[worst]) <= abs(height) * (1 + mpf(10) ** -6):
+            return coefficients, abs(errors[worst])
+        signs = [s * mp.sign(height) for s in signs]
+        signed = mp.matrix([[rows[i][k] * s for i, s in zip(reference, signs)] for k in range(count)] + [[1] * (count + 1)])
+        target = mp.matrix([-row * mp.sign(errors[worst]) for row in rows[worst]] + [0])
+        shares = mp.lu_solve(signed, target)
+        leaving = max(range(count + 1), key=lambda i: -shares[i] / abs(combination[i]))
+        reference[leaving] = worst
 
 
 def rounded(value: mpf, dtype: str) -> float:

@@ -6,7 +6,7 @@ hands it a graph. Importing this package registers "burnish", "eager", "aot_eage
     lookup("eager")(gm, [x, y])(x, y)
 """
 
-from . import aot, eager, inductor
+from . import aot, eager, inductor, native
 from .registry import Backend, CompiledFn, CompilerFn, list_backends, lookup, register_backend
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "inductor",
     "list_backends",
     "lookup",
+    "native",
     "register_backend",
 ]

@@ -1,8 +1,4 @@
-"""Backends that run the graph as it stands, one Python call a node.
-
-"eager" shows what capture alone does. "burnish" is the default; it runs the graph the same way until the compiler
-behind it lands.
-"""
+"""The backend "eager": the graph as it stands, one Python call a node. It shows what capture alone does."""
 
 from __future__ import annotations
 
@@ -31,10 +27,4 @@ def run(gm: GraphModule) -> CompiledFn:
 @register_backend(runs_python=True)
 def eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Run the graph with PyTorch's eager operators."""
-    return run(gm)
-
-
-@register_backend(runs_python=True)
-def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """Burnish's own compiler."""
     return run(gm)

@@ -36,6 +36,7 @@ NATIVE_TYPES = frozenset((
 ))
 C_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+MODULE_GETATTR = torch.nn.Module.__getattr__
 
 
 def load(m: Any, obj: Any, name: str) -> Any:
@@ -108,8 +109,42 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
     return found
 
 
+def _plan_for(m: Any, kind: type, name: str) -> Any:
+    """How an attribute is read where CPython's rules come down to the instance dictionary and a method of the class:
+    the method, MISSING where the class has nothing of the name, or None where the rules have to be followed."""
+    if lookup(m, kind, "__getattribute__")[0] is not object.__getattribute__ \
+            or type(find_on_type(kind, "__dict__")) is not GetSetDescriptorType:
+        return None
+    found, _ = lookup(m, kind, name)
+    return found if found is MISSING or type(found) is FunctionType else None
+
+
 def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
+    key = (kind, name)
+    method = m.plans.get(key, m)  # the tracer itself: not known yet
+    if method is m:
+        method = m.plans[key] = _plan_for(m, kind, name)
+    if method is not None:
+        origin = m.origins.get(id(obj))
+        if origin is not None and origin.obj is obj:
+            table = obj.__dict__
+            members = origin.members
+            if members is None or members.obj is not table:
+                members = m.heap.members(obj)
+            if name in members.known and name in table:
+                return table[name]
+            value = m.heap.read_key(members, name)
+            if value is not MISSING:
+                return value
+            if method is not MISSING:
+                return MethodType(method, obj)
+            if lookup(m, kind, "__getattr__")[0] is MODULE_GETATTR:
+                for table_name in MODULE_TABLES:
+                    part = table.get(table_name)
+                    if part is not None and name in part:
+                        return m.heap.read_key(m.heap.module_table(members, table_name, part), name)
+        return _load_by_rules(m, obj, kind, name)
     custom, owner = lookup(m, kind, "__getattribute__")
     if isinstance(custom, FunctionType) and not is_trusted_type(owner):
         from .polyfills import get_attribute
@@ -161,7 +196,7 @@ def _load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
     if descriptor is not MISSING:
         return _bind(m, descriptor, obj, kind, owner, name)
     fallback, owner = lookup(m, kind, "__getattr__")
-    if fallback is torch.nn.Module.__getattr__:
+    if fallback is MODULE_GETATTR:
         value = _load_from_tables(m, obj, name)
         if value is not MISSING:
             return value

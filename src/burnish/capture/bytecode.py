@@ -18,6 +18,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from . import opcodes
+from .trust import PEEKERS
 
 CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
@@ -40,8 +41,8 @@ class Handler(NamedTuple):
 class Code:
     """A decoded code object."""
 
-    __slots__ = ("args_total", "by_instruction", "co", "handlers", "instructions", "is_async", "is_generator", "lines",
-                 "live", "n_locals", "names", "opnames", "parameters")
+    __slots__ = ("args_total", "by_instruction", "co", "handlers", "instructions", "is_async", "is_generator",
+                 "is_special", "lines", "live", "n_locals", "names", "opnames", "parameters")
 
     def __init__(self, co: CodeType):
         self.co = co
@@ -49,6 +50,7 @@ class Code:
         self.n_locals = len(self.names)
         self.is_generator = bool(co.co_flags & CO_GENERATOR)
         self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
+        self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names)  # there may be why_not_interpret() it
         self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
         self.live: list[int] | None = None
         units, index_of = _units(co)

@@ -24,9 +24,9 @@ from .attributes import load, lookup, special_method
 from .bytecode import decode
 from .effects import Effect
 from .frames import Frame, Generator, Raised
-from .guards import HOOK_TABLES
 from .heap import MISSING, Origin
 from .live import Expression, Live, LiveInt
+from .metadata import TENSOR_TYPES, is_tensor
 from .trust import is_leaf, is_pure_module, is_trusted, is_trusted_type, is_user_type, why_not_interpret
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
@@ -40,10 +40,14 @@ GLOBAL_HOOKS = [getattr(torch.nn.modules.module, n) for n in (
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     kind = type(function)
+    if kind is MethodType:
+        args = (function.__self__, *args)
+        function = function.__func__
+        kind = type(function)
     if kind is FunctionType:
         return call_function(m, function, args, kwargs)
     if kind is MethodType:
-        return call(m, function.__func__, (function.__self__, *args), kwargs)
+        return call(m, function, args, kwargs)
     if kind is BuiltinFunctionType:
         return call_builtin(m, function, args, kwargs)
     if isinstance(function, type):
@@ -107,13 +111,14 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
             return answer
     if opaque.is_transform(function):
         return opaque.call_transform(m, function, args, kwargs)
+    module = function.__globals__.get("__name__")
     if is_leaf(function) and (
-        is_pure_module(function.__globals__.get("__name__")) or not takes_user_code(args, kwargs)
+        is_pure_module(module) or not takes_user_code(args, kwargs)
     ):
         return call_leaf(m, function, args, kwargs)
-    if function.__globals__.get("__name__") == "torch._tensor" and takes_user_code(args, kwargs):
+    if module == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
-    why = why_not_interpret(function)
+    why = why_not_interpret(function) if decode(function.__code__).is_special else None
     if why is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}: {why}")
     return push_function(m, function, args, kwargs)
@@ -243,7 +248,7 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
     owner = function.__self__
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and function.__name__ == "apply":
         return builtin_calls.apply_function(m, (owner, *args), kwargs)
-    if isinstance(owner, torch.Tensor):
+    if is_tensor(owner):
         return call_torch(m, function, args, kwargs)
     if owner is torch._C._VariableFunctions or getattr(function, "__module__", None) in TORCH_BUILTIN_MODULES:
         return torch_state.call(m, function, args, kwargs)
@@ -276,13 +281,13 @@ def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, (list, tuple, dict)):
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) not in TENSOR_TYPES and isinstance(value, (list, tuple, dict)):
             m.heap.expose(value)
     name = getattr(function, "__name__", "")
     if name == "backward" and not m.options.runs_python:
         m.stop(breaks.BACKWARD_CALL, "backward()")
-    if not torch_calls.takes_live_numbers(function):
+    if not torch_calls.takes_live_numbers(function) and any([isinstance(a, Live) for a in args]):
         args = tuple(map(operations.settled, args))
     seen = m.recorder.seen
     value = m.perform(function, *args, **kwargs)
@@ -349,14 +354,15 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
     if tables.get("_backward_hooks") or tables.get("_backward_pre_hooks") or GLOBAL_HOOKS[0] or GLOBAL_HOOKS[1]:
         m.stop(breaks.OPAQUE_FUNCTION, f"{kind.__qualname__} has backward hooks")
     members = m.heap.members(module)
-    plain_call = not any(tables.get(name) for name in HOOK_TABLES) and "_compiled_call_impl" not in tables \
-        and not GLOBAL_HOOKS[2] and not GLOBAL_HOOKS[3]
+    plain_call = not (tables.get("_forward_hooks") or tables.get("_forward_pre_hooks") or GLOBAL_HOOKS[2]
+                      or GLOBAL_HOOKS[3] or "_compiled_call_impl" in tables)
     if not plain_call:
         if tables.get("_compiled_call_impl") is not None:
             return call(m, module._call_impl, args, kwargs)
         return call(m, MethodType(MODULE_CALL, module), args, kwargs)
-    if members is not None:
-        m.heap.guard("no hooks", members.source)
+    if members is not None and id(members) not in m.without_hooks:
+        m.without_hooks.add(id(members))
+        m.heap.add("no hooks", members.source)
     if not m.global_hooks_guarded:
         m.global_hooks_guarded = True
         for table in GLOBAL_HOOKS:

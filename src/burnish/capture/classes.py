@@ -17,6 +17,7 @@ from .attributes import lookup
 from .frames import Generator, Raised
 from .heap import MISSING
 from .live import PLAIN, Live
+from .machine import current_class, first_argument
 from .recorder import Handle
 from .trust import is_trusted_type, is_user_type
 
@@ -194,8 +195,6 @@ def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    from .machine import current_class, first_argument
-
     if args:
         return m.plainly(super, *args)
     frame = m.frame

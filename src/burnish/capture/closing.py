@@ -11,10 +11,9 @@ import torch
 from .. import events
 from ..runtime.segment import Segment
 from .breaks import Break
+from .checks import check_twice, write_check
 from .frames import Frame, Generator
-from .guards import CheckWriter
 from .layout import take_apart
-from .live import Expression
 from .templates import Rebuilder
 from .tracer import Tracer
 
@@ -63,17 +62,10 @@ def _running_generators(frame: Frame | None) -> dict[int, int]:
 
 
 def _check(tracer: Tracer, rebuilder: Rebuilder) -> Callable:
-    writer = CheckWriter()
-    writer.kept.update(id(h.source) for h in tracer.recorder.inputs)
-    writer.kept.update(id(source) for _, source in rebuilder.sources.values())
-    for guard in tracer.heap.guards:
-        writer.guard(guard)
-    inputs = [h.source.render(writer) if isinstance(h.source, Expression) else writer.load(h.source)
-              for h in tracer.recorder.inputs]
-    values = [writer.load(source) for _, source in rebuilder.sources.values()]
-    return writer.function(
-        "check", "S", f"({''.join(i + ', ' for i in inputs)}), ({''.join(v + ', ' for v in values)})"
-    )
+    guards = tracer.heap.guards
+    inputs = [handle.source for handle in tracer.recorder.inputs]
+    values = [source for _, source in rebuilder.sources.values()]
+    return check_twice(guards, inputs, values) if tracer.checks else write_check(guards, inputs, values)
 
 
 def _finish(rebuilder: Rebuilder, answer: str) -> Callable:
@@ -109,7 +101,7 @@ def _guard_against_aliases(tracer: Tracer) -> None:
 
 
 def restore_state(state: tuple) -> None:
-    """Put torch's global switches back to what ``guards.global_state`` once answered."""
+    """Put torch's global switches back to what ``metadata.global_state`` once answered."""
     torch.set_grad_enabled(state[0])
     for device, enabled, dtype in (("cpu", state[5], state[6]), ("cuda", state[7], state[8])):
         torch.set_autocast_enabled(device, enabled)

@@ -28,9 +28,10 @@ from .bytecode import decode
 from .closing import close, restore_state
 from .failure import write_failure
 from .frames import UNBOUND, Frame, Raised
-from .guards import default_device, first_failure, global_state
+from .guards import first_failure
 from .layout import Layout, take_apart
 from .machine import Machine
+from .metadata import default_device, global_state
 from .scrub import scrub
 from .templates import Unrebuildable
 from .tracer import Late, Stop, Tracer

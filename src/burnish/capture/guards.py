@@ -18,13 +18,21 @@ from __future__ import annotations
 import collections
 import keyword
 import math
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
 
+from .metadata import (
+    FACT_NAMES,
+    STATE_NAMES,
+    SameManyTensors,
+    SameState,
+    SameTensors,
+    global_state,
+    is_comparable,
+    tensor_facts,
+)
 from .sources import Source
 
 MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
@@ -55,6 +63,7 @@ class CheckWriter:
         self.names: dict[int, str] = {}
         self.constants: dict[str, Any] = {}
         self._constant_names: dict[int, str] = {}
+        self.tensors: list[tuple[str, tuple]] = []  # (variable, facts): nothing relies on these, so they come last
 
     def constant(self, value: Any) -> str:
         if value is None or value is True or value is False or type(value) in (int, str):
@@ -118,7 +127,7 @@ class CheckWriter:
         """The condition under which ``guard`` fails."""
         kind, source, expected = guard
         if kind == "state":
-            return f"{self.constant(global_state)}() != {self.constant(expected)}"
+            return f"not {self.constant(SameState(expected))}()"
         if kind == "outcome":
             expression, value = expected
             return f"({expression.render(self)}) is not {value}"
@@ -161,10 +170,29 @@ class CheckWriter:
         raise AssertionError(kind)
 
     def guard(self, guard: Guard) -> None:
+        source = guard.source
+        if guard.kind == "tensor" and source is not None and not source.children and is_comparable(guard.expected):
+            self.tensors.append((self.load(source), guard.expected))
+            return
         condition = self.test(guard)  # may write lines that read what it looks at
         self.conditions.append(condition)
 
+    def compare_tensors(self) -> None:
+        if not self.tensors:
+            return
+        names, facts = zip(*self.tensors, strict=True)
+        self.tensors.clear()
+        group = f"({', '.join(names)},)"
+        if len(names) > 8:
+            self.conditions.append(f"not {self.constant(SameManyTensors(facts))}({group})")
+        else:
+            same = SameTensors(facts)
+            at = self.constant(same)
+            passed = " and ".join([f"{at}.compare({', '.join(names)})", *same.rest(names)])
+            self.conditions.append(f"not ({passed}) and not {at}.settle({group})")
+
     def function(self, name: str, parameters: str, result: str) -> Callable:
+        self.compare_tensors()
         self.flush()
         body = "\n        ".join([*self.lines, f"return {result}"])
         text = (f"def {name}({parameters}):\n    try:\n        {body}\n"
@@ -228,45 +256,6 @@ def typed_key(value: Any) -> Any:
     if isinstance(value, (float, complex)):
         return (type(value), repr(value))
     return (type(value), value)
-
-
-def tensor_facts(t: Any) -> tuple:
-    """All that a trace may read of a tensor without reading its data."""
-    if type(t) not in TENSOR_TYPES:
-        if not isinstance(t, torch.Tensor):
-            return ()
-        if isinstance(t, UninitializedTensorMixin):
-            return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, False, False, False)
-    strided = t.layout is torch.strided
-    return (type(t), t.dtype, t.shape, t.stride() if strided else t.layout, t.device, t.requires_grad,
-            t.is_leaf, t.is_conj() or t.is_neg(), t.is_inference(), t._is_view())
-
-
-TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
-FACT_NAMES = ("type", "dtype", "shape", "strides", "device", "requires_grad", "is_leaf", "lazy conjugation",
-              "inference mode", "being a view")
-
-
-def default_device() -> Any:
-    """What ``torch.set_default_device`` was given, without importing the module that keeps it."""
-    keeper = sys.modules.get("torch.utils._device")
-    return None if keeper is None else keeper.CURRENT_DEVICE
-
-
-def global_state() -> tuple:
-    """The switches of torch that change what the recorded calls do."""
-    return (
-        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
-        torch._C._len_torch_function_stack(), torch.are_deterministic_algorithms_enabled(),
-        torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
-        torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled(),
-        torch._C._is_torch_function_enabled(), default_device(),
-    )
-
-
-STATE_NAMES = ("grad mode", "inference mode", "default dtype", "number of torch function modes", "deterministic mode",
-               "CPU autocast", "CPU autocast dtype", "CUDA autocast", "CUDA autocast dtype", "autocast cache",
-               "torch function dispatch", "default device")
 
 
 class Failure(NamedTuple):

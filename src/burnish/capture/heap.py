@@ -20,8 +20,9 @@ import torch
 from . import live
 from .delegation import runs_code_when_closed
 from .frames import NULL, UNBOUND, Generator
-from .guards import Guard, global_state, tensor_facts
+from .guards import Guard
 from .lifetimes import Origin, WeakOrigin, is_missed, runs_code_at_the_end
+from .metadata import TENSOR_TYPES, global_state, is_tensor, tensor_facts
 from .opcodes.flow import EXHAUSTED
 from .sources import Source, Sources
 from .trust import is_trusted
@@ -134,6 +135,10 @@ class Heap:
     def admit(self, value: Any, source: Source, is_slot: bool = False) -> Any:
         """Note where ``value`` comes from and guard what makes it what it is. Answers the value to go on with."""
         kind = type(value)
+        if kind in TENSOR_TYPES and id(value) not in self.origins:
+            self.guards.append(_new_guard(Guard, ("tensor", source, tensor_facts(value))))
+            self.origins[id(value)] = Origin(value, source)
+            return value
         if id(value) in SINGLETON_IDS:
             if not (is_slot and value in (NULL, UNBOUND)):
                 self.add("is", source, value)
@@ -157,7 +162,7 @@ class Heap:
                 return value
             self.pinned_functions.add(id(value))
             source = self.sources.pin(value)
-        elif isinstance(value, torch.Tensor):
+        elif is_tensor(value):
             self.add("tensor", source, tensor_facts(value))
         else:
             self.add("type", source, kind)
@@ -166,7 +171,7 @@ class Heap:
             # Made anew on every call of the code around it: the code is its identity, its cells are read as they come.
             self.guard("is", source.attr("__code__"), value.__code__)
             self.guard("is", source.attr("__globals__"), value.__globals__)
-        elif isinstance(value, tuple):
+        elif issubclass(kind, tuple):
             self.guard("length", source, len(value))
             for i, part in enumerate(value):
                 self.admit(part, source.item(i))
@@ -207,7 +212,7 @@ class Heap:
             return "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>" or is_trusted(value.__module__)
         if kind is types.BuiltinFunctionType:
             return isinstance(value.__self__, (types.ModuleType, type, type(None)))
-        if kind in IDENTITIES or isinstance(value, (type, enum.Enum, types.ModuleType)):
+        if kind in IDENTITIES or issubclass(kind, (type, enum.Enum, types.ModuleType)):
             return True
         return kind.__module__ in ("torch._ops", "typing") or kind is functools._lru_cache_wrapper
 
@@ -251,6 +256,8 @@ class Heap:
         found = self.origins.get(id(table))
         if found is None:
             found = self.origins[id(table)] = Origin(table, source.members)
+        if origin is not None:
+            origin.members = found
         return found
 
     def namespace(self, table: dict) -> Origin:

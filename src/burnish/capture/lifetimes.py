@@ -49,7 +49,7 @@ def runs_code_at_the_end(kind: type) -> bool:
 class Origin:
     """An object from outside the segment."""
 
-    __slots__ = ("appended_from", "complete", "known", "obj", "snapshot", "source", "written")
+    __slots__ = ("appended_from", "complete", "known", "members", "obj", "snapshot", "source", "written")
 
     def __init__(self, obj: Any, source: Source):
         self.obj = obj
@@ -59,6 +59,7 @@ class Origin:
         self.complete = False  # the whole content has been guarded
         self.snapshot: Any = None  # the content before the segment, once it is complete
         self.appended_from: int | None = None  # length before blind appends to a list nobody has read
+        self.members: Origin | None = None  # of an instance: its dictionary's, once that has been read
 
     def entry(self, key: Any) -> Source:
         """The source of a container's element; a subclass's own ``__getitem__`` must not be asked."""

@@ -23,6 +23,13 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
 TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+def is_tensor(value: Any) -> bool:
+    """``isinstance(value, torch.Tensor)``, faster, and without asking the object itself for its class."""
+    return torch.Tensor in type(value).__mro__
+
+
 FACT_NAMES = ("type", "dtype", "shape", "strides", "device", "requires_grad", "is_leaf", "lazy conjugation",
               "inference mode", "being a view")
 REQUIRES_GRAD, IS_LEAF, IS_VIEW = (FACT_NAMES.index(name) for name in ("requires_grad", "is_leaf", "being a view"))

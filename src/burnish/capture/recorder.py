@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import linecache
 import operator
-import types
 import weakref
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -26,6 +25,8 @@ from torch.overrides import TorchFunctionMode
 
 from . import breaks, torch_calls
 from .live import Live
+from .metadata import TENSOR_TYPES
+from .torch_calls import IMMEDIATE
 
 
 class Call(NamedTuple):
@@ -61,37 +62,47 @@ class Recorder(TorchFunctionMode):
         self.clones: dict[int, list[tuple[int, Handle]]] = {}
         self.trouble: tuple[breaks.BreakKind, str] | None = None
         self.seconds = 0.0  # spent in torch, which eager spends as well
-        self.seen = 0  # torch calls since the last look, recorded or not
+        self.seen = 0  # torch calls, recorded or not
+        self.shown: list[tuple[Any, tuple, dict]] | None = None  # where somebody wants to learn what the mode is shown
 
     # ---- what the mode sees
 
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
+        if self.shown is not None:
+            self.shown.append((func, args, kwargs))
+        return self.call(func, func, args, kwargs, args)
+
+    def call(self, function: Any, func: Any, args: tuple, kwargs: dict, shown_args: tuple) -> Any:
+        """Perform ``function(*args, **kwargs)``, which is ``func(*shown_args, **kwargs)`` to torch function modes."""
         self.seen += 1
         started = perf_counter()
-        result = func(*args, **kwargs)
+        result = function(*args, **kwargs)
         self.seconds += perf_counter() - started
         if self.trouble is None:
-            self.trouble = self.why_not_record(func, args, kwargs, result)
+            self.trouble = self.why_not_record(func, shown_args, kwargs, result)
         return result
 
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
         """Write the call down, or answer the break it is."""
-        role, what = torch_calls.role_of(func, args, kwargs, result)
-        if role == torch_calls.FACT:
-            return None
-        if role != torch_calls.RECORD:
-            return role, what
+        known = torch_calls.known(func)
+        if not known.is_plain or type(result) not in TENSOR_TYPES:
+            role, what = torch_calls.role_of(func, args, kwargs, result)
+            if role == torch_calls.FACT:
+                return None
+            if role != torch_calls.RECORD:
+                return role, what
         try:
-            self.record(torch_calls.target_of(func), args, kwargs, result)
+            self.record(known.target, args, kwargs, result, known.takes_live_numbers)
         except NotRecordable as why:
-            return breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL, f"{what}: {why}"
+            kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
+            return kind, f"{torch_calls.name_of(func)}: {why}"
         return None
 
-    def record(self, target: Any, args: tuple, kwargs: dict, result: Any) -> None:
-        live_allowed = torch_calls.takes_live_numbers(target)
-        call = Call(target, tuple(self.argument(a, live_allowed) for a in args),
-                    {k: self.argument(v, live_allowed) for k, v in kwargs.items()}, self.tracer.user_line())
+    def record(self, target: Any, args: tuple, kwargs: dict, result: Any, live_allowed: bool) -> None:
+        argument = self.argument
+        call = Call(target, tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
+                    {k: argument(v, live_allowed) for k, v in kwargs.items()}, self.tracer.user_line())
         self.calls.append(call)
         self.register(result, Handle(len(self.calls) - 1))
 
@@ -269,12 +280,8 @@ def _forget_source(generated: type) -> None:
 
 
 def _version(value: Any) -> int:
+    if type(value) in TENSOR_TYPES:
+        return 0 if value.is_inference() else value._version
     if not isinstance(value, torch.Tensor) or isinstance(value, UninitializedTensorMixin) or value.is_inference():
         return 0
     return value._version
-
-
-IMMEDIATE = frozenset((
-    int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
-    torch.memory_format, types.BuiltinFunctionType,
-))

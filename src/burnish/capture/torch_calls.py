@@ -7,8 +7,9 @@ constants under the guards; anything else carried tensor data into Python. The t
 from __future__ import annotations
 
 import re
+import types
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +18,12 @@ from . import breaks
 
 RECORD = "record"
 FACT = "fact"
+
+# Types of arguments that stand in a graph as they are.
+IMMEDIATE = frozenset((
+    int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
+    torch.memory_format, types.BuiltinFunctionType,
+))
 
 # Tensor properties and methods that read metadata only: constants while the input guards hold.
 FACTS = frozenset("""
@@ -106,6 +113,31 @@ def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str
     return breaks.DATA_READ, f"{name}() answers with Python values"
 
 
+class Known(NamedTuple):
+    """What is the same for every call of a function."""
+
+    target: Any
+    takes_live_numbers: bool
+    is_plain: bool  # recorded whenever it answers a tensor
+
+
+_known: dict[Any, Known] = {}
+
+
+def known(func: Any) -> Known:
+    found = _known.get(func)
+    if found is None:
+        target, name = target_of(func), name_of(func)
+        is_plain = getattr(func, "__name__", None) not in (GETTER, SETTER, "__delete__") and not any(
+            name in table for table in (FACTS, READS, STATE, DATA_SHAPED, INDEXING))
+        found = Known(target, takes_live_numbers(target), is_plain)
+        if isinstance(func, STATIC):
+            _known[func] = found
+    return found
+
+
+STATIC = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+INDEXING = ("where", "__getitem__", "index")
 READ_WORDS = {"__bool__": "bool() of a tensor", "__int__": "int() of a tensor", "__float__": "float() of a tensor",
               "__index__": "a tensor used as an index", "__contains__": "`in` on a tensor",
               "__format__": "formatting a tensor", "__repr__": "printing a tensor", "__array__": "numpy() of a tensor",
@@ -121,7 +153,7 @@ def is_data_shaped(name: str, args: tuple, kwargs: dict) -> bool:
         return True
     if name == "where":
         return len(args) + len(kwargs) == 1
-    if name in ("__getitem__", "index"):
+    if name in INDEXING:
         return len(args) > 1 and _has_mask(args[1])
     return False
 

@@ -14,7 +14,7 @@ import torch
 from . import breaks, operations
 from .live import Live
 
-# Answers guarded by ``guards.global_state``, or fixed for the life of the process.
+# Answers guarded by ``metadata.global_state``, or fixed for the life of the process.
 QUESTIONS = frozenset(
     """
     is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype

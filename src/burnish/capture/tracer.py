@@ -22,7 +22,7 @@ from torch.overrides import _pop_mode, _push_mode
 
 from .. import settings
 from ..errors import InternalError
-from . import attributes, breaks, calls, live, operations, polyfills
+from . import attributes, breaks, calls, direct, live, operations, polyfills
 from . import frames as fr
 from .binding import frame_for
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
@@ -70,10 +70,13 @@ class Tracer(Machine):
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}
+        self.plans: dict[tuple[type, str], Any] = {}  # how attributes are read
+        self.fixed_names: dict[tuple[int, str], Any] = {}  # what trusted namespaces have been asked for
         self.count = 0
         self.answer: tuple[Frame, int, Any] | None = None  # the last native answer, and for which instruction
         self.line_cache: dict[tuple[int, int], str] = {}
         self.global_hooks_guarded = False
+        self.without_hooks: set[int] = set()  # dictionaries of modules that have been guarded to have no hooks
         self.checks = settings.current().check
 
     # ---- the loop
@@ -128,6 +131,10 @@ class Tracer(Machine):
     def user_line(self) -> str | None:
         """The innermost line of the user's code, for graph nodes."""
         frame = self.frame
+        if frame is not None:
+            text = self.line_cache.get((id(frame.code), frame.pc))
+            if text is not None:
+                return text
         while frame is not None and frame.code.co.co_filename.startswith(OUR_PATH):
             frame = frame.caller
         if frame is None:
@@ -222,9 +229,14 @@ class Tracer(Machine):
         recorder = self.recorder
         mark, seen = recorder.mark(), recorder.seen
         recorder.trouble = None
-        _push_mode(recorder)
+        name = direct.name_of_call(function, args, kwargs)
+        shown = None if name is None else direct.shown_as(name)
         try:
-            value = function(*args, **kwargs) if not self.checks else self.watched(function, args, kwargs)
+            if shown is not None:
+                shown_args = (function.__self__, *args) if type(name) is str else args
+                value = recorder.call(function, shown, args, kwargs, shown_args)
+            else:
+                value = self.under_recorder(name, function, args, kwargs)
         except (Stop, Late, Raised, InternalError):
             raise
         except BaseException as caught:
@@ -236,8 +248,6 @@ class Tracer(Machine):
             if self.frame is not None:
                 self.answer = (self.frame, self.frame.pc, value)
             return value
-        finally:
-            _pop_mode()
         try:
             if recorder.seen != seen or recorder.trouble is not None:
                 recorder.undo_to(mark)
@@ -248,6 +258,21 @@ class Tracer(Machine):
             raise Raised(error)
         finally:
             del error
+
+    def under_recorder(self, name: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
+        """``name``: under what to learn how the call is shown to modes, or None."""
+        recorder = self.recorder
+        shown: list | None = None if name is None else []
+        recorder.shown = shown
+        _push_mode(recorder)
+        try:
+            value = function(*args, **kwargs) if not self.checks else self.watched(function, args, kwargs)
+        finally:
+            _pop_mode()
+            recorder.shown = None
+        if shown is not None and recorder.trouble is None:
+            direct.learn(name, function, args, kwargs, shown)
+        return value
 
     def plainly(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         """Call native code that cannot touch tensors."""
@@ -326,9 +351,16 @@ class Tracer(Machine):
 
     def load_global(self, frame: Frame, name: str) -> Any:
         namespace = frame.globals
+        origin = self.origins.get(id(namespace))
+        if origin is not None and origin.obj is namespace and name in origin.known and name in namespace:
+            return namespace[name]
         if is_trusted_namespace(namespace):
             if name in namespace:
-                return self.heap.adopt_named(namespace, name, namespace[name])
+                value = namespace[name]
+                key = (id(namespace), name)
+                if self.fixed_names.get(key, MISSING) is not value:
+                    self.fixed_names[key] = self.heap.adopt_named(namespace, name, value)
+                return value
             return super().load_global(frame, name)
         value = self.heap.read_key(self.heap.namespace(namespace), name)
         if value is MISSING:

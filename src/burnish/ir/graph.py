@@ -70,8 +70,21 @@ class Write:
     value: Value
 
 
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """An output that shares the storage of an input: the input itself, or what `maps` show of it, with this type."""
+
+    input: int
+    type: TensorType | None
+    maps: tuple = ()
+
+    def __str__(self) -> str:
+        shown = "".join(f" {step}" for step in self.maps)
+        return f"alias(input {self.input}{shown})"
+
+
 class Graph:
-    """Inputs, nodes in running order, outputs (a value, or a constant), and what is written to inputs at the end."""
+    """Inputs, nodes in running order, outputs (a value, an `Alias`, or a constant), and writes to inputs at the end."""
 
     __slots__ = ("inputs", "names", "nodes", "outputs", "writes")
 

@@ -78,3 +78,19 @@ def split(x: Affine, step: int, extents: tuple[int, ...]) -> tuple[Affine, Affin
     remainder = Affine(x.offset % step, tuple(0 if c % step == 0 else c for c in x.coefficients))
     low, high = remainder.span(extents)
     return (quotient, remainder) if low >= 0 and high < step else None
+
+
+def split_hint(x: Affine, step: int, extents: tuple[int, ...]) -> tuple[int, int] | None:
+    """Which variable, cut in two with an inner one of which extent, would let `split` succeed: (variable, extent)."""
+    for k, (c, n) in enumerate(zip(x.coefficients, extents, strict=True)):
+        if 0 < c < step < c * n and step % c == 0 and n % (step // c) == 0:
+            return k, step // c
+    return None
+
+
+def cut(index: Index, variable: int, inner: int) -> Index:
+    """The same index after `variable` became two: itself over `inner`, and what is left, next to it."""
+    def one(x: Affine) -> Affine:
+        c = x.coefficients
+        return Affine(x.offset, (*c[:variable], c[variable] * inner, *c[variable:]))
+    return tuple(one(x) for x in index)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .indices import Affine, Index, constant, split
+from .indices import Affine, Index, constant, split, split_hint
 from .types import TensorType, contiguous_stride
 
 Shape = tuple[int, ...]
+Hints = list[tuple[int, int]] | None
+"""Where a map that fails notes which variable to cut, and into what, to succeed: see `split_hint`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Reshape:
     def stride(self, source: TensorType) -> Shape | None:
         return view_stride(source.shape, source.stride, self.shape)
 
-    def source_index(self, index: Index, source: Shape, extents: Shape) -> Index | None:
+    def source_index(self, index: Index, source: Shape, extents: Shape, hints: Hints = None) -> Index | None:
         """None where the index into the source is not affine in the loop's variables."""
         if self.shape == source:
             return index
@@ -47,6 +49,9 @@ class Reshape:
                 continue
             parts = split(total, step, extents)
             if parts is None:
+                hint = split_hint(total, step, extents)
+                if hint is not None and hints is not None:
+                    hints.append(hint)
                 return None
             quotient, total = parts
             if k and quotient.span(extents)[1] >= size:
@@ -71,7 +76,7 @@ class Permute:
     def stride(self, source: TensorType) -> Shape | None:
         return tuple(source.stride[d] for d in self.dims)
 
-    def source_index(self, index: Index, source: Shape, extents: Shape) -> Index | None:
+    def source_index(self, index: Index, source: Shape, extents: Shape, hints: Hints = None) -> Index | None:
         found = list(index)
         for x, dim in zip(index, self.dims, strict=True):
             found[dim] = x
@@ -106,7 +111,7 @@ class Expand:
             found.append(stride if size == self.shape[k] else 0)
         return tuple(reversed(found))
 
-    def source_index(self, index: Index, source: Shape, extents: Shape) -> Index | None:
+    def source_index(self, index: Index, source: Shape, extents: Shape, hints: Hints = None) -> Index | None:
         missing = len(self.shape) - len(source)
         none = constant(0, len(extents))
         return tuple(none if n == 1 else x for n, x in zip(source, index[missing:], strict=True))
@@ -135,7 +140,7 @@ class Slice:
             return None
         return tuple(s * self.step if k == self.dim else s for k, s in enumerate(source.stride))
 
-    def source_index(self, index: Index, source: Shape, extents: Shape) -> Index | None:
+    def source_index(self, index: Index, source: Shape, extents: Shape, hints: Hints = None) -> Index | None:
         return tuple(x * self.step + self.start if k == self.dim else x for k, x in enumerate(index))
 
     def inverse(self, source: Shape) -> Slice | None:
@@ -160,7 +165,7 @@ class Diagonal:
         rest = (s for k, s in enumerate(source.stride) if k not in (self.a, self.b))
         return (*rest, source.stride[self.a] + source.stride[self.b])
 
-    def source_index(self, index: Index, source: Shape, extents: Shape) -> Index | None:
+    def source_index(self, index: Index, source: Shape, extents: Shape, hints: Hints = None) -> Index | None:
         rest = iter(index[:-1])
         along = index[-1]
         return tuple(along + max(-self.shift, 0) if k == self.a else along + max(self.shift, 0) if k == self.b
@@ -195,12 +200,12 @@ def view_type(maps: Maps, source: TensorType) -> TensorType | None:
     return source
 
 
-def source_index(maps: Maps, index: Index, source: Shape, extents: Shape) -> Index | None:
+def source_index(maps: Maps, index: Index, source: Shape, extents: Shape, hints: Hints = None) -> Index | None:
     """An index of the view as one of its source."""
     shapes = shapes_along(maps, source)
     found: Index | None = index
     for step, shape in zip(reversed(maps), reversed(shapes[:-1]), strict=True):
-        found = step.source_index(found, shape, extents)
+        found = step.source_index(found, shape, extents, hints)
         if found is None:
             return None
     return found

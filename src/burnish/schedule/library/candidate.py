@@ -1,12 +1,14 @@
 """A way to compute a spec: which tensors it takes, what it gives back, and the function that runs it.
 
-Between `specs` and `choose`. Most candidates are one torch operator, given as data (`Call`), so that whoever generates
-code can call the operator itself; `run` does the same from Python.
+Between `specs` and `choose`. A candidate that is one operator of torch, or one function of a library, says so as data
+(`call`), so that whoever generates code can call it without Python; `run` does the same from Python.
 
     >>> candidate = candidates(spec)[0]
     >>> candidate.operands
     ('x', 'weight', 'bias')
     >>> candidate.run(x, weight, bias)
+
+All of them run without gradients.
 """
 
 from __future__ import annotations
@@ -34,17 +36,28 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One torch operator and its positional arguments: constants, and Operands for the tensors.
-
-    `out` is the overload that writes into a tensor given as the keyword `out`, where there is one that does so
-    without a copy. `result` says how the operator's result is to be seen, where that differs from the candidate's
-    output type: the strides alone differ, never the memory.
-    """
+    """One torch operator and its positional arguments: constants, and Operands for the tensors."""
 
     operator: torch._ops.OpOverload
     arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...] = ()
+    """Keyword-only arguments, of the same two kinds."""
     out: torch._ops.OpOverload | None = None
+    """The overload that writes into a tensor given as the keyword `out`, where one does so without a copy."""
     result: TensorType | None = None
+    """What the operator returns, where the candidate's output is that memory seen with another shape."""
+    which: int | None = None
+    """Which of several results is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A C function of libtorch_cpu and its arguments, in order: numbers with their C type, and the addresses of
+    tensors, of which "out" is where the result goes. It returns nothing and frees nothing."""
+
+    symbol: str
+    arguments: tuple[tuple[str, Any], ...]
+    """("int", 64), ("float", 1.0) or ("address", name of an operand or "out")."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -63,8 +76,8 @@ class Candidate:
     """`run_into(out, *operands)` writes the result into a tensor of the output's type and allocates nothing large."""
     overwrites: str | None = None
     """The operand whose memory the result takes. Whoever runs the candidate must not need that operand again."""
-    call: Call | None = None
-    """The same as data, where the candidate is one operator."""
+    call: Call | Foreign | None = None
+    """The same as data, where the candidate is one call."""
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(self.operands)}) -> {self.output}"
@@ -72,28 +85,38 @@ class Candidate:
 
 def from_call(name: str, spec: Spec, call: Call, output: TensorType, **rest: Any) -> Candidate:
     """A candidate that is one operator."""
-    operands = tuple(dict.fromkeys(a.name for a in call.arguments if isinstance(a, Operand)))
-    places = [(i, operands.index(a.name), a) for i, a in enumerate(call.arguments) if isinstance(a, Operand)]
-    template, operator = list(call.arguments), call.operator
-    shape, stride = (call.result.shape, call.result.stride) if call.result is not None else ((), ())
+    given = [*call.arguments, *(value for _, value in call.keywords)]
+    operands = tuple(dict.fromkeys(a.name for a in given if isinstance(a, Operand)))
+    places = [(i, operands.index(a.name), a) for i, a in enumerate(given) if isinstance(a, Operand)]
+    operator = _positional(call.operator, len(call.arguments), [name for name, _ in call.keywords])
+    which, inner = call.which, call.result
 
     def fill(tensors: Tensors) -> list[Any]:
-        arguments = template.copy()
-        for i, which, operand in places:
-            tensor = tensors[which]
+        arguments = given.copy()
+        for i, position, operand in places:
+            tensor = tensors[position]
             arguments[i] = tensor if operand.shape is None else tensor.as_strided(operand.shape, operand.stride)
         return arguments
 
     def run(*tensors: torch.Tensor) -> torch.Tensor:
         result = operator(*fill(tensors))
-        return result if not shape else result.as_strided(output.shape, output.stride)
+        if which is not None:
+            result = result[which]
+        return result if inner is None else result.as_strided(output.shape, output.stride)
 
     run_into = None
     if call.out is not None:
         writer = call.out
 
         def run_into(out: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
-            writer(*fill(tensors), out=out if not shape else out.as_strided(shape, stride))
+            writer(*fill(tensors), out=out if inner is None else out.as_strided(inner.shape, inner.stride))
             return out
 
     return Candidate(name, spec, operands, run, output, run_into=run_into, call=call, **rest)
+
+
+def _positional(operator: Callable[..., Any], count: int, names: list[str]) -> Callable[..., Any]:
+    """The operator as a function that takes its keyword-only arguments after the others."""
+    if not names:
+        return operator
+    return lambda *values: operator(*values[:count], **dict(zip(names, values[count:], strict=True)))

@@ -1,0 +1,8 @@
+"""`python -m bench`, in a checkout, is `burnish bench`."""
+
+import sys
+
+from burnish.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["bench", *sys.argv[1:]]))

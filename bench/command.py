@@ -1,0 +1,174 @@
+"""`burnish bench`: its arguments, and what happens in which order.
+
+    burnish bench bert resnet50 --against eager,torch.compile,onnxruntime --json out.json --plot out.svg
+    burnish bench --train
+    burnish bench --overhead
+    burnish bench --read out.json --compare before.json
+
+Eager and Burnish always take part. The JSON file is written anew after each model, so a run that is interrupted keeps
+what it had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from burnish.errors import BurnishError, UserError, did_you_mean
+
+from .conductor import Conductor, Plan
+from .contestants import UnknownContestant, contestant_of
+from .machine import describe
+from .models import FUNCTIONS, MODELS
+from .plot import plot, why_not_plot
+from .progress import Progress
+from .record import BURNISH, EAGER, Run
+from .table import report
+
+DEFAULT_AGAINST = "eager,torch.compile"
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments)
+    then = read(options.compare) if options.compare else None
+    why = why_not_plot(options.plot) if options.plot else None
+    if why is not None:
+        raise UserError(why)
+    if options.json:
+        writable(options.json)
+    if options.read:
+        run = read(options.read)
+        status = 0
+    else:
+        run = Run(describe(), {}, contestants(options.against))
+        status = measure(run, options)
+    if options.plot and run.rows:
+        plot(run, options.plot)
+    print(report(run, options.markdown, then))
+    return status
+
+
+def measure(run: Run, options: argparse.Namespace) -> int:
+    """Fill the run, model by model. The status is 1 where Burnish failed at a model that eager runs."""
+    models = chosen_models(options)
+    mode = "train-step" if options.train_step else "train" if options.train else "inference"
+    plan = Plan(run.contestants, mode, options.batch, not options.no_dropout, options.threads, options.rounds,
+                options.seconds, 0 if options.steady_only else options.starts, options.limit)
+    run.settings.update(asdict(plan))
+    run.machine["torch_threads"] = plan.threads or run.machine["torch_threads"]
+    with Progress(len(models) + options.overhead) as progress:
+        conductor = Conductor(plan, progress)
+        try:
+            if options.overhead:
+                from .overhead import CONTESTANTS
+                progress.begin("overhead")
+                try:
+                    run.overheads = conductor.overheads(list(CONTESTANTS))
+                except RuntimeError as error:
+                    raise BurnishError(str(error)) from error
+                progress.finish()
+                keep(run, options)
+            for model in models:
+                progress.begin(model)
+                run.rows.append(conductor.row(model))
+                progress.finish()
+                keep(run, options)
+        except KeyboardInterrupt:
+            progress.clear()
+            print(f"Interrupted; {len(run.rows)} of {len(models)} models are measured.", file=sys.stderr)
+            return INTERRUPTED
+    return 1 if any(row.results[BURNISH].why and row.results[EAGER].why is None for row in run.rows) else 0
+
+
+def keep(run: Run, options: argparse.Namespace) -> None:
+    if options.json:
+        run.write(options.json)
+
+
+def chosen_models(options: argparse.Namespace) -> list[str]:
+    able = [name for name in MODELS if not (options.train_step and name in FUNCTIONS)]
+    if not options.model:
+        return [] if options.overhead else able
+    for name in options.model:
+        if name not in MODELS:
+            raise UserError(f'There is no model called "{name}".{did_you_mean(name, MODELS)} '
+                            f"The models are: {', '.join(MODELS)}.")
+        if name not in able:
+            raise UserError(f"{name} is a function without weights: there is no step to train.")
+    return list(dict.fromkeys(options.model))
+
+
+def contestants(against: str) -> list[str]:
+    named = [name.strip() for name in against.split(",") if name.strip()]
+    for name in named:
+        try:
+            contestant_of(name)
+        except UnknownContestant as error:
+            raise UserError(str(error)) from None
+    return list(dict.fromkeys([EAGER, BURNISH, *named]))
+
+
+def read(path: Path) -> Run:
+    try:
+        return Run.read(path)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+
+
+def writable(path: Path) -> None:
+    """Found out now and not after an hour."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists()
+        with path.open("a", encoding="utf-8"):
+            pass
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error}") from error
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="burnish bench", description="Burnish side by side with eager and others, on real models.",
+        epilog=f"models: {', '.join(MODELS)}")
+    made.add_argument("model", nargs="*", help="names of models; all of them without one")
+    kind = made.add_mutually_exclusive_group()
+    kind.add_argument("--train", action="store_true", help="forward and backward")
+    kind.add_argument("--train-step", action="store_true", help="forward, backward and AdamW, all of it compiled")
+    made.add_argument("--against", metavar="NAMES", default=DEFAULT_AGAINST,
+                      help="with commas between: eager, torch.compile, torch.compile:max-autotune, "
+                           "torch.compile:freezing, torch.compile:max-autotune+freezing, onnxruntime, openvino "
+                           f"(default: {DEFAULT_AGAINST})")
+    made.add_argument("--overhead", action="store_true",
+                      help="what a call costs beyond its work; without models nothing else is measured")
+    made.add_argument("--json", metavar="FILE", type=Path, help="write everything that was measured")
+    made.add_argument("--plot", metavar="FILE", type=Path, help="write a picture, PNG or SVG")
+    made.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    made.add_argument("--read", metavar="FILE", type=Path, help="measure nothing, show what --json wrote")
+    made.add_argument("--compare", metavar="FILE", type=Path, help="show how Burnish changed since this --json")
+    made.add_argument("--batch", metavar="N", type=natural,
+                      help="so many times each model's usual batch (default: 1, in training 4)")
+    made.add_argument("--no-dropout", action="store_true",
+                      help="train without dropout, so that errors can be compared")
+    made.add_argument("--steady-only", action="store_true",
+                      help="no processes for cold starts: quicker, no memory, and a first call among the others'")
+    made.add_argument("--starts", metavar="N", type=natural, default=1,
+                      help="cold starts of each contestant; the middle one counts (default: 1)")
+    made.add_argument("--rounds", metavar="N", type=natural, default=12, help="blocks of each (default: 12)")
+    made.add_argument("--seconds", metavar="S", type=float, default=0.25, help="length of a block (default: 0.25)")
+    made.add_argument("--threads", metavar="N", type=natural, help="for all (default: what torch chooses)")
+    made.add_argument("--limit", metavar="S", type=float, default=1800.0,
+                      help="how long a process may be silent before it is given up (default: 1800)")
+    return made
+
+
+def natural(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number

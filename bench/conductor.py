@@ -1,0 +1,232 @@
+"""Starts the processes of a benchmark, one at a time, and makes rows of what they say.
+
+    conductor = Conductor(plan, progress)
+    row = conductor.row("bert")
+
+For each model there is a process for each contestant, from its start to its first result and with empty caches, and
+then one in which all of them take turns. What a process cannot do, also by dying or hanging, is a reason in the row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import caches
+from .contestants import contestant_of
+from .job import Job, Message
+from .machine import ForeignLoad
+from .record import BURNISH, EAGER, Cold, Overhead, Result, Row, result_from
+
+ROOT = Path(__file__).resolve().parents[1]
+UNWANTED = ("BURNISH_CHECK", "BURNISH_SHOW", "BURNISH_DUMP")
+"""Settings for looking into the compiler. With them it is another one, and a slower."""
+POLL_SECONDS, LEAVING_SECONDS = 0.2, 10.0
+WARNINGS_KEPT = 5
+
+
+@dataclass
+class Plan:
+    contestants: list[str]
+    mode: str = "inference"
+    times: int | None = None
+    dropout: bool = True
+    threads: int | None = None
+    rounds: int = 12
+    seconds: float = 0.25
+    starts: int = 1
+    """Processes for each contestant's start; 0 times its first call in the process of all."""
+    limit: float = 1800.0
+    """Seconds that a process may say nothing."""
+
+
+@dataclass
+class Outcome:
+    """What became of a process."""
+
+    result: Any = None
+    why: str | None = None
+    contestant: str | None = None
+    """Whose turn it was when it failed."""
+    hangs: bool = False
+    died: bool = False
+    foreign_load: float | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+Told = Callable[[Message], Any]
+
+
+class Conductor:
+    def __init__(self, plan: Plan, told: Told = lambda message: None):
+        self.plan, self.told = plan, told
+
+    def row(self, model: str) -> Row:
+        with tempfile.TemporaryDirectory(prefix="burnish-bench-", ignore_cleanup_errors=True) as folder:
+            results = {name: Result(why=self.why_not(name)) for name in self.plan.contestants}
+            for name, result in results.items():
+                if result.why is None and self.plan.starts:
+                    self.start(model, name, result, Path(folder))
+            return self.take_turns(model, results, folder)
+
+    def overheads(self, contestants: list[str]) -> list[Overhead]:
+        with tempfile.TemporaryDirectory(prefix="burnish-bench-", ignore_cleanup_errors=True) as folder:
+            outcome = self.run(self.job("overhead", contestants, folder))
+        if outcome.why is not None:
+            raise RuntimeError(f"The overhead could not be measured: {outcome.why}")
+        return [Overhead(**found) for found in outcome.result]
+
+    def why_not(self, name: str) -> str | None:
+        contestant = contestant_of(name)
+        missing = [package for package in contestant.packages if importlib.util.find_spec(package) is None]
+        if missing:
+            return f"{' and '.join(missing)} not installed: pip install 'burnish[bench]'"
+        return contestant.why_not(self.plan.mode)
+
+    def start(self, model: str, name: str, result: Result, folder: Path) -> None:
+        """Processes of its own; the one whose first call is the middle one counts."""
+        found: list[Cold] = []
+        for number in range(self.plan.starts):
+            # Every start finds its caches empty. What the last one leaves serves the process of all.
+            place = folder / str(number) if number + 1 < self.plan.starts else folder
+            outcome = self.run(self.job("cold", [name], place, model))
+            if outcome.why is not None:
+                result.why = outcome.why
+                return
+            found.append(Cold(**outcome.result))
+        found.sort(key=lambda cold: cold.first_call)
+        result.cold = found[len(found) // 2]
+
+    def take_turns(self, model: str, results: dict[str, Result], folder: str) -> Row:
+        """The row of a model. A contestant with which the process dies is left out of the next attempt."""
+        while True:
+            names = [name for name, result in results.items() if result.why is None]
+            if EAGER not in names:
+                return Row(model, self.plan.mode, without_eager(results))
+            outcome = self.run(self.job("steady", names, folder, model))
+            if outcome.why is None:
+                break
+            results[outcome.contestant or EAGER].why = outcome.why
+        data = outcome.result
+        row = Row(**{**data, "results": results, "foreign_load": outcome.foreign_load})
+        for name, measured in data["results"].items():
+            cold = results[name].cold
+            results[name] = dataclasses.replace(result_from(measured), cold=cold)
+            if cold is not None:
+                results[name].first_call = cold.first_call
+        if outcome.warnings and BURNISH in data["results"]:
+            results[BURNISH].details["warnings"] = outcome.warnings
+        return row
+
+    def job(self, kind: str, contestants: list[str], folder: str | Path, model: str = "") -> Job:
+        plan = self.plan
+        return Job(kind, contestants, str(folder), model=model, mode=plan.mode, times=plan.times,
+                   dropout=plan.dropout, threads=plan.threads, rounds=plan.rounds, seconds=plan.seconds)
+
+    def run(self, job: Job) -> Outcome:
+        """One process, from start to end."""
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb", buffering=0) as messages, tempfile.TemporaryFile() as log:
+            try:
+                job = dataclasses.replace(job, messages=writing, spawned=time.monotonic())
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "bench.worker", json.dumps(dataclasses.asdict(job))], cwd=ROOT,
+                    env=environment(job), stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writing],
+                    start_new_session=True)
+            finally:
+                os.close(writing)
+            outcome = None
+            try:
+                outcome = self.listen(process, messages)
+            finally:
+                end(process, patience=0 if outcome is None or outcome.hangs else LEAVING_SECONDS)
+            log.seek(0)
+            lines = log.read().decode("utf-8", "replace").splitlines()
+        if outcome.died and lines:
+            outcome.why = f"{outcome.why}; the last it said: {lines[-1].strip()[:200]}"
+        outcome.warnings = [line.strip()[:300] for line in lines if "Warning: burnish" in line][:WARNINGS_KEPT]
+        return outcome
+
+    def listen(self, process: subprocess.Popen, messages: Any) -> Outcome:
+        outcome, load = Outcome(), None
+        for message in self.messages(process, messages):
+            if message is None:
+                outcome.why, outcome.hangs = f"nothing was heard for {self.plan.limit:.0f} s", True
+                return outcome
+            if "failed" in message:
+                outcome.why = message["failed"]
+                return outcome
+            if "result" in message:
+                outcome.result = message["result"]
+                return outcome
+            outcome.contestant = message.get("contestant")
+            if message["stage"] == "takes turns" and load is None:
+                load = ForeignLoad(process.pid)
+            if load is not None:
+                outcome.foreign_load = load.share()
+            if load is not None and message["stage"] != "takes turns":
+                load = None
+            self.told(message)
+        status = process.wait()
+        ended = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        outcome.why, outcome.died = f"the process ended with {ended}", True
+        return outcome
+
+    def messages(self, process: subprocess.Popen, pipe: Any) -> Iterator[Message | None]:
+        """What it says, as it says it; None when it has been silent for too long."""
+        rest, heard = b"", time.monotonic()
+        while True:
+            ready, _, _ = select.select([pipe], [], [], POLL_SECONDS)
+            if ready:
+                # Children of the process may hold the pipe open longer than it lives, so its end is not waited for.
+                part = pipe.read(1 << 16)
+                if not part:
+                    return
+                rest += part
+                heard = time.monotonic()
+                *whole, rest = rest.split(b"\n")
+                yield from map(json.loads, whole)
+            elif process.poll() is not None:
+                return
+            elif time.monotonic() - heard > self.plan.limit:
+                yield None
+                return
+            else:
+                self.told({})
+
+
+def without_eager(results: dict[str, Result]) -> dict[str, Result]:
+    """There is nothing to compare with, whatever the others can do."""
+    why = f"eager does not run it: {results[EAGER].why}"
+    return {name: result if result.why is not None else Result(why=why, cold=result.cold)
+            for name, result in results.items()}
+
+
+def environment(job: Job) -> dict[str, str]:
+    """The caller's, but for settings that would slow Burnish down, with this checkout first and empty caches."""
+    paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    kept = {name: text for name, text in os.environ.items() if name not in UNWANTED}
+    place = caches.folder_of(job.caches, job.contestants[0] if job.kind == "cold" else BURNISH)
+    return {**kept, **caches.variables(place), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def end(process: subprocess.Popen, patience: float) -> None:
+    """The process and those it started: it leads a session of its own."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,67 @@
+"""One line on the terminal that says how far a benchmark is. Nothing where the output is no terminal.
+
+    ███████░░░░░░░░░░░░░  8/22 resnet50 · torch.compile compiles · 1:42
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import Any, TextIO
+
+from .job import Message
+
+CELLS = 20
+
+
+class Progress:
+    def __init__(self, total: int, stream: TextIO | None = None):
+        self.total, self.done, self.title = total, 0, ""
+        self.stream = sys.stderr if stream is None else stream
+        self.begun = time.monotonic()
+        self.stage = ""
+        self.part = 0.0
+        """How much of the piece at hand is done, as far as that is known."""
+
+    def begin(self, title: str) -> None:
+        self.title, self.stage, self.part = title, "", 0.0
+        self.show()
+
+    def finish(self) -> None:
+        self.done += 1
+        self.part = 0.0
+        self.show()
+
+    def __call__(self, message: Message) -> None:
+        """A message of a process; an empty one only lets the clock go on."""
+        if message:
+            who = message.get("contestant")
+            self.stage = f"{who} {message['stage']}" if who else message["stage"]
+            if "rounds" in message:
+                self.stage += f" {message['round']}/{message['rounds']}"
+                self.part = 0.5 + 0.5 * message["round"] / message["rounds"]
+        self.show()
+
+    def line(self) -> str:
+        filled = round(CELLS * min(1.0, (self.done + self.part) / max(1, self.total)))
+        minutes, seconds = divmod(int(time.monotonic() - self.begun), 60)
+        parts = [f"{min(self.done + 1, self.total)}/{self.total} {self.title}", self.stage, f"{minutes}:{seconds:02}"]
+        return f"{'█' * filled}{'░' * (CELLS - filled)}  {' · '.join(filter(None, parts))}"
+
+    def show(self) -> None:
+        if self.stream.isatty():
+            width = shutil.get_terminal_size().columns
+            self.stream.write(f"\r\x1b[K{self.line()[:width - 1]}")
+            self.stream.flush()
+
+    def clear(self) -> None:
+        if self.stream.isatty():
+            self.stream.write("\r\x1b[K")
+            self.stream.flush()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.clear()

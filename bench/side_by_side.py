@@ -1,0 +1,127 @@
+"""All contestants on one model in one process: prepared one after the other, settled, then timed in turns.
+
+    row = SideBySide(job, tell).row()
+
+Everything about a contestant may fail but eager: what failed has its reason in the row and takes no further part.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from typing import Any
+
+from . import caches
+from .accuracy import error_ratio, relative_error
+from .contestants import Contestant, contestant_of
+from .job import Job, Tell, one_line
+from .record import BURNISH, EAGER, Result, Row
+from .steady import compare, take_turns, warm_up
+from .workload import Side, Tensors, Workload
+
+EVENTS_KEPT = 10
+
+
+class SideBySide:
+    def __init__(self, job: Job, tell: Tell):
+        self.job, self.tell = job, tell
+        self.results = {name: Result() for name in job.contestants}
+        self.sides: dict[str, Side] = {}
+        self.errors: dict[str, list[float]] = {}
+        tell({"stage": "builds the model"})
+        self.work = Workload.of(job.model, job.mode, job.times, job.dropout)
+        self.truth: Tensors | None = None
+
+    def row(self) -> Row:
+        row = Row(self.job.model, self.job.mode, self.results)
+        with self.work.grad_mode():
+            self.tell({"stage": "computes in float64"})
+            self.truth, why_no_truth = self.work.truth()
+            for name in self.results:
+                self.prepare(name)
+            if EAGER not in self.sides:
+                raise RuntimeError(f"eager itself does not run it: {self.results[EAGER].why}")
+            self.time()
+            self.tell({"stage": "compares with float64"})
+            for name in self.sides:
+                self.note_error(name)  # what has settled may be other code than the first call's
+            self.judge(why_no_truth)
+            if BURNISH in self.sides:
+                self.tell({"stage": "counts breaks"})
+                try:
+                    row.breaks, row.graphs = self.work.explain()
+                except Exception as error:
+                    self.results[BURNISH].details["why_no_breaks"] = one_line(error)
+        return row
+
+    def prepare(self, name: str) -> None:
+        """Hand the model over, time the first call, and let it settle."""
+        contestant, result = contestant_of(name), self.results[name]
+        result.why = contestant.why_not(self.job.mode)
+        if result.why is not None:
+            return
+        self.tell({"stage": "compiles", "contestant": name})
+        try:
+            os.environ.update(caches.variables(caches.folder_of(self.job.caches, name)))
+            contestant.bring()
+            side = self.work.side(contestant)
+            begun = time.perf_counter()
+            side.prepare()
+            side.call()
+            result.first_call = time.perf_counter() - begun
+            self.sides[name] = side
+            self.note_error(name)
+            self.tell({"stage": "settles", "contestant": name})
+            result.details = {**contestant.details, **settle(side)}
+        except Exception as error:
+            self.sides.pop(name, None)
+            result.why = one_line(error)
+
+    def time(self) -> None:
+        def tell_round(done: int) -> None:
+            self.tell({"stage": "takes turns", "round": done, "rounds": self.job.rounds})
+
+        tell_round(0)
+        blocks = take_turns({name: side.call for name, side in self.sides.items()}, self.job.rounds,
+                            self.job.seconds, tell_round)
+        for name, times in blocks.items():
+            result = self.results[name]
+            result.blocks, result.seconds = times, statistics.median(times)
+            result.ratio_low, result.ratio, result.ratio_high = compare(blocks[EAGER], times)
+
+    def note_error(self, name: str) -> None:
+        if self.truth is not None:
+            side = self.sides[name]
+            got = in_order(side.contestant, side.results(), self.truth)
+            self.errors.setdefault(name, []).append(relative_error(self.truth, got))
+
+    def judge(self, why_no_truth: str | None) -> None:
+        for name in self.sides:
+            result = self.results[name]
+            result.why_no_error = why_no_truth
+            if self.truth is not None:
+                result.error = max(self.errors[name])
+                result.error_ratio = error_ratio(result.error, max(self.errors[EAGER]))
+
+
+def settle(side: Side) -> dict[str, Any]:
+    """Warm up, and what Burnish tells meanwhile: what it drops in favour of eager, where it gives up."""
+    if side.contestant.kind != BURNISH:
+        return {"warm_calls": warm_up(side.call)}
+    from burnish import events
+
+    told: list[str] = []
+    stop = events.subscribe(lambda event: told.append(f"{event.kind}: {event.data.get('text', '')}"[:300]))
+    try:
+        calls = warm_up(side.call)
+    finally:
+        stop()
+    return {"warm_calls": calls, "events": list(dict.fromkeys(told))[:EVENTS_KEPT]}
+
+
+def in_order(contestant: Contestant, results: Tensors, truth: Tensors) -> Tensors:
+    """A list of results under the names of the model's own, where there are as many."""
+    if not contestant.returns_flat or len(results) != len(truth):
+        return results
+    return dict(zip(truth, results.values(), strict=True))

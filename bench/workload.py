@@ -1,0 +1,232 @@
+"""What is measured of a model: one call of it, forward and backward, or a whole step of training.
+
+    work = Workload.of("bert", "train")
+    side = work.side(contestant)
+    side.prepare()                  # hands the model to the contestant
+    side.call()                     # what is timed
+    side.results()                  # one more call, and every tensor that comes of it, by name
+
+In `train` the model is compiled and the loop around it is eager, as people write it; in `train-step` one function with
+forward, backward and AdamW is. Each contestant trains a model of its own; for inference all share one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from .accuracy import differ, doubled
+from .compare import tensors_of
+from .contestants import Contestant
+from .models import MODELS
+from .record import EAGER
+
+Tensors = dict[str, torch.Tensor]
+
+TRAINING_TIMES = 4
+"""Batches for training: batch norm cannot learn from one sample."""
+LEARNING_RATE = 1e-5
+"""So small that a thousand steps on the same data leave the weights about where they were: numbers that shrink to
+denormals would slow down whoever keeps computing with them."""
+
+
+@dataclass
+class Workload:
+    fn: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+    mode: str
+
+    @classmethod
+    def of(cls, model: str, mode: str, times: int | None = None, dropout: bool = True) -> Workload:
+        """`times`: so many times the model's usual batch."""
+        fn, args, kwargs = MODELS[model](times=times or (1 if mode == "inference" else TRAINING_TIMES))
+        if isinstance(fn, nn.Module) and mode != "inference":
+            fn.train()
+            if not dropout:
+                remove_dropout(fn)
+        return cls(fn, args, kwargs, mode)
+
+    def grad_mode(self) -> AbstractContextManager:
+        return torch.no_grad() if self.mode == "inference" else torch.enable_grad()
+
+    def side(self, contestant: Contestant, alone: bool = False) -> Side:
+        """`alone`: nobody else needs the model, so no copy of it has to be in memory."""
+        shared = alone or self.mode == "inference"
+        side = SIDES[self.mode](contestant, self.fn if shared else copy.deepcopy(self.fn), self.args, self.kwargs)
+        if not alone:
+            side.remember()
+        return side
+
+    def in_double(self) -> Workload:
+        fn = copy.deepcopy(self.fn).double() if isinstance(self.fn, nn.Module) else self.fn
+        return Workload(fn, doubled(self.args), doubled(self.kwargs), self.mode)
+
+    def truth(self) -> tuple[Tensors | None, str | None]:
+        """The results of eager in float64, or why there are none."""
+        if self.mode != "inference":
+            seen = []
+            for seed in (0, 1):
+                torch.manual_seed(seed)
+                seen.append(self.side(Contestant(EAGER)).results())
+            if differ(*seen):
+                return None, "the model draws random numbers"
+        try:
+            return self.in_double().side(Contestant(EAGER), alone=True).results(), None
+        except Exception as error:
+            return None, f"it does not run in float64: {type(error).__name__}: {error}"
+
+    def explain(self) -> tuple[int, int]:
+        """How many graph breaks and graphs Burnish makes of it."""
+        import burnish
+
+        side = self.side(Contestant(EAGER))
+        output = burnish.explain(side.part())(*side.args, **side.kwargs)
+        return output.graph_break_count, output.graph_count
+
+
+class Side:
+    """One contestant's model and how it is called."""
+
+    def __init__(self, contestant: Contestant, fn: Callable, args: tuple, kwargs: dict[str, Any]):
+        self.contestant, self.fn, self.args, self.kwargs = contestant, fn, args, kwargs
+        self.compiled = self.part()
+
+    def part(self) -> Callable:
+        """What is handed to the contestant."""
+        return self.fn
+
+    def prepare(self) -> None:
+        self.compiled = self.contestant.compile(self.part(), self.args, self.kwargs)
+
+    def call(self) -> Any:
+        raise NotImplementedError
+
+    def remember(self) -> None:
+        """Note what calls change, so that `results` can start where the first call did."""
+
+    def results(self) -> Tensors:
+        raise NotImplementedError
+
+
+class Inference(Side):
+    def call(self) -> Any:
+        return self.compiled(*self.args, **self.kwargs)
+
+    def results(self) -> Tensors:
+        return copied(tensors_of(self.call()))
+
+
+class Training(Side):
+    """Forward and backward. What has no weights has gradients of its inputs."""
+
+    def __init__(self, contestant: Contestant, fn: Callable, args: tuple, kwargs: dict[str, Any]):
+        if not isinstance(fn, nn.Module):
+            args = tuple(part.detach().clone().requires_grad_() for part in args)
+        super().__init__(contestant, fn, args, kwargs)
+        self.weights = dict(fn.named_parameters()) if isinstance(fn, nn.Module) else {
+            f"input {number}": part for number, part in enumerate(args)}
+
+    def call(self) -> torch.Tensor:
+        for weight in self.weights.values():
+            weight.grad = None
+        loss = loss_of(self.compiled(*self.args, **self.kwargs))
+        loss.backward()
+        return loss.detach()
+
+    def results(self) -> Tensors:
+        return copied([("loss", self.call()), *gradients(self.weights)])
+
+
+class TrainingStep(Training):
+    def __init__(self, contestant: Contestant, fn: nn.Module, args: tuple, kwargs: dict[str, Any]):
+        self.optimizer = torch.optim.AdamW(fn.parameters(), lr=LEARNING_RATE)
+        self.start: Tensors = {}
+        super().__init__(contestant, fn, args, kwargs)
+
+    def part(self) -> Callable:
+        model, optimizer = self.fn, self.optimizer
+
+        def step(*args, **kwargs):
+            optimizer.zero_grad()
+            loss = loss_of(model(*args, **kwargs))
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    def call(self) -> torch.Tensor:
+        return self.compiled(*self.args, **self.kwargs)
+
+    def results(self) -> Tensors:
+        self.rewind()
+        loss = self.call()
+        return copied([("loss", loss), *gradients(self.weights),
+                       *((f"weight {name}", weight) for name, weight in self.weights.items())])
+
+    def remember(self) -> None:
+        self.start = copied(self.state())
+
+    def state(self) -> list[tuple[str, torch.Tensor]]:
+        return [*self.fn.named_parameters(), *self.fn.named_buffers()]
+
+    def rewind(self) -> None:
+        """Back to the weights and moments of the beginning, in place."""
+        if not self.start:
+            return
+        with torch.no_grad():
+            for name, part in self.state():
+                part.copy_(self.start[name])
+            for state in self.optimizer.state.values():
+                for part in state.values():
+                    part.zero_()
+
+
+SIDES: dict[str, type[Side]] = {"inference": Inference, "train": Training, "train-step": TrainingStep}
+
+
+def loss_of(result: Any) -> torch.Tensor:
+    """The loss a model computes itself, a scalar; else the mean square of everything it returns."""
+    parts = floating(result)
+    for part in parts:
+        if part.dim() == 0:
+            return part
+    loss = parts[0].square().mean()
+    for part in parts[1:]:
+        loss = loss + part.square().mean()
+    return loss
+
+
+def floating(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result] if result.is_floating_point() else []
+    if isinstance(result, dict):
+        result = list(result.values())
+    if not isinstance(result, (list, tuple)):
+        return []
+    return [part for inner in result for part in floating(inner)]
+
+
+def remove_dropout(module: nn.Module) -> None:
+    """Wherever a module keeps how much it drops: in a dropout layer's `p`, or in a number named for it."""
+    for part in module.modules():
+        kind = type(part).__name__.lower()
+        for name, value in list(vars(part).items()):
+            named = "drop" in name or (name in ("p", "drop_prob") and ("drop" in kind or "depth" in kind))
+            if named and type(value) is float:
+                setattr(part, name, 0.0)
+
+
+def gradients(weights: dict[str, torch.Tensor]) -> Iterable[tuple[str, torch.Tensor]]:
+    return ((f"gradient of {name}", weight.grad) for name, weight in weights.items() if weight.grad is not None)
+
+
+def copied(named: Iterable[tuple[str, torch.Tensor]]) -> Tensors:
+    return {name: part.detach().clone() for name, part in named}

@@ -1,0 +1,46 @@
+"""The backend "burnish": our own compiler.
+
+The captured graph is lowered, scheduled, printed and compiled; what the compiler does not take on (gradients, for now,
+and Python inside the graph) runs eagerly, node by node, and an event says why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from .. import events
+from .eager import run
+from .numbers import compile_per_number, has_numbers
+from .registry import CompiledFn, register_backend
+
+
+@register_backend(runs_python=True)
+def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    """Burnish's own compiler."""
+    if has_numbers(example_inputs):
+        return compile_per_number(_compile, gm, example_inputs)
+    return _compile(gm, example_inputs)
+
+
+def _compile(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    # The compiler and llvmlite are imported when the first graph comes, not by `import burnish`.
+    from .native_compile import Untraceable, compile_graph
+
+    why = why_not_compiled(gm, example_inputs)
+    if why is None:
+        try:
+            return compile_graph(gm, example_inputs)
+        except Untraceable as reason:
+            why = str(reason)
+    events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm)
+    return run(gm)
+
+
+def why_not_compiled(gm: GraphModule, example_inputs: list[Any]) -> str | None:
+    needs_grad = any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
+    if needs_grad and torch.is_grad_enabled():
+        return "gradients flow through it"
+    return None

@@ -1,0 +1,15 @@
+"""The CPU printer: loop nests to LLVM IR with explicit vectors, and from there to machine code.
+
+    print_ir(kernel)               the text, the loops as comments on top
+    compile_kernel(kernel)         a NativeKernel
+
+Box (a loop made simple) -> Plan (what becomes lanes) -> text, from inside out -> object code -> memory.
+"""
+
+from __future__ import annotations
+
+from .compile import compile_kernel, compile_kernels
+from .kernel import print_ir
+from .target import Host, host
+
+__all__ = ["Host", "compile_kernel", "compile_kernels", "host", "print_ir"]

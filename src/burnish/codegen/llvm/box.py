@@ -1,0 +1,162 @@
+"""Loops made simple before they are printed: fewer variables, in the order memory lies.
+
+    loop i0 < 4 rows, i1 < 1 rows, i2 < 8 rows, i3 < 16 rows        loop i0 < 512 rows
+      stage                                                  ->       stage
+        b1[128*i0 + 16*i2 + i3] = exp(b0[...])                          b1[i0] = exp(b0[i0])
+
+Three steps: variables of extent 1 go; variables are sorted by their strides, rows among rows and inner among inner;
+neighbours that every access walks as one become one. Transcendental operations are expanded on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...ops.scalar import Access, Scalar, const, make, walk
+from ...schedule.loops import Loop, Reduction, Stage, Store
+
+try:
+    from ..mathematics import expand
+except ImportError:
+
+    def expand(x: Scalar) -> Scalar:
+        return x
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A loop, and what its simplification must not lose."""
+
+    extents: tuple[int, ...]
+    rows: int
+    stages: tuple[Stage, ...]
+    positions: tuple[int, ...]
+    """For each variable, how far one step of it moves in the row-major order of the inner variables as they were:
+    what argmax counts in. 0 for rows."""
+
+    @property
+    def inner(self) -> range:
+        return range(self.rows, len(self.extents))
+
+    @property
+    def reductions(self) -> tuple[Reduction, ...]:
+        return tuple(r for stage in self.stages for r in stage.reductions)
+
+    @property
+    def is_elementwise(self) -> bool:
+        return not any(stage.reductions or stage.row_stores for stage in self.stages)
+
+
+def simplify(loop: Loop) -> Box:
+    positions, step = [0] * len(loop.extents), 1
+    for k in range(len(loop.extents) - 1, loop.rows - 1, -1):
+        positions[k], step = step, step * loop.extents[k]
+    box = Box(loop.extents, loop.rows, loop.stages, tuple(positions))
+    if box.is_elementwise:
+        box = replace(box, rows=len(box.extents))
+    box = _rewritten(box, _ordered(box), expand)
+    return _merged(box)
+
+
+def expressions(stages: tuple[Stage, ...]) -> list[Scalar]:
+    """The roots: what is reduced and stored, and where."""
+    roots: list[Scalar] = []
+    for stage in stages:
+        roots += [r.value for r in stage.reductions]
+        for store in stage.stores + stage.row_stores:
+            roots += [*store.args, store.value]
+    return roots
+
+
+def accesses(stages: tuple[Stage, ...]) -> list[Access]:
+    found = [store.access for stage in stages for store in stage.stores + stage.row_stores]
+    found += [x.payload for x in walk(*expressions(stages)) if x.op == "load"]
+    return list(dict.fromkeys(found))
+
+
+def _ordered(box: Box) -> list[tuple[int, ...]]:
+    """The variables that stay, outermost first, each as a group of one."""
+    stores = [store.access for stage in box.stages for store in stage.stores + stage.row_stores]
+    all_accesses = accesses(box.stages)
+
+    def weight(k: int) -> tuple[int, int]:
+        # Rows lie as the first result lies, where it tells; inner variables as what is read.
+        strides = [abs(a.strides[k]) for a in all_accesses]
+        stored = abs(stores[0].strides[k]) if stores else 0
+        return (stored, max(strides, default=0)) if k < box.rows else (0, max(strides, default=0))
+
+    kept = [k for k, extent in enumerate(box.extents) if extent != 1]
+    rows = sorted((k for k in kept if k < box.rows), key=weight, reverse=True)
+    inner = [k for k in kept if k >= box.rows]
+    if not any(r.op in ("argmax", "argmin") for r in box.reductions):
+        inner.sort(key=weight, reverse=True)
+    return [(k,) for k in rows + inner]
+
+
+def _merged(box: Box) -> Box:
+    """Neighbours become one where no access tells them apart and nobody asks for their value."""
+    asked = {x.payload for x in walk(*expressions(box.stages)) if x.op == "index"}
+    all_accesses = accesses(box.stages)
+    groups: list[tuple[int, ...]] = []
+    for k in range(len(box.extents)):
+        before = groups[-1][-1] if groups else None
+        if (
+            before is not None
+            and (before < box.rows) == (k < box.rows)
+            and before not in asked
+            and k not in asked
+            and all(a.strides[before] == a.strides[k] * box.extents[k] for a in all_accesses)
+            and (k < box.rows or box.positions[before] == box.positions[k] * box.extents[k])
+        ):
+            groups[-1] = (*groups[-1], k)
+        else:
+            groups.append((k,))
+    return box if len(groups) == len(box.extents) else _rewritten(box, groups, lambda x: x)
+
+
+def _rewritten(box: Box, groups: list[tuple[int, ...]], finish: Callable[[Scalar], Scalar]) -> Box:
+    """The box over new variables, each of which stands for a group of old ones that it walks in row-major order.
+
+    Old variables in no group are 0 throughout. Each expression goes through `finish` at the end.
+    """
+    last = [group[-1] for group in groups]
+    number = {old: new for new, old in enumerate(last)}
+    made: dict[Scalar, Scalar] = {}
+
+    def access(a: Access) -> Access:
+        return replace(a, strides=tuple(a.strides[k] for k in last))
+
+    def expression(root: Scalar) -> Scalar:
+        for x in walk(root):
+            if x in made:
+                continue
+            args = tuple(made[arg] for arg in x.args)
+            if x.op == "load":
+                made[x] = make("load", x.dtype, args, access(x.payload))
+            elif x.op == "index":
+                new = number.get(x.payload)
+                made[x] = const(0, "i64") if new is None else make("index", "i64", (), new)
+            else:
+                made[x] = make(x.op, x.dtype, args, x.payload)
+        return finish(made[root])
+
+    def store(s: Store) -> Store:
+        return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)))
+
+    stages = tuple(
+        Stage(
+            tuple(Reduction(r.op, expression(r.value)) for r in stage.reductions),
+            tuple(map(store, stage.stores)),
+            tuple(map(store, stage.row_stores)),
+        )
+        for stage in box.stages
+    )
+    extents = []
+    for group in groups:
+        extent = 1
+        for k in group:
+            extent *= box.extents[k]
+        extents.append(extent)
+    rows = sum(1 for k in last if k < box.rows)
+    return Box(tuple(extents), rows, stages, tuple(box.positions[k] for k in last))

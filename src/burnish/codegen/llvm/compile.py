@@ -1,0 +1,155 @@
+"""From kernels to machine code in memory.
+
+    add, softmax = compile_kernels([add, softmax])      each kernel once in a process, several at a time
+    add.launch(add.table(x.data_ptr(), y.data_ptr(), z.data_ptr()))
+
+No pass of LLVM's optimizer runs: what it would do (vectors, invariant code, common subexpressions) is printed that way
+to begin with, and the code generator alone takes a few milliseconds a kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from ctypes import string_at
+
+import llvmlite.binding as llvm
+from llvmlite.binding import ffi
+
+from ... import events
+from ...errors import InternalError
+from ...runtime import threads
+from ...runtime.kernels import NativeKernel, bind, load
+from ...schedule.loops import Kernel
+from . import parallel
+from .kernel import PARALLEL, SYMBOL, print_module
+from .target import Host, host, initialize
+
+LEVEL = 2
+"""Of the code generator. The levels 1 to 3 cost the same within a tenth; 0 does not keep values in registers."""
+
+
+def compile_kernel(kernel: Kernel) -> NativeKernel:
+    return compile_kernels([kernel])[0]
+
+
+def compile_kernels(kernels: Sequence[Kernel]) -> list[NativeKernel]:
+    """In the order given. Equal kernels are one; what another thread is compiling already is waited for."""
+    futures: list[Future[NativeKernel]] = []
+    mine: list[tuple[str, Kernel, Future[NativeKernel]]] = []
+    for kernel in kernels:
+        key = kernel.key
+        with _lock:
+            future = _underway.get(key)
+            if future is None:
+                future = Future()
+                known = _known.get(key)
+                if known is not None:
+                    future.set_result(known)
+                else:
+                    _underway[key] = future
+                    mine.append((key, kernel, future))
+        futures.append(future)
+    if len(mine) > 1 and _workers() > 1:
+        for job in mine[1:]:
+            _pool().submit(_complete, *job)
+        _complete(*mine[0])
+    else:
+        for job in mine:
+            _complete(*job)
+    return [future.result() for future in futures]
+
+
+def _complete(key: str, kernel: Kernel, future: Future[NativeKernel]) -> None:
+    try:
+        native = _compile(kernel)
+    except BaseException as error:
+        with _lock:
+            del _underway[key]
+        future.set_exception(error)
+        return
+    with _lock:
+        _known[key] = native
+        del _underway[key]
+    future.set_result(native)
+
+
+def _compile(kernel: Kernel) -> NativeKernel:
+    start = time.perf_counter()
+    text, cycles = print_module(kernel, host())
+    code = object_code(text, host())
+    native = bind(kernel.name, code, SYMBOL, _symbols(), len(kernel.dtypes), cycles)
+    if events.is_watched():
+        events.emit("kernels", name=kernel.name, text=text, seconds=time.perf_counter() - start)
+    return native
+
+
+def object_code(text: str, target: Host) -> bytes:
+    """The object file of a module. Threads compile side by side."""
+    machine = _machine(target)
+    context = llvm.create_context()
+    try:
+        module = llvm.parse_assembly(text, context)
+    except RuntimeError as error:
+        raise InternalError("codegen", f"LLVM does not take what was printed: {error}\n{text}") from error
+    with ffi.OutputString() as problem:
+        # llvmlite guards every call with one lock. This one needs none: context and machine belong to this thread,
+        # and it is where all the time goes.
+        emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+        buffer = getattr(emit, "_cfn", emit)(machine, module, 1, problem)
+        if not buffer:
+            raise InternalError("codegen", f"LLVM generates no code: {problem}")
+    try:
+        return string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+        module.close()
+        context.close()
+
+
+def assembly(text: str, target: Host) -> str:
+    """For people and tests."""
+    return _machine(target).emit_assembly(llvm.parse_assembly(text, llvm.create_context()))
+
+
+def _machine(target: Host) -> llvm.TargetMachine:
+    machines = _local.__dict__.setdefault("machines", {})
+    if target not in machines:
+        initialize()
+        machines[target] = llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=LEVEL, jit=True
+        )
+    return machines[target]
+
+
+@functools.cache
+def _symbols() -> dict[str, int]:
+    """What kernels call that is not in them."""
+    found = threads.addresses()
+    if PARALLEL in found:
+        return found
+    text = parallel.OPENMP if found else parallel.SERIAL
+    address, tracker = load(object_code(text, host()), PARALLEL, found)
+    _forever.append(tracker)
+    return {PARALLEL: address}
+
+
+def _workers() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(_workers() - 1, 1), "burnish-codegen")
+
+
+_lock = threading.Lock()
+_local = threading.local()
+_known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
+_underway: dict[str, Future[NativeKernel]] = {}
+_forever: list[object] = []

@@ -1,0 +1,117 @@
+"""A kernel as a module of LLVM IR.
+
+    void kernel(ptr buffers)                         starts the items of all loops, on torch's threads if it is worth it
+      void items(i64 begin, i64 end, ptr buffers)    divides a range of work among the loops
+        void loop0(begin, end, buffers) ...          `loops` prints these
+
+The loops of a kernel know nothing of one another, so their items are laid end to end and shared out in one go. An
+item of a long-winded loop counts as several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...schedule.loops import Kernel, print_kernel
+from . import plan as plans
+from .box import Box, simplify
+from .loops import LoopPrinter
+from .plan import Plan
+from .target import Host, host
+
+SYMBOL = "kernel"
+"""What the native function is called in each module."""
+
+PARALLEL = "torch_parallel_for"
+"""int32(int64 begin, int64 end, int64 grain, void(*)(int64, int64, void*), void*): of libtorch's C interface."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    box: Box
+    plan: Plan
+    weight: int
+    """How many units of work an item counts as."""
+
+
+def print_ir(kernel: Kernel, target: Host | None = None) -> str:
+    return print_module(kernel, target or host())[0]
+
+
+def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
+    """The module's text, and how many cycles a run is estimated to take."""
+    planned = []
+    for loop in kernel.loops:
+        box = simplify(loop)
+        if 0 not in box.extents[: box.rows]:
+            planned.append((box, plans.choose(box, target)))
+    pieces = _weighed(planned)
+    functions: list[str] = []
+    declarations: set[str] = set()
+    for number, piece in enumerate(pieces):
+        printer = LoopPrinter(piece.box, piece.plan, target, kernel.stored, kernel.dtypes)
+        functions += ["", *printer.function(f"loop{number}")]
+        declarations |= printer.code.declarations
+    total = sum(piece.plan.items * piece.weight for piece in pieces)
+    cycles = sum(piece.plan.cycles for piece in pieces)
+    # A unit costs the same in every piece, roughly.
+    grain = max(int(plans.GRAIN * total / max(cycles, 1)), 1)
+    lines = [f"; {line}" for line in print_kernel(kernel).splitlines()]
+    if len(pieces) > 1:
+        declarations |= {"declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)"}
+    lines += ["", f'target triple = "{target.triple}"', "", *_entry(pieces, total, grain), *functions, ""]
+    if total > grain:
+        declarations.add(f"declare i32 @{PARALLEL}(i64, i64, i64, ptr, ptr)")
+    lines += sorted(declarations)
+    lines += ["", f"attributes #0 = {{ nounwind {target.attributes} }}"]
+    if kernel.stored:
+        lines += _alias_scopes(len(kernel.dtypes))
+    return "\n".join(lines) + "\n", cycles
+
+
+def _weighed(planned: list[tuple[Box, Plan]]) -> list[Piece]:
+    costs = [max(plan.cycles / max(plan.items, 1), 1) for _, plan in planned]
+    unit = min(costs, default=1)
+    return [Piece(box, plan, max(round(cost / unit), 1)) for (box, plan), cost in zip(planned, costs, strict=True)]
+
+
+def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
+    lines = [f"define void @{SYMBOL}(ptr %buffers) #0 {{"]
+    if total > grain:
+        lines.append(f"  %r = call i32 @{PARALLEL}(i64 0, i64 {total}, i64 {grain}, ptr @items, ptr %buffers)")
+    elif pieces:
+        lines.append(f"  call void @items(i64 0, i64 {total}, ptr %buffers)")
+    lines += ["  ret void", "}", ""]
+    if not pieces:
+        return lines
+    lines.append("define internal void @items(i64 %begin, i64 %end, ptr %buffers) #0 {")
+    start = 0
+    for number, piece in enumerate(pieces):
+        units = piece.plan.items * piece.weight
+        ends = []
+        for name in ("begin", "end"):
+            value = f"%{name}"
+            if len(pieces) > 1:
+                # From units since the start of this loop to its items. An item goes to whoever has its last unit.
+                lines += [
+                    f"  %{name}{number}.from = sub i64 {value}, {start}",
+                    f"  %{name}{number}.low = call i64 @llvm.smax.i64(i64 %{name}{number}.from, i64 0)",
+                    f"  %{name}{number}.in = call i64 @llvm.smin.i64(i64 %{name}{number}.low, i64 {units})",
+                    f"  %{name}{number} = udiv i64 %{name}{number}.in, {piece.weight}",
+                ]
+                value = f"%{name}{number}"
+            ends.append(value)
+        lines.append(f"  call void @loop{number}(i64 {ends[0]}, i64 {ends[1]}, ptr %buffers)")
+        start += units
+    lines += ["  ret void", "}"]
+    return lines
+
+
+def _alias_scopes(buffers: int) -> list[str]:
+    """!0 is the domain, !(2n + 1) lists the scope of buffer n, !(2n + 2) those of all others."""
+    scopes = 2 * buffers + 1
+    lines = ["", "!0 = distinct !{!0}"]
+    for number in range(buffers):
+        others = ", ".join(f"!{scopes + other}" for other in range(buffers) if other != number)
+        lines += [f"!{2 * number + 1} = !{{!{scopes + number}}}", f"!{2 * number + 2} = !{{{others}}}"]
+    return lines + [f"!{scopes + number} = distinct !{{!{scopes + number}, !0}}" for number in range(buffers)]

@@ -1,0 +1,161 @@
+"""How a box is cut for a machine: which variable becomes vector lanes, how many lanes, how many vectors at once.
+
+    f32 softmax over rows of 512     lanes: i1 by 16, 2 vectors a turn; an item is a row
+    column sums of f32[4096, 1024]   lanes: i0 (a row variable) by 16, 4 vectors; an item is 64 columns
+    f32 addition over 1048576        lanes: i0 by 16, 4 vectors a turn; an item is 4096 elements
+
+An item is what one turn of the parallel loop computes. The choice is by a small cost model, in cycles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ...ops.scalar import BITS, FLOATS, Scalar, walk
+from .box import Box, accesses, expressions
+from .target import Host
+
+Kind = Literal["elements", "inner", "rows"]
+
+COST = {"div": 8, "sqrt": 10, "floor_div": 20, "remainder": 20, "fmod": 40, "const": 0, "load": 0, "reduced": 0}
+"""Cycles of a vector operation; 1 for those not listed."""
+
+GRAIN = 15_000
+"""Cycles of work below which a second thread is not worth waking: about five times what waking it costs."""
+
+BLOCK = 4096
+"""Elements of an item of an element-wise loop: long enough to hide its start, short enough to share out evenly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    kind: Kind
+    """elements: the box is flat, an item is a block of the lane variable. inner: an item is a row, its elements are
+    lanes. rows: an item is `copies` vectors of rows, each lane a row of its own."""
+    lane: int | None
+    """The variable whose neighbours lie in a vector. None: everything is scalar."""
+    width: int
+    copies: int
+    """Vectors computed side by side, to hide latency."""
+    block: int
+    """How far an item reaches along the lane variable. 0 where it is not part of the item."""
+    items: int
+    cycles: float
+    """Estimated, for the whole box."""
+
+
+def choose(box: Box, host: Host) -> Plan:
+    candidates: list[int | None] = [k for k, extent in enumerate(box.extents) if extent > 1]
+    if not candidates or 0 in box.extents:
+        candidates = [None]
+    lane = min(candidates, key=lambda k: _cycles(box, k, host))
+    width = 1 if lane is None else _width(box, lane, host)
+    if width == 1 and not box.is_elementwise:
+        lane = None
+    return _cut(box, lane, width, _cycles(box, lane, host))
+
+
+def _cut(box: Box, lane: int | None, width: int, cycles: float) -> Plan:
+    rows = math.prod(box.extents[: box.rows])
+    body = _operations(box)
+    if lane is None:
+        kind, copies, block, items = "rows", 1, 0, rows
+    elif box.is_elementwise:
+        extent = box.extents[lane]
+        copies = _copies(extent, width, 4 if body <= 8 else 2 if body <= 24 else 1)
+        block = max(BLOCK // (width * copies), 1) * width * copies
+        kind, items = "elements", rows // extent * -(-extent // block)
+    elif lane >= box.rows:
+        kind, block, items = "inner", 0, rows
+        copies = _copies(box.extents[lane], width, 4 if body <= 12 else 2 if body <= 40 else 1)
+    else:
+        extent = box.extents[lane]
+        kind, copies = "rows", 1
+        for wanted in (8, 4, 2):
+            if body <= 32 // wanted * 2 and extent >= 2 * wanted * width:
+                copies = wanted
+                break
+        block = width * copies
+        items = rows // extent * -(-extent // block)
+    return Plan(kind, lane, width, copies, block, items, cycles)
+
+
+def _copies(extent: int, width: int, wanted: int) -> int:
+    """As many as divide the extent, or as wanted where it is long enough for the rest not to matter."""
+    while wanted > 1 and extent % (width * wanted) and extent < 4 * width * wanted:
+        wanted //= 2
+    return wanted
+
+
+def _operations(box: Box) -> int:
+    return sum(COST.get(x.op, 1) for x in walk(*expressions(box.stages)))
+
+
+def _width(box: Box, lane: int, host: Host) -> int:
+    bits = _element_bits(box)
+    width = max(host.vector_bits // bits, 1)
+    gathers = any(a.strides[lane] not in (0, 1, -1) or a.indirect for a in accesses(box.stages))
+    if gathers:
+        # Their lanes are loaded one at a time, or eight to sixteen by an instruction.
+        width = min(width, 16)
+    while width > 2 and width // 2 >= box.extents[lane]:
+        width //= 2
+    return width
+
+
+def _element_bits(box: Box) -> int:
+    """The width of what is computed: of the floats where there are any, for their speed decides."""
+    roots = expressions(box.stages)
+    dtypes = {x.dtype for x in walk(*roots) if x.op not in ("const", "index")}
+    dtypes |= {r.value.dtype for r in box.reductions}
+    floats = dtypes & FLOATS
+    if floats & {"f32", "f64"}:
+        return max(BITS[dtype] for dtype in floats)
+    if floats:
+        moves = {"load", "select", "bitcast", "const", "reduced"}
+        is_moved = all(x.op in moves for x in walk(*roots) if x.dtype in floats) and not box.reductions
+        return 16 if is_moved and dtypes <= floats | {"b8"} else 32
+    return max((BITS[dtype] for dtype in dtypes), default=32)
+
+
+def _cycles(box: Box, lane: int | None, host: Host) -> float:
+    """An estimate for the whole box, with this variable in lanes."""
+    if 0 in box.extents[: box.rows]:
+        return 0
+    width = 1 if lane is None else _width(box, lane, host)
+    total = 0.0
+    elements = math.prod(box.extents)
+    rows = math.prod(box.extents[: box.rows])
+    for stage in box.stages:
+        single = (stage,)
+        turn = 1.0 + sum(COST.get(x.op, 1) for x in walk(*expressions(single))) + 2 * len(stage.reductions)
+        turn += sum(_access_cycles(a, lane, width, host) for a in accesses(single))
+        if lane is None or width == 1:
+            total += elements * turn
+            continue
+        extent = box.extents[lane]
+        turns = elements / extent * math.ceil(extent / width)
+        total += turns * turn
+        if lane >= box.rows:
+            total += rows * len(stage.reductions) * 6 * math.log2(width)
+            total += rows * 10
+    return total
+
+
+def _access_cycles(access, lane: int | None, width: int, host: Host) -> float:
+    if lane is None:
+        return 1
+    stride = access.strides[lane]
+    if access.indirect:
+        return width * 1.2 if stride != 1 else 1.5
+    if stride == 0:
+        return 0.3
+    if stride == 1:
+        return 1 if width * 4 <= host.vector_bits // 8 else 1.5
+    return 1.5 if stride == -1 else width * 1.2
+
+
+def is_cheap(roots: list[Scalar]) -> bool:
+    return sum(COST.get(x.op, 1) for x in walk(*roots)) <= 40

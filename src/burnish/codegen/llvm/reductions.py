@@ -1,0 +1,139 @@
+"""Reductions: where they start, how a value is taken in, how two halves become one.
+
+    r0 = max x     start -inf; a = max(a, x) lane by lane, in several vectors; at the end the vectors and then the
+                   halves of the last one are joined until a single number is left
+
+An accumulator is a list of operands: one, or two for argmax and argmin (the best value and its position).
+"""
+
+from __future__ import annotations
+
+import math
+
+from ...ops.scalar import BITS, FLOATS
+from ...schedule.loops import Reduction
+from .operations import Operations
+from .types import WIDE, literal, register, vector
+
+Accumulator = list[str]
+
+
+def accumulated(reduction: Reduction) -> str:
+    """The dtype it is computed in: half precision is summed in float and rounded at the end, as eager does."""
+    dtype = reduction.value.dtype
+    return WIDE.get(dtype, dtype)
+
+
+def types(reduction: Reduction, width: int) -> list[str]:
+    value = register(accumulated(reduction), width)
+    return [value, vector("i64", width)] if is_positional(reduction) else [value]
+
+
+def is_positional(reduction: Reduction) -> bool:
+    return reduction.op in ("argmax", "argmin")
+
+
+def is_cascaded(reduction: Reduction) -> bool:
+    """Summed in blocks of blocks, so that the rounding error of a long sum stays small."""
+    return reduction.op == "sum" and accumulated(reduction) in FLOATS
+
+
+def identity(reduction: Reduction, width: int) -> Accumulator:
+    dtype = accumulated(reduction)
+    value: bool | int | float
+    match reduction.op:
+        case "sum" | "any":
+            value = 0
+        case "prod" | "all":
+            value = 1
+        case "max" | "argmax":
+            value = least(dtype)
+        case _:
+            value = greatest(dtype)
+    start = [literal(value, dtype, width)]
+    return [*start, literal(0, "i64", width)] if is_positional(reduction) else start
+
+
+def least(dtype: str) -> bool | int | float:
+    if dtype in FLOATS:
+        return -math.inf
+    return 0 if dtype in ("u8", "b8") else -(1 << (BITS[dtype] - 1))
+
+
+def greatest(dtype: str) -> bool | int | float:
+    if dtype in FLOATS:
+        return math.inf
+    if dtype == "b8":
+        return True
+    return 255 if dtype == "u8" else (1 << (BITS[dtype] - 1)) - 1
+
+
+def take(to: Operations, reduction: Reduction, a: Accumulator, x: str, position: str | None, is_ordered: bool,
+         ) -> Accumulator:
+    """One more value. Positions that only grow (`is_ordered`) spare the question which of two equals came first."""
+    if position is None:
+        return join(to, reduction, a, [x])
+    if not is_ordered:
+        return join(to, reduction, a, [x, position])
+    better = _is_better(to, reduction, x, a[0])
+    return [to.select(better, accumulated(reduction), x, a[0]), to.select(better, "i64", position, a[1])]
+
+
+def join(to: Operations, reduction: Reduction, a: Accumulator, b: Accumulator) -> Accumulator:
+    dtype = accumulated(reduction)
+    match reduction.op:
+        case "sum":
+            return [to.apply("add", dtype, [a[0], b[0]])]
+        case "prod":
+            return [to.apply("mul", dtype, [a[0], b[0]])]
+        case "any":
+            return [to.apply("or", "b8", [a[0], b[0]])]
+        case "all":
+            return [to.apply("and", "b8", [a[0], b[0]])]
+        case "max" | "min":
+            return [to.apply(reduction.op, dtype, [a[0], b[0]])]
+    better = _is_better(to, reduction, b[0], a[0])
+    equal = to.compare("eq", dtype, a[0], b[0])
+    if dtype in FLOATS:
+        both = to.apply("and", "b8", [to.apply("is_nan", dtype, [a[0]]), to.apply("is_nan", dtype, [b[0]])])
+        equal = to.apply("or", "b8", [equal, both])
+    earlier = to.apply("and", "b8", [equal, to.compare("lt", "i64", b[1], a[1])])
+    chosen = to.apply("or", "b8", [better, earlier])
+    return [to.select(chosen, dtype, b[0], a[0]), to.select(chosen, "i64", b[1], a[1])]
+
+
+def _is_better(to: Operations, reduction: Reduction, x: str, than: str) -> str:
+    dtype = accumulated(reduction)
+    better = to.compare("gt" if reduction.op == "argmax" else "lt", dtype, x, than)
+    if dtype not in FLOATS:
+        return better
+    # A NaN is better than any number, but not than an earlier NaN.
+    numbers = to.apply("not", "b8", [to.apply("is_nan", dtype, [than])])
+    first_nan = to.apply("and", "b8", [to.apply("is_nan", dtype, [x]), numbers])
+    return to.apply("or", "b8", [better, first_nan])
+
+
+def join_lanes(to: Operations, reduction: Reduction, a: Accumulator) -> Accumulator:
+    """The lanes of a vector become one: its halves are joined, then the halves of that."""
+    width = to.width
+    while width > 1:
+        half = width // 2
+        halves = []
+        for start in (0, half):
+            order = ", ".join(f"i32 {lane}" for lane in range(start, start + half))
+            halves.append([
+                to.emit(f"shufflevector {type} {part}, {type} poison, <{half} x i32> <{order}>")
+                if half > 1 else to.emit(f"extractelement {type} {part}, i64 {start}")
+                for type, part in zip(types(reduction, width), a, strict=True)
+            ])
+        to = Operations(to.code, to.scope, half)
+        a = join(to, reduction, *halves)
+        width = half
+    return a
+
+
+def finish(to: Operations, reduction: Reduction, a: Accumulator) -> str:
+    """The result, in the dtype of the reduction."""
+    if is_positional(reduction):
+        return a[1]
+    return to.cast(a[0], accumulated(reduction), reduction.dtype)

@@ -1,0 +1,127 @@
+"""What all expansions are made of: the layout of the float types, bits, signs, bounds, polynomials.
+
+The functions give expressions of base operations only. Bounds are selects, not `min` and `max`, because of NaN: a
+comparison with NaN is false, so the bounded value is NaN again, and that form is one instruction on most machines.
+
+    >>> x = load("f32", Access(0, 0, (1,)))
+    >>> print(at_most(x, 2.0))
+    select(gt(b0[i0], 2.0), 2.0, b0[i0])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...ops.scalar import Scalar, binary, bitcast, compare, const, fma, select, unary
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of a float type lie. `mantissa` counts the stored bits."""
+
+    integer: str
+    mantissa: int
+    bias: int
+    smallest: float
+    """The smallest normal number."""
+
+    @property
+    def rounder(self) -> float:
+        """Adding it to a small float rounds to an integer, which then stands in the low bits of the sum."""
+        return 1.5 * 2.0**self.mantissa
+
+    @property
+    def sign(self) -> int:
+        return -(1 << (31 if self.integer == "i32" else 63))
+
+
+LAYOUTS = {
+    "f32": Layout("i32", 23, 127, 2.0**-126),
+    "f64": Layout("i64", 52, 1023, 2.0**-1022),
+}
+
+
+def layout(x: Scalar) -> Layout:
+    return LAYOUTS[x.dtype]
+
+
+def bits(x: Scalar) -> Scalar:
+    return bitcast(x, layout(x).integer)
+
+
+def from_bits(x: Scalar) -> Scalar:
+    return bitcast(x, "f32" if x.dtype == "i32" else "f64")
+
+
+def shift_left(x: Scalar, by: int) -> Scalar:
+    return binary("shl", x, by)
+
+
+def shift_right(x: Scalar, by: int) -> Scalar:
+    """Keeps the sign."""
+    return binary("shr", x, by)
+
+
+def magnitude(x: Scalar) -> Scalar:
+    return unary("abs", x)
+
+
+def with_sign_of(x: Scalar, y: Scalar) -> Scalar:
+    """The magnitude of x, the sign bit of y."""
+    sign = layout(x).sign
+    return from_bits((bits(x) & const(~sign, layout(x).integer)) | (bits(y) & const(sign, layout(x).integer)))
+
+
+def signed_like(x: Scalar, y: Scalar) -> Scalar:
+    """As `with_sign_of`, for an x whose sign bit is known to be 0."""
+    sign = const(layout(x).sign, layout(x).integer)
+    return from_bits(bits(x) | (bits(y) & sign))
+
+
+def flipped_like(x: Scalar, y: Scalar) -> Scalar:
+    """x with the other sign where the sign bit of y is set."""
+    sign = const(layout(x).sign, layout(x).integer)
+    return from_bits(binary("xor", bits(x), bits(y) & sign))
+
+
+def at_most(x: Scalar, bound: float) -> Scalar:
+    return select(x > bound, bound, x)
+
+
+def at_least(x: Scalar, bound: float) -> Scalar:
+    return select(x < bound, bound, x)
+
+
+def power_of_two(n: Scalar) -> Scalar:
+    """2**n for an integer n that gives a normal number. `n` may hold other bits above the exponent's, without sign."""
+    parts = LAYOUTS["f32" if n.dtype == "i32" else "f64"]
+    return from_bits(shift_left(n + parts.bias, parts.mantissa))
+
+
+def times(x: Scalar, factor: float, plus: Scalar | float) -> Scalar:
+    """x * factor + plus, rounded once."""
+    return fma(x, const(factor, x.dtype), plus if isinstance(plus, Scalar) else const(plus, x.dtype))
+
+
+def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
+    """sum(c * x**k for k, c in enumerate(coefficients)), by Horner's rule: the fewest operations there are."""
+    total = const(coefficients[-1], x.dtype)
+    for coefficient in reversed(coefficients[:-1]):
+        total = fma(total, x, const(coefficient, x.dtype))
+    return total
+
+
+def is_zero(x: Scalar) -> Scalar:
+    return compare("eq", x, 0.0)
+
+
+def infinity(x: Scalar) -> Scalar:
+    return const(math.inf, x.dtype)
+
+
+def nan(x: Scalar) -> Scalar:
+    return const(math.nan, x.dtype)
+
+

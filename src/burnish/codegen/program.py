@@ -1,0 +1,272 @@
+"""The driver of a plan, as Python text.
+
+    def run(frame, x, w):
+        mm = call_0(x, w)
+        relu = empty_strided((64, 64), (64, 1), dtype=f32)
+        t = frame.table_0
+        t[0] = mm.data_ptr()
+        t[1] = relu.data_ptr()
+        launch_0(t)
+        return (relu,)
+
+Intermediates lie in an arena that the frame holds: their pointers are in the tables from the start.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..ir.graph import Alias, Node, Value, values_in
+from ..runtime.kernels import NativeKernel
+from ..runtime.prims import FUNCTIONS
+from ..runtime.program import Program, restrided
+from ..schedule.emit import Launch, view_offset
+from ..schedule.plan import Call, Plan, Show
+from ..tensors.types import TensorType
+from ..tensors.views import view_type
+
+def build_program(plan: Plan, kernels: Sequence[NativeKernel], constants: Sequence[torch.Tensor]) -> Program:
+    """`kernels` are the plan's, in order. `constants` are the graph's last inputs."""
+    return DriverWriter(plan, kernels, constants).program()
+
+
+class DriverWriter:
+    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel], constants: Sequence[torch.Tensor]):
+        self.plan, self.kernels, self.constants = plan, list(kernels), list(constants)
+        self.lines: list[str] = []
+        self.names: dict[Value, str] = {}
+        self.namespace: dict[str, Any] = {"_kernels": self.kernels, "restrided": restrided, "as_strided": torch.as_strided,
+                                          "empty_strided": torch.empty_strided}
+        self.numbers: dict[str, int] = {}
+        self.tables: list[list[Value]] = []
+        self.arena_views: dict[str, tuple[TensorType, int]] = {}
+        self.pointers: set[Value] = set()
+
+    def program(self) -> Program:
+        graph = self.plan.graph
+        parameters = graph.inputs[: len(graph.inputs) - len(self.constants)]
+        for value in parameters:
+            self.names[value] = self.identifier(value.name)
+        for value, tensor in zip(graph.inputs[len(parameters):], self.constants, strict=True):
+            self.names[value] = self.bind("constant", tensor)
+        last = self.last_uses()
+        for number, step in enumerate(self.plan.steps):
+            match step:
+                case Launch():
+                    self.launch(step)
+                case Call(node):
+                    self.call(node)
+                case Show():
+                    self.show(step)
+            self.release(last.get(number, ()))
+        self.write_inputs()
+        self.line(f"return ({''.join(f'{self.output(out)}, ' for out in graph.outputs)})")
+        head = ", ".join(["frame", *(self.names[value] for value in parameters)])
+        source = "\n".join([f"def run({head}):", *(f"    {line}" for line in self.lines), ""])
+        return Program(source, self.namespace, self.frame_maker())
+
+    # ---- steps
+
+    def launch(self, step: Launch) -> None:
+        number = len(self.tables)
+        self.tables.append(list(step.buffers))
+        for at in sorted(step.kernel.stored):
+            self.make(step.buffers[at])
+        moving = [(at, value) for at, value in enumerate(step.buffers) if value not in self.plan.offsets]
+        if moving:
+            self.line(f"t = frame.table_{number}")
+        for at, value in moving:
+            self.line(f"t[{at}] = {self.pointer(value)}")
+        name = self.bind("launch", self.kernels[number].launch)
+        self.line(f"{name}({'t' if moving else f'frame.table_{number}'})")
+
+    def make(self, value: Value) -> None:
+        """Memory for what a kernel is about to store, if it has none in the arena."""
+        if value in self.plan.offsets:
+            return
+        type = value.type
+        self.names[value] = self.identifier(value.name)
+        self.line(f"{self.names[value]} = empty_strided({type.shape}, {type.stride}, dtype={self.dtype(type.dtype)})")
+
+    def pointer(self, value: Value) -> str:
+        name = self.names[value]
+        if value not in self.pointers:
+            self.pointers.add(value)
+            self.line(f"{name}_p = {name}.data_ptr()")
+        return f"{name}_p"
+
+    def call(self, node: Node) -> None:
+        target = FUNCTIONS[node.op.name] if node.op.target is None else node.op.target
+        name = self.bind("call", target)
+        args = [self.argument(arg) for arg in node.args]
+        args += [f"{key}={self.argument(arg)}" for key, arg in node.kwargs.items()]
+        results = [value for value in node.results if value is not None]
+        if len(node.results) == 1 and not _returns_sequence(node):
+            left = self.result(node.results[0])
+        else:
+            left = "".join(f"{self.result(value)}, " for value in node.results)
+        self.line(f"{left} = {name}({', '.join(args)})")
+        for value in results:
+            type, own = value.type, self.names[value]
+            self.line(f"if {own}.stride() != {type.stride}: {own} = restrided({own}, {type.shape}, {type.stride})")
+
+    def result(self, value: Value | None) -> str:
+        if value is None:
+            return "_"
+        self.names[value] = self.identifier(value.name)
+        return self.names[value]
+
+    def show(self, step: Show) -> None:
+        type = step.type
+        if step.source in self.plan.offsets:
+            at = self.plan.offsets[step.source] // type.dtype.itemsize + step.offset
+            self.names[step.value] = self.arena_view(step.value, type, at)
+            return
+        if step.source in self.names and self.names[step.source].startswith("frame."):
+            _, at = self.arena_views[self.names[step.source].removeprefix("frame.")]
+            self.names[step.value] = self.arena_view(step.value, type, at + step.offset)
+            return
+        source = self.names[step.source]
+        self.names[step.value] = self.identifier(step.value.name)
+        self.line(f"{self.names[step.value]} = {self.strided(source, type, step.offset)}")
+
+    def strided(self, source: str, type: TensorType, offset: int) -> str:
+        return f"as_strided({source}, {type.shape}, {type.stride}, {source}.storage_offset() + {offset})"
+
+    def release(self, values: Sequence[Value]) -> None:
+        """Let go of what no later step reads: peak memory is no higher than eager's."""
+        names = [name for value in values if (name := self.names.get(value)) is not None and "." not in name]
+        if names:
+            self.line(f"del {', '.join(names)}")
+
+    def write_inputs(self) -> None:
+        written = {write.input for write in self.plan.graph.writes}
+        values = []
+        for write in self.plan.graph.writes:
+            name = self.tensor(write.value)
+            if len(written) > 1 and write.value in self.plan.graph.inputs:
+                # Two inputs that change places: each is read before any is written.
+                kept = self.identifier("kept")
+                self.line(f"{kept} = {name}.clone()")
+                name = kept
+            values.append(name)
+        for write, name in zip(self.plan.graph.writes, values, strict=True):
+            self.line(f"{self.names[self.plan.graph.inputs[write.input]]}.copy_({name})")
+
+    def output(self, out: Any) -> str:
+        if isinstance(out, Alias):
+            value = self.plan.graph.inputs[out.input]
+            name = self.names[value]
+            if out.type is None:
+                return name
+            found = view_type(out.maps, value.type)
+            assert found is not None
+            return self.strided(name, found, view_offset(out.maps, value.type))
+        if isinstance(out, Value):
+            return self.tensor(out)
+        if isinstance(out, (list, tuple)):
+            inside = "".join(f"{self.output(part)}, " for part in out)
+            return f"[{inside}]" if isinstance(out, list) else f"({inside})"
+        return self.argument(out)
+
+    # ---- names
+
+    def argument(self, arg: Any) -> str:
+        if isinstance(arg, Value):
+            return self.tensor(arg)
+        if isinstance(arg, (list, tuple)):
+            inside = "".join(f"{self.argument(part)}, " for part in arg)
+            return f"[{inside}]" if isinstance(arg, list) else f"({inside})"
+        if arg is None or isinstance(arg, (bool, int, str)):
+            return repr(arg)
+        return self.bind("constant", arg)
+
+    def tensor(self, value: Value) -> str:
+        """A tensor for a value, made from the arena where it lies there."""
+        if value not in self.names:
+            at = self.plan.offsets[value] // value.dtype.itemsize
+            self.names[value] = self.arena_view(value, value.type, at)
+        return self.names[value]
+
+    def arena_view(self, value: Value, type: TensorType, offset: int) -> str:
+        name = self.identifier(value.name)
+        self.arena_views[name] = (type, offset)
+        return f"frame.{name}"
+
+    def identifier(self, name: str) -> str:
+        name = "".join(c if c.isalnum() else "_" for c in name)
+        return self.bind_name(f"v_{name}")
+
+    def bind(self, name: str, thing: Any) -> str:
+        made = self.bind_name(f"{name}_0")
+        self.namespace[made] = thing
+        return made
+
+    def bind_name(self, name: str) -> str:
+        number = self.numbers.get(name, 0)
+        self.numbers[name] = number + 1
+        return f"{name}__{number}" if number else name
+
+    def dtype(self, dtype: torch.dtype) -> str:
+        name = str(dtype).removeprefix("torch.")
+        self.namespace[name] = dtype
+        return name
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    # ---- frames
+
+    def frame_maker(self) -> Callable[[], Any]:
+        arena_bytes, views, offsets = self.plan.arena, self.arena_views, self.plan.offsets
+        tables = [(len(values), [(at, offsets[value]) for at, value in enumerate(values) if value in offsets])
+                  for values in self.tables]
+        slots = ("arena", *views, *(f"table_{n}" for n in range(len(tables))))
+        frame_class = type("Frame", (), {"__slots__": slots})
+
+        def make() -> Any:
+            frame: Any = frame_class()
+            frame.arena = torch.empty(arena_bytes + 64, dtype=torch.uint8)
+            start = -frame.arena.data_ptr() % 64
+            base = frame.arena.data_ptr() + start
+            for name, (type, offset) in views.items():
+                whole = frame.arena[start:start + arena_bytes // 16 * 16].view(type.dtype)
+                setattr(frame, name, torch.as_strided(whole, type.shape, type.stride, whole.storage_offset() + offset))
+            for number, (size, fixed) in enumerate(tables):
+                table = (ctypes.c_void_p * max(size, 1))()
+                for at, offset in fixed:
+                    table[at] = base + offset
+                setattr(frame, f"table_{number}", table)
+            return frame
+        return make
+
+    def last_uses(self) -> dict[int, list[Value]]:
+        """For each step the local values whose last reader it is."""
+        graph = self.plan.graph
+        last: dict[Value, int] = {}
+        for number, step in enumerate(self.plan.steps):
+            match step:
+                case Launch(_, buffers):
+                    used: list[Value] = list(buffers)
+                case Call(node):
+                    used = [*node.operands, *(v for v in node.results if v is not None)]
+                case Show(value, source, _, _):
+                    used = [value, source]
+            for value in used:
+                last[value] = number
+        kept = {*graph.inputs, *values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+        found: dict[int, list[Value]] = {}
+        for value, number in last.items():
+            if value not in kept:
+                found.setdefault(number, []).append(value)
+        return found
+
+
+def _returns_sequence(node: Node) -> bool:
+    target = node.op.target
+    return target is not None and (len(target._schema.returns) != 1
+                                   or str(target._schema.returns[0].type) == "List[Tensor]")

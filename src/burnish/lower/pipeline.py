@@ -1,0 +1,33 @@
+"""The passes in order, each with the reason why it stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.fx import GraphModule
+
+from .. import events
+from ..ir.graph import Graph
+from .clean import clean
+from .decompose import decompose
+from .functionalize import functionalize
+from .trace import trace
+
+PASSES = (
+    functionalize,  # first: every later pass relies on values that never change
+    clean,  # before decomposing, so that equal operators are taken apart once
+    decompose,
+    clean,  # decompositions repeat each other's parts: converted operands, sums of the same tensor
+)
+
+
+def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[Any]]:
+    """The functional graph of a captured one, and the constants that are its last inputs."""
+    traced = trace(gm, example_inputs)
+    graph = traced.graph
+    events.emit("lower", stage="trace", graph=graph)
+    for step in PASSES:
+        graph = step(graph)
+        events.emit("lower", stage=step.__name__, graph=graph)
+    return graph, traced.constants

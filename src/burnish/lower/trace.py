@@ -1,0 +1,288 @@
+"""The first step down: torch calls become ATen calls.
+
+    y = torch.nn.functional.linear(x, w)     =>     t    = aten.t.default w
+                                                    mm   = aten.mm.default x, t
+
+The captured graph runs once more, on `TraceTensor`s: tensors with a type and no data. PyTorch's own C++ decides what a
+call means (views, promotion, composite operators), and each ATen call that comes out at the bottom is written down. Its
+result's type is told by the operator's shape rule; where there is none the eager kernel is asked, on tensors of zeros.
+
+The calls are seen through a raw entry of the dispatch stack: torch's TorchDispatchMode would import Dynamo.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from ..ir.graph import Graph, Value, replaced, types_of
+from ..ops import families  # noqa: F401  (fills the records)
+from ..ops.record import NoRule, Op, lookup
+from ..tensors.types import NAMES, TensorType
+
+
+class Untraceable(Exception):
+    """The graph holds something that is run eagerly as it stands; the message says what."""
+
+
+class TraceTensor(torch.Tensor):
+    """A tensor known by its type. `value` is what stands for it in the graph."""
+
+    value: Value
+
+    @staticmethod
+    def make(value: Value, storage_offset: int = 0) -> TraceTensor:
+        type = value.type
+        made = torch.Tensor._make_wrapper_subclass(
+            TraceTensor, type.shape, strides=type.stride, storage_offset=storage_offset, dtype=type.dtype,
+            device=type.device,
+        )
+        made.value = value
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise Untraceable(f"{func} was called outside the trace")
+
+
+@dataclass(slots=True)
+class Traced:
+    graph: Graph
+    constants: list[torch.Tensor] = field(default_factory=list)
+    """Tensors that the graph itself brought along. They are its last inputs."""
+
+
+_lock = threading.Lock()
+
+
+def trace(gm: GraphModule, example_inputs: Sequence[Any]) -> Traced:
+    """The ATen calls of a captured graph. Python numbers among the inputs become constants."""
+    tracer = Tracer()
+    env: dict[torch.fx.Node, Any] = {}
+    inputs = iter(example_inputs)
+    outputs: Any = ()
+    with _lock, torch.inference_mode(False), torch.no_grad():
+        torch._C._push_on_torch_dispatch_stack(tracer)
+        try:
+            for node in gm.graph.nodes:
+                if node.op == "placeholder":
+                    env[node] = tracer.input(next(inputs), node.name)
+                elif node.op == "output":
+                    outputs = torch.fx.node.map_arg(node.args[0], env.__getitem__)
+                else:
+                    env[node] = tracer.call(gm, node, env)
+        finally:
+            torch._C._pop_torch_dispatch_stack(None)
+    tracer.traced.graph.outputs = [tracer.output(out) for out in outputs]
+    tracer.finish()
+    return tracer.traced
+
+
+class Tracer:
+    """Receives every ATen call made while the trace is on."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.traced = Traced(self.graph)
+        self.line: str | None = None
+        self.constants: dict[int, Value] = {}
+        self.held: list[Any] = []
+
+    def input(self, example: Any, name: str) -> Any:
+        if not isinstance(example, torch.Tensor):
+            self.graph.inputs.append(Value(TensorType.contiguous((), torch.int64), self.graph.fresh_name(name)))
+            return example
+        why = why_not_input(example)
+        if why is not None:
+            raise Untraceable(why)
+        return TraceTensor.make(self.graph.input(TensorType.of(example), name), example.storage_offset())
+
+    def call(self, gm: GraphModule, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
+        """Run one node of the captured graph."""
+        self.line = node.meta.get("stack_trace")
+        args = torch.fx.node.map_arg(node.args, env.__getitem__)
+        kwargs = torch.fx.node.map_arg(node.kwargs, env.__getitem__)
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        if node.op != "call_function":
+            raise Untraceable(f"a {node.op} node")
+        why = why_not_called(node.target)
+        if why is not None:
+            raise Untraceable(why)
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def output(self, out: Any) -> Any:
+        if isinstance(out, TraceTensor):
+            return out.value
+        if isinstance(out, torch.Tensor):
+            return self.constant(out)
+        return out
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        signature = signature_of(func)
+        if signature.why_not is not None:
+            raise Untraceable(signature.why_not)
+        if signature.is_composite:
+            return self.decomposed(func, args, kwargs or {})
+        graph_args = self.unwrapped(args)
+        graph_kwargs = {name: self.unwrapped(arg) for name, arg in kwargs.items()} if kwargs else {}
+        op = lookup(func)
+        if signature.returns_argument is not None:
+            # In place, or into `out`: the result is the argument, which must still have the type it had.
+            given = args[signature.returns_argument] if isinstance(signature.returns_argument, int) \
+                else kwargs[signature.returns_argument]
+            if signature.changes_type:
+                raise Untraceable(f"{func} changes the shape of a tensor in place")
+            self.graph.add(op, graph_args, graph_kwargs, (), self.line)
+            return given
+        result = result_types(op, graph_args, graph_kwargs)
+        made = self.graph.add(op, graph_args, graph_kwargs, result, self.line)
+        if isinstance(made, Value):
+            return self.wrapped(made, signature, args)
+        results = [None if value is None else self.wrapped(value, signature, args) for value in made]
+        return results if signature.returns_list else tuple(results)
+
+    def wrapped(self, value: Value, signature: Signature, args: tuple) -> TraceTensor:
+        return TraceTensor.make(value)
+
+    def decomposed(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """A composite operator that came down whole: let torch take it apart."""
+        torch._C._push_on_torch_dispatch_stack(self)
+        try:
+            return func.decompose(*args, **kwargs)
+        finally:
+            torch._C._pop_torch_dispatch_stack(None)
+
+    def unwrapped(self, tree: Any) -> Any:
+        if isinstance(tree, TraceTensor):
+            return tree.value
+        if isinstance(tree, torch.Tensor):
+            return self.constant(tree)
+        if isinstance(tree, (tuple, list)):
+            parts = [self.unwrapped(part) for part in tree]
+            return tuple(parts) if isinstance(tree, tuple) else parts
+        if isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise Untraceable("a symbolic number of torch's")
+        return tree
+
+    def constant(self, tensor: torch.Tensor) -> Value:
+        """A tensor with data, made by Python while tracing."""
+        value = self.constants.get(id(tensor))
+        if value is None:
+            why = why_not_input(tensor)
+            if why is not None:
+                raise Untraceable(why)
+            value = Value(TensorType.of(tensor), self.graph.fresh_name("constant"))
+            self.constants[id(tensor)] = value
+            self.traced.constants.append(tensor)
+        return value
+
+    def finish(self) -> None:
+        self.graph.inputs.extend(self.constants.values())
+
+
+def why_not_input(tensor: torch.Tensor) -> str | None:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        return f"a tensor of the class {type(tensor).__qualname__}"
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        return f"a tensor of the layout {tensor.layout}"
+    if tensor.dtype not in NAMES:
+        return f"a tensor of {tensor.dtype}"
+    if tensor.is_conj() or tensor.is_neg():
+        return "a lazily conjugated tensor"
+    if tensor.device.type == "meta":
+        return "a tensor without data"
+    return None
+
+
+def why_not_called(target: Any) -> str | None:
+    """Only torch's own functions are run on tensors without data."""
+    module = getattr(target, "__module__", None) or type(target).__module__ or ""
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return None
+    if module in ("_operator", "builtins", "math") or module.startswith("torch"):
+        owner = getattr(target, "__self__", None)
+        if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+            return f"the custom function {owner.__qualname__}"
+        return None
+    return f"a call of {getattr(target, '__qualname__', target)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a schema says that tracing must know."""
+
+    returns_argument: int | str | None
+    changes_type: bool
+    returns_list: bool
+    is_composite: bool
+    why_not: str | None
+
+
+@functools.cache
+def signature_of(func: torch._ops.OpOverload) -> Signature:
+    schema = func._schema
+    returns = schema.returns
+    written = [k for k, argument in enumerate(schema.arguments)
+               if argument.alias_info is not None and argument.alias_info.is_write]
+    why, returned = None, None
+    if any(str(r.type) not in ("Tensor", "List[Tensor]", "Optional[Tensor]") for r in returns):
+        why = f"{func} answers with something that is no tensor"
+    elif len(written) > 1 or (written and str(schema.arguments[written[0]].type) != "Tensor"):
+        why = f"{func} writes to several tensors"
+    elif written:
+        argument = schema.arguments[written[0]]
+        if len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write:
+            returned = argument.name if argument.kwarg_only else written[0]
+        else:
+            why = f"{func} writes to one tensor and returns another"
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    changes = torch.Tag.inplace_view in func.tags or func.name() in ("aten::resize_", "aten::set_")
+    return Signature(returned, changes, bool(returns) and str(returns[0].type) == "List[Tensor]", composite, why)
+
+
+def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
+    """The type of the result, or a tuple of types (None for a result that is not there)."""
+    if op.shape is not None:
+        try:
+            return op.shape(*types_of(args), **{name: types_of(arg) for name, arg in kwargs.items()})
+        except NoRule:
+            pass
+    return probed_types(op.target, args, kwargs)
+
+
+def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """Ask the eager kernel, on tensors of zeros."""
+    if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:  # type: ignore
+        raise Untraceable(f"the shape of {func}'s result depends on data")
+    with torch.random.fork_rng(devices=[]):
+        zeros = functools.partial(replaced, change=lambda value: zeros_of(value.type))
+        try:
+            found = func(*zeros(args), **{name: zeros(arg) for name, arg in kwargs.items()})
+        except Exception as error:
+            raise Untraceable(f"{func} cannot be asked for its result's type: {error}") from error
+    if isinstance(found, torch.Tensor):
+        return type_of(found)
+    return tuple(type_of(part) for part in found)
+
+
+def type_of(tensor: torch.Tensor | None) -> TensorType | None:
+    if tensor is None:
+        return None
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise Untraceable(f"a tensor of the layout {tensor.layout}")
+    if tensor.dtype not in NAMES:
+        raise Untraceable(f"a tensor of {tensor.dtype}")
+    return TensorType.of(tensor)
+
+
+def zeros_of(type: TensorType) -> torch.Tensor:
+    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device).zero_()

@@ -1,0 +1,125 @@
+"""Activation functions, each in the formula of eager's kernel.
+
+    >>> print(silu(x))
+    div(x, add(exp(neg(x)), 1.0))
+
+Numbers such as slopes and bounds are used in the dtype that is computed in, f32 for half precisions, as eager does.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .elementwise import Site, clamped, elementwise, operand, why_not_alike
+from .record import NoRule, shape
+from .scalar import Scalar, const, minimum, select
+
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+GELU_INNER = math.sqrt(2 / math.pi)
+GELU_CUBE = 0.044715
+
+
+@elementwise("aten.relu.default", takes="if")
+def relu(x: Scalar) -> Scalar:
+    return clamped(x, 0, None)
+
+
+@elementwise("aten.relu6.default", promotion="first", takes="if", cost=2)
+def relu6(x: Scalar) -> Scalar:
+    return clamped(x, 0, 6)
+
+
+@elementwise("aten.hardtanh.default", promotion="first", takes="if", cost=2)
+def hardtanh(x: Scalar, low: float = -1, high: float = 1) -> Scalar:
+    return clamped(x, low, high)
+
+
+@elementwise("aten.gelu.default", takes="f", cost=20)
+def gelu(x: Scalar, approximate: str = "none") -> Scalar:
+    if approximate == "tanh":
+        return x * 0.5 * (1 + gelu_inner(x).tanh())
+    return x * 0.5 * (1 + (x * math.sqrt(0.5)).erf())
+
+
+def gelu_inner(x: Scalar) -> Scalar:
+    return (x + x * x * x * GELU_CUBE) * GELU_INNER
+
+
+@elementwise("aten.silu.default", takes="fc", cost=14)
+def silu(x: Scalar) -> Scalar:
+    return x / (1 + (-x).exp())
+
+
+@elementwise("aten.mish.default", takes="f", cost=40)
+def mish(x: Scalar) -> Scalar:
+    return x * x.exp().log1p().tanh()
+
+
+@elementwise("aten.hardswish.default", takes="f", cost=6)
+def hardswish(x: Scalar) -> Scalar:
+    return x * clamped(x + 3, 0, 6) / 6
+
+
+@elementwise("aten.hardsigmoid.default", takes="f", cost=5)
+def hardsigmoid(x: Scalar) -> Scalar:
+    return clamped(x + 3, 0, 6) / 6
+
+
+@elementwise("aten.leaky_relu.default", promotion="first", takes="f", cost=2)
+def leaky_relu(x: Scalar, negative_slope: float = 0.01) -> Scalar:
+    return select(x > 0, x, x * negative_slope)
+
+
+@elementwise("aten._prelu_kernel.default", takes="f", cost=2, why_not=why_not_alike)
+def prelu(x: Scalar, weight: Scalar) -> Scalar:
+    return select(x > 0, x, weight * x)
+
+
+@elementwise("aten.elu.default", promotion="first", takes="f", cost=17)
+def elu(x: Scalar, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Scalar:
+    negative = scaled(scaled(x, input_scale).expm1(), alpha * scale)
+    return select(x < 0, negative, scaled(x, scale))
+
+
+def scaled(x: Scalar, factor: float) -> Scalar:
+    return x if factor == 1 else x * factor
+
+
+@elementwise("aten.celu.default", promotion="first", takes="f", cost=17)
+def celu(x: Scalar, alpha: float = 1) -> Scalar:
+    return elu(x, alpha, 1, 1 / alpha)
+
+
+@elementwise("aten.selu.default", takes="f", cost=17)
+def selu(x: Scalar) -> Scalar:
+    return elu(x, SELU_ALPHA, SELU_SCALE)
+
+
+@elementwise("aten.softplus.default", promotion="first", takes="f", cost=26)
+def softplus(x: Scalar, beta: float = 1, threshold: float = 20) -> Scalar:
+    bent = scaled(x, beta)
+    soft = bent.exp().log1p()
+    return select(bent > threshold, x, soft if beta == 1 else soft / beta)
+
+
+@elementwise("aten.threshold.default", promotion="first", takes="if", cost=2)
+def threshold(x: Scalar, threshold: float, value: float, site: Site | None = None) -> Scalar:
+    return select(x <= operand(threshold, x.dtype, site), value, x)
+
+
+@elementwise("aten.hardshrink.default", promotion="first", takes="f", cost=3)
+def hardshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scalar:
+    bound = operand(lambd, x.dtype, site)
+    return select((x >= -bound) & (x <= bound), 0, x)
+
+
+@elementwise("aten.softshrink.default", promotion="first", takes="f", cost=4)
+def softshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scalar:
+    """NaN stays."""
+    bound = operand(lambd, x.dtype, site)
+    return select(x > bound, x - bound, select(x < -bound, x + bound, x * 0))
+
+
+def log_sigmoid(x: Scalar) -> Scalar:
+    return minimum(x, const(0, x.dtype)) - (-x.abs()).exp().log1p()

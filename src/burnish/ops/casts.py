@@ -1,0 +1,70 @@
+"""Copies: to another dtype, in another memory format, into the place of another tensor.
+
+    _to_copy(f32[2, 3]{1, 2}, dtype=torch.float64)     f64[2, 3]{1, 2}
+
+Their element is the operand's; casting to the result's dtype is the caller's part of every element-wise rule.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..tensors.types import NAMES, TensorType
+from .elementwise import elementwise, operand
+from .memory_format import copied
+from .record import NoRule, broadcast_shape, pointwise, shape
+from .scalar import Scalar
+
+CLONES = ("aten.clone.default", "aten.alias_copy.default", "aten.detach_copy.default", "aten.lift_fresh_copy.default")
+
+
+@pointwise(*CLONES, promotion="first")
+def clone(x: Scalar, memory_format: torch.memory_format | None = None) -> Scalar:
+    return x
+
+
+@shape(*CLONES)
+def clone_type(x: TensorType, memory_format: torch.memory_format | None = None) -> TensorType:
+    return copied(x, format=memory_format)
+
+
+@pointwise("aten._to_copy.default", promotion="first")
+def to_copy(x: Scalar, **options: object) -> Scalar:
+    return x
+
+
+@shape("aten._to_copy.default")
+def to_copy_type(
+    x: TensorType, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None, non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorType:
+    if layout not in (None, torch.strided) or pin_memory:
+        raise NoRule("a layout or pinned memory")
+    if device is not None and torch.device(device).type != x.device.type:
+        raise NoRule("another device")
+    return copied(x, dtype, memory_format)
+
+
+@pointwise("aten.copy.default", promotion="first")
+def copy(x: Scalar, source: Scalar, non_blocking: bool = False) -> Scalar:
+    return source
+
+
+@shape("aten.copy.default")
+def copy_type(x: TensorType, source: TensorType, non_blocking: bool = False) -> TensorType:
+    if broadcast_shape([x.shape, source.shape]) != x.shape:
+        raise NoRule("the source is larger")
+    return copied(x)
+
+
+@pointwise("aten.fill.Scalar", "aten.fill.Tensor", promotion="first")
+def fill(x: Scalar, value: Scalar | float) -> Scalar:
+    return operand(value, x.dtype)
+
+
+@shape("aten.fill.Scalar", "aten.fill.Tensor")
+def fill_type(x: TensorType, value: TensorType | float) -> TensorType:
+    if isinstance(value, TensorType) and value.shape:
+        raise NoRule("a value for each element")
+    return copied(x)

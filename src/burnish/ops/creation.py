@@ -1,0 +1,249 @@
+"""Tensors made from nothing, or like another.
+
+    zeros([2, 3])                      f32[2, 3]
+    arange(0, 10, 3)                   i64[4]
+    empty_like(f32[2, 3]{1, 2})        f32[2, 3]{1, 2}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ..tensors.promotion import number_dtype
+from ..tensors.types import CPU, TensorType
+from .memory_format import copied, format_stride
+from .record import NoRule, fresh, record, shape
+
+Number = bool | int | float | complex
+
+
+def strided(layout: torch.layout | None) -> None:
+    if layout not in (None, torch.strided):
+        raise NoRule(f"layout {layout}")
+
+
+def made(size: Sequence[int], dtype: torch.dtype | None, device: torch.device | str | None = None) -> TensorType:
+    place = CPU if device is None else torch.device(device)
+    return TensorType.contiguous(tuple(size), dtype or torch.get_default_dtype(), place)
+
+
+# -- of a given size ---------------------------------------------------------------------------------------------------
+
+@shape("aten.zeros.default", "aten.ones.default", "aten.rand.default", "aten.randn.default",
+       "aten.rand.generator", "aten.randn.generator")
+def zeros(
+    size: Sequence[int], *, generator: object = None, dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    strided(layout)
+    return made(size, dtype, device)
+
+
+@shape("aten.empty.memory_format")
+def empty(
+    size: Sequence[int], *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> TensorType:
+    strided(layout)
+    plain = made(size, dtype, device)
+    return TensorType(plain.shape, format_stride(plain.shape, memory_format), plain.dtype, plain.device)
+
+
+@shape("aten.empty_strided.default")
+def empty_strided(
+    size: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    plain = made(size, dtype, device)
+    return TensorType(plain.shape, tuple(stride), plain.dtype, plain.device)
+
+
+@shape("aten.empty_permuted.default")
+def empty_permuted(
+    size: Sequence[int], physical_layout: Sequence[int], *, dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    plain = made(size, dtype, device)
+    laid = made([size[d] for d in physical_layout], dtype).stride
+    stride = tuple(laid[list(physical_layout).index(k)] for k in range(len(size)))
+    return TensorType(plain.shape, stride, plain.dtype, plain.device)
+
+
+@shape("aten.full.default")
+def full(
+    size: Sequence[int], fill_value: Number, *, dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    strided(layout)
+    return made(size, dtype or number_dtype(fill_value), device)
+
+
+@shape("aten.scalar_tensor.default")
+def scalar_tensor(
+    s: Number, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    return made((), dtype, device)
+
+
+@shape("aten.eye.default")
+def eye(n: int, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+        device: torch.device | None = None, pin_memory: bool | None = None) -> TensorType:
+    strided(layout)
+    return made((n, n), dtype, device)
+
+
+@shape("aten.eye.m")
+def eye_of(n: int, m: int, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+           device: torch.device | None = None, pin_memory: bool | None = None) -> TensorType:
+    strided(layout)
+    return made((n, m), dtype, device)
+
+
+@shape("aten.randint.default", "aten.randint.generator")
+def randint(
+    high: int, size: Sequence[int], *, generator: object = None, dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    return made(size, dtype or torch.int64, device)
+
+
+@shape("aten.randint.low", "aten.randint.low_generator")
+def randint_from(
+    low: int, high: int, size: Sequence[int], *, generator: object = None, dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    return made(size, dtype or torch.int64, device)
+
+
+@shape("aten.randperm.default", "aten.randperm.generator")
+def randperm(
+    n: int, *, generator: object = None, dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    return made((n,), dtype or torch.int64, device)
+
+
+# -- ranges ------------------------------------------------------------------------------------------------------------
+
+def range_type(
+    start: Number, end: Number, step: Number, dtype: torch.dtype | None, device: torch.device | None
+) -> TensorType:
+    whole = all(isinstance(limit, int) for limit in (start, end, step))
+    if step == 0 or (end - start) / step < 0:
+        raise NoRule(f"a range from {start} to {end} in steps of {step}")
+    count = -((start - end) // step) if whole else math.ceil((end - start) / step)
+    return made((count,), dtype or (torch.int64 if whole else torch.get_default_dtype()), device)
+
+
+@shape("aten.arange.default")
+def arange(end: Number, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+           device: torch.device | None = None, pin_memory: bool | None = None) -> TensorType:
+    return range_type(0, end, 1, dtype, device)
+
+
+@shape("aten.arange.start")
+def arange_from(start: Number, end: Number, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+                device: torch.device | None = None, pin_memory: bool | None = None) -> TensorType:
+    return range_type(start, end, 1, dtype, device)
+
+
+@shape("aten.arange.start_step")
+def arange_in_steps(
+    start: Number, end: Number, step: Number = 1, *, dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    return range_type(start, end, step, dtype, device)
+
+
+@shape("aten.linspace.default", "aten.logspace.default")
+def linspace(
+    start: Number, end: Number, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    if dtype is None and (isinstance(start, complex) or isinstance(end, complex)):
+        dtype = number_dtype(1j)
+    return made((steps,), dtype, device)
+
+
+@shape("aten.tril_indices.default", "aten.triu_indices.default")
+def triangle_indices(
+    row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    raise NoRule("counted by torch")
+
+
+# -- like another tensor -----------------------------------------------------------------------------------------------
+
+@shape("aten.empty_like.default", "aten.zeros_like.default", "aten.ones_like.default", "aten.rand_like.default",
+       "aten.randn_like.default")
+def empty_like(
+    x: TensorType, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None, generator: object = None,
+) -> TensorType:
+    strided(layout)
+    found = copied(x, dtype, memory_format)
+    return found if device is None else TensorType(found.shape, found.stride, found.dtype, torch.device(device))
+
+
+@shape("aten.full_like.default", "aten.randint_like.default")
+def full_like(x: TensorType, fill_value: Number, **options: object) -> TensorType:
+    return empty_like(x, **options)
+
+
+@shape("aten.randint_like.low_dtype")
+def randint_like_from(x: TensorType, low: int, high: int, **options: object) -> TensorType:
+    return empty_like(x, **options)
+
+
+@shape("aten.bernoulli.default", "aten.bernoulli.p")
+def bernoulli(x: TensorType, p: float = 0.5, *, generator: object = None) -> TensorType:
+    return fresh(x, x.shape)
+
+
+@shape("aten.new_empty.default", "aten.new_zeros.default", "aten.new_ones.default")
+def new_empty(
+    x: TensorType, size: Sequence[int], *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    strided(layout)
+    return made(size, dtype or x.dtype, x.device if device is None else device)
+
+
+@shape("aten.new_full.default")
+def new_full(x: TensorType, size: Sequence[int], fill_value: Number, **options: object) -> TensorType:
+    return new_empty(x, size, **options)
+
+
+@shape("aten.new_empty_strided.default")
+def new_empty_strided(x: TensorType, size: Sequence[int], stride: Sequence[int], **options: object) -> TensorType:
+    found = new_empty(x, size, **options)
+    return TensorType(found.shape, tuple(stride), found.dtype, found.device)
+
+
+@shape("aten.native_dropout.default")
+def native_dropout(x: TensorType, p: float, train: bool | None) -> tuple[TensorType, TensorType]:
+    return copied(x), copied(x, torch.bool)
+
+
+@shape("aten._efficientzerotensor.default")
+def zero_tensor(size: Sequence[int], **options: object) -> TensorType:
+    raise NoRule("a tensor without memory")
+
+
+RANDOM = (
+    "aten.rand.default aten.rand.generator aten.randn.default aten.randn.generator aten.randint.default "
+    "aten.randint.generator aten.randint.low aten.randint.low_generator aten.randperm.default aten.randperm.generator "
+    "aten.rand_like.default aten.randn_like.default aten.randint_like.default aten.randint_like.low_dtype "
+    "aten.bernoulli.default aten.bernoulli.p aten.native_dropout.default"
+)
+"""They draw from a generator: their order counts, and two equal calls give different results."""
+
+for name in RANDOM.split():
+    record(name).notes["random"] = True

@@ -1,0 +1,216 @@
+"""Element-wise records that know which dtypes eager takes, and the one way to apply their rules.
+
+    @elementwise("aten.hardswish.default", takes="f", cost=6)
+    def hardswish(x):
+        return x * clamped(x + 3, 0, 6) / 6
+
+`pointwise` with two things more. What eager refuses (a bool subtracted, a float shifted) has no shape either: asking
+torch then raises eager's own error. And a rule with a parameter `site` is told where it is used: half precisions are
+computed in f32, but a number that meets them is rounded to them first, and the mean of a loss divides by a count.
+
+`element` is how passes get from elements of operands to the element of the result:
+
+    stored operand ── common dtype ── compute dtype ── rule ── dtype of the result
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..tensors.promotion import common_dtype, compute_dtype
+from ..tensors.strides import elementwise_stride
+from ..tensors.types import NAMES, TensorType
+from .record import (
+    NoRule, Op, Pointwise, Promotion, broadcast_shape, operand_dtype, pointwise, record, result_device, shape,
+)
+from .scalar import FLOATS, INTEGERS, Scalar, cast, const, select
+
+KINDS = {"b8": "b", "c64": "c", "c128": "c"} | dict.fromkeys(INTEGERS, "i") | dict.fromkeys(FLOATS, "f")
+"""The letter of a dtype in `takes`: b bool, i integer, f floating, c complex."""
+
+HALF = frozenset(("f16", "bf16"))
+SMALL_INTEGERS = frozenset(("u8", "i8", "i16"))
+LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One use of a rule. A rule that is used without one takes its operands to be stored as they are computed."""
+
+    dtype: str
+    """What the operands are converted to; the rule sees f32 where this is a half precision."""
+    numel: int
+    """The number of elements of the result."""
+
+
+def elementwise(
+    *names: str,
+    promotion: Promotion = "common",
+    apart: Sequence[int] = (),
+    cost: int = 1,
+    takes: str = "bif",
+    order: Sequence[int] | None = None,
+    why_not: Callable[..., str | None] | None = None,
+) -> Callable[[Callable], Callable]:
+    """Register an element-wise operator that takes the kinds of dtypes `takes`.
+
+    `order` says in which order the tensors decide the layout of the result, where it is not that of the arguments.
+    `why_not` sees types and numbers and says what eager will complain of.
+    """
+    def register(rule: Callable) -> Callable:
+        pointwise(*names, promotion=promotion, apart=apart, cost=cost)(rule)
+        made = record(names[0]).rule
+        assert isinstance(made, Pointwise)
+
+        @shape(*names)
+        def result(*args: Any, **kwargs: Any) -> TensorType:
+            return elementwise_type(made, args, kwargs, takes, order, why_not)
+
+        is_told = "site" in rule.__code__.co_varnames[:rule.__code__.co_argcount + rule.__code__.co_kwonlyargcount]
+        for name in names:
+            record(name).notes["site"] = is_told
+        return rule
+    return register
+
+
+def elementwise_shape(
+    *names: str, promotion: Promotion = "common", apart: Sequence[int] = (), takes: str = "bif",
+    why_not: Callable[..., str | None] | None = None,
+) -> Callable[..., TensorType]:
+    """The shape rule of an element-wise operator whose element no scalar expression gives."""
+    made = Pointwise(no_rule, promotion, frozenset(apart))
+
+    @shape(*names)
+    def result(*args: Any, **kwargs: Any) -> TensorType:
+        return elementwise_type(made, args, kwargs, takes, None, why_not)
+    return result
+
+
+def no_rule(*args: Any, **kwargs: Any) -> Scalar:
+    raise NoRule("no scalar expression gives it")
+
+
+def elementwise_type(
+    rule: Pointwise,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    takes: str,
+    order: Sequence[int] | None,
+    why_not: Callable[..., str | None] | None,
+) -> TensorType:
+    """The type of the result, or `NoRule` where eager would raise."""
+    tensors = [arg for arg in args if isinstance(arg, TensorType)]
+    if kwargs:
+        tensors += [arg for arg in kwargs.values() if isinstance(arg, TensorType)]
+    if not tensors:
+        raise NoRule("no tensor among the operands")
+    dtype = operand_dtype(rule, args, kwargs)
+    kind = KINDS.get(NAMES.get(dtype, ""))
+    if kind is None or kind not in takes:
+        raise NoRule(f"{dtype} operands")
+    if why_not is not None and (reason := why_not(*args, **kwargs)) is not None:
+        raise NoRule(reason)
+    result_shape = broadcast_shape([tensor.shape for tensor in tensors])
+    deciding = tensors if order is None or len(order) != len(tensors) else [tensors[k] for k in order]
+    stride = elementwise_stride(result_shape, deciding)
+    return TensorType(result_shape, stride, torch.bool if rule.promotion == "bool" else dtype, result_device(tensors))
+
+
+def element(op: Op, args: Sequence[Any], kwargs: dict[str, Any], types: Sequence[Any], result: TensorType) -> Scalar:
+    """The element of the result, from a `Scalar` in its stored dtype for each tensor of the arguments.
+
+    `types` are the positional arguments once more, with types for tensors. Tensors among `kwargs` keep their dtype.
+    """
+    rule = op.rule
+    assert isinstance(rule, Pointwise)
+    dtype = operand_dtype(rule, types, {})
+    stored = NAMES.get(dtype, "")
+    if KINDS.get(stored, "c") == "c":
+        raise NoRule(f"{dtype} operands")
+    computed = NAMES[compute_dtype(dtype)]
+    operands = [
+        converted(converted(arg, stored), computed) if isinstance(arg, Scalar) and k not in rule.apart else arg
+        for k, arg in enumerate(args)
+    ]
+    more = {**kwargs, "site": Site(stored, result.numel)} if op.notes.get("site") else kwargs
+    return converted(rule.rule(*operands, **more), NAMES[result.dtype])
+
+
+def why_not_alike(*operands: Any, **options: Any) -> str | None:
+    """For kernels that take operands of one dtype only."""
+    dtypes = {operand.dtype for operand in operands if isinstance(operand, TensorType)}
+    return "operands of several dtypes" if len(dtypes) > 1 else None
+
+
+def why_not_half(*operands: Any) -> str | None:
+    """For kernels that half precisions have none of."""
+    dtype = common_dtype([operand for operand in operands if operand is not None])
+    return f"{dtype} operands" if NAMES.get(dtype) in HALF else None
+
+
+def converted(x: Scalar, dtype: str) -> Scalar:
+    """The cast as eager does it: halves through f32, floats to small integers through i32, which wraps."""
+    if dtype in HALF and x.dtype not in HALF and x.dtype != "f32":
+        x = cast(x, "f32")
+    elif dtype in HALF and x.dtype in HALF and x.dtype != dtype:
+        x = cast(x, "f32")
+    elif dtype in SMALL_INTEGERS and x.dtype in FLOATS:
+        x = cast(x, "i32")
+    return cast(x, dtype)
+
+
+def rounded(value: float, dtype: str) -> float:
+    """A number as a tensor of the dtype would hold it."""
+    if dtype not in HALF and dtype != "f32":
+        return value
+    value = float(value)
+    try:
+        single = struct.pack("<f", value)
+        if dtype == "f32":
+            return struct.unpack("<f", single)[0]
+        if dtype == "f16":
+            return struct.unpack("<e", struct.pack("<e", struct.unpack("<f", single)[0]))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    bits = struct.unpack("<I", single)[0]
+    if value == value:  # of a NaN the upper half alone could be an infinity
+        bits += 0x7FFF + (bits >> 16 & 1)
+    return struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))[0]
+
+
+def operand(value: Scalar | float, dtype: str, site: Site | None = None) -> Scalar:
+    """A number as a constant beside operands of `dtype`; at a site, rounded as a tensor there would hold it."""
+    if isinstance(value, Scalar):
+        return value
+    if isinstance(value, complex):
+        raise NoRule("a complex number")
+    return const(rounded(value, site.dtype) if site is not None else value, dtype)
+
+
+def paired(x: Scalar | float, y: Scalar | float, site: Site | None = None) -> tuple[Scalar, Scalar]:
+    """Two operands, of which one may be a number."""
+    dtype = x.dtype if isinstance(x, Scalar) else y.dtype  # type: ignore[union-attr]
+    return operand(x, dtype, site), operand(y, dtype, site)
+
+
+def clamped(x: Scalar, low: Scalar | float | None, high: Scalar | float | None) -> Scalar:
+    """Between two bounds that are not NaN, the upper one winning. NaN and -0.0 stay what they are, as in eager."""
+    if low is not None:
+        x = select(x < low, low, x)
+    if high is not None:
+        x = select(x > high, high, x)
+    return x
+
+
+def is_float(x: Scalar) -> bool:
+    return x.dtype in FLOATS
+
+
+def truth(x: Scalar) -> Scalar:
+    """Whether it is not zero."""
+    return x if x.dtype == "b8" else x.ne(0)

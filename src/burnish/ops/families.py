@@ -1,0 +1,24 @@
+"""All families of operators: importing this fills `record.RECORDS`.
+
+    >>> from burnish.ops import families
+    >>> len(record.RECORDS)
+"""
+
+from . import activation_gradients as activation_gradients
+from . import activations as activations
+from . import arithmetic as arithmetic
+from . import casts as casts
+from . import comparisons as comparisons
+from . import convolution as convolution
+from . import creation as creation
+from . import functions as functions
+from . import indexing as indexing
+from . import likelihoods as likelihoods
+from . import losses as losses
+from . import matrix as matrix
+from . import normalisation as normalisation
+from . import pooling as pooling
+from . import reductions as reductions
+from . import rows as rows
+from . import selection as selection
+from . import views as views

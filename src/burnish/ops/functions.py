@@ -1,0 +1,145 @@
+"""Functions of one number: exponentials, logarithms, trigonometry, rounding, signs.
+
+    >>> print(sinc(x))
+    select(eq(x, 0.0), 1.0, div(sin(mul(x, 3.14...)), mul(x, 3.14...)))
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..tensors.strides import elementwise_stride
+from ..tensors.types import TensorType
+from .elementwise import elementwise, elementwise_shape, is_float, why_not_half
+from .record import record, shape
+from .scalar import Scalar, cast, const, is_nan, select, unary
+
+# -- operations of the scalar language, with their costs ---------------------------------------------------------------
+
+FLOATING = {
+    "sqrt": 4, "rsqrt": 6, "reciprocal": 3, "exp": 10, "exp2": 10, "expm1": 14, "log": 12, "log2": 12, "log10": 12,
+    "log1p": 14, "sin": 14, "cos": 14, "tan": 18, "asin": 14, "acos": 14, "atan": 14, "sinh": 16, "cosh": 16,
+    "tanh": 14, "asinh": 20, "acosh": 20, "atanh": 18, "sigmoid": 14,
+}
+"""Those that ATen defines for complex numbers too; integers become floats."""
+
+REAL = {"erf": 14, "erfc": 18, "erfinv": 24, "lgamma": 60, "digamma": 60}
+
+
+def register_operation(op: str, takes: str, cost: int) -> None:
+    @elementwise(f"aten.{op}.default", promotion="floating", takes=takes, cost=cost)
+    def rule(x: Scalar) -> Scalar:
+        return unary(op, x)
+
+
+for name, cost in FLOATING.items():
+    register_operation(name, "fc", cost)
+for name, cost in REAL.items():
+    register_operation(name, "f", cost)
+
+
+# -- rounding ----------------------------------------------------------------------------------------------------------
+
+def register_rounding(op: str) -> None:
+    @elementwise(f"aten.{op}.default", takes="if")
+    def rule(x: Scalar) -> Scalar:
+        return unary(op, x) if is_float(x) else x
+
+
+for name in ("floor", "ceil", "trunc", "round"):
+    register_rounding(name)
+
+
+@elementwise("aten.round.decimals", takes="f", cost=5)
+def round_decimals(x: Scalar, decimals: int) -> Scalar:
+    power = float(10 ** abs(decimals)) if abs(decimals) < 300 else math.inf
+    return (x * power).round() / power if decimals >= 0 else (x / power).round() * power
+
+
+@elementwise("aten.frac.default", takes="f", cost=2)
+def frac(x: Scalar) -> Scalar:
+    return x - x.trunc()
+
+
+# -- signs -------------------------------------------------------------------------------------------------------------
+
+@elementwise("aten.neg.default", takes="ifc")
+def neg(x: Scalar) -> Scalar:
+    return -x
+
+
+@elementwise("aten.abs.default", takes="if")
+def absolute(x: Scalar) -> Scalar:
+    return x if x.dtype == "u8" else x.abs()
+
+
+@elementwise("aten.sign.default", cost=3)
+def sign(x: Scalar) -> Scalar:
+    """0 for NaN."""
+    return x if x.dtype == "b8" else cast(x > 0, x.dtype) - cast(x < 0, x.dtype)
+
+
+elementwise("aten.sgn.default", takes="bifc", cost=3)(sign)
+
+
+# -- others ------------------------------------------------------------------------------------------------------------
+
+@elementwise("aten.sinc.default", promotion="floating", takes="fc", cost=18)
+def sinc(x: Scalar) -> Scalar:
+    turned = x * math.pi
+    return select(x.eq(0), 1, turned.sin() / turned)
+
+
+@elementwise("aten.logit.default", promotion="floating", takes="f", cost=16)
+def logit(x: Scalar, eps: float | None = None) -> Scalar:
+    if eps is not None and eps >= 0:
+        x = select(x < eps, eps, select(x > 1 - eps, 1 - eps, x))
+    return (x / (1 - x)).log()
+
+
+@elementwise("aten.deg2rad.default", promotion="floating", takes="f")
+def deg2rad(x: Scalar) -> Scalar:
+    return x * (math.pi / 180)
+
+
+@elementwise("aten.rad2deg.default", promotion="floating", takes="f")
+def rad2deg(x: Scalar) -> Scalar:
+    return x * (180 / math.pi)
+
+
+@elementwise("aten.angle.default", promotion="floating", takes="f", cost=3)
+def angle(x: Scalar) -> Scalar:
+    return select(is_nan(x), x, select(x < 0, math.pi, const(0, x.dtype)))
+
+
+def register_real_part(name: str) -> None:
+    """Of complex numbers the result is real."""
+    real = record(name).shape
+    assert real is not None
+
+    @shape(name)
+    def result(x: TensorType) -> TensorType:
+        if not x.dtype.is_complex:
+            return real(x)
+        return TensorType(x.shape, elementwise_stride(x.shape, [x]), x.dtype.to_real(), x.device)
+
+
+for name in ("aten.abs.default", "aten.angle.default"):
+    register_real_part(name)
+
+
+@elementwise("aten.special_entr.default", promotion="floating", takes="f", cost=15)
+def entr(x: Scalar) -> Scalar:
+    return select(is_nan(x), x, select(x > 0, -x * x.log(), select(x.eq(0), 0, const(-math.inf, x.dtype))))
+
+
+# -- no expression in the scalar language -----------------------------------------------------------------------------
+
+elementwise_shape(*(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
+                  promotion="floating", takes="f")
+elementwise_shape(
+    *(f"aten.{name}.default" for name in "special_erfcx special_log_ndtr special_ndtri special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 "
+      "special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 "
+      "special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_spherical_bessel_j0 "
+      "special_airy_ai".split()),
+    promotion="floating", takes="f", why_not=why_not_half)

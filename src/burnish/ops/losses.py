@@ -1,0 +1,1 @@
+"""Losses, element by element."""

@@ -1,0 +1,82 @@
+"""Layer, group, batch and RMS norms: the types of their results.
+
+    native_layer_norm(f32[2, 3, 8], [8], f32[8], f32[8], 1e-5)     f32[2, 3, 8], f32[2, 3, 1], f32[2, 3, 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..tensors.types import TensorType
+from .memory_format import formatted, suggested
+from .record import fresh, shape
+
+
+def statistics_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:
+    """Statistics of half precision data are kept in float32 where the parameters are."""
+    mixed = x.dtype in (torch.bfloat16, torch.float16) and any(
+        parameter is not None and parameter.dtype == torch.float32 for parameter in parameters)
+    return torch.float32 if mixed else x.dtype
+
+
+@shape("aten.native_layer_norm.default")
+def native_layer_norm(
+    x: TensorType, normalized_shape: Sequence[int], weight: TensorType | None, bias: TensorType | None, eps: float
+) -> tuple[TensorType, ...]:
+    kept = x.ndim - len(normalized_shape)
+    rows = fresh(x, (*x.shape[:kept], *(1,) * len(normalized_shape)), statistics_dtype(x, weight, bias))
+    return fresh(x, x.shape), rows, rows
+
+
+@shape("aten.native_group_norm.default")
+def native_group_norm(
+    x: TensorType, weight: TensorType | None, bias: TensorType | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[TensorType, ...]:
+    groups = fresh(x, (N, group), statistics_dtype(x, weight, bias))
+    return formatted(x, x.shape, suggested(x)), groups, groups
+
+
+@shape("aten.native_batch_norm.default", "aten._native_batch_norm_legit.default")
+def native_batch_norm(
+    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType | None,
+    running_var: TensorType | None, training: bool, momentum: float, eps: float,
+) -> tuple[TensorType, ...]:
+    """In evaluation nothing is saved: two empty tensors."""
+    saved = fresh(x, (x.shape[1],) if training else (0,), statistics_dtype(x, weight, bias, running_mean, running_var))
+    return formatted(x, x.shape, suggested(x)), saved, saved
+
+
+@shape("aten._native_batch_norm_legit.no_stats")
+def batch_norm_without_statistics(
+    x: TensorType, weight: TensorType | None, bias: TensorType | None, training: bool, momentum: float, eps: float
+) -> tuple[TensorType, ...]:
+    return native_batch_norm(x, weight, bias, None, None, training, momentum, eps)
+
+
+@shape("aten._native_batch_norm_legit_no_training.default")
+def batch_norm_in_evaluation(
+    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType,
+    running_var: TensorType, momentum: float, eps: float,
+) -> tuple[TensorType, ...]:
+    return native_batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+@shape("aten._batch_norm_with_update.default")
+def batch_norm_with_reserve(
+    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType | None,
+    running_var: TensorType | None, momentum: float, eps: float,
+) -> tuple[TensorType, ...]:
+    """The last result is what a GPU's library would keep for the gradient; a CPU keeps nothing."""
+    found = native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *found, fresh(x, (0,), torch.uint8)
+
+
+@shape("aten._fused_rms_norm.default")
+def fused_rms_norm(
+    x: TensorType, normalized_shape: Sequence[int], weight: TensorType | None, eps: float | None
+) -> tuple[TensorType, ...]:
+    kept = x.ndim - len(normalized_shape)
+    rows = fresh(x, (*x.shape[:kept], *(1,) * len(normalized_shape)), statistics_dtype(x, weight))
+    return fresh(x, x.shape), rows

@@ -1,0 +1,340 @@
+"""What works on whole rows: reductions, softmax and normalisations, written in our few reductions.
+
+    softmax(x) = e / sum(e) where e = exp(x - max(x))
+
+The loops make one kernel of each: every pass over a row is a stage. Half precisions are computed in f32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..tensors.promotion import compute_dtype, kind
+from .record import NoRule, decomposition, wrapped_dim
+
+Dims = Sequence[int] | int | None
+
+
+def over(x: Any, dims: Dims) -> tuple[int, ...]:
+    """The dimensions meant, counted from the front; none and an empty list mean all."""
+    if dims is None or not isinstance(dims, int) and not len(dims):
+        return tuple(range(x.ndim))
+    found = tuple(sorted(wrapped_dim(d, x.ndim) for d in ([dims] if isinstance(dims, int) else dims)))
+    return found if x.ndim else ()
+
+
+def count(x: Any, dims: tuple[int, ...]) -> int:
+    return math.prod(x.shape[d] for d in dims)
+
+
+def widened(g: Any, x: Any) -> Any:
+    """The operand as it is computed with."""
+    return g.convert(x, compute_dtype(x.dtype))
+
+
+def real(x: Any) -> None:
+    if kind(x.dtype) == 3:
+        raise NoRule("complex numbers")
+
+
+def floats(x: Any) -> None:
+    if kind(x.dtype) != 2:
+        raise NoRule(f"{x.dtype}")
+
+
+def summed(g: Any, x: Any, dims: tuple[int, ...], keep: bool) -> Any:
+    return g.reduce("sum", x, dims, keep) if x.ndim else x
+
+
+# -- sums and their likes ----------------------------------------------------------------------------------------------
+
+@decomposition("aten.sum.default")
+def sum_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
+    return sum_over(g, x, None, False, dtype)
+
+
+@decomposition("aten.sum.dim_IntList")
+def sum_over(g: Any, x: Any, dim: Dims, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
+    real(x)
+    result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
+    if kind(result) == 3:
+        raise NoRule("complex numbers")
+    x = g.convert(x, result)
+    return g.convert(summed(g, widened(g, x), over(x, dim), keepdim), result)
+
+
+@decomposition("aten.mean.default")
+def mean_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
+    return mean_over(g, x, None, False, dtype)
+
+
+@decomposition("aten.mean.dim")
+def mean_over(g: Any, x: Any, dim: Dims, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
+    real(x)
+    result = dtype or x.dtype
+    if kind(result) != 2:
+        raise NoRule(f"{result}")
+    dims = over(x, dim)
+    total = summed(g, widened(g, g.convert(x, result)), dims, keepdim)
+    return g.convert(g("div.Scalar", total, float(count(x, dims))), result)
+
+
+@decomposition("aten.prod.default")
+def prod_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
+    real(x)
+    result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
+    if kind(result) == 3:
+        raise NoRule("complex numbers")
+    x = g.convert(x, result)
+    return g.convert(g.reduce("prod", widened(g, x), (), False), result) if x.ndim else x
+
+
+@decomposition("aten.prod.dim_int")
+def prod_over(g: Any, x: Any, dim: int, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
+    real(x)
+    result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
+    if kind(result) == 3 or not x.ndim:
+        raise NoRule("complex numbers, or no dimension")
+    x = g.convert(x, result)
+    return g.convert(g.reduce("prod", widened(g, x), over(x, dim), keepdim), result)
+
+
+@decomposition("aten.any.default", "aten.any.dim", "aten.any.dims")
+def any_over(g: Any, x: Any, dim: Dims = None, keepdim: bool = False) -> Any:
+    return truth(g, "any", x, dim, keepdim)
+
+
+@decomposition("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all_over(g: Any, x: Any, dim: Dims = None, keepdim: bool = False) -> Any:
+    return truth(g, "all", x, dim, keepdim)
+
+
+def truth(g: Any, op: str, x: Any, dim: Dims, keepdim: bool) -> Any:
+    real(x)
+    if not x.ndim or isinstance(dim, (list, tuple)) and not dim:
+        raise NoRule("no dimension to reduce")
+    found = g.reduce(op, g.convert(x, torch.bool), over(x, dim), keepdim)
+    return g.convert(found, torch.uint8) if x.dtype is torch.uint8 else found
+
+
+# -- the greatest and the least ----------------------------------------------------------------------------------------
+
+@decomposition("aten.amax.default")
+def amax(g: Any, x: Any, dim: Dims = (), keepdim: bool = False) -> Any:
+    return extreme(g, "max", x, dim, keepdim)
+
+
+@decomposition("aten.amin.default")
+def amin(g: Any, x: Any, dim: Dims = (), keepdim: bool = False) -> Any:
+    return extreme(g, "min", x, dim, keepdim)
+
+
+@decomposition("aten.max.default")
+def max_all(g: Any, x: Any) -> Any:
+    return extreme(g, "max", x, None, False)
+
+
+@decomposition("aten.min.default")
+def min_all(g: Any, x: Any) -> Any:
+    return extreme(g, "min", x, None, False)
+
+
+def extreme(g: Any, op: str, x: Any, dim: Dims, keepdim: bool) -> Any:
+    real(x)
+    if not x.ndim:
+        raise NoRule("no dimension")
+    if x.dtype is torch.bool:
+        return g.reduce("any" if op == "max" else "all", x, over(x, dim), keepdim)
+    return g.convert(g.reduce(op, widened(g, x), over(x, dim), keepdim), x.dtype)
+
+
+@decomposition("aten.max.dim")
+def max_over(g: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
+    return extreme(g, "max", x, dim, keepdim), argmax(g, x, dim, keepdim)
+
+
+@decomposition("aten.min.dim")
+def min_over(g: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
+    return extreme(g, "min", x, dim, keepdim), argmin(g, x, dim, keepdim)
+
+
+@decomposition("aten.argmax.default")
+def argmax(g: Any, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return position(g, "argmax", x, dim, keepdim)
+
+
+@decomposition("aten.argmin.default")
+def argmin(g: Any, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return position(g, "argmin", x, dim, keepdim)
+
+
+def position(g: Any, op: str, x: Any, dim: int | None, keepdim: bool) -> Any:
+    real(x)
+    if not x.ndim or x.dtype is torch.bool:
+        raise NoRule("no dimension, or booleans")
+    return g.reduce(op, widened(g, x), over(x, dim), keepdim)
+
+
+# -- spread ------------------------------------------------------------------------------------------------------------
+
+def moments(g: Any, x: Any, dims: tuple[int, ...], correction: float) -> tuple[Any, Any]:
+    """Mean and variance of an operand in its compute dtype, dimensions kept."""
+    n = count(x, dims)
+    mean = g("div.Scalar", g.reduce("sum", x, dims), float(n))
+    apart = g("sub.Tensor", x, mean)
+    total = g.reduce("sum", g("mul.Tensor", apart, apart), dims)
+    return mean, g("div.Scalar", total, max(float(n) - correction, 0.0))
+
+
+@decomposition("aten.var.correction")
+def var(g: Any, x: Any, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    return var_mean(g, x, dim, correction=correction, keepdim=keepdim)[0]
+
+
+@decomposition("aten.std.correction")
+def std(g: Any, x: Any, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    floats(x)
+    return g.convert(g("sqrt", spread(g, x, dim, correction, keepdim)[0]), x.dtype)
+
+
+@decomposition("aten.var_mean.correction")
+def var_mean(g: Any, x: Any, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    floats(x)
+    variance, mean = spread(g, x, dim, correction, keepdim)
+    return g.convert(variance, x.dtype), g.convert(mean, x.dtype)
+
+
+def spread(g: Any, x: Any, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Any, Any]:
+    if not x.ndim:
+        raise NoRule("no dimension")
+    dims = over(x, dim)
+    mean, variance = moments(g, widened(g, x), dims, 1.0 if correction is None else float(correction))
+    kept = [n for k, n in enumerate(x.shape) if k not in dims]
+    return (variance, mean) if keepdim else (g.reshape(variance, kept), g.reshape(mean, kept))
+
+
+@decomposition("aten.linalg_vector_norm.default")
+def vector_norm(
+    g: Any, x: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    floats(x)
+    if not x.ndim or ord not in (1, 2, math.inf):
+        raise NoRule(f"the norm {ord}")
+    result = dtype or x.dtype
+    if kind(result) != 2:
+        raise NoRule(f"{result}")
+    dims, x = over(x, dim), widened(g, g.convert(x, result))
+    if ord == 2:
+        return g.convert(g("sqrt", summed(g, g("mul.Tensor", x, x), dims, keepdim)), result)
+    size = g("abs", x)
+    return g.convert(g.reduce("sum" if ord == 1 else "max", size, dims, keepdim), result)
+
+
+# -- softmax -----------------------------------------------------------------------------------------------------------
+
+@decomposition("aten._softmax.default")
+def softmax(g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
+    floats(x)
+    result = torch.float32 if half_to_float else x.dtype
+    if not x.ndim:
+        raise NoRule("no dimension")
+    x = widened(g, x)
+    dims = over(x, dim)
+    e = g("exp", g("sub.Tensor", x, g.reduce("max", x, dims)))
+    return g.convert(g("div.Tensor", e, g.reduce("sum", e, dims)), result)
+
+
+@decomposition("aten._log_softmax.default")
+def log_softmax(g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
+    floats(x)
+    result = torch.float32 if half_to_float else x.dtype
+    if not x.ndim:
+        raise NoRule("no dimension")
+    x = widened(g, x)
+    dims = over(x, dim)
+    shifted = g("sub.Tensor", x, g.reduce("max", x, dims))
+    total = g.reduce("sum", g("exp", shifted), dims)
+    return g.convert(g("sub.Tensor", shifted, g("log", total)), result)
+
+
+# -- normalisation -----------------------------------------------------------------------------------------------------
+
+@decomposition("aten.native_layer_norm.default")
+def layer_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
+    floats(x)
+    result = x.dtype
+    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    if not dims:
+        raise NoRule("no dimension")
+    x = widened(g, x)
+    mean, variance = moments(g, x, dims, 0.0)
+    rstd = g("rsqrt", g("add.Scalar", variance, eps))
+    y = g("mul.Tensor", g("sub.Tensor", x, mean), rstd)
+    return g.convert(affine(g, y, weight, bias), result), mean, rstd
+
+
+@decomposition("aten._fused_rms_norm.default")
+def rms_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, eps: float | None) -> Any:
+    floats(x)
+    result = x.dtype
+    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    if not dims:
+        raise NoRule("no dimension")
+    eps = torch.finfo(result).eps if eps is None else eps
+    x = widened(g, x)
+    square = g("div.Scalar", g.reduce("sum", g("mul.Tensor", x, x), dims), float(count(x, dims)))
+    rstd = g("rsqrt", g("add.Scalar", square, eps))
+    return g.convert(affine(g, g("mul.Tensor", x, rstd), weight, None), result), rstd
+
+
+@decomposition("aten.native_group_norm.default")
+def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
+    floats(x)
+    shape, result = x.shape, x.dtype
+    rows = g.reshape(widened(g, x), (N, group, (C // group) * HxW))
+    mean, variance = moments(g, rows, (2,), 0.0)
+    rstd = g("rsqrt", g("add.Scalar", variance, eps))
+    y = g.reshape(g("mul.Tensor", g("sub.Tensor", rows, mean), rstd), (N, C, HxW))
+    columns = [None if p is None else g.reshape(p, (1, C, 1)) for p in (weight, bias)]
+    y = g.reshape(affine(g, y, *columns), shape)
+    kept = [g.convert(g.reshape(s, (N, group)), result) for s in (mean, rstd)]
+    return g.convert(y, result), *kept
+
+
+def affine(g: Any, y: Any, weight: Any, bias: Any) -> Any:
+    if weight is not None:
+        y = g("mul.Tensor", y, g.convert(weight, y.dtype))
+    if bias is not None:
+        y = g("add.Tensor", y, g.convert(bias, y.dtype))
+    return y
+
+
+@decomposition("aten._native_batch_norm_legit_no_training.default")
+def batch_norm_inference(
+    g: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> Any:
+    floats(x)
+    result = x.dtype
+    shape = (1, x.shape[1], *(1,) * (x.ndim - 2))
+    scale = g("rsqrt", g("add.Scalar", widened(g, variance), eps))
+    if weight is not None:
+        scale = g("mul.Tensor", scale, widened(g, weight))
+    shift = g("neg", g("mul.Tensor", widened(g, mean), scale))
+    if bias is not None:
+        shift = g("add.Tensor", shift, widened(g, bias))
+    y = g("add.Tensor", g("mul.Tensor", widened(g, x), g.reshape(scale, shape)), g.reshape(shift, shape))
+    empty = g.full((0,), 0.0, x.type)
+    return g.convert(y, result), empty, empty
+
+
+@decomposition("aten.native_batch_norm.default", "aten.cudnn_batch_norm.default")
+def batch_norm(
+    g: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
+) -> Any:
+    if training or mean is None or variance is None:
+        raise NoRule("statistics of the batch")
+    return batch_norm_inference(g, x, weight, bias, mean, variance, momentum, eps)

@@ -1,0 +1,88 @@
+"""Our own operators, run one at a time with torch: for where they are not part of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
+    """A copy of what `maps` show of x; they are applied by name, so that this needs nothing of the compiler."""
+    for step in maps:
+        match type(step).__name__:
+            case "Reshape":
+                x = x.reshape(step.shape)
+            case "Permute":
+                x = x.permute(step.dims)
+            case "Expand":
+                x = x.expand(step.shape)
+            case "Slice":
+                last = step.start + step.step * (step.size - 1)
+                if step.step > 0:
+                    x = x.narrow(step.dim, step.start, max(last + 1 - step.start, 0))[
+                        (slice(None),) * step.dim + (slice(None, None, step.step),)]
+                else:
+                    x = x.narrow(step.dim, last, step.start + 1 - last).flip(step.dim)[
+                        (slice(None),) * step.dim + (slice(None, None, -step.step),)]
+            case "Diagonal":
+                x = x.diagonal(step.shift, step.a, step.b)
+    return x
+
+
+def put(x: torch.Tensor, value: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
+    made = x.clone()
+    view(made, maps).copy_(value)
+    return made
+
+
+def convert(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return x.to(dtype, copy=True)
+
+
+def reduce_sum(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return x.sum(dims, keepdim=True, dtype=x.dtype) if dims else x.clone()
+
+
+def reduce_prod(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    for dim in dims:
+        x = x.prod(dim, keepdim=True, dtype=x.dtype)
+    return x if dims else x.clone()
+
+
+def reduce_max(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return x.amax(dims, keepdim=True) if dims else x.clone()
+
+
+def reduce_min(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return x.amin(dims, keepdim=True) if dims else x.clone()
+
+
+def reduce_any(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return torch.any(x, dim=dims, keepdim=True) if dims else x.clone()
+
+
+def reduce_all(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return torch.all(x, dim=dims, keepdim=True) if dims else x.clone()
+
+
+def reduce_argmax(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return _position(torch.argmax, x, dims)
+
+
+def reduce_argmin(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return _position(torch.argmin, x, dims)
+
+
+def _position(find: Any, x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    rest = [k for k in range(x.ndim) if k not in dims]
+    shape = [1 if k in dims else n for k, n in enumerate(x.shape)]
+    flat = x.permute(*rest, *dims).reshape(*(x.shape[k] for k in rest), -1)
+    return find(flat, -1).reshape(shape)
+
+
+FUNCTIONS = {
+    "view": view, "put": put, "convert": convert, "sum": reduce_sum, "prod": reduce_prod, "max": reduce_max,
+    "min": reduce_min, "any": reduce_any, "all": reduce_all, "argmax": reduce_argmax, "argmin": reduce_argmin,
+}

@@ -1,0 +1,42 @@
+"""A compiled graph as it runs: a Python driver that launches kernels and calls operators.
+
+    program = Program(source, constants, frame)
+    outputs = program(*inputs)
+
+The driver is generated text, kept in `source` for reading. What a run needs besides its inputs (the arena, views of it,
+tables of pointers) is a `frame`: each run takes one from a pool, so that threads may run one program at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class Program:
+    """`make_frame()` gives what one run at a time needs. The driver is `run(frame, *inputs)`."""
+
+    def __init__(self, source: str, constants: dict[str, Any], make_frame: Callable[[], Any]):
+        self.source, self.make_frame = source, make_frame
+        self.frames: list[Any] = []
+        namespace = dict(constants)
+        exec(compile(source, "<burnish program>", "exec"), namespace)
+        self.run = namespace["run"]
+
+    def __call__(self, *inputs: Any) -> tuple:
+        try:
+            frame = self.frames.pop()
+        except IndexError:
+            frame = self.make_frame()
+        outputs = self.run(frame, *inputs)
+        self.frames.append(frame)
+        return outputs
+
+
+def restrided(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """The same contents in the memory layout that the kernels were made for."""
+    made = torch.empty_strided(shape, stride, dtype=x.dtype, device=x.device)
+    made.copy_(x)
+    return made

@@ -1,0 +1,246 @@
+"""Fusion: which values are computed in one nest of loops.
+
+Roots (stored values and reductions) are placed in running order. Each tries the groups of the roots it reads, then the
+groups that read what it reads; `why_not_join` says why a group cannot take it. What no group takes starts one.
+
+    h = x + a           group 1
+    s = sum h, (1,)     joins group 1: it reads h where h is made
+    y = h / s           joins group 1: it reads s in the row that made it
+    z = y @ w           a library call
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..ir.graph import Graph, Node, Value
+from ..ops.prims import VIEW
+from ..tensors.indices import Index
+from ..tensors.views import view_type
+from .classify import Classes
+from .expressions import NotAffine, broadcast_index, viewed_index
+from .groups import Group, align, group_of, is_reduction, reduced_variables, space_of
+
+FEW_ROWS = 16
+"""A box of fewer rows than this is not walked row by row if it is large: its rows could not be shared out."""
+
+LARGE = 1 << 15
+
+Read = tuple[Value, Index | None]
+"""A value in memory or of another root, and the index at which it is read; None where its strides alone tell."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """A group or a library call, in the order of what needs what. `needs` has a bit for each unit it depends on."""
+
+    number: int
+    what: Group | Node
+    needs: int = 0
+
+
+@dataclass(slots=True)
+class Fusion:
+    units: list[Unit]
+    unit_of: dict[Value, Unit]
+    reads: dict[Value, list[Read]] = field(default_factory=dict)
+
+
+def fuse(graph: Graph, classes: Classes) -> Fusion:
+    return Fuser(graph, classes).run()
+
+
+class Fuser:
+    def __init__(self, graph: Graph, classes: Classes):
+        self.graph, self.classes = graph, classes
+        self.fusion = Fusion([], {})
+        self.readers: dict[Value, list[Unit]] = {}
+
+    def run(self) -> Fusion:
+        for node in self.graph.nodes:
+            value = node.results[0] if node.results else None
+            if node in self.classes.loops:
+                if value is not None and (value in self.classes.stored or is_reduction(value)):
+                    self.place(value)
+            elif node.op is not VIEW:
+                self.add_library(node)
+        return self.fusion
+
+    def add_library(self, node: Node) -> None:
+        unit = self.new_unit(node)
+        for value in node.operands:
+            self.depend(unit, self.in_memory(value))
+        for value in node.results:
+            if value is not None:
+                self.fusion.unit_of[value] = unit
+
+    def in_memory(self, value: Value) -> Value:
+        """What a value is a view of, as far as views cost nothing."""
+        while value.node is not None and value.node.op is VIEW and value not in self.fusion.unit_of \
+                and value not in self.classes.stored:
+            value = value.node.args[0]
+        return value
+
+    def new_unit(self, what: Group | Node) -> Unit:
+        unit = Unit(len(self.fusion.units), what)
+        self.fusion.units.append(unit)
+        return unit
+
+    def depend(self, unit: Unit, value: Value) -> None:
+        on = self.fusion.unit_of.get(value)
+        if on is None or on is unit:
+            return
+        added = (1 << on.number) | on.needs
+        unit.needs |= added
+        for other in self.fusion.units:
+            if other.needs >> unit.number & 1:
+                other.needs |= added
+
+    # ---- placing a root
+
+    def place(self, value: Value) -> None:
+        while True:
+            try:
+                alone = group_of(value)
+                reads = self.read_with_cuts(alone, value)
+                break
+            except NotAffine as trouble:
+                self.store_instead(value, trouble.value)
+                if value in self.fusion.unit_of:
+                    return
+        for unit in self.candidates(reads):
+            group = unit.what
+            assert isinstance(group, Group)
+            joined = self.why_not_join(unit, group, value, reads)
+            if joined is None:
+                self.settle(unit, value)
+                return
+            group.refusals.append(f"{value} stays out: {joined}")
+        self.fusion.reads[value] = reads
+        self.settle(self.new_unit(alone), value)
+
+    def settle(self, unit: Unit, value: Value) -> None:
+        self.fusion.unit_of[value] = unit
+        for read, _ in self.fusion.reads[value]:
+            self.depend(unit, read)
+            readers = self.readers.setdefault(read, [])
+            if unit not in readers:
+                readers.append(unit)
+
+    def store_instead(self, root: Value, view: Value) -> None:
+        """A view that no index expresses: what it shows is stored, and where that does not help, the view is copied."""
+        source = view.node.args[0]  # type: ignore[union-attr]
+        if view is root or source in self.fusion.unit_of or not self.classes.is_loop(source):
+            self.classes.loops.discard(view.node)  # type: ignore[arg-type]
+            self.classes.stored.add(view)
+            self.classes.why_library[view.node] = "its elements are in no regular order"  # type: ignore[index]
+            self.add_library(view.node)  # type: ignore[arg-type]
+        else:
+            self.classes.stored.add(source)
+            self.place(source)
+
+    def candidates(self, reads: list[Read]) -> Iterator[Unit]:
+        """Groups worth trying: those that made what is read, the latest first, then those that read the same."""
+        makers = {unit.number: unit for read, _ in reads if (unit := self.fusion.unit_of.get(read)) is not None}
+        seen = set(makers)
+        for number in sorted(makers, reverse=True):
+            if isinstance(makers[number].what, Group):
+                yield makers[number]
+        for read, _ in reads:
+            if read.type.numel < 64:
+                continue
+            for unit in self.readers.get(read, ())[-2:]:
+                if unit.number not in seen and isinstance(unit.what, Group):
+                    seen.add(unit.number)
+                    yield unit
+
+    def why_not_join(self, unit: Unit, group: Group, value: Value, reads: list[Read]) -> str | None:
+        """Put the value into the group, or say why it cannot be."""
+        for read, _ in reads:
+            maker = self.fusion.unit_of.get(read)
+            if maker is not None and maker is not unit and maker.needs >> unit.number & 1:
+                return f"{read}, which it reads, is made after the group and from it"
+        trial = group.copy()
+        index = align(trial, space_of(value), range(len(trial.extents)))
+        if index is None and trial.inner is not None and not is_reduction(value):
+            trial = group.copy()
+            index = align(trial, space_of(value), [k for k in range(len(trial.extents)) if k not in trial.inner])
+        if index is None:
+            return f"its sizes {list(space_of(value))} do not match the group's {list(group.extents)}"
+        trial.roots[value] = index
+        if is_reduction(value):
+            over = reduced_variables(value, index)
+            if trial.inner is not None and trial.inner != over:
+                return "it reduces over other dimensions"
+            trial.inner = over
+        try:
+            own_reads = self.read_with_cuts(trial, value)
+        except NotAffine as trouble:
+            return str(trouble)
+        for read, at in own_reads:
+            if read in trial.roots and at != trial.result_index(read):
+                return f"it reads {read} in another order than that is made"
+        if trial.inner and len(trial.roots) > 1 and trial.row_count < FEW_ROWS:
+            total = 1
+            for n in trial.extents:
+                total *= n
+            if total > LARGE and not all(is_reduction(root) or _is_row(trial, root) for root in trial.roots):
+                return f"{trial.row_count} rows are too few to be shared among threads"
+        group.become(trial)
+        self.fusion.reads[value] = own_reads
+        return None
+
+    # ---- what a root reads
+
+    def read_with_cuts(self, group: Group, value: Value) -> list[Read]:
+        """What the root reads, after cutting the group's variables where an index needs it."""
+        while True:
+            try:
+                return self.reads_of(group, value)
+            except NotAffine as trouble:
+                if trouble.cut is None:
+                    raise
+                group.cut(*trouble.cut)
+                if is_reduction(value):
+                    group.inner = reduced_variables(value, group.roots[value])
+
+    def reads_of(self, group: Group, root: Value) -> list[Read]:
+        found: dict[Read, None] = {}
+        seen: set[tuple[Value, Index]] = set()
+        count = len(group.extents)
+        stack: list[tuple[Value, Index]] = []
+
+        def push(node: Node, index: Index) -> None:
+            if node.op is VIEW:
+                stack.append((node.args[0], viewed_index(node.results[0], node, index, group.extents)))
+            else:
+                stack.extend((arg, broadcast_index(arg, index, count)) for arg in node.operands)
+
+        if is_reduction(root):
+            stack.append((root.node.args[0], group.roots[root]))  # type: ignore[union-attr]
+        else:
+            push(root.node, group.roots[root])  # type: ignore[arg-type]
+        while stack:
+            value, index = stack.pop()
+            if (value, index) in seen:
+                continue
+            seen.add((value, index))
+            if self.is_leaf(value):
+                found[value, index] = None
+                continue
+            node = value.node
+            assert node is not None
+            if node.op is VIEW and self.is_leaf(node.args[0]) and node.args[0] not in group.roots \
+                    and view_type(node.args[1], node.args[0].type) is not None:
+                found[node.args[0], None] = None
+                continue
+            push(node, index)
+        return list(found)
+
+    def is_leaf(self, value: Value) -> bool:
+        return not self.classes.is_loop(value) or value in self.classes.stored or is_reduction(value)
+
+
+def _is_row(group: Group, root: Value) -> bool:
+    return all(not x.coefficients[k] for x in group.roots[root] for k in group.inner or ())

@@ -1,0 +1,133 @@
+"""Groups: loop values that are computed together in one nest of loops.
+
+A group has a box of variables in natural (row-major) order, some of which may be inner: those that its reductions run
+over. Its `roots` are values with an index of the box each: stored values, and reductions (with the index of what they
+reduce). Everything between the roots is written out where it is needed.
+
+    s = sum x, (1,)           group over i0 < 64, i1 < 768 (inner)
+    y = x / s                 roots: s at [i0, i1], y at [i0, i1]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..ir.graph import Value
+from ..ops.prims import REDUCTION_OF
+from ..tensors.indices import Affine, Index, constant, cut
+from ..tensors.views import Shape
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """See the module. `inner` is None as long as nothing is reduced."""
+
+    extents: tuple[int, ...]
+    inner: frozenset[int] | None = None
+    roots: dict[Value, Index] = field(default_factory=dict)
+    refusals: list[str] = field(default_factory=list)
+
+    @property
+    def row_count(self) -> int:
+        product = 1
+        for k, n in enumerate(self.extents):
+            if self.inner is None or k not in self.inner:
+                product *= n
+        return product
+
+    def result_index(self, root: Value) -> Index:
+        """Where the root's own elements lie: a reduction's have 0 in the dimensions that were reduced."""
+        index = self.roots[root]
+        if not is_reduction(root):
+            return index
+        none = constant(0, len(self.extents))
+        return tuple(none if k in root.node.args[1] else x for k, x in enumerate(index))  # type: ignore[union-attr]
+
+    def copy(self) -> Group:
+        return Group(self.extents, self.inner, dict(self.roots), self.refusals)
+
+    def become(self, other: Group) -> None:
+        self.extents, self.inner, self.roots = other.extents, other.inner, other.roots
+
+    def cut(self, variable: int, inner: int) -> None:
+        """Make two variables of one, the second with the extent `inner`."""
+        n = self.extents[variable]
+        self.extents = (*self.extents[:variable], n // inner, inner, *self.extents[variable + 1:])
+        self.roots = {value: cut(index, variable, inner) for value, index in self.roots.items()}
+        if self.inner is not None:
+            self.inner = frozenset(
+                part for k in self.inner
+                for part in ((k, k + 1) if k == variable else (k,) if k < variable else (k + 1,))
+            )
+
+
+def is_reduction(value: Value) -> bool:
+    return value.node is not None and value.node.op.name in REDUCTION_OF
+
+
+def space_of(root: Value) -> Shape:
+    """The shape of the box that a root walks: its own, or that of what it reduces."""
+    return root.node.args[0].shape if is_reduction(root) else root.shape  # type: ignore[union-attr]
+
+
+def group_of(root: Value) -> Group:
+    """A group of one."""
+    shape = space_of(root)
+    group = Group(tuple(n for n in shape if n != 1))
+    index = align(group, shape, range(len(group.extents)))
+    assert index is not None
+    group.roots[root] = index
+    if is_reduction(root):
+        group.inner = reduced_variables(root, index)
+    return group
+
+
+def align(group: Group, shape: Shape, variables: range | list[int]) -> Index | None:
+    """The index of a tensor of `shape` that walks `variables` in row-major order, cutting variables where the shape
+    has finer dimensions; None where the sizes do not match. Cutting changes the group, which stays equal."""
+    positions = list(variables)
+    found: list[Affine | None] = []
+    parts: list[list[int]] = []
+    at = len(positions) - 1
+    # From the last dimension to the first, each takes whole variables, and cuts one where it ends inside it.
+    for size in reversed(shape):
+        taken: list[int] = []
+        left = size
+        while left != 1:
+            if at < 0:
+                return None
+            n = group.extents[positions[at]]
+            if left % n == 0:
+                taken.append(positions[at])
+                left //= n
+                at -= 1
+            elif n % left == 0:
+                k = positions[at]
+                group.cut(k, left)
+                # What was found keeps its meaning: later variables moved up by one.
+                parts = [[p + 1 if p > k else p for p in part] for part in parts]
+                taken = [p + 1 if p > k else p for p in taken]
+                taken.append(k + 1)
+                left = 1
+            else:
+                return None
+        parts.append(taken)
+    if at >= 0:
+        return None
+    count = len(group.extents)
+    for taken in reversed(parts):
+        step, coefficients = 1, [0] * count
+        for variable in taken:
+            coefficients[variable] = step
+            step *= group.extents[variable]
+        found.append(Affine(0, tuple(coefficients)))
+    return tuple(x for x in found if x is not None)
+
+
+def reduced_variables(root: Value, index: Index) -> frozenset[int]:
+    """The variables of the dimensions that a reduction runs over."""
+    over: set[int] = set()
+    for dim in root.node.args[1]:  # type: ignore[union-attr]
+        if index:
+            over.update(k for k, c in enumerate(index[dim].coefficients) if c)
+    return frozenset(over)

@@ -1,0 +1,20 @@
+"""Library calls: what is asked for (specs), the ways to compute it (candidates), and which is the fastest (choose).
+
+    spec = LinearSpec(x, weight, bias, activation=Activation("gelu", algorithm="none"), is_frozen=True)
+    chosen = choose(spec, seconds=0.005).candidate
+    prepared = chosen.prepare(weight, bias) if chosen.prepare else ()     # once
+    chosen.run(x, *prepared)               # every call: the tensors that `chosen.operands` names, in that order
+
+`why_not` says why a plain call plus a kernel of our own has to do the epilogue.
+"""
+
+from .candidate import Call, Candidate, Foreign, Operand
+from .choose import Choice, Memory, candidates, choose, memory
+from .convolution import in_channels_last
+from .onednn import why_not_fused as why_not
+from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
+
+__all__ = [
+    "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec", "Foreign", "LinearSpec", "MatmulSpec",
+    "Memory", "Operand", "Spec", "candidates", "choose", "in_channels_last", "memory", "why_not",
+]

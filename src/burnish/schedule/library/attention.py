@@ -1,0 +1,99 @@
+"""The candidates of attention without gradients.
+
+    sdpa     eager: `scaled_dot_product_attention`, which picks one of the following by its own rules
+    flash    torch's blocked kernel for the CPU, called directly
+    math     two batched products and a softmax
+
+    >>> [c.name for c in attention_candidates(AttentionSpec(q, k, v))]
+    ['sdpa', 'flash', 'math']
+
+flash gives a result whose heads lie beside each other, [B, L, H, E] in memory, so that joining them is a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from ...tensors.types import TensorType, contiguous_stride
+from .candidate import Call, Candidate, Operand, from_call
+from .specs import AttentionSpec
+
+aten = torch.ops.aten
+
+Q, K, V, MASK = (Operand(name) for name in ("q", "k", "v", "mask"))
+_FLASH = 1
+"""Of torch's `SDPBackend`."""
+
+
+def attention_candidates(spec: AttentionSpec) -> Iterator[Candidate]:
+    """All ways to compute the spec, eager's first."""
+    is_flash = eager_is_flash(spec)
+    yield Candidate("sdpa", spec, tuple(spec.inputs), partial(_sdpa, spec), _output(spec, is_flash))
+    if is_flash and why_not_flash(spec) is None:
+        keywords = (("attn_mask", MASK if spec.mask else None), ("scale", spec.scale))
+        call = Call(aten._scaled_dot_product_flash_attention_for_cpu.default, (Q, K, V, 0.0, spec.is_causal),
+                    keywords=keywords, which=0)
+        yield from_call("flash", spec, call, _output(spec, True))
+    if why_not_math(spec) is None:
+        yield Candidate("math", spec, tuple(spec.inputs), partial(_math, spec), _output(spec, False))
+
+
+def eager_is_flash(spec: AttentionSpec) -> bool:
+    """What eager would pick. torch answers for tensors whose memory is never touched."""
+    q, k, v, mask = (type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
+                     for type in (spec.q, spec.k, spec.v, spec.mask))
+    with torch.no_grad():
+        picked = torch._fused_sdp_choice(q, k, v, mask, 0.0, spec.is_causal, scale=spec.scale,
+                                         enable_gqa=spec.enable_gqa)
+    return picked == _FLASH
+
+
+def why_not_flash(spec: AttentionSpec) -> str | None:
+    if spec.enable_gqa:
+        return "heads are shared, which eager prepares"
+    if spec.mask is not None and spec.mask.dtype is torch.bool:
+        return "the mask is boolean, which eager turns into numbers"
+    return None
+
+
+def why_not_math(spec: AttentionSpec) -> str | None:
+    if spec.q.dtype is not torch.float32 and spec.q.dtype is not torch.float64:
+        return "intermediate results would be rounded to a shorter dtype than eager's"
+    if spec.is_causal and spec.mask is not None:
+        return "a mask and a causal one"
+    return "something is empty" if any(type.numel == 0 for type in spec.inputs.values()) else None
+
+
+def _output(spec: AttentionSpec, is_flash: bool) -> TensorType:
+    shape = spec.output_shape
+    stride = contiguous_stride(shape)
+    if is_flash:
+        batch, heads, rows, size = shape
+        outer, row, head, element = contiguous_stride((batch, rows, heads, size))
+        stride = outer, head, row, element
+    return TensorType(shape, stride, spec.q.dtype, spec.q.device)
+
+
+def _sdpa(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+          mask: torch.Tensor | None = None) -> torch.Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, mask, 0.0, spec.is_causal, scale=spec.scale, enable_gqa=spec.enable_gqa)
+
+
+def _math(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+          mask: torch.Tensor | None = None) -> torch.Tensor:
+    if spec.enable_gqa:
+        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    scale = spec.q.shape[-1] ** -0.5 if spec.scale is None else spec.scale
+    scores = torch.matmul(q * scale, k.transpose(-1, -2))
+    if spec.is_causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu_(1)
+        scores = scores.masked_fill_(later, float("-inf"))
+    elif mask is not None:
+        scores = scores.masked_fill_(~mask, float("-inf")) if mask.dtype is torch.bool else scores.add_(mask)
+    # A row that is masked as a whole gives zeros, as eager's kernels do.
+    weights = torch.softmax(scores, -1) if mask is None else torch._safe_softmax(scores, -1)
+    return torch.matmul(weights, v)

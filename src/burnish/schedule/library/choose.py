@@ -1,0 +1,147 @@
+"""The candidates of a spec, and which of them is the fastest here: measured on random tensors, remembered.
+
+    >>> choice = choose(LinearSpec(x, weight, bias, is_frozen=True), seconds=0.005)
+    >>> choice.candidate.name, choice.seconds
+    ('mkl packed', 0.00029)
+
+What `memory` remembers are seconds by candidate, not the choice: the same measurement answers for callers who accept
+different candidates, and says whether a fused call beats a plain one with a kernel of our own after it. It goes to disk
+and comes back as text (`export`, `load`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .attention import attention_candidates
+from .candidate import Candidate
+from .convolution import convolution_candidates
+from .linear import linear_candidates
+from .matmul import matmul_candidates
+from .measure import Measured, measure
+from .shrink import shrunk
+from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
+
+SMALL = 50_000
+"""Below so many operations the call itself is what costs, and eager's kernel is called the fastest."""
+
+WORTH = 0.97
+"""A candidate that prepares weights or is not eager's must be at least this much faster than one that comes before it:
+smaller differences are noise, and eager's own kernel is the safer one."""
+
+FREE_ALLOCATION = 32 << 20
+FAULT_SECONDS_PER_BYTE = 2e-10
+"""malloc hands memory of this size back to the system each time; whoever allocates the next result pays for every page
+(0.8 µs each). What runs into a given tensor does not."""
+
+_WAYS: dict[type, Callable[[Any], Iterator[Candidate]]] = {
+    LinearSpec: linear_candidates,
+    ConvSpec: convolution_candidates,
+    MatmulSpec: matmul_candidates,
+    AttentionSpec: attention_candidates,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    candidate: Candidate
+    seconds: float | None
+    """Of one call; None where nothing was measured. For large work extrapolated from less of it."""
+    measured: Mapping[str, float]
+    """The seconds of all candidates that work, by name. Empty where nothing was measured."""
+    is_steady: bool = True
+    """False where something else used the cores while it was measured."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What was measured, by key. Threads may use one."""
+
+    _seen: dict[str, Measured] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def measured(self, key: str, candidates: list[Candidate], seconds: float) -> Measured:
+        found = self._seen.get(key)
+        if found is not None:
+            return found
+        # One measurement at a time: two would disturb each other.
+        with self._lock:
+            if key not in self._seen:
+                self._seen[key] = measure(candidates, seconds)
+            return self._seen[key]
+
+    def export(self) -> dict[str, str]:
+        """Text to text, for a file. What was disturbed while it was measured stays out."""
+        return {
+            key: "; ".join(f"{name}={seconds:.4g}" for name, seconds in measured.least.items())
+            for key, measured in list(self._seen.items()) if measured.is_steady
+        }
+
+    def load(self, exported: Mapping[str, str]) -> None:
+        """Take over what another process measured on the same machine. Text that is no measurement is passed by."""
+        for key, text in exported.items():
+            try:
+                pairs = (entry.rsplit("=", 1) for entry in text.split("; "))
+                self._seen.setdefault(key, Measured({name: float(seconds) for name, seconds in pairs}))
+            except ValueError:
+                continue
+
+    def clear(self) -> None:
+        self._seen.clear()
+
+
+memory = Memory()
+"""Of this process."""
+
+
+def candidates(spec: Spec) -> list[Candidate]:
+    """All ways to compute the spec. The first is eager's own kernel: always there, always right."""
+    return list(_WAYS[type(spec)](spec))
+
+
+def leaves_inputs(candidate: Candidate) -> bool:
+    return candidate.overwrites is None
+
+
+def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = leaves_inputs,
+           memory: Memory = memory) -> Choice:
+    """The fastest candidate, of those that `accept` lets through, after about `seconds` of measuring.
+
+    A caller for whom the residual is dead after the call accepts candidates that overwrite it. Where none is accepted
+    the answer is eager's.
+    """
+    offered = candidates(spec)
+    accepted = [c for c in offered if accept(c)] or offered[:1]
+    if len(offered) == 1 or spec.flops < SMALL or offered[0].output.device.type != "cpu":
+        return Choice(accepted[0], None, {})
+    small = shrunk(spec)
+    measured = memory.measured(key_of(small), offered if small is spec else candidates(small), seconds)
+    times = {c.name: estimate(c, measured.least[c.name], small) for c in offered if c.name in measured.least}
+    best = None
+    for candidate in accepted:
+        time = times.get(candidate.name)
+        if time is not None and (best is None or time < WORTH * times[best.name]):
+            best = candidate
+    if best is None:
+        return Choice(offered[0], times.get(offered[0].name), times, measured.is_steady)
+    return Choice(best, times[best.name], times, measured.is_steady)
+
+
+def key_of(spec: Spec) -> str:
+    """The spec and what else the times depend on within one machine, as text."""
+    return f"{spec} threads {torch.get_num_threads()}"
+
+
+def estimate(candidate: Candidate, seconds: float, measured: Spec) -> float:
+    """Seconds of a candidate, given those of the same for a `measured` spec that is at most as large."""
+    if candidate.spec is measured:
+        return seconds
+    seconds *= candidate.spec.flops / max(measured.flops, 1)
+    if candidate.run_into is None and candidate.output.bytes > FREE_ALLOCATION:
+        seconds += candidate.output.bytes * FAULT_SECONDS_PER_BYTE
+    return seconds

@@ -1,0 +1,218 @@
+"""The candidates of a linear layer.
+
+    addmm                 eager: addmm or mm, residual and activation after it in torch's operators
+    addmm onto residual   the residual in the place of the bias; also written over it
+    onednn                oneDNN's fused call on the weight as it is
+    onednn packed         the same on a weight in oneDNN's own layout
+    mkl packed            MKL on a weight in MKL's layout; with `into residual` it adds to it where it lies
+    addmv                 one row: a matrix times a vector
+
+    >>> [c.name for c in linear_candidates(LinearSpec(x, weight, bias, is_frozen=True))]
+    ['addmm', 'onednn', 'onednn packed', 'mkl packed']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+
+from ...tensors.types import TensorType
+from . import mkl, onednn
+from .candidate import Call, Candidate, Operand, Tensors, from_call
+from .specs import ConvSpec, LinearSpec
+
+aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
+
+X, WEIGHT, BIAS, RESIDUAL, PACKED = (Operand(name) for name in ("x", "weight", "bias", "residual", "packed"))
+
+
+def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
+    """All ways to compute the spec, eager's first."""
+    output = TensorType.contiguous(spec.output_shape, spec.x.dtype, spec.x.device)
+    yield eager(spec, output)
+    if why_not_onto_residual(spec) is None:
+        yield from _onto_residual(spec, output)
+    if onednn.why_not_fused(spec) is None:
+        if why_not_plain(spec.weight) is None:
+            yield from_call("onednn", spec, _onednn_call(spec, WEIGHT), output)
+        if spec.is_frozen:
+            yield from_call("onednn packed", spec, _onednn_call(spec, PACKED), output,
+                            prepare=_onednn_packing(spec), prepared=packed_names(spec))
+    if why_not_mkl_packed(spec) is None:
+        yield _mkl_packed(spec, output)
+        if why_not_mkl_into_residual(spec) is None:
+            yield _mkl_into_residual(spec)
+    if why_not_vector(spec) is None:
+        yield _vector(spec, output)
+
+
+def eager(spec: LinearSpec, output: TensorType) -> Candidate:
+    if spec.bias is None:
+        plain = from_call("mm", spec, Call(aten.mm.default, (X, transposed(spec)), out=aten.mm.out), output)
+    else:
+        call = Call(aten.addmm.default, (BIAS, X, transposed(spec)), out=aten.addmm.out)
+        plain = from_call("addmm", spec, call, output)
+    return with_epilogue(spec, plain)
+
+
+def transposed(spec: LinearSpec) -> Operand:
+    """The weight as the right side of a product, [K, N]."""
+    return Operand("weight", spec.weight.shape[::-1], spec.weight.stride[::-1])
+
+
+def with_epilogue(spec: LinearSpec | ConvSpec, plain: Candidate) -> Candidate:
+    """The candidate followed by residual and activation in torch's own operators."""
+    product, has_residual, activation = plain.run, spec.residual is not None, spec.activation
+    if not has_residual and activation is None:
+        return plain
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        if has_residual:
+            *tensors, residual = tensors
+            y = product(*tensors).add_(residual)
+        else:
+            y = product(*tensors)
+        return y if activation is None else activation(y)
+
+    operands = (*plain.operands, "residual") if has_residual else plain.operands
+    return replace(plain, operands=operands, run=run, run_into=None, call=None)
+
+
+def why_not_onto_residual(spec: LinearSpec) -> str | None:
+    if spec.residual is None or spec.bias is not None or spec.activation is not None:
+        return "addmm adds one thing: here there is more than a residual, or none"
+    return None
+
+
+def _onto_residual(spec: LinearSpec, output: TensorType) -> Iterator[Candidate]:
+    residual = spec.residual
+    assert residual is not None
+    call = Call(aten.addmm.default, (RESIDUAL, X, transposed(spec)), out=aten.addmm.out)
+    candidate = from_call("addmm onto residual", spec, call, output)
+    yield candidate
+    if residual.is_contiguous:
+        write = candidate.run_into
+
+        def run(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return write(residual, residual, x, weight)
+
+        yield replace(candidate, name="addmm into residual", run=run, output=residual, run_into=None, call=None,
+                      overwrites="residual")
+
+
+def why_not_plain(weight: TensorType) -> str | None:
+    """Why oneDNN should not be given this weight as it is: with gaps between the rows it takes a reference kernel,
+    hundreds of times slower, or copies."""
+    (n, k), (step_n, step_k) = weight.shape, weight.stride
+    if (step_k == 1 and step_n == k) or (step_n == 1 and step_k == n):
+        return None
+    return "the weight has gaps"
+
+
+def _onednn_call(spec: LinearSpec, weight: Operand) -> Call:
+    bias = BIAS if spec.bias else None
+    if spec.residual is not None:
+        return Call(mkldnn._linear_pointwise.binary, (X, RESIDUAL, weight, bias, "add"))
+    return Call(mkldnn._linear_pointwise.default, (X, weight, bias, *onednn.attribute(spec.activation)))
+
+
+def packed_names(spec: LinearSpec | ConvSpec) -> tuple[str, ...]:
+    return ("packed", "bias") if spec.bias else ("packed",)
+
+
+def _onednn_packing(spec: LinearSpec) -> Callable[..., Tensors]:
+    rows = spec.x.shape[0]
+
+    def prepare(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Tensors:
+        packed = mkldnn._reorder_linear_weight(weight.detach().contiguous(), rows)
+        return (packed,) if bias is None else (packed, bias)
+
+    return prepare
+
+
+def why_not_mkl_packed(spec: LinearSpec) -> str | None:
+    if not spec.is_frozen:
+        return "the weight may change"
+    if spec.activation is not None:
+        return "MKL's product takes no activation"
+    if mkl.orientation(spec.x.shape, spec.x.stride) is None:
+        return "x has gaps in both directions"
+    return mkl.why_not(*spec.inputs.values())
+
+
+def why_not_mkl_into_residual(spec: LinearSpec) -> str | None:
+    if spec.residual is None or spec.bias is not None:
+        return "there is no residual, or a bias beside it"
+    return None if spec.residual.is_contiguous else "the residual has gaps"
+
+
+def mkl_packing(rows: int) -> Callable[..., Tensors]:
+    def prepare(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Tensors:
+        packed = mkl.pack(weight.detach().t(), mkl.SIDE_B, other=rows)
+        return (packed,) if bias is None else (packed, bias)
+
+    return prepare
+
+
+def _mkl_packed(spec: LinearSpec, output: TensorType) -> Candidate:
+    adds = spec.bias is not None or spec.residual is not None
+    product = _product(spec, adds)
+    multiply, operands = product.function(), ("x", *packed_names(spec), *(["residual"] if spec.residual else []))
+    both = spec.bias is not None and spec.residual is not None
+    shape, dtype = output.shape, output.dtype
+
+    def run_into(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor, *added: torch.Tensor) -> torch.Tensor:
+        if both:
+            torch.add(*added, out=out)
+        elif added:
+            out.copy_(added[0])
+        multiply(out.data_ptr(), x.data_ptr(), packed.data_ptr())
+        return out
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        return run_into(torch.empty(shape, dtype=dtype), *tensors)
+
+    return Candidate("mkl packed", spec, operands, run, output, run_into=run_into, prepare=mkl_packing(shape[0]),
+                     prepared=packed_names(spec), call=None if adds else product.call("out", "x", "packed"))
+
+
+def _mkl_into_residual(spec: LinearSpec) -> Candidate:
+    product = _product(spec, adds=True)
+    multiply, residual = product.function(), spec.residual
+    assert residual is not None
+
+    def run(x: torch.Tensor, packed: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        multiply(residual.data_ptr(), x.data_ptr(), packed.data_ptr())
+        return residual
+
+    return Candidate("mkl packed into residual", spec, ("x", "packed", "residual"), run, residual,
+                     prepare=mkl_packing(spec.x.shape[0]), prepared=("packed",), overwrites="residual",
+                     call=product.call("residual", "x", "packed"))
+
+
+def _product(spec: LinearSpec, adds: bool) -> mkl.Product:
+    (rows, depth), columns = spec.x.shape, spec.weight.shape[0]
+    plain = mkl.orientation(spec.x.shape, spec.x.stride)
+    assert plain is not None
+    return mkl.Product(rows, columns, depth, mkl.SIDE_B, plain, columns, adds)
+
+
+def why_not_vector(spec: LinearSpec) -> str | None:
+    if spec.x.shape[0] != 1:
+        return "x has more than one row"
+    if spec.residual is not None or spec.activation is not None:
+        return "a matrix times a vector takes no epilogue"
+    return "x or the result is empty" if 0 in (*spec.x.shape, *spec.weight.shape) else None
+
+
+def _vector(spec: LinearSpec, output: TensorType) -> Candidate:
+    (_, k), (n, _) = spec.x.shape, spec.weight.shape
+    row = TensorType((n,), (1,), output.dtype, output.device)
+    x = Operand("x", (k,), spec.x.stride[1:])
+    if spec.bias is None:
+        call = Call(aten.mv.default, (WEIGHT, x), out=aten.mv.out, result=row)
+    else:
+        call = Call(aten.addmv.default, (BIAS, WEIGHT, x), out=aten.addmv.out, result=row)
+    return from_call("addmv" if spec.bias else "mv", spec, call, output)

@@ -1,0 +1,203 @@
+"""The plan: what runs, in which order, and where every value lies.
+
+    plan = make_plan(graph)
+    plan.steps       Launch (a kernel), Call (an operator's eager kernel) and Show (a view of something in memory)
+    plan.slots       for each intermediate value its place in the arena
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .. import events
+from ..ir.graph import Graph, Node, Value, values_in
+from ..ops.prims import VIEW
+from ..tensors.types import TensorType
+from ..tensors.views import view_type
+from .classify import Classes, classify
+from .emit import Launch, emit, view_offset
+from .fuse import Fusion, Unit, fuse
+from .groups import Group
+from .loops import print_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator run by its eager kernel."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """`value` is a view of `source`, which lies in memory: `type`'s shape and strides, `offset` elements further on."""
+
+    value: Value
+    source: Value
+    type: TensorType
+    offset: int
+
+
+Step = Launch | Call | Show
+
+
+@dataclass(slots=True)
+class Plan:
+    graph: Graph
+    steps: list[Step]
+    offsets: dict[Value, int] = field(default_factory=dict)
+    """Of the intermediate values that kernels make, in the arena, in bytes."""
+    arena: int = 0
+
+    def __str__(self) -> str:
+        parts = []
+        for step in self.steps:
+            match step:
+                case Launch(kernel, buffers):
+                    parts.append(f"{print_kernel(kernel)}\n  on {', '.join(map(str, buffers))}")
+                case Call(node):
+                    parts.append(f"call {node}")
+                case Show(value, source, type, offset):
+                    parts.append(f"show {value}: {type} = {source} from {offset}")
+        return "\n".join(parts)
+
+
+def make_plan(graph: Graph) -> Plan:
+    classes = classify(graph)
+    fusion = fuse(graph, classes)
+    steps = steps_of(graph, classes, fusion)
+    plan = Plan(graph, steps)
+    place_in_arena(plan)
+    events.emit("loops", plan=plan, classes=classes, fusion=fusion)
+    return plan
+
+
+def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
+    needed = needed_in_memory(graph, classes, fusion)
+    steps: list[Step] = []
+    shown: set[Value] = set()
+
+    def show(value: Value) -> None:
+        """Make a value that something outside of the loops reads available: views are made when first read."""
+        node = value.node
+        if node is None or node.op is not VIEW or value in shown or value in fusion.unit_of:
+            return
+        show(node.args[0])
+        shown.add(value)
+        type = view_type(node.args[1], node.args[0].type)
+        assert type is not None, node
+        steps.append(Show(value, node.args[0], type, view_offset(node.args[1], node.args[0].type)))
+
+    for unit in in_order(fusion.units):
+        if isinstance(unit.what, Group):
+            wanted = {root for root in unit.what.roots if root in needed}
+            if wanted:
+                steps.append(emit(unit.what, wanted, classes))
+        else:
+            for value in unit.what.operands:
+                show(value)
+            steps.append(Call(unit.what))
+    for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+        show(value)
+    return steps
+
+
+def needed_in_memory(graph: Graph, classes: Classes, fusion: Fusion) -> set[Value]:
+    """The roots that somebody outside their own group reads."""
+    needed: set[Value] = set()
+
+    def need(value: Value) -> None:
+        while value not in fusion.unit_of and value.node is not None and value.node.op is VIEW:
+            value = value.node.args[0]
+        needed.add(value)
+
+    for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+        need(value)
+    for unit in fusion.units:
+        if isinstance(unit.what, Node):
+            for value in unit.what.operands:
+                need(value)
+    for value, reads in fusion.reads.items():
+        for read, _ in reads:
+            if fusion.unit_of.get(read) is not fusion.unit_of[value]:
+                needed.add(read)
+    return needed
+
+
+def in_order(units: list[Unit]) -> list[Unit]:
+    """Each unit after those it needs; else in the order in which they were made."""
+    done, order, left = 0, [], list(units)
+    while left:
+        waiting = []
+        for unit in left:
+            if unit.needs & ~done:
+                waiting.append(unit)
+            else:
+                order.append(unit)
+                done |= 1 << unit.number
+        assert len(waiting) < len(left), "the units need one another"
+        left = waiting
+    return order
+
+
+ALIGNMENT = 64
+
+
+def place_in_arena(plan: Plan) -> None:
+    """Give each intermediate a range of bytes that is its own from the step that makes it to the last that reads it."""
+    outside = {id(v) for v in (*values_in(tuple(plan.graph.outputs)), *(w.value for w in plan.graph.writes))}
+    roots: dict[Value, Value] = {}
+    last: dict[Value, int] = {}
+    first: dict[Value, int] = {}
+    for number, step in enumerate(plan.steps):
+        match step:
+            case Show(value, source, _, _):
+                roots[value] = roots.get(source, source)
+                if id(value) in outside:
+                    outside.add(id(roots[value]))
+            case Launch(kernel, buffers):
+                for at, value in enumerate(buffers):
+                    if at in kernel.stored:
+                        first[value] = number
+                    last[roots.get(value, value)] = number
+            case Call(node):
+                for value in node.operands:
+                    last[roots.get(value, value)] = number
+    free: list[tuple[int, int]] = []
+    ends: dict[int, list[Value]] = {}
+    for number, _ in enumerate(plan.steps):
+        for value in (v for v, at in first.items() if at == number and id(v) not in outside):
+            size = -(-value.type.bytes // ALIGNMENT) * ALIGNMENT
+            plan.offsets[value] = take(free, size, plan)
+            ends.setdefault(last.get(value, number), []).append(value)
+        for value in ends.pop(number, ()):
+            give(free, plan.offsets[value], -(-value.type.bytes // ALIGNMENT) * ALIGNMENT)
+
+
+def take(free: list[tuple[int, int]], size: int, plan: Plan) -> int:
+    """The smallest gap that is large enough, or new space at the end."""
+    best = min((gap for gap in free if gap[1] >= size), key=lambda gap: gap[1], default=None)
+    if best is None:
+        at = plan.arena
+        plan.arena += size
+        return at
+    free.remove(best)
+    if best[1] > size:
+        free.append((best[0] + size, best[1] - size))
+    return best[0]
+
+
+def give(free: list[tuple[int, int]], at: int, size: int) -> None:
+    """Put a range back, joined with the gaps beside it."""
+    for gap in list(free):
+        if gap[0] + gap[1] == at:
+            free.remove(gap)
+            at, size = gap[0], size + gap[1]
+        elif at + size == gap[0]:
+            free.remove(gap)
+            size += gap[1]
+    if size:
+        free.append((at, size))
+
+
+__all__ = ["Call", "Launch", "Plan", "Show", "make_plan"]

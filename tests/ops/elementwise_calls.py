@@ -1,0 +1,155 @@
+"""Comparing element-wise records with eager, call by call.
+
+    differences(torch.ops.aten.add.Tensor, (x, y), {})        None, or what differs
+
+A record's shape rule must give the type of eager's result, and its scalar rule, run by `evaluate`, eager's elements:
+exactly for integers and bools; for floats as near to the float64 result as twice eager's own distance and one unit in
+the last place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from burnish.ops import families  # noqa: F401  (fills the records)
+from burnish.ops.elementwise import element
+from burnish.ops.record import RECORDS, NoRule, Op, Pointwise
+from burnish.ops.scalar import Access, load
+from burnish.tensors.types import NAMES, TensorType
+
+from .evaluate import evaluated
+
+FAMILIES = "activation_gradients activations arithmetic casts comparisons elementwise functions losses selection".split()
+
+
+def records() -> dict[str, Op]:
+    """The element-wise records: those with a scalar rule, and those that only know their type."""
+    return {name: op for name, op in RECORDS.items() if name.startswith("aten.") and (
+        isinstance(op.rule, Pointwise) or getattr(op.shape, "__module__", "").rpartition(".")[2] in FAMILIES)}
+
+
+def overload_of(name: str) -> torch._ops.OpOverload:
+    _, packet, overload = name.split(".")
+    return getattr(getattr(torch.ops.aten, packet), overload)
+
+
+class Watcher:
+    """Sees every ATen call made while `watching`, and hands those of our records to `check`."""
+
+    def __init__(self, check: Callable[[Any, tuple, dict, Any], None]):
+        self.check, self.known = check, records()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if str(func) in self.known:
+            self.check(func, args, kwargs or {}, result)
+        return result
+
+
+@contextlib.contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    torch._C._push_on_torch_dispatch_stack(watcher)
+    try:
+        yield
+    finally:
+        torch._C._pop_torch_dispatch_stack(None)
+
+
+class Refused(Exception):
+    """The record has no rule for these arguments."""
+
+
+def difference(func: Any, args: tuple, kwargs: dict, eager: Any) -> str | None:
+    """What the record says differently from eager, if anything."""
+    op = records_of(func)
+    types, named_types = typed(args), typed(kwargs)
+    try:
+        found = op.shape(*types, **named_types)
+    except NoRule as reason:
+        raise Refused(f"no shape: {reason}") from None
+    expected = typed(eager)
+    if found != expected:
+        return f"type {found}, eager {expected}, of {types} {named_types}"
+    if not isinstance(op.rule, Pointwise) or not isinstance(eager, torch.Tensor):
+        return None
+    if eager.is_complex() or any(arg.is_complex() for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)):
+        return None
+    try:
+        got = elements(op, args, kwargs, found)
+    except NoRule as reason:
+        raise Refused(f"no rule: {reason}") from None
+    where = difference_of_values(got, eager.reshape(-1), lambda: wide_reference(func, args, kwargs))
+    return None if where is None else f"{where} of {types} {kwargs or ''} {[a for a in args if not isinstance(a, torch.Tensor)]}"
+
+
+def records_of(func: Any) -> Op:
+    return RECORDS[str(func)]
+
+
+def typed(tree: Any) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return TensorType.of(tree)
+    if isinstance(tree, dict):
+        return {name: typed(part) for name, part in tree.items()}
+    return type(tree)(typed(part) for part in tree) if isinstance(tree, (tuple, list)) else tree
+
+
+def elements(op: Op, args: tuple, kwargs: dict, result: TensorType) -> torch.Tensor:
+    """The record's elements of the result, flat."""
+    buffers: list[torch.Tensor] = []
+
+    def loaded(tensor: torch.Tensor) -> Any:
+        buffers.append(tensor.expand(result.shape).reshape(-1))
+        return load(NAMES[tensor.dtype], Access(len(buffers) - 1, 0, (1,)))
+
+    operands = tree_map_only(torch.Tensor, loaded, args)
+    return evaluated(element(op, operands, kwargs, typed(args), result), buffers)
+
+
+def wide_reference(func: Any, args: tuple, kwargs: dict) -> torch.Tensor | None:
+    """The same call in float64, flat; None where that is another call."""
+    wide = torch.get_default_dtype()
+
+    def widened(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.double() if tensor.is_floating_point() else tensor
+    try:
+        torch.set_default_dtype(torch.float64)
+        found = func(*tree_map_only(torch.Tensor, widened, args), **tree_map_only(torch.Tensor, widened, kwargs))
+    except RuntimeError:
+        return None
+    finally:
+        torch.set_default_dtype(wide)
+    return found.reshape(-1) if isinstance(found, torch.Tensor) and found.dtype is torch.float64 else None
+
+
+def difference_of_values(
+    got: torch.Tensor, eager: torch.Tensor, reference: Callable[[], torch.Tensor | None]
+) -> str | None:
+    if got.dtype is not eager.dtype:
+        return f"elements of {got.dtype}, eager's of {eager.dtype}"
+    wrong = ~((got == eager) | ((got != got) & (eager != eager)))
+    if eager.is_floating_point():
+        if wrong.any() and (exact := reference()) is not None:
+            held = exact.to(eager.dtype)
+            allowed = 2 * (eager.double() - exact).abs() + unit(held)
+            near = (got.double() - exact).abs() <= allowed
+            wrong &= ~(near | (got == held) | (held.isnan() & got.isnan()))
+        wrong |= (got == 0) & (eager == 0) & (got.signbit() != eager.signbit())
+    if not wrong.any():
+        return None
+    at = int(wrong.nonzero()[0])
+    exact = reference()
+    told = "" if exact is None else f" (exactly {exact[at].item()!r})"
+    return f"{int(wrong.sum())} of {wrong.numel()}: at {at} {got[at].item()!r}, eager {eager[at].item()!r}{told}"
+
+
+def unit(x: torch.Tensor) -> torch.Tensor:
+    """The distance to the next number, in float64."""
+    info = torch.finfo(x.dtype)
+    _, exponent = torch.frexp(x.double().abs().nan_to_num(posinf=info.max))
+    return torch.ldexp(torch.tensor(info.eps, dtype=torch.float64), exponent - 1).clamp(min=info.tiny * info.eps)
