@@ -27,7 +27,7 @@ from typing import Any
 
 from . import caches
 from .contestants import contestant_of
-from .job import Job, Message
+from .job import TURNS, Job, Message
 from .machine import ForeignLoad
 from .record import BURNISH, EAGER, Cold, Overhead, Result, Row, result_from
 
@@ -106,7 +106,7 @@ class Conductor:
             if outcome.why is not None:
                 result.why = outcome.why
                 return
-            found.append(Cold(**outcome.result))
+            found.append(Cold(**{**outcome.result, "foreign_load": outcome.foreign_load}))
         found.sort(key=lambda cold: cold.first_call)
         result.cold = found[len(found) // 2]
 
@@ -161,7 +161,7 @@ class Conductor:
         return outcome
 
     def listen(self, process: subprocess.Popen, messages: Any) -> Outcome:
-        outcome, load = Outcome(), None
+        outcome, load, taking_turns = Outcome(), ForeignLoad(process.pid), False
         for message in self.messages(process, messages):
             if message is None:
                 outcome.why, outcome.hangs = f"nothing was heard for {self.plan.limit:.0f} s", True
@@ -171,14 +171,16 @@ class Conductor:
                 return outcome
             if "result" in message:
                 outcome.result = message["result"]
+                if outcome.foreign_load is None:
+                    outcome.foreign_load = load.share()
                 return outcome
-            outcome.contestant = message.get("contestant")
-            if message["stage"] == "takes turns" and load is None:
-                load = ForeignLoad(process.pid)
-            if load is not None:
-                outcome.foreign_load = load.share()
-            if load is not None and message["stage"] != "takes turns":
-                load = None
+            if message:
+                # Of a process in which all take turns, only that part has to be undisturbed.
+                if (message["stage"] == TURNS) != taking_turns:
+                    if taking_turns:
+                        outcome.foreign_load = load.share()
+                    load, taking_turns = ForeignLoad(process.pid), not taking_turns
+                outcome.contestant = message.get("contestant")
             self.told(message)
         status = process.wait()
         ended = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
@@ -186,7 +188,7 @@ class Conductor:
         return outcome
 
     def messages(self, process: subprocess.Popen, pipe: Any) -> Iterator[Message | None]:
-        """What it says, as it says it; None when it has been silent for too long."""
+        """What it says, as it says it; an empty message now and then; None when it has been silent for too long."""
         rest, heard = b"", time.monotonic()
         while True:
             ready, _, _ = select.select([pipe], [], [], POLL_SECONDS)
@@ -205,7 +207,7 @@ class Conductor:
                 yield None
                 return
             else:
-                self.told({})
+                yield {}
 
 
 def without_eager(results: dict[str, Result]) -> dict[str, Result]:

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+TURNS = "takes turns"
+"""The stage in which everything has to be undisturbed."""
+
 Message = dict[str, Any]
 Tell = Callable[[Message], Any]
 

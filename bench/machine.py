@@ -69,7 +69,7 @@ def commit() -> str | None:
 
 
 class ForeignLoad:
-    """What others took of the machine since this was made. One process, with its children that ended, is ours."""
+    """What others took of the machine since this was made. One process is ours, with all that it starts."""
 
     def __init__(self, pid: int):
         self.pid = pid
@@ -88,10 +88,26 @@ class ForeignLoad:
         tick = os.sysconf("SC_CLK_TCK")
         try:
             everybody = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]
-            # The name stands in parentheses and may hold anything, further ones too.
-            ours = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
         except OSError:
             return None
         busy = sum(int(everybody[column]) for column in BUSY)
-        own = sum(int(text) for text in ours.split()[11:15])
-        return time.monotonic(), busy / tick, own / tick
+        return time.monotonic(), busy / tick, ticks_of_family(self.pid) / tick
+
+
+def ticks_of_family(root: int) -> int:
+    """Processor time of a process and its living descendants, each with what its ended children had taken."""
+    parents, ticks = {}, {}
+    for place in Path("/proc").iterdir():
+        if place.name.isdecimal():
+            try:
+                text = (place / "stat").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue  # it has just ended
+            # Its name stands in parentheses and may hold anything, more of them too.
+            fields = text.rpartition(")")[2].split()
+            parents[int(place.name)] = int(fields[1])
+            ticks[int(place.name)] = sum(map(int, fields[11:15]))
+    family = {root}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(ticks.get(pid, 0) for pid in family)

@@ -37,7 +37,7 @@ class Progress:
         """A message of a process; an empty one only lets the clock go on."""
         if message:
             who = message.get("contestant")
-            self.stage = f"{who} {message['stage']}" if who else message["stage"]
+            self.stage = f"{who} {message['stage']}" if who else str(message["stage"])
             if "rounds" in message:
                 self.stage += f" {message['round']}/{message['rounds']}"
                 self.part = 0.5 + 0.5 * message["round"] / message["rounds"]

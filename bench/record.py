@@ -41,6 +41,8 @@ class Cold:
     """The most that was resident from start to end, compiling included."""
     memory_steady: int
     """The most that was resident in the calls after the first ones, when what compiling left was given back."""
+    foreign_load: float | None = None
+    """The share of all cores that other processes took meanwhile."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any
 from . import caches
 from .accuracy import error_ratio, relative_error
 from .contestants import Contestant, contestant_of
-from .job import Job, Tell, one_line
+from .job import TURNS, Job, Tell, one_line
 from .record import BURNISH, EAGER, Result, Row
 from .steady import compare, take_turns, warm_up
 from .workload import Side, Tensors, Workload
@@ -80,7 +80,7 @@ class SideBySide:
 
     def time(self) -> None:
         def tell_round(done: int) -> None:
-            self.tell({"stage": "takes turns", "round": done, "rounds": self.job.rounds})
+            self.tell({"stage": TURNS, "round": done, "rounds": self.job.rounds})
 
         tell_round(0)
         blocks = take_turns({name: side.call for name, side in self.sides.items()}, self.job.rounds,

@@ -191,9 +191,12 @@ def notes(run: Run) -> list[str]:
         found += [f"{NONE} {row.model}, {', '.join(names)}: {why[:REASON_LENGTH]}" for why, names in reasons.items()]
         unknown = {result.why_no_error for result in row.results.values() if result.why_no_error}
         found += [f"{NONE} {row.model}, error: {why[:REASON_LENGTH]}" for why in unknown]
-        if row.foreign_load is not None and row.foreign_load >= FOREIGN:
-            found.append(f"{row.model}: other work took {row.foreign_load:.0%} of the cores during the steady state; "
-                         f"do not trust these numbers")
+        loads = [row.foreign_load, *(result.cold and result.cold.foreign_load for result in row.results.values())]
+        most = max(filter(None, loads), default=0.0)
+        if most >= FOREIGN:
+            found.append(f"{row.model}: other work took up to {most:.0%} of the cores; do not trust these numbers")
+    for overhead in run.overheads:
+        found += [f"{NONE} {overhead.program}, {name}: {why[:REASON_LENGTH]}" for name, why in overhead.why.items()]
     return found
 
 

@@ -1,15 +1,28 @@
-"""Every ATen call that a piece of code makes, in eager.
+"""Every ATen call that a piece of code makes, in eager, and what the operator records say of each.
 
     with Dispatched(seen):
-        F.linear(x, w, b)             # seen(func, args, kwargs, run): t, addmm
+        F.linear(x, w, b)             # seen(func, args, kwargs): t, addmm
 
 A plain object on torch's stack of dispatch modes: `TorchDispatchMode` would import Dynamo.
 """
 
+from __future__ import annotations
+
+import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from burnish.ops import families  # noqa: F401
+from burnish.ops.record import RECORDS, NoRule, Op, View
+from burnish.tensors.indices import Affine, constant, identity
+from burnish.tensors.types import TensorType
+from burnish.tensors.views import shapes_along, source_index
+
+MOST_ELEMENTS = 150
+"""Views of larger tensors are not followed element by element."""
 
 
 class Dispatched:
@@ -27,3 +40,118 @@ class Dispatched:
 
     def __exit__(self, *_):
         torch._C._pop_torch_dispatch_stack(None)
+
+
+class NoType(Exception):
+    """A sparse or nested tensor."""
+
+
+def types_of(tree: Any) -> Any:
+    """The same arguments with types for tensors."""
+    if isinstance(tree, torch.Tensor):
+        if tree.layout is not torch.strided or tree.is_nested:
+            raise NoType
+        return TensorType.of(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map(types_of, tree)) if type(tree) in (list, tuple) else tuple(map(types_of, tree))
+    return tree
+
+
+class Ledger:
+    """Compares the rules with eager on every call it sees."""
+
+    def __init__(self) -> None:
+        self.agreed: Counter[str] = Counter()
+        self.declined: dict[str, str] = {}
+        self.missing: Counter[str] = Counter()
+        self.wrong: dict[str, list[str]] = {}
+        self.followed: set[Any] = set()
+        self.where = ""
+
+    def __call__(self, func, args, kwargs):
+        name = str(func)
+        found = RECORDS.get(name)
+        if found is None or found.shape is None:
+            self.missing[name] += 1
+            return func(*args, **kwargs)
+        try:
+            arg_types, kwarg_types = types_of(args), {key: types_of(value) for key, value in kwargs.items()}
+        except NoType:
+            return func(*args, **kwargs)
+        said: Any
+        try:
+            said = found.shape(*arg_types, **kwarg_types)
+        except Exception as error:
+            said = error
+        result = func(*args, **kwargs)
+        try:
+            want = types_of(result)
+        except NoType:
+            return result
+        want = tuple(want) if isinstance(want, list) else want
+        call = f"{self.where}: {name}({', '.join(map(str, arg_types))}, {kwarg_types})"
+        if isinstance(said, NoRule):
+            self.declined.setdefault(name, f"{call}: {said}")
+            return result
+        if type(said) is not type(want) or said != want:
+            self.wrong.setdefault(name, []).append(f"{call}: {want} expected, got {said!r}")
+            return result
+        self.agreed[name] += 1
+        fault = self.fault_of_maps(found, args, kwargs, arg_types, kwarg_types, result)
+        if fault:
+            self.wrong.setdefault(name, []).append(f"{call}: {fault}")
+        return result
+
+    def fault_of_maps(self, op: Op, args, kwargs, arg_types, kwarg_types, result) -> str:
+        """What is wrong with the maps of a view, followed element by element."""
+        rule = op.rule.maps if isinstance(op.rule, View) else op.notes.get("maps")
+        key = (op.name, str(arg_types), str(kwarg_types))
+        if rule is None or key in self.followed or args[0].numel() > MOST_ELEMENTS or args[0].is_complex():
+            return ""
+        self.followed.add(key)
+        try:
+            chains = rule(*arg_types, **kwarg_types)
+        except NoRule:
+            return ""
+        results = result if isinstance(result, (list, tuple)) else [result]
+        chains = chains if isinstance(chains, tuple) else (chains,)
+        if len(chains) != len(results):
+            return f"{len(chains)} chains of maps for {len(results)} results"
+        for chain, shown in zip(chains, results, strict=True):
+            fault = fault_of_chain(tuple(chain), args[0], shown)
+            if fault:
+                return f"{chain}: {fault}"
+        return ""
+
+
+def fault_of_chain(chain: tuple, source: torch.Tensor, shown: torch.Tensor) -> str:
+    shapes = shapes_along(chain, tuple(source.shape))
+    if shapes[-1] != tuple(shown.shape):
+        return f"shape {shapes[-1]}"
+    if any(before == after and type(step).__name__ in ("Reshape", "Expand") and is_plain(source)
+           for step, before, after in zip(chain, shapes, shapes[1:], strict=False)):
+        return "a map that does nothing"
+    if shown.numel() > MOST_ELEMENTS:
+        return ""
+    shape = tuple(shown.shape)
+    symbolic = source_index(chain, identity(shape), tuple(source.shape), shape) if shown.numel() else None
+    for place in itertools.product(*map(range, shape)):
+        at = source_index(chain, tuple(constant(k, 0) for k in place), tuple(source.shape), ())
+        index = tuple(x.offset for x in at)
+        if any(k < 0 for k in index) or not same_value(source[index], shown[place]):
+            return f"element {place} is not {index} of the source"
+        if symbolic is not None and tuple(evaluated(x, place) for x in symbolic) != index:
+            return f"element {place}: {symbolic} is not {index}"
+    return ""
+
+
+def is_plain(x: torch.Tensor) -> bool:
+    return x.is_contiguous() and x.stride() == torch.empty(x.shape).stride()
+
+
+def evaluated(x: Affine, place: tuple[int, ...]) -> int:
+    return x.offset + sum(c * k for c, k in zip(x.coefficients, place, strict=True))
+
+
+def same_value(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a, b) or bool(a.isnan() and b.isnan())

@@ -66,13 +66,18 @@ def apply(x: Scalar, args: list[torch.Tensor], buffers: Sequence[torch.Tensor]) 
         case "shl" | "shr":
             assert bool(((args[1] >= 0) & (args[1] < BITS[x.dtype])).all()), "a shift that has no meaning"
             return torch.bitwise_left_shift(*args) if x.op == "shl" else torch.bitwise_right_shift(*args)
+    if x.op == "log1p":  # torch's vectorized one loses denormals
+        return torch.from_numpy(np.log1p(args[0].numpy()))
     if x.op in UNARY:
         return UNARY[x.op](*args)
     if x.op in COMPARISONS:
         return COMPARISONS[x.op](*args)
     if x.op in DIVISIONS or x.op in ("fmod", "remainder"):
         if x.dtype in FLOATS:
-            return torch.true_divide(*args) if x.op == "div" else BINARY[x.op](*args)
+            assert x.op in ("div", "fmod"), f"floats have no {x.op} here"
+            # Where the quotient is huge, torch's vectorized fmod answers NaN.
+            return torch.true_divide(*args) if x.op == "div" \
+                else torch.from_numpy(np.fmod(*(arg.numpy() for arg in args)))
         zero = args[1] == 0
         divisor = torch.where(zero, 1, args[1])
         found = torch.div(args[0], divisor, rounding_mode=DIVISIONS[x.op]) if x.op in DIVISIONS \

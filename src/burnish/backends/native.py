@@ -6,12 +6,14 @@ and Python inside the graph) runs eagerly, node by node, and an event says why.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
 from .. import events
+from ..settings import current
 from .eager import run
 from .numbers import compile_per_number, has_numbers
 from .registry import CompiledFn, register_backend
@@ -35,6 +37,17 @@ def _compile(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
             return compile_graph(gm, example_inputs)
         except Untraceable as reason:
             why = str(reason)
+        except Exception as error:
+            if current().on_error == "raise":
+                raise
+            # Whatever failed, the graph itself is sound: it runs as it stands.
+            why = f"the compiler failed: {type(error).__name__}: {error}"
+            warnings.warn(
+                f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and runs it eagerly. This is a "
+                f"defect of Burnish, not of your program: {why:.2000}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
     events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm)
     return run(gm)
 

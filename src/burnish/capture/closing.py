@@ -36,7 +36,8 @@ def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, b
         graph_module = recorder.graph_module(rebuilder.outputs)
     check = _check(tracer, rebuilder)
     if graph_module is not None:
-        events.emit("graph", text=str(graph_module.graph), graph_module=graph_module)
+        # Making text of a graph is dear, so who shows it does that.
+        events.emit("graph", text=graph_module.graph, graph_module=graph_module)
         graph = backend(graph_module, list(recorder.examples))
     finish = _finish(rebuilder, answer)
     return Segment(

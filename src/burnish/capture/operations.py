@@ -548,6 +548,11 @@ def iterate(m: Any, value: Any) -> Any:
     return None
 
 
+# Their elements are there already, or are numbers: the next one is had without any other code running.
+PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter(""),
+                                      iter("é"))))
+
+
 def advance(m: Any, iterator: Any) -> Any:
     """The next element, EXHAUSTED, or PUSHED where ``__next__`` is Python."""
     kind = type(iterator)
@@ -559,6 +564,8 @@ def advance(m: Any, iterator: Any) -> Any:
         return answer
     if m.heap.is_outside_iterator(iterator):
         m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
+    if kind in PLAIN_ITERATORS:
+        return next(iterator, EXHAUSTED)
     if kind in ITERATORS or kind.__module__ == "itertools" or kind in (map, filter):
         return m.perform(next, iterator, EXHAUSTED)
     if found is MISSING:

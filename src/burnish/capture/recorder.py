@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from . import breaks, torch_calls
 from .live import Live
-from .metadata import TENSOR_TYPES
+from .metadata import TENSOR_TYPES, is_tensor
 from .torch_calls import IMMEDIATE
 
 
@@ -71,16 +71,17 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.shown is not None:
             self.shown.append((func, args, kwargs))
-        return self.call(func, func, args, kwargs, args)
+        return self.call(func, args, kwargs, func, args, kwargs)
 
-    def call(self, function: Any, func: Any, args: tuple, kwargs: dict, shown_args: tuple) -> Any:
-        """Perform ``function(*args, **kwargs)``, which is ``func(*shown_args, **kwargs)`` to torch function modes."""
+    def call(self, function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict) -> Any:
+        """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``.
+        """
         self.seen += 1
         started = perf_counter()
         result = function(*args, **kwargs)
         self.seconds += perf_counter() - started
         if self.trouble is None:
-            self.trouble = self.why_not_record(func, shown_args, kwargs, result)
+            self.trouble = self.why_not_record(shown, shown_args, shown_kwargs, result)
         return result
 
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
@@ -108,7 +109,7 @@ class Recorder(TorchFunctionMode):
 
     def register(self, value: Any, handle: Handle) -> None:
         """Remember which values a recorded call produced."""
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             if self.handle_of(value) is None and id(value) not in self.tracer.origins:
                 self.known[id(value)] = (weakref.ref(value), handle)
         elif isinstance(value, (tuple, list)):
@@ -133,7 +134,7 @@ class Recorder(TorchFunctionMode):
         kind = type(value)
         if kind in IMMEDIATE:
             return value
-        if isinstance(value, torch.Tensor):
+        if kind in TENSOR_TYPES or is_tensor(value):
             return self.tensor(value)
         if isinstance(value, Live):
             return self.live_input(value) if live_allowed else value.settle()
@@ -219,6 +220,7 @@ class Recorder(TorchFunctionMode):
             taken.add(name)
             node = values[("input", i)] = graph.placeholder(name)
             example = self.examples[i]
+            node.meta["burnish_state"] = is_module_state(handle.source)
             if isinstance(example, torch.Tensor) and not example.is_sparse \
                     and not isinstance(example, UninitializedTensorMixin):
                 node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
@@ -252,10 +254,12 @@ class Recorder(TorchFunctionMode):
         for i, call in enumerate(self.calls):
             emit_clones(i)
             args, kwargs = tuple(map(written, call.args)), {k: written(v) for k, v in call.kwargs.items()}
-            if isinstance(call.target, str):
-                node = graph.call_method(call.target, args, kwargs)
-            else:
-                node = graph.call_function(call.target, args, kwargs)
+            # The arguments are entered afterwards: creating a node with them searches them for symbolic numbers.
+            node = graph.create_node("call_method" if isinstance(call.target, str) else "call_function", call.target)
+            if args:
+                node.args = args
+            if kwargs:
+                node.kwargs = kwargs
             if call.line:
                 node.meta["stack_trace"] = call.line
             values[i] = node

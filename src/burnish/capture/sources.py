@@ -85,6 +85,13 @@ class Source:
         return f"<Source {self}>"
 
 
+def is_module_state(source: Any) -> bool:
+    """Whether a path leads to a module's own parameter or buffer: what stays the same from call to call, mostly."""
+    base = source.base if isinstance(source, Source) and source.kind == "item" else None
+    return isinstance(base, Source) and base.kind == "item" and base.key in ("_parameters", "_buffers") \
+        and base.base is not None and base.base.kind == "members"
+
+
 def _namespace(obj: Any) -> str:
     if isinstance(obj, dict) and "__name__" in obj:
         return f"globals of {obj['__name__']}"

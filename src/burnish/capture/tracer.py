@@ -60,6 +60,23 @@ ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopItera
 
 
 class Tracer(Machine):
+    # What an operation means under a trace.
+    load_attr = attributes.load  # type: ignore[assignment]
+    store_attr = attributes.store  # type: ignore[assignment]
+    delete_attr = attributes.delete  # type: ignore[assignment]
+    binary = operations.binary  # type: ignore[assignment]
+    unary = operations.unary  # type: ignore[assignment]
+    truth = operations.truth  # type: ignore[assignment]
+    same = operations.same  # type: ignore[assignment]
+    contains = operations.contains  # type: ignore[assignment]
+    subscript = operations.subscript  # type: ignore[assignment]
+    store_subscript = operations.store_subscript  # type: ignore[assignment]
+    delete_subscript = operations.delete_subscript  # type: ignore[assignment]
+    iterate = operations.iterate  # type: ignore[assignment]
+    unpack = operations.unpack  # type: ignore[assignment]
+    extend = operations.extend  # type: ignore[assignment]
+    call = calls.call  # type: ignore[assignment]
+
     def __init__(self, frame: Frame, options: Any):
         super().__init__(frame)
         self.options = options
@@ -230,17 +247,19 @@ class Tracer(Machine):
         mark, seen = recorder.mark(), recorder.seen
         recorder.trouble = None
         name = direct.name_of_call(function, args, kwargs)
-        shown = None if name is None else direct.shown_as(name)
+        shown = None if name is None else direct.learned(name)
+        as_shown = None if shown is None else shown.arguments(function, args, kwargs)
         try:
-            if shown is not None:
-                shown_args = (function.__self__, *args) if type(name) is str else args
-                value = recorder.call(function, shown, args, kwargs, shown_args)
+            if as_shown is not None:
+                value = recorder.call(function, args, kwargs, shown.function, *as_shown)
             else:
                 value = self.under_recorder(name, function, args, kwargs)
         except (Stop, Late, Raised, InternalError):
             raise
         except BaseException as caught:
             error = caught
+            if as_shown is not None and type(error) is TypeError:
+                recorder.seen = seen  # of the arguments, as torch says before it shows the call
         else:
             if recorder.trouble is not None:
                 recorder.undo_to(mark)
@@ -403,15 +422,6 @@ class Tracer(Machine):
             origin.written["contents"] = False
         super().store_cell(cell, value)
 
-    def load_attr(self, obj: Any, name: str) -> Any:
-        return attributes.load(self, obj, name)
-
-    def store_attr(self, obj: Any, name: str, value: Any) -> Any:
-        return attributes.store(self, obj, name, value)
-
-    def delete_attr(self, obj: Any, name: str) -> Any:
-        return attributes.delete(self, obj, name)
-
     def special(self, obj: Any, name: str) -> Any:
         found = attributes.special_method(self, obj, name)
         if found is MISSING:
@@ -441,15 +451,6 @@ class Tracer(Machine):
 
     # ---- operators
 
-    def binary(self, operation: Callable, left: Any, right: Any) -> Any:
-        return operations.binary(self, operation, left, right)
-
-    def unary(self, operation: Callable, value: Any) -> Any:
-        return operations.unary(self, operation, value)
-
-    def truth(self, value: Any) -> Any:
-        return operations.truth(self, value)
-
     def answers_truth_by_frame(self, value: Any) -> bool:
         return operations.truth_method(self, value) is not None
 
@@ -457,21 +458,6 @@ class Tracer(Machine):
         pushed = operations.truth(self, value)
         assert pushed is PUSHED and self.frame is not None
         self.frame.completion, self.frame.spare = fr.JUMP_OR_POP, (target, jump_on)
-
-    def same(self, left: Any, right: Any) -> bool:
-        return operations.same(self, left, right)
-
-    def contains(self, container: Any, item: Any, invert: bool) -> Any:
-        return operations.contains(self, container, item, invert)
-
-    def subscript(self, container: Any, key: Any) -> Any:
-        return operations.subscript(self, container, key)
-
-    def store_subscript(self, container: Any, key: Any, value: Any) -> Any:
-        return operations.store_subscript(self, container, key, value)
-
-    def delete_subscript(self, container: Any, key: Any) -> Any:
-        return operations.delete_subscript(self, container, key)
 
     def length(self, value: Any) -> Any:
         return calls.call(self, len, (value,), {})
@@ -489,9 +475,6 @@ class Tracer(Machine):
             self.stop(breaks.OUTSIDE_ITERATOR, "an error thrown into what a generator delegates to")
 
     # ---- iteration
-
-    def iterate(self, value: Any) -> Any:
-        return operations.iterate(self, value)
 
     def next_for(self, iterator: Any) -> Any:
         if type(iterator) is Generator:
@@ -512,9 +495,6 @@ class Tracer(Machine):
             return False, PUSHED
         return (True, None) if answer is EXHAUSTED else (False, answer)
 
-    def unpack(self, value: Any, count: int | None) -> Any:
-        return operations.unpack(self, value, count)
-
     def append(self, target: list, value: Any) -> None:
         origin = self.heap.origin_of(target)
         if origin is not None:
@@ -525,9 +505,6 @@ class Tracer(Machine):
         operations.check_key(self, value)
         self.heap.will_write(target)
         target.add(value)
-
-    def extend(self, method: str, target: Any, other: Any) -> Any:
-        return operations.extend(self, method, target, other)
 
     def to_tuple(self, value: Any, function: Any) -> Any:
         if isinstance(value, list):
@@ -547,9 +524,6 @@ class Tracer(Machine):
         return super().match_keys(subject, keys)
 
     # ---- calls
-
-    def call(self, function: Any, args: tuple, kwargs: dict) -> Any:
-        return calls.call(self, function, args, kwargs)
 
     def made(self, value: Any) -> Any:
         if type(value) not in (list, dict, set, tuple):

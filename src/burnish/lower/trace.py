@@ -24,7 +24,7 @@ from torch.fx import GraphModule
 from ..ir.graph import Graph, Value, replaced, types_of
 from ..ops import families  # noqa: F401  (fills the records)
 from ..ops.record import NoRule, Op, lookup
-from ..tensors.types import NAMES, TensorType
+from ..tensors.types import NAMES, TensorType, has_stride
 
 
 class Untraceable(Exception):
@@ -140,18 +140,25 @@ class Tracer:
             given = args[signature.returns_argument] if isinstance(signature.returns_argument, int) \
                 else kwargs[signature.returns_argument]
             if signature.changes_type:
-                raise Untraceable(f"{func} changes the shape of a tensor in place")
+                self.change_type(func, given, args)
+                return given
             self.graph.add(op, graph_args, graph_kwargs, (), self.line)
             return given
         result = result_types(op, graph_args, graph_kwargs)
         made = self.graph.add(op, graph_args, graph_kwargs, result, self.line)
         if isinstance(made, Value):
-            return self.wrapped(made, signature, args)
-        results = [None if value is None else self.wrapped(value, signature, args) for value in made]
+            return TraceTensor.make(made)
+        results = [None if value is None else TraceTensor.make(value) for value in made]
         return results if signature.returns_list else tuple(results)
 
-    def wrapped(self, value: Value, signature: Signature, args: tuple) -> TraceTensor:
-        return TraceTensor.make(value)
+    def change_type(self, func: Any, tensor: TraceTensor, args: tuple) -> None:
+        """Torch itself adjusts the strides of dimensions of one element so; anything else has no form here."""
+        type = tensor.value.type
+        if func is torch.ops.aten.as_strided_.default and tuple(args[1]) == type.shape and len(args) == 3 \
+                and tensor.value.node is not None and has_stride(type, tuple(args[2])):
+            tensor.value.type = TensorType(type.shape, tuple(args[2]), type.dtype, type.device)
+            return
+        raise Untraceable(f"{func} changes the shape of a tensor in place")
 
     def decomposed(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """A composite operator that came down whole: let torch take it apart."""

@@ -7,9 +7,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from ..tensors.types import TensorType
 from .activations import GELU_CUBE, GELU_INNER, gelu_inner, scaled
 from .elementwise import Site, elementwise, operand, rounded, why_not_alike
+from .memory_format import copied
+from .record import NoRule, decomposition, shape
 from .scalar import Scalar, cast, const, fma, select
 
 
@@ -24,8 +28,8 @@ def tanh_backward(grad: Scalar, y: Scalar) -> Scalar:
 
 
 @elementwise("aten.threshold_backward.default", apart=(2,), takes="if", cost=2, order=(1, 0))
-def threshold_backward(grad: Scalar, x: Scalar, threshold: float, site: Site | None = None) -> Scalar:
-    return select(x <= operand(threshold, x.dtype, site), 0, grad)
+def threshold_backward(grad: Scalar, x: Scalar, threshold: float) -> Scalar:
+    return select(x <= threshold, 0, grad)
 
 
 @elementwise("aten.gelu_backward.default", takes="f", cost=32, why_not=why_not_alike)
@@ -54,7 +58,7 @@ def mish_backward(grad: Scalar, x: Scalar) -> Scalar:
 
 @elementwise("aten.hardswish_backward.default", takes="f", cost=6)
 def hardswish_backward(grad: Scalar, x: Scalar) -> Scalar:
-    return select(x < -3, 0, select(x <= 3, grad * (x / 3 + 0.5), grad))
+    return select(x >= 3, grad, select(x <= -3, 0, grad * (x / 3 + 0.5)))
 
 
 @elementwise("aten.hardsigmoid_backward.default", takes="f", cost=4)
@@ -63,9 +67,8 @@ def hardsigmoid_backward(grad: Scalar, x: Scalar) -> Scalar:
 
 
 @elementwise("aten.hardtanh_backward.default", apart=(2, 3), takes="f", cost=4)
-def hardtanh_backward(grad: Scalar, x: Scalar, low: float, high: float, site: Site | None = None) -> Scalar:
-    low, high = operand(low, x.dtype, site), operand(high, x.dtype, site)
-    return select((x <= low) | (x >= high), 0, grad)
+def hardtanh_backward(grad: Scalar, x: Scalar, low: float, high: float) -> Scalar:
+    return select((x > low) & (x < high), grad, 0)
 
 
 @elementwise("aten.leaky_relu_backward.default", apart=(2, 3), takes="f", cost=2, order=(1, 0))
@@ -81,7 +84,7 @@ def elu_backward(
         negative = scaled(grad, input_scale) * (x + alpha * scale)
     else:
         negative = grad * (operand(input_scale, x.dtype) * (alpha * scale)) * scaled(x, input_scale).exp()
-    return select(x <= 0, negative, scaled(grad, scale))
+    return select(x > 0, scaled(grad, scale), negative)
 
 
 @elementwise("aten.softplus_backward.default", apart=(2, 3), takes="f", cost=16)
@@ -98,18 +101,40 @@ def log_sigmoid_backward(grad: Scalar, x: Scalar, buffer: Scalar) -> Scalar:
     return grad * select(x < 0, 1 - share, share)
 
 
+@shape("aten.log_sigmoid_backward.default")
+def log_sigmoid_backward_type(grad: TensorType, x: TensorType, buffer: TensorType) -> TensorType:
+    if why_not_alike(grad, x, buffer) is not None or not grad.dtype.is_floating_point or x.shape != grad.shape:
+        raise NoRule("operands of several types")
+    return copied(grad)
+
+
+@decomposition("aten._prelu_kernel_backward.default")
+def prelu_kernel_backward(g: Any, grad: Any, x: Any, weight: Any) -> tuple[Any, Any]:
+    positive = g("gt.Scalar", x, 0)
+    to_x = g("where.self", positive, grad, g("mul.Tensor", weight, grad))
+    return to_x, g("where.ScalarSelf", positive, 0, g("mul.Tensor", x, grad))
+
+
+@shape("aten._prelu_kernel_backward.default")
+def prelu_kernel_backward_type(grad: TensorType, x: TensorType, weight: TensorType) -> tuple[TensorType, TensorType]:
+    if why_not_alike(grad, x, weight) is not None or not grad.dtype.is_floating_point:
+        raise NoRule("operands of several types")
+    return copied(x), TensorType(x.shape, copied(x).stride, weight.dtype, weight.device)
+
+
 @elementwise("aten.logit_backward.default", apart=(2,), takes="f", cost=6)
-def logit_backward(grad: Scalar, x: Scalar, eps: float | None = None) -> Scalar:
+def logit_backward(grad: Scalar, x: Scalar, eps: float | None = None, site: Site | None = None) -> Scalar:
     slope = grad / (x * (1 - x))
     if eps is None or eps < 0:
-        return select((x < 0) | (x > 1), math.nan, slope)
-    return select((x < eps) | (x > 1 - eps), 0, slope)
+        return select((x >= 0) & (x <= 1), slope, math.nan)
+    low = operand(eps, x.dtype, site)
+    return select((x >= low) & (x <= operand(1 - low.payload, x.dtype, site)), slope, 0)
 
 
 @elementwise("aten.softshrink_backward.default", "aten.hardshrink_backward.default", apart=(2,), takes="f", cost=3)
 def shrink_backward(grad: Scalar, x: Scalar, lambd: float, site: Site | None = None) -> Scalar:
     bound = operand(lambd, x.dtype, site)
-    return select((x >= -bound) & (x <= bound), 0, grad)
+    return select((x < -bound) | (x > bound), grad, 0)
 
 
 @elementwise("aten.native_dropout_backward.default", apart=(1, 2), takes="f", cost=2)

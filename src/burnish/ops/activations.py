@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 
+import torch
+
+from ..tensors.types import TensorType
 from .elementwise import Site, clamped, elementwise, operand, why_not_alike
-from .record import NoRule, shape
-from .scalar import Scalar, const, minimum, select
+from .scalar import Scalar, const, is_nan, minimum, select
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -30,7 +32,13 @@ def relu6(x: Scalar) -> Scalar:
     return clamped(x, 0, 6)
 
 
-@elementwise("aten.hardtanh.default", promotion="first", takes="if", cost=2)
+def why_not_hardtanh(x: TensorType, low: float = -1, high: float = 1) -> str | None:
+    if x.dtype is torch.uint8 and low < 0:
+        return "a bound below all numbers of the dtype"
+    return "the lower bound is the higher one" if low > high else None
+
+
+@elementwise("aten.hardtanh.default", promotion="first", takes="if", cost=2, why_not=why_not_hardtanh)
 def hardtanh(x: Scalar, low: float = -1, high: float = 1) -> Scalar:
     return clamped(x, low, high)
 
@@ -79,14 +87,15 @@ def prelu(x: Scalar, weight: Scalar) -> Scalar:
 @elementwise("aten.elu.default", promotion="first", takes="f", cost=17)
 def elu(x: Scalar, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Scalar:
     negative = scaled(scaled(x, input_scale).expm1(), alpha * scale)
-    return select(x < 0, negative, scaled(x, scale))
+    return select(x > 0, scaled(x, scale), negative)
 
 
 def scaled(x: Scalar, factor: float) -> Scalar:
     return x if factor == 1 else x * factor
 
 
-@elementwise("aten.celu.default", promotion="first", takes="f", cost=17)
+@elementwise("aten.celu.default", promotion="first", takes="f", cost=17,
+             why_not=lambda x, alpha=1: None if alpha else "a division by zero")
 def celu(x: Scalar, alpha: float = 1) -> Scalar:
     return elu(x, alpha, 1, 1 / alpha)
 
@@ -104,8 +113,8 @@ def softplus(x: Scalar, beta: float = 1, threshold: float = 20) -> Scalar:
 
 
 @elementwise("aten.threshold.default", promotion="first", takes="if", cost=2)
-def threshold(x: Scalar, threshold: float, value: float, site: Site | None = None) -> Scalar:
-    return select(x <= operand(threshold, x.dtype, site), value, x)
+def threshold(x: Scalar, threshold: float, value: float) -> Scalar:
+    return select(x <= threshold, value, x)
 
 
 @elementwise("aten.hardshrink.default", promotion="first", takes="f", cost=3)
@@ -118,8 +127,47 @@ def hardshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scala
 def softshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scalar:
     """NaN stays."""
     bound = operand(lambd, x.dtype, site)
-    return select(x > bound, x - bound, select(x < -bound, x + bound, x * 0))
+    return select(x > bound, x - bound, select(x < -bound, x + bound, select(is_nan(x), x, 0)))
 
+
+# -- several results, or halves of one tensor --------------------------------------------------------------------------
 
 def log_sigmoid(x: Scalar) -> Scalar:
     return minimum(x, const(0, x.dtype)) - (-x.abs()).exp().log1p()
+
+
+@decomposition("aten.log_sigmoid_forward.default")
+def log_sigmoid_forward(g: Any, x: Any) -> tuple[Any, Any]:
+    """The second result, exp(-|x|), is kept for the gradient."""
+    wide = g.convert(x, compute_dtype(x.dtype))
+    kept = g("exp", g("neg", g("abs", wide)))
+    found = g("sub.Tensor", g("clamp_max", wide, 0), g("log1p", kept))
+    return g.convert(found, x.dtype), g.convert(kept, x.dtype)
+
+
+@shape("aten.log_sigmoid_forward.default")
+def log_sigmoid_forward_type(x: TensorType) -> tuple[TensorType, TensorType]:
+    if not x.dtype.is_floating_point or x.device.type != "cpu":
+        raise NoRule("integers, or a device that keeps nothing for the gradient")
+    return copied(x), fresh(x, x.shape)
+
+
+@decomposition("aten.glu.default")
+def glu(g: Any, x: Any, dim: int = -1) -> Any:
+    """One half of the tensor, let through as the other says."""
+    dim = wrapped_dim(dim, x.ndim)
+    half = x.shape[dim] // 2
+    kept, gate = (g.convert(g.view(x, Slice(dim, start, 1, half)), compute_dtype(x.dtype)) for start in (0, half))
+    return g.convert(g("mul.Tensor", kept, g("sigmoid", gate)), x.dtype)
+
+
+@shape("aten.glu.default")
+def glu_type(x: TensorType, dim: int = -1) -> TensorType:
+    if not x.ndim or not x.dtype.is_floating_point:
+        raise NoRule("a number, or integers")
+    dim = wrapped_dim(dim, x.ndim)
+    if x.shape[dim] % 2:
+        raise NoRule("an odd size cannot be halved")
+    shape = (*x.shape[:dim], x.shape[dim] // 2, *x.shape[dim + 1:])
+    half = TensorType(shape, x.stride, x.dtype, x.device)
+    return TensorType(shape, elementwise_stride(shape, [half, half]), x.dtype, x.device)

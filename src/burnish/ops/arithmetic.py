@@ -104,7 +104,7 @@ def lerp(x: Scalar, end: Scalar, weight: Scalar | Number) -> Scalar:
     if not isinstance(weight, Scalar):
         weight = operand(weight, x.dtype)
         near = abs(weight.payload) < 0.5
-        return fma(weight, way, x) if near else end - way * (1 - weight.payload)
+        return fma(weight, way, x) if near else fma(weight - 1, way, end)
     is_near = weight.abs() < 0.5
     return fma(select(is_near, weight, weight - 1), way, select(is_near, x, end))
 
@@ -212,6 +212,8 @@ def power(x: Operand, exponent: Operand, site: Site | None = None) -> Scalar:
     if not is_float(x):
         return multiplied_out(x, int(exponent))
     match exponent:
+        case 0.5 | -0.5 if site is not None and site.dtype == "f16":
+            pass  # eager has no shortcut here, and other zeros and infinities
         case 0.5:
             return x.sqrt()
         case -0.5:
@@ -269,8 +271,8 @@ def logaddexp(x: Scalar, y: Scalar) -> Scalar:
 
 @elementwise("aten.logaddexp2.default", takes="f", cost=25)
 def logaddexp2(x: Scalar, y: Scalar) -> Scalar:
-    more = (-(x - y).abs()).exp2().log1p() * (1 / math.log(2))
-    return select(is_inf(x) & x.eq(y), x, maximum(x, y) + more)
+    more = (-(x - y).abs()).exp2().log1p()
+    return select(is_inf(x) & x.eq(y), x, fma(more, const(1 / math.log(2), x.dtype), maximum(x, y)))
 
 
 @elementwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", promotion="floating",

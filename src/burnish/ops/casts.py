@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from ..tensors.types import NAMES, TensorType
+from ..tensors.types import TensorType
 from .elementwise import elementwise, operand
 from .memory_format import copied
 from .record import NoRule, broadcast_shape, pointwise, shape
@@ -58,13 +58,10 @@ def copy_type(x: TensorType, source: TensorType, non_blocking: bool = False) -> 
     return copied(x)
 
 
-@pointwise("aten.fill.Scalar", "aten.fill.Tensor", promotion="first")
+def why_not_filled(x: TensorType, value: TensorType | float) -> str | None:
+    return "a value for each element" if isinstance(value, TensorType) and value.shape else None
+
+
+@elementwise("aten.fill.Scalar", "aten.fill.Tensor", promotion="first", takes="bifc", why_not=why_not_filled)
 def fill(x: Scalar, value: Scalar | float) -> Scalar:
     return operand(value, x.dtype)
-
-
-@shape("aten.fill.Scalar", "aten.fill.Tensor")
-def fill_type(x: TensorType, value: TensorType | float) -> TensorType:
-    if isinstance(value, TensorType) and value.shape:
-        raise NoRule("a value for each element")
-    return copied(x)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ..tensors.promotion import kind
-from ..tensors.types import TensorType
-from .elementwise import Site, elementwise, is_float, operand, paired, truth
-from .record import NoRule
+from .elementwise import Site, elementwise, is_float, paired, truth
 from .scalar import BITS, Scalar, binary, bitcast, compare, const, is_inf, is_nan, select
 
 Operand = Scalar | bool | int | float

@@ -7,10 +7,13 @@ The result is laid out channels last where the input or the weight is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import torch
+
 from ..tensors.types import TensorType
-from .memory_format import CONTIGUOUS, formatted, suggested
+from .memory_format import CHANNELS_LAST_3D, CONTIGUOUS, formatted, suggested
 from .record import NoRule, shape
 
 
@@ -41,7 +44,50 @@ def convolved_shape(
     return (x.shape[0], channels, *sizes)
 
 
-@shape("aten.convolution.default", "aten.convolution_overrideable.default", "aten._convolution.default")
+def convolution_format(
+    x: TensorType, weight: TensorType, stride: Sequence[int], dilation: Sequence[int], transposed: bool,
+    output_padding: Sequence[int], groups: int,
+) -> torch.memory_format:
+    """The format eager's kernel works in and answers in."""
+    format = suggested(x)
+    if format is CONTIGUOUS:
+        format = suggested(weight)
+    if format is CONTIGUOUS or (x.dtype == torch.float64 and not transposed):
+        return CONTIGUOUS
+    if format is CHANNELS_LAST_3D and not taken_by_onednn(
+            x, weight, stride, dilation, transposed, output_padding, groups):
+        return CONTIGUOUS
+    return format
+
+
+def taken_by_onednn(
+    x: TensorType, weight: TensorType, stride: Sequence[int], dilation: Sequence[int], transposed: bool,
+    output_padding: Sequence[int], groups: int,
+) -> bool:
+    """Whether eager's choice falls on oneDNN, as ATen's `ConvParams::use_mkldnn` decides on a CPU.
+
+    Volumes come out channels last from no other library. Small problems it leaves to ATen's own kernels.
+    """
+    if x.device.type != "cpu":
+        raise NoRule("another device chooses by other rules")
+    if not torch._C._get_mkldnn_enabled():
+        return False
+    rank = x.ndim - 2
+    steps, spreads = each(stride, rank), each(dilation, rank)
+    larger = any(more >= step for more, step in zip(each(output_padding, rank), steps, strict=True))
+    if transposed and (larger or (groups > 1 and x.shape[1] == groups)):
+        return False
+    if x.dtype == torch.bfloat16:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if x.dtype == torch.float16:
+        return torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    window = weight.shape[-2:]
+    quick = max(steps) > 1 or max(spreads) > 1 or x.shape[0] >= 16 or window != (1, 1) or torch.get_num_threads() > 1
+    large = groups > 1 or min(window) > 3 or x.shape[0] > 1 or math.prod(x.shape[:4]) > 20480
+    return x.dtype == torch.float32 and quick and large
+
+
+@shape("aten.convolution.default", "aten._convolution.default")
 def convolution(
     x: TensorType, weight: TensorType, bias: TensorType | None, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, *_: object,
@@ -49,8 +95,7 @@ def convolution(
     if x.ndim != weight.ndim:
         raise NoRule("a convolution without a batch")
     found = convolved_shape(x, weight, stride, padding, dilation, transposed, output_padding, groups)
-    format = suggested(x)
-    return formatted(x, found, suggested(weight) if format is CONTIGUOUS else format)
+    return formatted(x, found, convolution_format(x, weight, stride, dilation, transposed, output_padding, groups))
 
 
 @shape("aten.convolution_backward.default")
@@ -59,8 +104,7 @@ def convolution_backward(
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
-    format = suggested(x)
-    format = suggested(weight) if format is CONTIGUOUS else format
+    format = convolution_format(x, weight, stride, dilation, transposed, output_padding, groups)
     return (
         formatted(x, x.shape, format) if output_mask[0] else None,
         formatted(weight, weight.shape, format) if output_mask[1] else None,

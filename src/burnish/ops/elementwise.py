@@ -15,6 +15,7 @@ computed in f32, but a number that meets them is rounded to them first, and the 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,9 +27,18 @@ from ..tensors.promotion import common_dtype, compute_dtype
 from ..tensors.strides import elementwise_stride
 from ..tensors.types import NAMES, TensorType
 from .record import (
-    NoRule, Op, Pointwise, Promotion, broadcast_shape, operand_dtype, pointwise, record, result_device, shape,
+    NoRule,
+    Op,
+    Pointwise,
+    Promotion,
+    broadcast_shape,
+    operand_dtype,
+    pointwise,
+    record,
+    result_device,
+    shape,
 )
-from .scalar import FLOATS, INTEGERS, Scalar, cast, const, select
+from .scalar import BITS, FLOATS, INTEGERS, Scalar, cast, const, select
 
 KINDS = {"b8": "b", "c64": "c", "c128": "c"} | dict.fromkeys(INTEGERS, "i") | dict.fromkeys(FLOATS, "f")
 """The letter of a dtype in `takes`: b bool, i integer, f floating, c complex."""
@@ -113,6 +123,9 @@ def elementwise_type(
     kind = KINDS.get(NAMES.get(dtype, ""))
     if kind is None or kind not in takes:
         raise NoRule(f"{dtype} operands")
+    for number in (*args, *kwargs.values()):
+        if isinstance(number, (int, float)) and not holds(NAMES[dtype], number):
+            raise NoRule(f"{number} does not fit into {dtype}")
     if why_not is not None and (reason := why_not(*args, **kwargs)) is not None:
         raise NoRule(reason)
     result_shape = broadcast_shape([tensor.shape for tensor in tensors])
@@ -141,6 +154,21 @@ def element(op: Op, args: Sequence[Any], kwargs: dict[str, Any], types: Sequence
     return converted(rule.rule(*operands, **more), NAMES[result.dtype])
 
 
+def holds(dtype: str, number: float) -> bool:
+    """Whether a dtype has room for a number; where it has not, some kernels wrap around and some raise.
+
+    Eager lets integers below zero wrap around in u8, and infinities of any dtype pass.
+    """
+    if dtype in INTEGERS:
+        if not math.isfinite(number):
+            return False
+        bits = BITS[dtype]
+        if dtype == "u8":
+            return (0 if isinstance(number, float) else -255) <= number <= 255
+        return -(1 << (bits - 1)) <= int(number) < 1 << (bits - 1)
+    return dtype not in LARGEST or not math.isfinite(number) or abs(number) <= LARGEST[dtype]
+
+
 def why_not_alike(*operands: Any, **options: Any) -> str | None:
     """For kernels that take operands of one dtype only."""
     dtypes = {operand.dtype for operand in operands if isinstance(operand, TensorType)}
@@ -155,13 +183,11 @@ def why_not_half(*operands: Any) -> str | None:
 
 def converted(x: Scalar, dtype: str) -> Scalar:
     """The cast as eager does it: halves through f32, floats to small integers through i32, which wraps."""
-    if dtype in HALF and x.dtype not in HALF and x.dtype != "f32":
-        x = cast(x, "f32")
-    elif dtype in HALF and x.dtype in HALF and x.dtype != dtype:
+    if dtype in HALF and x.dtype not in (dtype, "f32"):
         x = cast(x, "f32")
     elif dtype in SMALL_INTEGERS and x.dtype in FLOATS:
         x = cast(x, "i32")
-    return cast(x, dtype)
+    return x.ne(0) if dtype == "b8" and x.dtype != "b8" else cast(x, dtype)
 
 
 def rounded(value: float, dtype: str) -> float:

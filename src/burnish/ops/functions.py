@@ -137,9 +137,13 @@ def entr(x: Scalar) -> Scalar:
 
 elementwise_shape(*(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
                   promotion="floating", takes="f")
+# -- no expression in the scalar language -----------------------------------------------------------------------------
+
+elementwise_shape(*(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
+                  promotion="floating", takes="f")
 elementwise_shape(
-    *(f"aten.{name}.default" for name in "special_erfcx special_log_ndtr special_ndtri special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 "
-      "special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 "
-      "special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_spherical_bessel_j0 "
-      "special_airy_ai".split()),
+    *(f"aten.special_{name}.default" for name in
+      "erfcx log_ndtr ndtri airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 spherical_bessel_j0 modified_bessel_i0 "
+      "modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 "
+      "scaled_modified_bessel_k1".split()),
     promotion="floating", takes="f", why_not=why_not_half)

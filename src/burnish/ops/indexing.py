@@ -115,7 +115,9 @@ def scatter(x: TensorType, *_: object, **__: object) -> TensorType:
 
 @shape("aten.slice_scatter.default", "aten.select_scatter.default", "aten.diagonal_scatter.default")
 def view_scatter(x: TensorType, *_: object, **__: object) -> TensorType:
-    return copied(x)
+    """A copy with the very strides, gaps too, unless elements share memory."""
+    overlaps = any(stride == 0 and size > 1 for stride, size in zip(x.stride, x.shape, strict=True))
+    return copied(x) if overlaps else x
 
 
 @shape("aten.slice_backward.default", "aten.select_backward.default", "aten.diagonal_backward.default",
@@ -187,7 +189,7 @@ def flip(x: TensorType, dims: Sequence[int]) -> TensorType:
 
 @shape("aten.roll.default")
 def roll(x: TensorType, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorType:
-    return formatted(x, x.shape, suggested(x))
+    return formatted(x, x.shape, suggested(x)) if x.numel else copied(x)
 
 
 @shape("aten.repeat.default")

@@ -13,10 +13,9 @@ import math
 
 import torch
 
-from ..tensors.types import NAMES, TensorType, contiguous_stride
+from ..tensors.types import TensorType
 from .elementwise import LARGEST, Site, clamped, elementwise, is_float, operand, paired, truth
-from .record import NoRule, shape
-from .scalar import BITS, INTEGERS, Scalar, const, is_nan, maximum, minimum, select
+from .scalar import Scalar, cast, const, is_nan, maximum, minimum, select
 
 Number = bool | int | float
 Operand = Scalar | Number
@@ -39,7 +38,7 @@ def why_not_filled(x: TensorType, mask: TensorType, value: TensorType | Number) 
         return "a mask that is not bool"
     if isinstance(value, TensorType) and value.shape:
         return "a value for each element"
-    return None if isinstance(value, TensorType) else why_not_held(x, value)
+    return "a complex number" if isinstance(value, complex) and not x.dtype.is_complex else None
 
 
 @elementwise("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", promotion="first", apart=(1,), takes="bifc",
@@ -48,34 +47,22 @@ def masked_fill(x: Scalar, mask: Scalar, value: Operand) -> Scalar:
     return select(mask, operand(value, x.dtype), x)
 
 
-def why_not_held(x: TensorType, value: Number | complex) -> str | None:
-    """Eager raises where a number goes into a tensor that cannot hold it."""
-    name = NAMES.get(x.dtype, "")
-    if isinstance(value, complex):
-        return None if x.dtype.is_complex else "a complex number"
-    if name in INTEGERS:
-        if not math.isfinite(value):
-            return f"{value} as an integer"
-        bits = BITS[name]
-        # Of u8 eager lets negative numbers pass that wrap around.
-        low, high = (-255, 255) if name == "u8" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-        return None if low <= int(value) <= high else f"{value} does not fit"
-    if name in LARGEST and math.isfinite(value) and abs(value) > LARGEST[name]:
-        return f"{value} does not fit"
-    return None
-
-
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 def why_not_clamp(x: TensorType, low: object = None, high: object = None) -> str | None:
-    return "no bound" if low is None and high is None else None
+    if low is None and high is None:
+        return "no bound"
+    is_below = x.dtype is torch.uint8 and isinstance(high, int) and high < 0
+    return "an upper bound below all numbers of the dtype" if is_below else None
 
 
 @elementwise("aten.clamp.default", takes="if", cost=2, why_not=why_not_clamp)
 def clamp(x: Scalar, low: Number | None = None, high: Number | None = None) -> Scalar:
-    """A bound that is NaN makes all NaN."""
+    """A bound that is NaN makes all NaN. Of u8 a lower bound below 0 is none."""
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high)):
         return const(math.nan, x.dtype)
+    if low is not None and x.dtype == "u8":
+        low = max(low, 0)
     return clamped(x, low, high)
 
 
@@ -91,7 +78,7 @@ def clamp_min(x: Scalar, low: Number) -> Scalar:
     return clamp(x, low)
 
 
-@elementwise("aten.clamp_max.default", takes="if")
+@elementwise("aten.clamp_max.default", takes="if", why_not=lambda x, high: why_not_clamp(x, None, high))
 def clamp_max(x: Scalar, high: Number) -> Scalar:
     return clamp(x, None, high)
 
@@ -138,7 +125,7 @@ def why_not_heaviside(x: TensorType, values: TensorType) -> str | None:
 @elementwise("aten.heaviside.default", cost=2, why_not=why_not_heaviside)
 def heaviside(x: Scalar, values: Scalar) -> Scalar:
     """0 for NaN."""
-    return select(x.eq(0), values, select(x > 0, const(1, x.dtype), const(0, x.dtype))) if x.dtype != "b8" else x | values
+    return x | values if x.dtype == "b8" else select(x.eq(0), values, cast(x > 0, x.dtype))
 
 
 # -- what is not finite ------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def permute(x: TensorType, dims: Sequence[int]) -> Chain:
     return permuted([wrapped_dim(d, x.ndim) for d in dims])
 
 
-@view("aten.transpose.int", "aten.transpose_.default", "aten.swapaxes.default")
+@view("aten.transpose.int", "aten.swapaxes.default")
 def transpose(x: TensorType, a: int, b: int) -> Chain:
     dims = list(range(x.ndim))
     a, b = wrapped_dim(a, x.ndim), wrapped_dim(b, x.ndim)
@@ -126,7 +126,7 @@ def transpose(x: TensorType, a: int, b: int) -> Chain:
     return permuted(dims)
 
 
-@view("aten.t.default", "aten.t_.default")
+@view("aten.t.default")
 def t(x: TensorType) -> Chain:
     if x.ndim > 2:
         raise NoRule("t() of more than two dimensions")

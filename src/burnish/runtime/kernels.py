@@ -1,8 +1,8 @@
 """Native kernels: machine code in memory, and the cheapest way to call it from Python.
 
-    kernel = load(object_code, "kernel", symbols, ...)
-    table = kernel.table(x.data_ptr(), y.data_ptr())       once
-    kernel.launch(table)                                   each time: about 0.2 µs and the kernel itself
+    kernel = bind("add", object_code, "kernel", symbols, buffers=3, cycles=400.0)
+    table = kernel.table(x.data_ptr(), y.data_ptr(), z.data_ptr())        once
+    kernel.launch(table)                                                  each time: about 0.2 µs and the kernel itself
 
 Machine code comes as the bytes of an object file, from `codegen.llvm` or from a cache. It stays in memory as long as
 its NativeKernel does.
@@ -11,18 +11,17 @@ its NativeKernel does.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
 
 LONG = 60_000
-"""Cycles from which on a kernel lets other Python threads run meanwhile; handing the lock over costs about 300."""
-
-_releasing = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_holding = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+"""Cycles from which on native code lets other Python threads run meanwhile: handing the lock over and taking it back
+costs some 300, and more where another thread has taken it."""
 
 
 class NativeKernel:
@@ -34,7 +33,7 @@ class NativeKernel:
         self.name, self.address, self.buffers, self.cycles = name, address, buffers, cycles
         self.object_code = object_code
         self._owner = owner  # keeps the machine code in memory
-        self.launch: Callable[[Any], None] = (_releasing if cycles >= LONG else _holding)(address)
+        self.launch: Callable[[Any], None] = _prototype(cycles, 1)(address)
         """Takes the table: a ctypes array, or its address as an int, which is quicker by 0.1 µs."""
 
     def table(self, *pointers: int) -> ctypes.Array:
@@ -49,12 +48,39 @@ class NativeKernel:
         return f"<NativeKernel {self.name}, {self.buffers} buffers>"
 
 
+class NativeSequence:
+    """Kernels launched one after the other by one call, from one table."""
+
+    __slots__ = ("_kernels", "_program", "launch", "slots")
+
+    def __init__(self, runner: int, program: Sequence[int], kernels: Sequence[NativeKernel], slots: int):
+        """`runner` is void(program, table), and reads what to call from the program."""
+        self.slots = slots
+        self._kernels = tuple(kernels)  # their code is called by address
+        self._program = (ctypes.c_uint64 * len(program))(*(word & (1 << 64) - 1 for word in program))
+        run = _prototype(sum(kernel.cycles for kernel in kernels), 2)(runner)
+        self.launch: Callable[[Any], None] = functools.partial(run, ctypes.addressof(self._program))
+        """Takes the table: a ctypes array, or its address as an int."""
+
+    def table(self, *pointers: int) -> ctypes.Array:
+        assert len(pointers) >= self.slots, f"the sequence reads {self.slots} slots, not {len(pointers)}"
+        return (ctypes.c_void_p * len(pointers))(*pointers)
+
+    def __call__(self, table: Any) -> None:
+        self.launch(table)
+
+
+def _prototype(cycles: float, arguments: int) -> Any:
+    """A foreign function without a result. Short ones keep the interpreter's lock."""
+    return (ctypes.CFUNCTYPE if cycles >= LONG else ctypes.PYFUNCTYPE)(None, *[ctypes.c_void_p] * arguments)
+
+
 def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> tuple[int, Any]:
     """The address of a function of an object file, and what to hold on to while it is called.
 
     `symbols` are the functions it calls that are not in it.
     """
-    library = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(function)
+    library = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(function).add_current_process()
     for name, address in symbols.items():
         library.import_symbol(name, address)
     with _lock:
@@ -62,20 +88,18 @@ def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> tuple
     return tracker[function], tracker
 
 
-def bind(name: str, object_code: bytes, function: str, symbols: Mapping[str, int], buffers: int, cycles: float,
-         keep: Iterable[Any] = ()) -> NativeKernel:
+def bind(name: str, object_code: bytes, function: str, symbols: Mapping[str, int], buffers: int,
+         cycles: float) -> NativeKernel:
     address, tracker = load(object_code, function, symbols)
-    return NativeKernel(name, address, buffers, cycles, object_code, (tracker, *keep))
+    return NativeKernel(name, address, buffers, cycles, object_code, tracker)
 
 
 _lock = threading.Lock()
 _numbers = itertools.count()
-_the_linker: list[llvm.LLJIT] = []
 
 
+@functools.cache
 def _linker() -> llvm.LLJIT:
-    if not _the_linker:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        _the_linker.append(llvm.create_lljit_compiler())
-    return _the_linker[0]
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler()

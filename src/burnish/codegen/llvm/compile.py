@@ -28,6 +28,7 @@ from ...runtime.kernels import NativeKernel, bind, load
 from ...schedule.loops import Kernel
 from . import parallel
 from .kernel import PARALLEL, SYMBOL, print_module
+from .listing import listing
 from .target import Host, host, initialize
 
 LEVEL = 2
@@ -43,7 +44,7 @@ def compile_kernels(kernels: Sequence[Kernel]) -> list[NativeKernel]:
     futures: list[Future[NativeKernel]] = []
     mine: list[tuple[str, Kernel, Future[NativeKernel]]] = []
     for kernel in kernels:
-        key = kernel.key
+        key = "\n".join(listing(kernel))
         with _lock:
             future = _underway.get(key)
             if future is None:
@@ -67,26 +68,27 @@ def compile_kernels(kernels: Sequence[Kernel]) -> list[NativeKernel]:
 
 def _complete(key: str, kernel: Kernel, future: Future[NativeKernel]) -> None:
     try:
-        native = _compile(kernel)
+        made = native(kernel, host())
     except BaseException as error:
         with _lock:
             del _underway[key]
         future.set_exception(error)
         return
     with _lock:
-        _known[key] = native
+        _known[key] = made
         del _underway[key]
-    future.set_result(native)
+    future.set_result(made)
 
 
-def _compile(kernel: Kernel) -> NativeKernel:
+def native(kernel: Kernel, target: Host) -> NativeKernel:
+    """Compiled anew, for a machine that this one can stand in for."""
     start = time.perf_counter()
-    text, cycles = print_module(kernel, host())
-    code = object_code(text, host())
-    native = bind(kernel.name, code, SYMBOL, _symbols(), len(kernel.dtypes), cycles)
+    text, cycles = print_module(kernel, target)
+    code = object_code(text, target)
+    made = bind(kernel.name, code, SYMBOL, _symbols(), len(kernel.dtypes), cycles)
     if events.is_watched():
         events.emit("kernels", name=kernel.name, text=text, seconds=time.perf_counter() - start)
-    return native
+    return made
 
 
 def object_code(text: str, target: Host) -> bytes:

@@ -252,7 +252,7 @@ class Values:
         scattered = [a for a, step in zip(x.args, access.indirect, strict=False) if step and self.is_in_lanes(a)]
         mask = self._mask(scope, access, x.args, copy, width)
         masks = vector("i1", width)
-        zero = "zeroinitializer" if width > 1 else literal(0, dtype)
+        zero = "zeroinitializer" if width > 1 else "0"
         emit = self.code.emit
         if width == 1:
             value = self._load_one(scope, access, x.args, copy, dtype, mask)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...schedule.loops import Kernel, print_kernel
+from ...schedule.loops import Kernel
 from . import plan as plans
 from .box import Box, simplify
+from .listing import listing
 from .loops import LoopPrinter
 from .plan import Plan
 from .target import Host, host
@@ -56,7 +57,8 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     cycles = sum(piece.plan.cycles for piece in pieces)
     # A unit costs the same in every piece, roughly.
     grain = max(int(plans.GRAIN * total / max(cycles, 1)), 1)
-    lines = [f"; {line}" for line in print_kernel(kernel).splitlines()]
+    head, *loops = listing(kernel)
+    lines = [f"; {line}" for line in (*kernel.origin, f"kernel {kernel.name}{head}", *loops)]
     if len(pieces) > 1:
         declarations |= {"declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)"}
     lines += ["", f'target triple = "{target.triple}"', "", *_entry(pieces, total, grain), *functions, ""]

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ops.scalar import Scalar, cast, make, walk
-from . import error_functions, exponentials, hyperbolic, logarithms, powers
+from . import arcs, division, error_functions, exponentials, hyperbolic, logarithms, powers, trigonometry
 
 EXPANSIONS: dict[str, Callable[..., Scalar]] = {
     **exponentials.EXPANSIONS,
     **logarithms.EXPANSIONS,
     **hyperbolic.EXPANSIONS,
     **error_functions.EXPANSIONS,
+    **arcs.EXPANSIONS,
+    **division.EXPANSIONS,
     **powers.EXPANSIONS,
+    **trigonometry.EXPANSIONS,
 }
 
 

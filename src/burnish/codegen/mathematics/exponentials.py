@@ -68,6 +68,11 @@ TABLES = {
 }  # fmt: skip
 
 
+EXP2_WIDE = (1.0, 0.6931472028779956, 0.2402264790923901, 0.0555033241187247, 0.009618437672314581,
+             0.0013398899834203592, 0.00015353331818965789)  # fmt: skip
+"""2**r to 2**-28, |r| <= 1/2: for results in f32 computed in f64."""
+
+
 def exp(x: Scalar) -> Scalar:
     table = TABLES[x.dtype]
     value, scale = scaled_exp(at_most(at_least(x, table.lowest), table.highest))
@@ -131,6 +136,15 @@ def sigmoid(x: Scalar) -> Scalar:
     most = scale + one
     grown = fma(r * polynomial(r, table.exp_short[1:]), scale, one - (most - scale))
     return one / (most + grown)
+
+
+def wide_exp2(x: Scalar) -> Scalar:
+    """2**x in f64, accurate to 2**-28 of itself, for |x| < 1000."""
+    parts = layout(x)
+    rounder = parts.rounder + parts.bias
+    shifted = x + rounder
+    r = x - (shifted - rounder)
+    return polynomial(r, EXP2_WIDE) * from_bits(shift_left(bits(shifted), parts.mantissa))
 
 
 EXPANSIONS = {"exp": exp, "exp2": exp2, "expm1": expm1, "sigmoid": sigmoid}

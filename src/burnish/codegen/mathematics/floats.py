@@ -10,11 +10,12 @@ comparison with NaN is false, so the bounded value is NaN again, and that form i
 
 from __future__ import annotations
 
-import math
+import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...ops.scalar import Scalar, binary, bitcast, compare, const, fma, select, unary
+from ...ops.scalar import Scalar, binary, bitcast, cast, const, fma, make, select, unary
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class Layout:
     bias: int
     smallest: float
     """The smallest normal number."""
+    tiniest: float
+    """The smallest number above 0."""
+    largest: float
 
     @property
     def rounder(self) -> float:
@@ -38,8 +42,8 @@ class Layout:
 
 
 LAYOUTS = {
-    "f32": Layout("i32", 23, 127, 2.0**-126),
-    "f64": Layout("i64", 52, 1023, 2.0**-1022),
+    "f32": Layout("i32", 23, 127, 2.0**-126, 2.0**-149, 2.0**128 - 2.0**104),
+    "f64": Layout("i64", 52, 1023, 2.0**-1022, 5e-324, sys.float_info.max),
 }
 
 
@@ -100,6 +104,11 @@ def power_of_two(n: Scalar) -> Scalar:
     return from_bits(shift_left(n + parts.bias, parts.mantissa))
 
 
+def rarely(condition: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    """A select whose first value is hardly ever wanted: a printer may jump over what only that one needs."""
+    return make("select", x.dtype, (condition, x, y), "rare")
+
+
 def times(x: Scalar, factor: float, plus: Scalar | float) -> Scalar:
     """x * factor + plus, rounded once."""
     return fma(x, const(factor, x.dtype), plus if isinstance(plus, Scalar) else const(plus, x.dtype))
@@ -113,15 +122,9 @@ def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
     return total
 
 
-def is_zero(x: Scalar) -> Scalar:
-    return compare("eq", x, 0.0)
-
-
-def infinity(x: Scalar) -> Scalar:
-    return const(math.inf, x.dtype)
-
-
-def nan(x: Scalar) -> Scalar:
-    return const(math.nan, x.dtype)
-
-
+def integer_to_float(n: Scalar) -> Scalar:
+    """Of a small integer. In f64 not by a cast, for which many machines have no vector instruction."""
+    if n.dtype == "i32":
+        return cast(n, "f32")
+    rounder = LAYOUTS["f64"].rounder
+    return from_bits(n + struct.unpack("<q", struct.pack("<d", rounder))[0]) - rounder

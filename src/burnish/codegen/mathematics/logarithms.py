@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...ops.scalar import Scalar, bitcast, cast, compare, const, fma, select
-from .floats import at_least, bits, from_bits, infinity, layout, nan, polynomial, shift_left, shift_right, times
+from ...ops.scalar import Scalar, compare, const, fma, select
+from .floats import at_least, bits, from_bits, integer_to_float, layout, polynomial, shift_left, shift_right, times
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,12 @@ TABLES = {
         log10_2=(0.301025390625, 4.605038981e-06),
     ),
 }  # fmt: skip
+
+
+LOG2_WIDE = (1.4426950408923302, -0.7213475195696688, 0.4808983439612651, -0.3606739785448756, 0.2885394417866638,
+             -0.24043366404514036, 0.20607597163831856, -0.1808059900676932, 0.16089124995225912,
+             -0.13746174316296653, 0.12356272622558064, -0.16610328325140486, 0.157541763812217)  # fmt: skip
+"""log2(1 + f) / f to 2**-35, -1/3 <= f <= 1/3: for results in f32 computed in f64."""
 
 
 def log(x: Scalar) -> Scalar:
@@ -63,10 +69,19 @@ def log1p(x: Scalar) -> Scalar:
     # -(1 - s) instead of s - 1: then it is -0 where k is 0, and x may be -0.
     f = fma(x, scale, -(4.0 - scale)) * 0.25
     # 0 - k, so that the product is -0 where k is 0, and the sign of a zero remains.
-    value = times(cast(const(0, parts.integer) - k, x.dtype), -math.log(2.0), fma(f * f, polynomial(f, table.log1p), f))
+    value = times(integer_to_float(const(0, parts.integer) - k), -math.log(2.0), fma(f * f, polynomial(f, table.log1p), f))
     value = select(x < math.inf, value, x)
     value = select(compare("eq", x, -1.0), -math.inf, value)
     return select(x < -1.0, math.nan, value)
+
+
+def wide_log2_of_1p(x: Scalar) -> Scalar:
+    """log2(1 + x) in f64, accurate to 2**-35 of itself, for a finite x > -1."""
+    pattern = bits(x + 1.0) - 0x3FE5555555555555
+    k = shift_right(pattern, 52)
+    scale = from_bits(const(1023 << 52, "i64") - shift_left(k, 52))
+    f = fma(x, scale, scale - 1.0)
+    return fma(f, polynomial(f, LOG2_WIDE), integer_to_float(k))
 
 
 def mantissa_and_exponent(x: Scalar) -> tuple[Scalar, Scalar]:
@@ -78,7 +93,7 @@ def mantissa_and_exponent(x: Scalar) -> tuple[Scalar, Scalar]:
     start = table.start
     k = shift_right(pattern - start, parts.mantissa)
     f = from_bits(pattern - shift_left(k, parts.mantissa)) - 1.0
-    return cast(k, x.dtype) - select(is_denormal, const(up, x.dtype), 0.0), f
+    return integer_to_float(k) - select(is_denormal, const(up, x.dtype), 0.0), f
 
 
 def with_edges(value: Scalar, x: Scalar) -> Scalar:

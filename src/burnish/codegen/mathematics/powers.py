@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 from ...ops.scalar import Scalar, cast, compare, const, fma, select
-from .floats import at_least, at_most, bits, from_bits, magnitude, polynomial, shift_left, shift_right
-
-LOG2_1P = (1.4426950408923302, -0.7213475195696688, 0.4808983439612651, -0.3606739785448756, 0.2885394417866638, -0.24043366404514036, 0.20607597163831856, -0.1808059900676932, 0.16089124995225912, -0.13746174316296653, 0.12356272622558064, -0.16610328325140486, 0.157541763812217)
-EXP2 = (1.0, 0.6931472028779956, 0.2402264790923901, 0.0555033241187247, 0.009618437672314581, 0.0013398899834203592, 0.00015353331818965789)
+from .exponentials import wide_exp2
+from .floats import at_least, at_most, bits, from_bits, integer_to_float, magnitude, polynomial, shift_left, shift_right
+from .logarithms import LOG2_WIDE
 
 
 def reciprocal(x: Scalar) -> Scalar:
@@ -51,7 +50,7 @@ def general_power(x: Scalar, y: Scalar) -> Scalar:
     exponent = power_exponent(cast(size, "f64"), cast(y, "f64"))
     # 1 to any power is 1, anything to the power of 0 too: NaN and infinities included.
     exponent = select(compare("eq", size, 1.0) | compare("eq", y, 0.0), 0.0, exponent)
-    value = cast(power_of_two_f64(exponent), "f32")
+    value = cast(wide_exp2(at_most(at_least(exponent, -200.0), 200.0)), "f32")
     half = y * 0.5
     is_integer = compare("eq", y.round(), y)
     is_odd = is_integer & compare("ne", half.round(), half)
@@ -66,18 +65,10 @@ def power_exponent(x: Scalar, y: Scalar) -> Scalar:
     start = 0x3FE5555555555555
     k = shift_right(pattern - start, 52)
     f = from_bits(pattern - shift_left(k, 52)) - 1.0
-    log = fma(f, polynomial(f, LOG2_1P), cast(k, "f64"))
+    log = fma(f, polynomial(f, LOG2_WIDE), integer_to_float(k))
     log = select(x < math.inf, log, x)
     log = select(compare("eq", x, 0.0), -math.inf, log)
     return log * y
-
-
-def power_of_two_f64(x: Scalar) -> Scalar:
-    x = at_most(at_least(x, -200.0), 200.0)
-    rounder = 1.5 * 2.0**52 + 1023.0
-    shifted = x + rounder
-    r = x - (shifted - rounder)
-    return polynomial(r, EXP2) * from_bits(shift_left(bits(shifted), 52))
 
 
 EXPANSIONS = {"reciprocal": reciprocal, "rsqrt": rsqrt, "pow": pow}

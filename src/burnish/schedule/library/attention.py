@@ -7,7 +7,8 @@
     >>> [c.name for c in attention_candidates(AttentionSpec(q, k, v))]
     ['sdpa', 'flash', 'math']
 
-flash gives a result whose heads lie beside each other, [B, L, H, E] in memory, so that joining them is a view.
+flash gives a result that lies as q does. Where heads are split from a projection, [B, L, H, E] in memory, joining them
+again is a view.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 
 import torch
 
-from ...tensors.types import TensorType, contiguous_stride
+from ...tensors.types import TensorType
 from .candidate import Call, Candidate, Operand, from_call
 from .specs import AttentionSpec
 
@@ -30,25 +31,28 @@ _FLASH = 1
 
 def attention_candidates(spec: AttentionSpec) -> Iterator[Candidate]:
     """All ways to compute the spec, eager's first."""
-    is_flash = eager_is_flash(spec)
-    yield Candidate("sdpa", spec, tuple(spec.inputs), partial(_sdpa, spec), _output(spec, is_flash))
+    contiguous = TensorType.contiguous(spec.output_shape, spec.q.dtype, spec.q.device)
+    is_flash, flash = as_flash(spec)
+    names = tuple(spec.inputs)
+    yield Candidate("sdpa", spec, names, partial(_sdpa, spec), flash if is_flash else contiguous)
     if is_flash and why_not_flash(spec) is None:
         keywords = (("attn_mask", MASK if spec.mask else None), ("scale", spec.scale))
         call = Call(aten._scaled_dot_product_flash_attention_for_cpu.default, (Q, K, V, 0.0, spec.is_causal),
                     keywords=keywords, which=0)
-        yield from_call("flash", spec, call, _output(spec, True))
+        yield from_call("flash", spec, call, flash)
     if why_not_math(spec) is None:
-        yield Candidate("math", spec, tuple(spec.inputs), partial(_math, spec), _output(spec, False))
+        yield Candidate("math", spec, names, partial(_math, spec), contiguous)
 
 
-def eager_is_flash(spec: AttentionSpec) -> bool:
-    """What eager would pick. torch answers for tensors whose memory is never touched."""
+def as_flash(spec: AttentionSpec) -> tuple[bool, TensorType]:
+    """Whether eager takes the blocked kernel, and how its result lies: as q does. torch tells both, for tensors whose
+    memory is never touched."""
     q, k, v, mask = (type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
                      for type in (spec.q, spec.k, spec.v, spec.mask))
     with torch.no_grad():
         picked = torch._fused_sdp_choice(q, k, v, mask, 0.0, spec.is_causal, scale=spec.scale,
                                          enable_gqa=spec.enable_gqa)
-    return picked == _FLASH
+        return picked == _FLASH, TensorType.of(torch.empty_like(q))
 
 
 def why_not_flash(spec: AttentionSpec) -> str | None:
@@ -65,16 +69,6 @@ def why_not_math(spec: AttentionSpec) -> str | None:
     if spec.is_causal and spec.mask is not None:
         return "a mask and a causal one"
     return "something is empty" if any(type.numel == 0 for type in spec.inputs.values()) else None
-
-
-def _output(spec: AttentionSpec, is_flash: bool) -> TensorType:
-    shape = spec.output_shape
-    stride = contiguous_stride(shape)
-    if is_flash:
-        batch, heads, rows, size = shape
-        outer, row, head, element = contiguous_stride((batch, rows, heads, size))
-        stride = outer, head, row, element
-    return TensorType(shape, stride, spec.q.dtype, spec.q.device)
 
 
 def _sdpa(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,

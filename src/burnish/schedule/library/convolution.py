@@ -73,6 +73,16 @@ def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
     return channels_last_stride(spec.output_shape) if kept else contiguous_stride(spec.output_shape)
 
 
+def onednn_stride(spec: ConvSpec) -> tuple[int, ...]:
+    """Strides of what oneDNN returns for a weight as it is: channels-last where x or the weight is."""
+    if spec.dims == 1:
+        outer, channel, _, step = onednn_stride(in_two_dimensions(spec))
+        return outer, channel, step
+    if is_channels_last(spec.x) or is_channels_last(spec.weight):
+        return channels_last_stride(spec.output_shape)
+    return contiguous_stride(spec.output_shape)
+
+
 def _output(spec: ConvSpec, stride: tuple[int, ...]) -> TensorType:
     return TensorType(spec.output_shape, stride, spec.x.dtype, spec.x.device)
 
@@ -80,7 +90,7 @@ def _output(spec: ConvSpec, stride: tuple[int, ...]) -> TensorType:
 # oneDNN ---------------------------------------------------------------------------------------------------------------
 
 def _onednn(spec: ConvSpec) -> Iterator[Candidate]:
-    yield _onednn_candidate("onednn", spec, WEIGHT, eager_stride(spec))
+    yield _onednn_candidate("onednn", spec, WEIGHT, onednn_stride(spec))
     if not spec.is_frozen:
         return
     stride = channels_last_stride(spec.output_shape)

@@ -3,13 +3,16 @@
     >>> measure(candidates(spec), seconds=0.005).least
     {'addmm': 0.00034, 'onednn packed': 0.00033, 'mkl packed': 0.00029}
 
-A candidate that raises, or whose result has another shape or lies otherwise than it said, is dropped, with its reason.
+On busy cores a product that is shared by threads takes as long as the system lets the slowest thread wait: then it is
+measured longer, and what came out says that it was disturbed. A candidate that raises, or whose result has another shape or lies otherwise than it said, is dropped, with its reason.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 
@@ -21,8 +24,11 @@ from .candidate import Candidate
 HOPELESS = 2.0
 """A candidate so many times slower than the best at its first run is not run again."""
 
-STEADY = 1.2
-"""The ratio of the two shortest runs up to which a time can be trusted: beyond, something else used the cores."""
+DISTURBED = 0.05
+"""The part of the time that our threads may wait for a core before times are no longer trusted."""
+
+PATIENCE = 3
+"""How many times the seconds are spent where other work disturbs."""
 
 
 @dataclass(slots=True)
@@ -30,12 +36,25 @@ class Measured:
     least: dict[str, float]
     """Seconds by name, for all candidates that work."""
     is_steady: bool = True
+    """False where other work used the cores."""
     dropped: dict[str, str] = field(default_factory=dict)
     """Why the others do not."""
+    attempts: int = 1
+
+    def after(self, earlier: Measured | None) -> Measured:
+        """This measurement and an earlier, disturbed one together: of each candidate the shorter time, unless this
+        one alone can be trusted."""
+        if earlier is None:
+            return self
+        attempts = earlier.attempts + 1
+        if self.is_steady:
+            return replace(self, attempts=attempts)
+        least = {name: min(time, earlier.least.get(name, time)) for name, time in self.least.items()}
+        return replace(self, least=least, attempts=attempts)
 
 
 def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
-    """At least two runs of each promising candidate, more while `seconds` last. The first candidate is eager's: where
+    """At least two runs of each promising candidate after its first, more while `seconds` last. The first candidate is eager's: where
     it raises, the spec is wrong, and so does this."""
     with torch.no_grad():
         inputs = {name: random_tensor(type) for name, type in candidates[0].spec.inputs.items()}
@@ -48,17 +67,48 @@ def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
                 if candidate is candidates[0]:
                     raise
                 dropped[candidate.name] = str(error).partition("\n")[0]
-        samples: dict[str, list[float]] = {name: [_time(run)] for name, run in runs.items()}
-        end = perf_counter() + seconds - sum(times[0] for times in samples.values())
-        limit = HOPELESS * min(times[0] for times in samples.values())
-        promising = [name for name, times in samples.items() if times[0] <= limit]
-        while len(samples[promising[0]]) < 2 or perf_counter() < end:
-            for name in promising:
-                samples[name].append(_time(runs[name]))
-    least = {name: min(times) for name, times in samples.items()}
-    best = min(least, key=least.__getitem__)
-    first, second = sorted(samples[best])[:2]
-    return Measured(least, second <= STEADY * first, dropped)
+        least = {name: _time(run) for name, run in runs.items()}
+        limit = HOPELESS * min(least.values())
+        promising = [name for name, first in least.items() if first <= limit]
+        is_steady = False
+        for _ in range(PATIENCE):
+            is_steady = _is_undisturbed(partial(_improve, least, runs, promising, seconds / PATIENCE))
+            if is_steady:
+                break
+    return Measured(least, is_steady, dropped)
+
+
+def _improve(least: dict[str, float], runs: Mapping[str, Callable[[], object]], promising: list[str],
+             seconds: float) -> None:
+    """At least one more run of each, more while `seconds` last."""
+    end = perf_counter() + seconds
+    while True:
+        for name in promising:
+            least[name] = min(least[name], _time(runs[name]))
+        if perf_counter() >= end:
+            return
+
+
+def _is_undisturbed(work: Callable[[], None]) -> bool:
+    """Do it, and tell whether our threads got a core whenever they wanted one. True where the system does not say."""
+    waited, start = seconds_waited(), perf_counter()
+    work()
+    spent = perf_counter() - start
+    return waited is None or seconds_waited() - waited <= DISTURBED * spent
+
+
+def seconds_waited() -> float | None:
+    """For how long threads of this process were ready to run while others had the cores. Linux counts it."""
+    total = 0
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            # A thread may end meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), \
+                    open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+                total += int(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return total / 1e9
 
 
 def bind(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -18,8 +18,8 @@ from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 LARGE = 1_000_000_000
 """From so many operations on (a few milliseconds of two cores) a spec is shrunk."""
 
-FEWEST_ROWS, FEWEST_COLUMNS = 256, 2048
-"""Below these the balance between packing and multiplying is another one."""
+FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_MATRICES = 256, 2048, 4
+"""Below these the balance between packing, multiplying and starting threads is another one."""
 
 
 def shrunk(spec: Spec) -> Spec:
@@ -28,19 +28,27 @@ def shrunk(spec: Spec) -> Spec:
         return spec
     match spec:
         case LinearSpec():
-            rows = max(FEWEST_ROWS, round(spec.x.shape[0] * LARGE / spec.flops))
-            spec = _with_size(spec, rows, "x", 0, residual=0)
-            columns = max(FEWEST_COLUMNS, round(spec.weight.shape[0] * LARGE / spec.flops))
-            return _with_size(spec, columns, "weight", 0, bias=0, residual=1)
+            spec = _with_size(spec, max(FEWEST_ROWS, _share(spec.x.shape[0], spec)), "x", 0, residual=0)
+            if spec.flops < 2 * LARGE:
+                return spec
+            return _with_size(spec, max(FEWEST_COLUMNS, _share(spec.weight.shape[0], spec)), "weight", 0, bias=0,
+                              residual=1)
         case ConvSpec():
-            return _with_size(spec, max(1, spec.x.shape[0] * LARGE // spec.flops), "x", 0, residual=0)
+            return _with_size(spec, max(1, _share(spec.x.shape[0], spec)), "x", 0, residual=0)
         case MatmulSpec(a=a) if a.ndim == 3:
-            return _with_size(spec, max(4, a.shape[0] * LARGE // spec.flops), "a", 0, b=0)
+            return _with_size(spec, max(FEWEST_MATRICES, _share(a.shape[0], spec)), "a", 0, b=0)
         case MatmulSpec():
-            spec = _with_size(spec, max(FEWEST_ROWS, spec.a.shape[0] * LARGE // spec.flops), "a", 0)
-            return _with_size(spec, max(FEWEST_COLUMNS, spec.b.shape[1] * LARGE // spec.flops), "b", 1)
+            spec = _with_size(spec, max(FEWEST_ROWS, _share(spec.a.shape[0], spec)), "a", 0)
+            if spec.flops < 2 * LARGE:
+                return spec
+            return _with_size(spec, max(FEWEST_COLUMNS, _share(spec.b.shape[1], spec)), "b", 1)
         case AttentionSpec():
-            return _with_size(spec, max(1, spec.q.shape[0] * LARGE // spec.flops), "q", 0, k=0, v=0, mask=0)
+            return _with_size(spec, max(1, _share(spec.q.shape[0], spec)), "q", 0, k=0, v=0, mask=0)
+
+
+def _share(size: int, spec: Spec) -> int:
+    """The part of a size with which the spec is no longer large."""
+    return size * LARGE // spec.flops
 
 
 def _with_size(spec: Spec, size: int, name: str, axis: int, **also: int) -> Spec:

@@ -1,0 +1,24 @@
+"""Kernels by chance compute what the reference computes, to the last bit."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from .random_kernels import elementwise, reducing
+from .running import MACHINES, check
+
+EXAMPLES = settings(max_examples=60, deadline=None, database=None,
+                    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@EXAMPLES
+@given(drawn=elementwise())
+def test_an_elementwise_kernel_equals_the_reference(machine, drawn):
+    check(*drawn, machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@EXAMPLES
+@given(drawn=reducing())
+def test_a_reducing_kernel_equals_the_reference(machine, drawn):
+    check(*drawn, machine)

@@ -1,0 +1,148 @@
+"""What library calls should give: the same in float64, and how far from it a result may be."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from burnish.schedule.library import (
+    Activation,
+    AttentionSpec,
+    Call,
+    Candidate,
+    ConvSpec,
+    LinearSpec,
+    MatmulSpec,
+    Operand,
+    Spec,
+    candidates,
+    mkl,
+)
+from burnish.schedule.library.measure import bind, random_tensor, why_not_as_said
+from burnish.tensors.types import TensorType
+
+
+def f32(*shape: int) -> TensorType:
+    return TensorType.contiguous(shape, torch.float32)
+
+
+def bf16(*shape: int) -> TensorType:
+    return TensorType.contiguous(shape, torch.bfloat16)
+
+
+def strided(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype = torch.float32) -> TensorType:
+    return TensorType(shape, stride, dtype)
+
+
+ACTIVATIONS = [
+    Activation("relu"), Activation("gelu", algorithm="none"), Activation("gelu", algorithm="tanh"), Activation("silu"),
+    Activation("sigmoid"), Activation("tanh"), Activation("hardswish"), Activation("hardsigmoid"),
+    Activation("hardtanh", (-1.0, 1.0)), Activation("hardtanh", (0.0, 6.0)), Activation("leaky_relu", (0.1,)),
+]
+
+
+def reference(spec: Spec, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The exact result, near enough: the spec's own formula in float64."""
+    values = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
+    match spec:
+        case LinearSpec():
+            y = values["x"] @ values["weight"].T
+            if spec.bias:
+                y = y + values["bias"]
+        case ConvSpec():
+            y = torch.ops.aten.convolution(values["x"], values["weight"], values.get("bias"), spec.stride, spec.padding,
+                                           spec.dilation, spec.transposed, spec.output_padding, spec.groups)
+        case MatmulSpec():
+            return values["a"] @ values["b"]
+        case AttentionSpec():
+            return _attention(spec, **values)
+    if spec.residual:
+        y = y + values["residual"]
+    return y if spec.activation is None else spec.activation(y)
+
+
+def _attention(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+               mask: torch.Tensor | None = None) -> torch.Tensor:
+    repeats = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    scores = q @ k.transpose(-1, -2) * (spec.scale if spec.scale is not None else q.shape[-1] ** -0.5)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype is torch.bool else scores + mask
+    if spec.is_causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), float("-inf"))
+    return torch.nan_to_num(torch.softmax(scores, -1)) @ v
+
+
+def make_inputs(spec: Spec) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return {name: random_tensor(type) for name, type in spec.inputs.items()}
+
+
+def check_all(spec: Spec, inputs: Mapping[str, torch.Tensor] | None = None) -> list[str]:
+    """All candidates of a spec, in each way they run: right, of the type they say, and without writing into inputs.
+    Their names."""
+    inputs = make_inputs(spec) if inputs is None else inputs
+    before = {name: tensor.clone() for name, tensor in inputs.items()}
+    exact = reference(spec, inputs)
+    offered = candidates(spec)
+    with torch.no_grad():
+        eager = error(offered[0].run(*bind(offered[0], inputs)), exact)
+        for candidate in offered:
+            for way, result in results(candidate, inputs):
+                where = f"{spec}: {candidate.name}, {way}"
+                assert why_not_as_said(candidate, result) is None, f"{where} {why_not_as_said(candidate, result)}"
+                assert error(result, exact) <= 2 * max(eager, rounding(exact, result.dtype)), where
+    for name, tensor in inputs.items():
+        assert torch.equal(tensor, before[name]), f"{spec}: {name} was written to"
+    names = [candidate.name for candidate in offered]
+    assert len(set(names)) == len(names)
+    return names
+
+
+def results(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    """What a candidate gives when it is run, run into a tensor, and called from its description."""
+    yield "run", candidate.run(*bind(candidate, inputs))
+    if candidate.run_into is not None:
+        out = unset(candidate.output)
+        assert candidate.run_into(out, *bind(candidate, inputs)) is out
+        yield "run_into", out
+    if candidate.call is not None:
+        operands = bind(candidate, inputs)
+        yield "call", perform(candidate, dict(zip(candidate.operands, operands, strict=True)))
+
+
+def unset(type: TensorType) -> torch.Tensor:
+    """Memory whose old contents would be seen."""
+    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype).fill_(float("nan"))
+
+
+def perform(candidate: Candidate, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Do what a candidate's description says, as generated code would."""
+    call, output = candidate.call, candidate.output
+    if isinstance(call, Call):
+        def see(value: object) -> object:
+            if not isinstance(value, Operand):
+                return value
+            tensor = tensors[value.name]
+            return tensor if value.shape is None else tensor.as_strided(value.shape, value.stride)
+
+        result = call.operator(*map(see, call.arguments), **{name: see(value) for name, value in call.keywords})
+        result = result if call.which is None else result[call.which]
+        return result if call.result is None else result.as_strided(output.shape, output.stride)
+    out = tensors[candidate.overwrites] if candidate.overwrites else unset(output)
+    kinds = {"int": ctypes.c_int, "float": ctypes.c_float,
+             "address": lambda name: ctypes.c_void_p({**tensors, "out": out}[name].data_ptr())}
+    getattr(mkl.library(), call.symbol)(*(kinds[kind](value) for kind, value in call.arguments))
+    return out
+
+
+def error(result: torch.Tensor, exact: torch.Tensor) -> float:
+    """Root of the mean squared difference."""
+    return (result.double() - exact).square().mean().sqrt().item() if exact.numel() else 0.0
+
+
+def rounding(exact: torch.Tensor, dtype: torch.dtype) -> float:
+    """The error of an exact result that is rounded once: less cannot be asked for, and eager may have it by luck."""
+    return error(exact.to(dtype), exact)

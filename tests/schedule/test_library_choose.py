@@ -1,0 +1,219 @@
+"""Choosing: what is measured, what is remembered, what is dropped. The times themselves are not tested."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+
+from burnish.schedule.library import (
+    AttentionSpec,
+    ConvSpec,
+    LinearSpec,
+    MatmulSpec,
+    Memory,
+    candidates,
+    choose,
+    in_channels_last,
+)
+from burnish.schedule.library import choose as choose_function
+from burnish.schedule.library.choose import SMALL, WORTH, key_of
+from burnish.schedule.library.measure import bind, measure, random_tensor
+from burnish.schedule.library.shrink import FEWEST_ROWS, LARGE, resized, shrunk
+from burnish.tensors.types import TensorType
+
+from .library_references import error, f32, make_inputs, reference, strided
+
+SPEC = LinearSpec(f32(32, 64), f32(48, 64), f32(48), is_frozen=True)
+
+
+def timed(seconds: dict[str, float], spec=SPEC) -> Memory:
+    """A memory that has seen these seconds."""
+    memory = Memory()
+    memory.load({key_of(spec): "; ".join(f"{name}={time}" for name, time in seconds.items())})
+    return memory
+
+
+def test_choice_is_right_and_was_measured():
+    inputs = make_inputs(SPEC)
+    choice = choose(SPEC, seconds=0.002, memory=Memory())
+    assert error(choice.candidate.run(*bind(choice.candidate, inputs)), reference(SPEC, inputs)) < 1e-5
+    assert choice.seconds == choice.measured[choice.candidate.name] > 0
+    assert choice.measured.keys() == {candidate.name for candidate in candidates(SPEC)}
+
+
+def test_fastest_is_chosen():
+    assert choose(SPEC, seconds=0, memory=timed({"addmm": 3e-4, "onednn": 1e-4, "onednn packed": 2e-4})
+                  ).candidate.name == "onednn"
+
+
+def test_difference_within_noise_leaves_the_earlier_candidate():
+    just, enough = WORTH + 0.01, WORTH - 0.01
+    assert choose(SPEC, seconds=0, memory=timed({"addmm": 1.0, "onednn": just})).candidate.name == "addmm"
+    assert choose(SPEC, seconds=0, memory=timed({"addmm": 1.0, "onednn": enough})).candidate.name == "onednn"
+
+
+def test_only_what_is_accepted_is_chosen():
+    memory = timed({"addmm": 3e-4, "onednn": 2e-4, "onednn packed": 1e-4})
+    choice = choose(SPEC, seconds=0, memory=memory, accept=lambda c: c.prepare is None)
+    assert choice.candidate.name == "onednn" and choice.seconds == 2e-4
+    assert choose(SPEC, seconds=0, memory=memory, accept=lambda c: False).candidate.name == "addmm"
+
+
+def test_residual_is_overwritten_only_with_consent():
+    spec = LinearSpec(f32(32, 64), f32(48, 64), None, f32(32, 48))
+    memory = timed({"mm": 3.0, "addmm onto residual": 2.0, "addmm into residual": 1.0}, spec)
+    assert choose(spec, seconds=0, memory=memory).candidate.name == "addmm onto residual"
+    assert choose(spec, seconds=0, memory=memory, accept=lambda c: True).candidate.name == "addmm into residual"
+
+
+def test_measurement_is_remembered():
+    memory = Memory()
+    first = choose(SPEC, seconds=0.001, memory=memory)
+    second = choose(replace(SPEC), seconds=0.001, memory=memory)
+    assert second.measured == first.measured
+
+
+def test_number_of_threads_is_part_of_the_key():
+    before, threads = key_of(SPEC), torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert key_of(SPEC) != before
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("change", [
+    dict(x=strided((32, 64), (1, 32))), dict(weight=strided((48, 64), (1, 48))), dict(bias=None), dict(is_frozen=False),
+    dict(residual=f32(32, 48)),
+], ids=lambda change: next(iter(change)))
+def test_every_part_of_a_spec_is_part_of_the_key(change):
+    assert key_of(replace(SPEC, **change)) != key_of(SPEC)
+
+
+def test_window_is_part_of_the_key():
+    spec = ConvSpec(f32(1, 4, 9, 9), f32(4, 4, 3, 3), None, None, None, (1, 1), (1, 1), (1, 1))
+    others = [replace(spec, stride=(2, 2)), replace(spec, padding=(2, 2)), replace(spec, dilation=(2, 2)),
+              replace(spec, transposed=True), in_channels_last(spec)]
+    assert len({key_of(s) for s in [spec, *others]}) == 6
+
+
+def test_memory_goes_to_text_and_back():
+    memory = timed({"addmm": 1.5e-4, "onednn packed": 1e-4})
+    copy = Memory()
+    copy.load(memory.export())
+    assert copy.export() == memory.export() == {key_of(SPEC): "addmm=0.00015; onednn packed=0.0001"}
+
+
+def test_text_that_is_no_measurement_is_passed_by():
+    memory = Memory()
+    memory.load({key_of(SPEC): "addmm", "other": "x=y", "third": ""})
+    assert memory.export() == {}
+    memory.load({key_of(SPEC): "a candidate of another version=1"})
+    assert choose(SPEC, seconds=0, memory=memory).candidate.name == "addmm"
+
+
+def test_disturbed_measurement_is_not_exported():
+    memory = Memory()
+    choose(SPEC, seconds=0.001, memory=memory)
+    next(iter(memory._seen.values())).is_steady = False
+    assert memory.export() == {}
+
+
+def test_candidate_that_raises_is_dropped():
+    def fail(*tensors):
+        raise RuntimeError("could not create a primitive\nwith details")
+
+    eager, *others = candidates(SPEC)
+    broken = replace(eager, name="broken", run=fail, run_into=None)
+    measured = measure([eager, broken, *others], 0.001)
+    assert measured.dropped == {"broken": "could not create a primitive"}
+    assert "broken" not in measured.least and eager.name in measured.least
+
+
+def test_candidate_that_cannot_pack_is_dropped():
+    eager, *others = candidates(SPEC)
+    broken = replace(others[-1], prepare=lambda weight, bias: 1 / 0)
+    assert measure([eager, broken], 0.001).dropped == {broken.name: "division by zero"}
+
+
+def test_candidate_that_gives_another_type_than_it_said_is_dropped():
+    eager, *_ = candidates(SPEC)
+    liar = replace(eager, name="liar", run=lambda *tensors: eager.run(*tensors).t().contiguous().t(), run_into=None)
+    assert measure([eager, liar], 0.001).dropped == {"liar": "gives f32[32, 48]{1, 32} where it said f32[32, 48]"}
+
+
+def test_error_of_eager_is_the_callers():
+    spec = ConvSpec(f32(1, 4, 2, 2), f32(4, 4, 9, 9), None, None, None, (1, 1), (3, 3), (1, 1))
+    with pytest.raises(RuntimeError, match="Kernel size"):
+        measure(candidates(spec), 0.001)
+
+
+def test_small_work_is_left_to_eager_unmeasured():
+    spec = LinearSpec(f32(2, 8), f32(8, 8), is_frozen=True)
+    assert spec.flops < SMALL
+    choice = choose(spec, seconds=0.001, memory=Memory())
+    assert (choice.candidate.name, choice.seconds, choice.measured) == ("mm", None, {})
+
+
+def test_single_candidate_is_not_measured():
+    memory = Memory()
+    choice = choose(MatmulSpec(f32(8, 64, 64), f32(8, 64, 64)), seconds=0.001, memory=memory)
+    assert choice.candidate.name == "bmm" and choice.seconds is None and memory.export() == {}
+
+
+def test_large_work_is_measured_on_less_of_it():
+    spec = LinearSpec(f32(65536, 768), f32(3072, 768), f32(3072), f32(65536, 3072), is_frozen=True)
+    small = shrunk(spec)
+    assert small == LinearSpec(f32(FEWEST_ROWS, 768), f32(3072, 768), f32(3072), f32(FEWEST_ROWS, 3072), is_frozen=True)
+    memory = timed({"addmm": 2.0, "mkl packed": 1.0}, small)
+    choice = choose(spec, seconds=0, memory=memory)
+    assert choice.measured["addmm"] > 2.0 * 65536 / FEWEST_ROWS
+
+
+@pytest.mark.parametrize("spec", [
+    LinearSpec(f32(4096, 512), f32(50000, 512)),
+    LinearSpec(strided((4096, 512), (1, 4096)), strided((50000, 512), (1, 50000))),
+    ConvSpec(f32(64, 64, 56, 56), f32(64, 64, 3, 3), None, None, None, (1, 1), (1, 1), (1, 1)),
+    MatmulSpec(f32(4096, 512), f32(512, 50000)),
+    MatmulSpec(f32(960, 512, 64), f32(960, 64, 512)),
+    AttentionSpec(f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 1, 1, 512)),
+    AttentionSpec(f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(1, 1, 512, 512)),
+], ids=repr)
+def test_shrunk_spec_is_a_spec_of_the_same_candidates(spec):
+    small = shrunk(spec)
+    assert small.flops < spec.flops and small.flops < 4 * LARGE
+    assert [c.name for c in candidates(small)] == [c.name for c in candidates(spec)]
+
+
+def test_spec_that_is_not_large_stays():
+    assert shrunk(SPEC) is SPEC
+
+
+def test_resized_type_keeps_its_order_in_memory():
+    assert resized(f32(64, 8, 5, 5), 0, 2) == f32(2, 8, 5, 5)
+    assert resized(strided((64, 512), (1, 64)), 0, 4) == strided((4, 512), (1, 4))
+    assert resized(strided((64, 8, 5, 5), (200, 1, 40, 8)), 0, 2) == strided((2, 8, 5, 5), (200, 1, 40, 8))
+    assert resized(strided((64, 512), (1000, 1)), 0, 4) == strided((4, 512), (1000, 1))
+
+
+def test_random_tensor_has_its_type():
+    for type in (f32(3, 4), strided((3, 4), (0, 1)), strided((3, 0), (1, 1)), TensorType.contiguous((5,), torch.bool),
+                 strided((3, 4), (10, 2), torch.bfloat16)):
+        assert TensorType.of(random_tensor(type)) == type
+
+
+def test_many_threads_may_choose_at_once():
+    memory, choices = Memory(), []
+    threads = [threading.Thread(target=lambda: choices.append(choose_function(SPEC, seconds=0.002, memory=memory)))
+               for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(choices) == 6 and all(choice.measured == choices[0].measured for choice in choices)
+
+
+def test_gradients_are_not_recorded_while_measuring():
+    with torch.enable_grad():
+        assert choose(SPEC, seconds=0.001, memory=Memory()).measured

@@ -1,0 +1,177 @@
+"""Linear layers: every candidate equals eager within float32's accuracy, on every layout and epilogue."""
+
+import pytest
+import torch
+
+from burnish.schedule.library import Activation, LinearSpec, candidates, mkl, why_not
+from burnish.schedule.library.linear import why_not_plain
+from burnish.schedule.library.measure import bind
+
+from .library_references import ACTIVATIONS, bf16, check_all, error, f32, make_inputs, reference, strided
+
+has_mkl = pytest.mark.skipif(mkl.library() is None, reason="torch runs without MKL's packed products")
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.parametrize("m,k,n", [(1, 33, 17), (5, 64, 48), (64, 96, 80), (2, 1, 1)])
+def test_every_candidate_is_right(m, k, n, has_bias, has_residual, is_frozen):
+    check_all(LinearSpec(f32(m, k), f32(n, k), f32(n) if has_bias else None, f32(m, n) if has_residual else None,
+                         is_frozen=is_frozen))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=repr)
+@pytest.mark.parametrize("keeps_nan", [True, False])
+def test_every_activation_is_right(activation, keeps_nan):
+    check_all(LinearSpec(f32(24, 40), f32(56, 40), f32(56), activation=activation, is_frozen=True, keeps_nan=keeps_nan))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=repr)
+def test_fused_activation_is_within_twice_the_error_of_eager_over_its_range(activation):
+    """A product by one leaves the activation alone with its error."""
+    points = torch.cat([torch.linspace(-30, 30, 4001), torch.linspace(-4, 4, 4001), torch.logspace(-30, 2, 500)])
+    inputs = {"x": points[:, None].contiguous(), "weight": torch.ones(1, 1)}
+    spec = LinearSpec(f32(len(points), 1), f32(1, 1), activation=activation, keeps_nan=False)
+    exact = reference(spec, inputs)
+    eager, *others = candidates(spec)
+    allowed = 2 * (eager.run(*bind(eager, inputs)) - exact).abs().max()
+    for candidate in others:
+        assert (candidate.run(*bind(candidate, inputs)) - exact).abs().max() <= allowed, candidate.name
+    assert [candidate.name for candidate in others] == ([] if why_not(spec) else ["onednn"])
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=repr)
+def test_nan_stays_one_unless_the_caller_gives_it_up(activation):
+    spec = LinearSpec(f32(16, 32), f32(24, 32), f32(24), activation=activation, is_frozen=True)
+    inputs = make_inputs(spec)
+    inputs["x"][3, 5] = float("nan")
+    for candidate in candidates(spec):
+        result = candidate.run(*bind(candidate, inputs))
+        assert result[3].isnan().all() and not result[4].isnan().any(), candidate.name
+
+
+def test_clamping_activation_is_fused_only_where_nan_is_given_up():
+    relu = Activation("relu")
+    kept, lost = (LinearSpec(f32(8, 8), f32(8, 8), activation=relu, keeps_nan=keeps) for keeps in (True, False))
+    assert why_not(kept) == "oneDNN turns a NaN into a bound of relu, eager hands it on"
+    assert why_not(lost) is None
+    assert [c.name for c in candidates(kept)] == ["mm"]
+    assert [c.name for c in candidates(lost)] == ["mm", "onednn"]
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize("x", [
+    strided((20, 32), (32, 1)), strided((20, 32), (50, 1)), strided((20, 32), (1, 20)), strided((20, 32), (1, 31)),
+    strided((20, 32), (64, 2)), strided((20, 32), (0, 1)), strided((20, 32), (1, 0)), strided((1, 32), (1, 1)),
+    strided((1, 32), (3, 2)), strided((20, 1), (1, 7)),
+], ids=repr)
+@pytest.mark.parametrize("order", ["rows", "columns", "gaps", "apart"])
+def test_strides_of_x_and_weight_are_free(x, order, is_frozen):
+    n, k = 24, x.shape[1]
+    stride = {"rows": (k, 1), "columns": (1, n), "gaps": (k + 5, 1), "apart": (3 * k, 3)}[order]
+    check_all(LinearSpec(x, strided((n, k), stride), f32(n), is_frozen=is_frozen))
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize("residual", [strided((20, 24), (1, 20)), strided((20, 24), (30, 1)),
+                                      strided((20, 24), (0, 1))], ids=repr)
+def test_strides_of_the_residual_are_free(residual, is_frozen):
+    check_all(LinearSpec(f32(20, 32), f32(24, 32), f32(24), residual, is_frozen=is_frozen))
+    check_all(LinearSpec(f32(20, 32), f32(24, 32), None, residual, is_frozen=is_frozen))
+
+
+def test_bias_with_gaps_is_right():
+    assert check_all(LinearSpec(f32(8, 16), f32(12, 16), strided((12,), (2,)), is_frozen=True))[0] == "addmm"
+
+
+@pytest.mark.parametrize("m,k,n", [(0, 8, 8), (8, 0, 8), (8, 8, 0), (0, 0, 0)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_empty_sizes_are_right(m, k, n, has_bias):
+    names = check_all(LinearSpec(f32(m, k), f32(n, k), f32(n) if has_bias else None, is_frozen=True))
+    assert names == ["addmm" if has_bias else "mm"]
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize("activation", [None, Activation("gelu", algorithm="tanh")])
+def test_bfloat16_is_right(activation, is_frozen):
+    names = check_all(LinearSpec(bf16(16, 64), bf16(32, 64), bf16(32), activation=activation, is_frozen=is_frozen))
+    assert "mkl packed" not in names
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_other_dtypes_are_left_to_eager(dtype):
+    x, weight = strided((8, 16), (16, 1), dtype), strided((12, 16), (16, 1), dtype)
+    assert check_all(LinearSpec(x, weight, is_frozen=True)) == ["mm"]
+
+
+def test_mixed_dtypes_are_left_to_eager():
+    assert why_not(LinearSpec(f32(4, 4), f32(4, 4), bf16(4))) == "bias has another dtype than x"
+
+
+def test_packed_weights_are_offered_to_frozen_specs_alone():
+    for frozen in (False, True):
+        for candidate in candidates(LinearSpec(f32(64, 64), f32(64, 64), f32(64), is_frozen=frozen)):
+            assert ("packed" in candidate.name) == (candidate.prepare is not None) and (frozen or not candidate.prepare)
+
+
+def test_residual_is_written_only_by_who_says_so():
+    spec = LinearSpec(f32(16, 32), f32(24, 32), None, f32(16, 24), is_frozen=True)
+    inputs = make_inputs(spec)
+    exact = reference(spec, inputs)
+    overwriting = [c for c in candidates(spec) if c.overwrites]
+    assert "addmm into residual" in [c.name for c in overwriting]
+    for candidate in overwriting:
+        operands = bind(candidate, inputs)
+        residual = operands[candidate.operands.index("residual")]
+        result = candidate.run(*operands)
+        assert result.data_ptr() == residual.data_ptr()
+        assert error(residual, exact) < 1e-6
+
+
+def test_residual_that_is_x_itself_is_right():
+    spec = LinearSpec(f32(16, 24), f32(24, 24), f32(24), f32(16, 24), is_frozen=True)
+    inputs = make_inputs(spec)
+    inputs["residual"] = inputs["x"]
+    check_all(spec, inputs)
+
+
+@has_mkl
+def test_packed_product_reads_rows_with_gaps_without_a_copy():
+    names = check_all(LinearSpec(strided((20, 32), (100, 1)), f32(24, 32), is_frozen=True))
+    assert "mkl packed" in names
+
+
+def test_candidate_says_which_tensors_it_takes():
+    spec = LinearSpec(f32(16, 32), f32(24, 32), f32(24), f32(16, 24), is_frozen=True)
+    for candidate in candidates(spec):
+        assert set(candidate.operands) <= set(spec.inputs) | set(candidate.prepared)
+
+
+def test_weight_with_gaps_is_not_given_to_onednn_as_it_is():
+    assert why_not_plain(strided((8, 8), (16, 1))) == "the weight has gaps"
+    assert why_not_plain(strided((8, 6), (1, 8))) is None
+
+
+def test_parameters_that_require_gradients_can_be_packed():
+    spec = LinearSpec(f32(16, 32), f32(24, 32), f32(24), is_frozen=True)
+    inputs = make_inputs(spec)
+    parameters = {**inputs, "weight": torch.nn.Parameter(inputs["weight"]), "bias": torch.nn.Parameter(inputs["bias"])}
+    for candidate in candidates(spec):
+        with torch.no_grad():
+            result = candidate.run(*bind(candidate, parameters))
+        assert not result.requires_grad and error(result, reference(spec, inputs)) < 1e-5
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ValueError, match="x has 3 columns, weight 4"):
+        LinearSpec(f32(2, 3), f32(5, 4))
+    with pytest.raises(ValueError, match=r"expected \[5\], got f32\[4\]"):
+        LinearSpec(f32(2, 3), f32(5, 3), f32(4))
+
+
+def test_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match="no library call has the activation 'mish'"):
+        Activation("mish")
+    with pytest.raises(ValueError, match="gelu's algorithm"):
+        Activation("gelu")
