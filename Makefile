@@ -1,12 +1,15 @@
 # Needs Python 3.11 or newer and make, nothing else: `make setup` puts the rest into .venv.
 #   make demo PYTHON=python3.12    choose the Python that .venv is made from
+#   make bench ARGS='bert --train' some of it; all of it takes hours, for the others compile for minutes
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+RIVALS := torch.compile,torch.compile:max-autotune,torch.compile:freezing,onnxruntime,openvino
 
-.PHONY: setup demo test lint
+.PHONY: setup demo bench test lint
 
 setup: $(STAMP)
 
@@ -18,6 +21,13 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)
 	$(BIN)/python bench/demo.py
+
+bench: $(BENCH_STAMP)
+	$(BIN)/python -m bench --against $(RIVALS) --json bench/out/bench.json --plot bench/out/bench.svg $(ARGS)
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --editable '.[bench]'
+	touch $@
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow'

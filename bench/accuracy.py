@@ -49,7 +49,7 @@ def difference(truth: torch.Tensor, got: torch.Tensor) -> float:
     apart = (truth - got).abs()
     # Equal infinities and NaN in the same place are right; a difference of them would be NaN.
     apart[(truth == got) | (truth.isnan() & got.isnan())] = 0.0
-    return apart.nan_to_num(nan=math.inf).max().item()
+    return apart.nan_to_num(nan=math.inf, posinf=math.inf).max().item()
 
 
 def largest_entry(part: torch.Tensor) -> float:

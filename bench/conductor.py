@@ -143,9 +143,8 @@ class Conductor:
             try:
                 job = dataclasses.replace(job, messages=writing, spawned=time.monotonic())
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "bench.worker", json.dumps(dataclasses.asdict(job))], cwd=ROOT,
-                    env=environment(job), stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writing],
-                    start_new_session=True)
+                    self.command(job), cwd=ROOT, env=environment(job), stdin=subprocess.DEVNULL, stdout=log,
+                    stderr=log, pass_fds=[writing], start_new_session=True)
             finally:
                 os.close(writing)
             outcome = None
@@ -159,6 +158,9 @@ class Conductor:
             outcome.why = f"{outcome.why}; the last it said: {lines[-1].strip()[:200]}"
         outcome.warnings = [line.strip()[:300] for line in lines if "Warning: burnish" in line][:WARNINGS_KEPT]
         return outcome
+
+    def command(self, job: Job) -> list[str]:
+        return [sys.executable, "-m", "bench.worker", json.dumps(dataclasses.asdict(job))]
 
     def listen(self, process: subprocess.Popen, messages: Any) -> Outcome:
         outcome, load, taking_turns = Outcome(), ForeignLoad(process.pid), False

@@ -143,7 +143,7 @@ def contestant_of(name: str) -> Contestant:
         raise UnknownContestant(f'There is no contestant called "{kind}". There are: {", ".join(known)}.')
     variants = tuple(filter(None, rest.split("+")))
     for word in variants:
-        if not any(word == variant or (variant == BACKEND and word.startswith(BACKEND) and word != BACKEND)
+        if not any(word.startswith(BACKEND) and word != BACKEND if variant == BACKEND else word == variant
                    for variant in known[kind].variants):
             offered = ", ".join(variant + "NAME" * (variant == BACKEND) for variant in known[kind].variants) or "none"
             raise UnknownContestant(f'{kind} has no variant "{word}". Variants are: {offered}.')

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture import operations
+from burnish.capture.tracer import Tracer
 from burnish.settings import patch
 
 
@@ -42,7 +42,7 @@ def test_the_limit_is_a_setting():
 def broken_subscripts(monkeypatch):
     def broken(machine, container, key):
         raise KeyError("a defect put there by the test")
-    monkeypatch.setattr(operations, "subscript", broken)
+    monkeypatch.setattr(Tracer, "subscript", broken)
 
 
 def test_an_internal_error_raises_where_asked(broken_subscripts):

@@ -9,8 +9,23 @@ import numpy as np
 from hypothesis import strategies as st
 
 from burnish.ops.scalar import (
-    FLOATS, INTEGERS, Access, Scalar, binary, bitcast, cast, compare, const, fma, index, is_inf, is_nan, load, reduced,
-    select, unary,
+    FLOATS,
+    INTEGERS,
+    Access,
+    Scalar,
+    binary,
+    bitcast,
+    cast,
+    compare,
+    const,
+    fma,
+    index,
+    is_inf,
+    is_nan,
+    load,
+    reduced,
+    select,
+    unary,
 )
 from burnish.schedule.loops import Kernel, Loop, Reduction, Stage, Store
 

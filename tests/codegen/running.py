@@ -7,7 +7,7 @@ import numpy as np
 from burnish.codegen.llvm import compile_kernel, host
 from burnish.codegen.llvm.compile import native
 from burnish.codegen.llvm.target import preset
-from burnish.ops.scalar import FLOATS, walk
+from burnish.ops.scalar import FLOATS
 from burnish.schedule.loops import Kernel
 
 from .reference import NUMPY, evaluate, rounded
@@ -67,12 +67,6 @@ def check(kernel: Kernel, buffers: list[np.ndarray], machine: str | None = None,
                 err_msg=f"buffer {number} on {machine}\n{kernel.key}", equal_nan=True,
             )
         else:
-            np.testing.assert_array_equal(found[number], expected[number], f"buffer {number} on {machine}\n{kernel.key}")
+            what = f"buffer {number} on {machine}\n{kernel.key}"
+            np.testing.assert_array_equal(found[number], expected[number], what)
 
-
-def operations(kernel: Kernel) -> set[str]:
-    roots = [
-        x for loop in kernel.loops for stage in loop.stages
-        for x in [*(r.value for r in stage.reductions), *(s.value for s in stage.stores + stage.row_stores)]
-    ]
-    return {x.op for x in walk(*roots)}

@@ -6,8 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from .random_kernels import elementwise, reducing
 from .running import MACHINES, check
 
-EXAMPLES = settings(max_examples=60, deadline=None, database=None,
-                    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
+EXAMPLES = settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -1,6 +1,6 @@
 """Comparing element-wise records with eager, call by call.
 
-    differences(torch.ops.aten.add.Tensor, (x, y), {})        None, or what differs
+    checked(torch.ops.aten.add.Tensor, (x, y), {})        None, or what differs
 
 A record's shape rule must give the type of eager's result, and its scalar rule, run by `evaluate`, eager's elements:
 exactly for integers and bools; for floats as near to the float64 result as twice eager's own distance and one unit in
@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map_only
 from burnish.ops import families  # noqa: F401  (fills the records)
 from burnish.ops.elementwise import element
 from burnish.ops.record import RECORDS, NoRule, Op, Pointwise
-from burnish.ops.scalar import Access, load
+from burnish.ops.scalar import Access, Scalar, load
 from burnish.tensors.types import NAMES, TensorType
 
 from .evaluate import evaluated
@@ -68,36 +68,48 @@ def watching(watcher: Watcher) -> Iterator[None]:
         torch._C._pop_torch_dispatch_stack(None)
 
 
-class Refused(Exception):
-    """The record has no rule for these arguments."""
+def refusal(func: Any, args: tuple, kwargs: dict, is_typed_only: bool = False) -> str | None:
+    """Why the record does not cover these arguments, if it does not."""
+    op = RECORDS[str(func)]
+    try:
+        found = op.shape(*typed(args), **typed(kwargs))
+        if not is_typed_only and isinstance(op.rule, Pointwise) and not has_complex(args, kwargs):
+            expression_of(op, args, kwargs, found)
+    except NoRule as reason:
+        return str(reason)
+    return None
 
 
-def difference(func: Any, args: tuple, kwargs: dict, eager: Any) -> str | None:
-    """What the record says differently from eager, if anything."""
-    op = records_of(func)
+def difference(func: Any, args: tuple, kwargs: dict, eager: Any, is_typed_only: bool = False) -> str | None:
+    """What the record, which covers these arguments, says differently from eager."""
+    op = RECORDS[str(func)]
     types, named_types = typed(args), typed(kwargs)
-    try:
-        found = op.shape(*types, **named_types)
-    except NoRule as reason:
-        raise Refused(f"no shape: {reason}") from None
-    expected = typed(eager)
+    found, expected = op.shape(*types, **named_types), typed(eager)
     if found != expected:
-        return f"type {found}, eager {expected}, of {types} {named_types}"
-    if not isinstance(op.rule, Pointwise) or not isinstance(eager, torch.Tensor):
+        return f"{op}: type {found}, eager {expected}, of {types} {named_types or ''}"
+    if is_typed_only or not isinstance(op.rule, Pointwise) or has_complex(args, kwargs):
         return None
-    if any(tensor.is_complex() for tensor in (eager, *args, *kwargs.values()) if isinstance(tensor, torch.Tensor)):
-        return None
-    try:
-        got = elements(op, args, kwargs, found)
-    except NoRule as reason:
-        raise Refused(f"no rule: {reason}") from None
+    expression, tensors = expression_of(op, args, kwargs, found)
+    got = evaluated(expression, [tensor.expand(found.shape).reshape(-1) for tensor in tensors])
     where = difference_of_values(got, eager.reshape(-1), lambda: wide_reference(func, args, kwargs),
                                  signed_zeros=op.name not in ANY_ZERO)
-    return None if where is None else f"{where}, of {types} {named_types or ''}"
+    return None if where is None else f"{op}: {where}, of {types} {named_types or ''}"
 
 
-def records_of(func: Any) -> Op:
-    return RECORDS[str(func)]
+def checked(func: Any, args: tuple, kwargs: dict, is_typed_only: bool = False) -> str | None:
+    """The difference on a call that need not be one that eager takes; None too where the record refuses it."""
+    if refusal(func, args, kwargs, is_typed_only) is not None:
+        return None
+    try:
+        eager = func(*args, **kwargs)
+    except Exception as error:
+        return f"{func}: eager raises {str(error)[:100]!r}, of {typed(args)} {typed(kwargs)}"
+    return difference(func, args, kwargs, eager, is_typed_only)
+
+
+def has_complex(args: tuple, kwargs: dict) -> bool:
+    return any(isinstance(part, complex) or (isinstance(part, torch.Tensor) and part.is_complex())
+               for part in (*args, *kwargs.values()))
 
 
 def typed(tree: Any) -> Any:
@@ -108,16 +120,15 @@ def typed(tree: Any) -> Any:
     return type(tree)(typed(part) for part in tree) if isinstance(tree, (tuple, list)) else tree
 
 
-def elements(op: Op, args: tuple, kwargs: dict, result: TensorType) -> torch.Tensor:
-    """The record's elements of the result, flat."""
-    buffers: list[torch.Tensor] = []
+def expression_of(op: Op, args: tuple, kwargs: dict, result: TensorType) -> tuple[Scalar, list[torch.Tensor]]:
+    """The element of the result, and the tensors that its buffers stand for."""
+    tensors: list[torch.Tensor] = []
 
-    def loaded(tensor: torch.Tensor) -> Any:
-        buffers.append(tensor.expand(result.shape).reshape(-1))
-        return load(NAMES[tensor.dtype], Access(len(buffers) - 1, 0, (1,)))
+    def loaded(tensor: torch.Tensor) -> Scalar:
+        tensors.append(tensor)
+        return load(NAMES[tensor.dtype], Access(len(tensors) - 1, 0, (1,)))
 
-    operands = tree_map_only(torch.Tensor, loaded, args)
-    return evaluated(element(op, operands, kwargs, typed(args), result), buffers)
+    return element(op, tree_map_only(torch.Tensor, loaded, args), kwargs, typed(args), result), tensors
 
 
 def wide_reference(func: Any, args: tuple, kwargs: dict) -> torch.Tensor | None:

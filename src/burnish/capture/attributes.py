@@ -27,6 +27,7 @@ from . import frames as fr
 from .frames import PUSHED, Generator
 from .heap import MISSING, dict_of
 from .live import Live
+from .metadata import is_tensor
 from .trust import find_on_type, is_trusted, is_trusted_type
 
 NATIVE_TYPES = frozenset((
@@ -156,7 +157,8 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
 def load_plainly(m: Any, obj: Any, name: str) -> Any:
     """``object.__getattribute__`` with the ``__getattr__`` fallback."""
     kind = type(obj)
-    if kind in NATIVE_TYPES or isinstance(obj, (torch.Tensor, type, ModuleType)):
+    # By the class alone: an object may say anything about its ``__class__``, and run the user's code to say it.
+    if kind in NATIVE_TYPES or issubclass(kind, (type, ModuleType)) or is_tensor(obj):
         return load(m, obj, name)
     return _load_by_rules(m, obj, kind, name)
 
@@ -257,7 +259,7 @@ def _class_value(m: Any, value: Any, owner: type | None, name: str) -> Any:
 def _load_c_field(m: Any, obj: Any, name: str) -> Any:
     if name == "__dict__":
         m.heap.members(obj)
-        return obj.__dict__
+        return dict_of(obj)
     if name == "__class__":
         return type(obj)
     return m.heap.read_field(obj, name, lambda: m.plainly(getattr, obj, name))
@@ -408,7 +410,7 @@ def _load_from_super(m: Any, proxy: Any, name: str) -> Any:
             value, _ = lookup(m, base, name)
             if type(value) is property and isinstance(value.fget, FunctionType):
                 return m.call(value.fget, (obj,), {})
-            if isinstance(obj, type) and obj is kind:
+            if obj is kind:
                 if type(value) is FunctionType:
                     return value
                 if type(value) is staticmethod:

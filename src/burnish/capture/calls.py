@@ -109,9 +109,9 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
-    if opaque.is_transform(function):
-        return opaque.call_transform(m, function, args, kwargs)
     module = function.__globals__.get("__name__")
+    if module is not None and module.startswith("torch._functorch"):
+        return opaque.call_transform(m, function, args, kwargs)
     if is_leaf(function) and (
         is_pure_module(module) or not takes_user_code(args, kwargs)
     ):
@@ -125,14 +125,15 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
 
 
 def takes_user_code(args: tuple, kwargs: dict) -> bool:
-    return any(
-        isinstance(a, (FunctionType, MethodType)) and not is_trusted(a.__module__) for a in (*args, *kwargs.values())
-    )
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) in (FunctionType, MethodType) and not is_trusted(value.__module__):
+            return True
+    return False
 
 
 def push_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     co = function.__code__
-    if m.depth() > RECURSION_LIMIT:
+    if m.frame is not None and m.frame.depth > RECURSION_LIMIT:
         raise Raised(RecursionError("maximum recursion depth exceeded"))
     admit_defaults(m, function)
     try:
@@ -287,7 +288,7 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     name = getattr(function, "__name__", "")
     if name == "backward" and not m.options.runs_python:
         m.stop(breaks.BACKWARD_CALL, "backward()")
-    if not torch_calls.takes_live_numbers(function) and any([isinstance(a, Live) for a in args]):
+    if not torch_calls.takes_live_numbers(function) and any([issubclass(type(a), Live) for a in args]):
         args = tuple(map(operations.settled, args))
     seen = m.recorder.seen
     value = m.perform(function, *args, **kwargs)

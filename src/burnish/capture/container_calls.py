@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from . import breaks, operations, polyfills, torch_state
-from .attributes import lookup
+from . import breaks, builtin_calls, calls, classes, operations, polyfills, torch_state
+from .attributes import load_plainly, lookup, store_plainly
 from .frames import Generator
 from .heap import MISSING
 from .live import Live
@@ -33,10 +33,8 @@ SET_WRITES = frozenset("add discard remove pop clear difference_update intersect
 
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
     """``owner.name(*args)`` where the method is C code."""
-    from . import builtin_calls
-    from .calls import native
-
-    if isinstance(owner, type):
+    kind = type(owner)
+    if issubclass(kind, type):
         if name == "__new__":
             answer = builtin_calls.new_of(m, owner, args, kwargs)
             if answer is not MISSING:
@@ -45,28 +43,27 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
             m.heap.expose(args)
             return m.made(m.perform(bound, *args, **kwargs))
     method = bound if bound is not None else (lambda *a, **k: unbound(owner, *a, **k))
-    if isinstance(owner, dict):
+    if issubclass(kind, dict):
         return call_dict(m, owner, name, args, kwargs, method)
-    if isinstance(owner, (list, collections.deque)):
+    if issubclass(kind, (list, collections.deque)):
         return call_list(m, owner, name, args, kwargs, method)
-    if isinstance(owner, (set, frozenset)):
+    if issubclass(kind, (set, frozenset)):
         return call_set(m, owner, name, args, kwargs, method)
-    if isinstance(owner, (str, bytes)):
+    if issubclass(kind, (str, bytes)):
         return call_text(m, owner, name, args, kwargs, method)
-    if isinstance(owner, tuple):
+    if issubclass(kind, tuple):
         return call_sequence(m, owner, name, args, kwargs, method)
     if name in ATTRIBUTE_METHODS:
         return ATTRIBUTE_METHODS[name](m, owner, args)
-    kind = type(owner)
     if kind is torch._C._InferenceMode:
         return torch_state.call_on_object(m, owner, name, args)
     if kind in operations.ITERATORS or kind.__module__ == "itertools":
         if m.heap.is_outside_iterator(owner):
             m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {kind.__qualname__}")
-        return native(m, method, args, kwargs)
+        return calls.native(m, method, args, kwargs)
     if (
-        isinstance(
-            owner,
+        issubclass(
+            kind,
             (
                 int,
                 float,
@@ -81,14 +78,14 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
                 BaseException,
             ),
         )
-        or isinstance(owner, operations.NATIVE_PARTS)
-        and not isinstance(owner, types.ModuleType)
+        or issubclass(kind, operations.NATIVE_PARTS)
+        and not issubclass(kind, types.ModuleType)
     ):
         return pure_method(m, owner, name, method, args, kwargs)
     if kind is functools._lru_cache_wrapper:
         return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
     if kind.__module__ in ("functools", "operator", "enum", "types", "typing", "abc", "_abc", "datetime"):
-        return native(m, method, args, kwargs)
+        return calls.native(m, method, args, kwargs)
     if name in ("__init__", "__init_subclass__", "__subclasshook__") and lookup(m, kind, name)[1] is object:
         return m.plainly(method, *args, **kwargs)
     if name in ("__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__") and operations.python_method(
@@ -103,14 +100,10 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
 
 
 def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
-    from .attributes import load_plainly
-
     return load_plainly(m, owner, args[0])
 
 
 def _setattr(m: Any, owner: Any, args: tuple) -> Any:
-    from .attributes import store_plainly
-
     return store_plainly(m, owner, *args)
 
 
@@ -118,8 +111,6 @@ ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__
 
 
 def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
-    from .calls import native
-
     operations.settle_all(m, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
@@ -134,7 +125,7 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
     if is_trusted_type(type(owner)):
-        return native(m, method, args, kwargs)
+        return calls.native(m, method, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
 
 
@@ -173,11 +164,9 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         if origin is not None:
             _guard_key(m, origin, key, name)
         return m.plainly(method, *args, **kwargs)
-    if name in ("update", "__ior__") and args and not isinstance(args[0], dict):
-        from .classes import needs_interpreting
-
-        if needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)):
-            return m.call(polyfills.dict_update, (table, *args), kwargs)
+    if name in ("update", "__ior__") and args and not isinstance(args[0], dict) \
+            and (classes.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple))):
+        return m.call(polyfills.dict_update, (table, *args), kwargs)
     if name == "update":
         m.heap.expose(args)
         merged = dict(*args, **kwargs) if not isinstance(table, collections.Counter) else None
@@ -208,8 +197,6 @@ def _guard_key(m: Any, origin: Any, key: Any, name: str) -> None:
 # ---- lists and deques
 
 def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    from .classes import needs_interpreting
-
     origin = m.heap.origin_of(items)
     if name == "append":
         if origin is not None:
@@ -220,7 +207,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         return m.plainly(method, *args)
     if name in ("extend", "__iadd__", "extendleft"):
         other = args[0]
-        if needs_interpreting(m, other):
+        if classes.needs_interpreting(m, other):
             if name == "extendleft":
                 m.stop(breaks.OPAQUE_CALL, "extendleft of a generator")
             return m.call(polyfills.list_extend, (items, other), {})
@@ -274,9 +261,7 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
 # ---- sets
 
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    from .classes import needs_interpreting
-
-    if name not in ("add", "discard", "remove", "__contains__") and any(needs_interpreting(m, a) for a in args):
+    if name not in ("add", "discard", "remove", "__contains__") and any(classes.needs_interpreting(m, a) for a in args):
         if name == "update":
             return m.call(polyfills.set_update, (items, *args), kwargs)
         m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
@@ -295,13 +280,10 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
 
 def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     from .builtin_calls import needs_python_text
-    from .calls import native
-    from .classes import needs_interpreting
-
-    if name == "join" and args and needs_interpreting(m, args[0]):
+    if name == "join" and args and classes.needs_interpreting(m, args[0]):
         return m.call(polyfills.join, (text, args[0]), {})
     if name in ("format", "__mod__", "format_map"):
         for value in (*args, *kwargs.values()):
             if not isinstance(value, torch.Tensor) and needs_python_text(m, value):
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
-    return native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)
+    return calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)

@@ -81,6 +81,8 @@ GUARDED_KINDS = (
 )
 
 
+# Nothing to walk into: types that native code meets most.
+UNEXPOSED = TENSOR_TYPES | {int, float, bool, str, type(None), torch.dtype, torch.device}
 PLAIN_TABLES = (dict, collections.OrderedDict, types.MappingProxyType)
 
 
@@ -97,7 +99,7 @@ _new_guard = tuple.__new__
 def dict_of(obj: Any) -> Any:
     """The instance dictionary, past any ``__getattribute__`` of the user's; None where there is none."""
     try:
-        return object.__getattribute__(obj, "__dict__") if not isinstance(obj, type) else obj.__dict__
+        return object.__getattribute__(obj, "__dict__") if not issubclass(type(obj), type) else obj.__dict__
     except AttributeError:
         return None
 
@@ -363,7 +365,10 @@ class Heap:
 
     def expose(self, value: Any, depth: int = 0) -> None:
         """Guard everything native code could read by walking the containers in ``value``."""
-        if isinstance(value, (list, dict, set, collections.deque, types.MappingProxyType)):
+        kind = type(value)
+        if kind in UNEXPOSED:
+            return
+        if issubclass(kind, (list, dict, set, collections.deque, types.MappingProxyType)):
             origin = self.origins.get(id(value))
             if origin is not None:
                 self.complete(origin)
@@ -375,7 +380,7 @@ class Heap:
                 else:
                     for part in value:
                         self.expose(part, depth + 1)
-        elif isinstance(value, tuple):
+        elif issubclass(kind, tuple):
             for part in value:
                 self.expose(part, depth + 1)
 

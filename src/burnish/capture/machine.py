@@ -596,12 +596,12 @@ def frame_locals(frame: Frame) -> dict[str, Any]:
 def current_class(frame: Frame) -> Any:
     at = frame.code.names.index("__class__")
     cell = frame.locals[at]
-    return cell_value(cell) if isinstance(cell, CellType) else cell
+    return cell_value(cell) if type(cell) is CellType else cell
 
 
 def first_argument(frame: Frame) -> Any:
     value = frame.locals[0]
-    return cell_value(value) if isinstance(value, CellType) else value
+    return cell_value(value) if type(value) is CellType else value
 
 
 def _super(machine: Machine, args: tuple, kwargs: dict) -> Any:

@@ -59,10 +59,6 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
 
 
-def is_transform(function: FunctionType) -> bool:
-    return (function.__globals__.get("__name__") or "").startswith("torch._functorch")
-
-
 def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """``torch.func``: making a transformed function, or calling one."""
     name = function.__code__.co_name

@@ -20,8 +20,9 @@ from . import breaks, live
 from . import frames as fr
 from .attributes import discard, lookup, special_method
 from .frames import PUSHED, UNBOUND, Generator
-from .heap import MISSING
+from .heap import MISSING, UNEXPOSED
 from .live import Live
+from .metadata import is_tensor
 from .opcodes.flow import EXHAUSTED
 from .trust import is_trusted_type
 
@@ -155,18 +156,21 @@ def settled(value: Any) -> Any:
 
 def settle_all(m: Any, value: Any, depth: int = 0) -> None:
     """Native code is about to read live values in ``value``: guard them."""
-    if isinstance(value, Live):
+    kind = type(value)
+    if kind in UNEXPOSED:
+        return
+    if issubclass(kind, Live):
         value.settle()
     elif depth > 20:
         return
-    elif isinstance(value, (tuple, list, set, frozenset, collections.deque)):
+    elif issubclass(kind, (tuple, list, set, frozenset, collections.deque)):
         for part in value:
             settle_all(m, part, depth + 1)
-    elif isinstance(value, dict):
+    elif issubclass(kind, dict):
         for k, v in value.items():
             settle_all(m, k, depth + 1)
             settle_all(m, v, depth + 1)
-    elif type(value) is slice:
+    elif kind is slice:
         settle_all(m, (value.start, value.stop, value.step))
 
 
@@ -188,7 +192,7 @@ def is_known_native(kind: type) -> bool:
 
 def python_method(m: Any, obj: Any, name: str) -> bool:
     kind = type(obj)
-    if kind in SIMPLE or isinstance(obj, (torch.Tensor, Live)):
+    if kind in SIMPLE or issubclass(kind, Live) or is_tensor(obj):
         return False
     value, owner = lookup(m, kind, name)
     return isinstance(value, FunctionType) and owner is not None
@@ -359,15 +363,15 @@ def check_key(m: Any, key: Any) -> None:
 
 def subscript(m: Any, container: Any, key: Any) -> Any:
     kind = type(container)
-    if isinstance(container, torch.Tensor):
+    if is_tensor(container):
         expose(m, key)
         check_index(m, key)
         return m.perform(operator.getitem, container, settled(key))
-    if isinstance(container, type):
+    if issubclass(kind, type):
         return subscript_class(m, container, key)
-    if isinstance(container, torch.nn.Module) or python_method(m, container, "__getitem__"):
+    if issubclass(kind, torch.nn.Module) or python_method(m, container, "__getitem__"):
         return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
-    if isinstance(key, torch.Tensor) and isinstance(container, (list, tuple, str, range)):
+    if is_tensor(key) and issubclass(kind, (list, tuple, str, range)):
         return m.perform(operator.getitem, container, key)
     if isinstance(key, Live):
         key = key.settle()

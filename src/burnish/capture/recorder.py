@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from . import breaks, torch_calls
 from .live import Live
 from .metadata import TENSOR_TYPES, is_tensor
+from .sources import is_module_state
 from .torch_calls import IMMEDIATE
 
 

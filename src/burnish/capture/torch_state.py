@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, operations
+from . import breaks, calls, operations
 from .live import Live
 
 # Answers guarded by ``metadata.global_state``, or fixed for the life of the process.
@@ -74,8 +74,6 @@ def why_not_leaf(function: FunctionType) -> str | None:
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A builtin of torch: an operation, a question or a switch."""
-    from .calls import call_torch
-
     name = function.__name__
     if args and isinstance(args[0], torch._C._InferenceMode):
         return call_on_object(m, args[0], name, args[1:])
@@ -93,7 +91,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name in UNSEEN_FACTORIES:
         return call_unseen(m, function, args, kwargs)
     seen = m.recorder.seen
-    value = call_torch(m, function, args, kwargs)
+    value = calls.call_torch(m, function, args, kwargs)
     if m.recorder.seen == seen:
         # Torch did not show the call to the recorder, so it can be neither recorded nor taken for a constant.
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)

@@ -15,32 +15,34 @@ Intermediates lie in an arena that the frame holds: their pointers are in the ta
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..ir.graph import Alias, Node, Value, values_in
+from ..ops.prims import PREPARE, RUN
 from ..runtime.kernels import NativeKernel
 from ..runtime.prims import FUNCTIONS
 from ..runtime.program import Program, restrided
 from ..schedule.emit import Launch, view_offset
-from ..schedule.plan import Call, Plan, Show
+from ..schedule.plan import Call, Plan, Show, writes_into
 from ..tensors.types import TensorType
 from ..tensors.views import view_type
 
-def build_program(plan: Plan, kernels: Sequence[NativeKernel], constants: Sequence[torch.Tensor]) -> Program:
-    """`kernels` are the plan's, in order. `constants` are the graph's last inputs."""
+
+def build_program(plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor]) -> Program:
+    """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes."""
     return DriverWriter(plan, kernels, constants).program()
 
 
 class DriverWriter:
-    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel], constants: Sequence[torch.Tensor]):
-        self.plan, self.kernels, self.constants = plan, list(kernels), list(constants)
+    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor]):
+        self.plan, self.kernels, self.constants = plan, list(kernels), constants
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
-        self.namespace: dict[str, Any] = {"_kernels": self.kernels, "restrided": restrided, "as_strided": torch.as_strided,
-                                          "empty_strided": torch.empty_strided}
+        self.namespace: dict[str, Any] = {"_kernels": self.kernels, "restrided": restrided,
+                                          "as_strided": torch.as_strided, "empty_strided": torch.empty_strided}
         self.numbers: dict[str, int] = {}
         self.tables: list[list[Value]] = []
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
@@ -48,11 +50,11 @@ class DriverWriter:
 
     def program(self) -> Program:
         graph = self.plan.graph
-        parameters = graph.inputs[: len(graph.inputs) - len(self.constants)]
+        parameters = [value for k, value in enumerate(graph.inputs) if k not in self.constants]
         for value in parameters:
             self.names[value] = self.identifier(value.name)
-        for value, tensor in zip(graph.inputs[len(parameters):], self.constants, strict=True):
-            self.names[value] = self.bind("constant", tensor)
+        for k, tensor in self.constants.items():
+            self.names[graph.inputs[k]] = self.bind("constant", tensor)
         last = self.last_uses()
         for number, step in enumerate(self.plan.steps):
             match step:
@@ -100,6 +102,14 @@ class DriverWriter:
         return f"{name}_p"
 
     def call(self, node: Node) -> None:
+        if node.op is RUN:
+            self.run_library(node)
+            return
+        if node.op is PREPARE:
+            name = self.bind("prepare", node.args[0].prepare)
+            left = "".join(f"{self.result(value)}, " for value in node.results)
+            self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
+            return
         target = FUNCTIONS[node.op.name] if node.op.target is None else node.op.target
         name = self.bind("call", target)
         args = [self.argument(arg) for arg in node.args]
@@ -111,8 +121,26 @@ class DriverWriter:
             left = "".join(f"{self.result(value)}, " for value in node.results)
         self.line(f"{left} = {name}({', '.join(args)})")
         for value in results:
-            type, own = value.type, self.names[value]
-            self.line(f"if {own}.stride() != {type.stride}: {own} = restrided({own}, {type.shape}, {type.stride})")
+            self.check_stride(value)
+
+    def run_library(self, node: Node) -> None:
+        """A chosen library call, into memory of ours where it takes that."""
+        candidate, operands = node.args
+        value = node.results[0]
+        assert value is not None
+        args = [self.tensor(operand) for operand in operands]
+        if writes_into(node):
+            self.make(value)
+            self.line(f"{self.bind('run_into', candidate.run_into)}({', '.join([self.tensor(value), *args])})")
+            return
+        name = self.bind("run", candidate.run)
+        self.line(f"{self.result(value)} = {name}({', '.join(args)})")
+        self.check_stride(value)
+
+    def check_stride(self, value: Value) -> None:
+        """Kernels rely on the strides that were foreseen."""
+        name, type = self.names[value], value.type
+        self.line(f"if {name}.stride() != {type.stride}: {name} = restrided({name}, {type.shape}, {type.stride})")
 
     def result(self, value: Value | None) -> str:
         if value is None:

@@ -23,10 +23,12 @@ from ..tensors.types import TensorType
 class Value:
     """A tensor that is an input or the result of a node."""
 
-    __slots__ = ("name", "node", "position", "type")
+    __slots__ = ("is_state", "name", "node", "position", "type")
 
     def __init__(self, type: TensorType, name: str, node: Node | None = None, position: int = 0):
         self.type, self.name, self.node, self.position = type, name, node, position
+        self.is_state = False
+        """Of an input: a module's parameter or buffer, which is likely to be the same in the next call."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,8 +97,9 @@ class Graph:
         self.writes: list[Write] = []
         self.names: dict[str, int] = {}
 
-    def input(self, type: TensorType, name: str) -> Value:
+    def input(self, type: TensorType, name: str, is_state: bool = False) -> Value:
         value = Value(type, self.fresh_name(name))
+        value.is_state = is_state
         self.inputs.append(value)
         return value
 
@@ -122,6 +125,10 @@ class Graph:
         )
         self.nodes.append(node)
         return node.results
+
+    def copy_input(self, value: Value) -> Value:
+        """The same input, for a pass that makes a new graph."""
+        return self.input(value.type, value.name, value.is_state)
 
     def fresh_name(self, name: str) -> str:
         number = self.names.get(name, 0)

@@ -11,16 +11,17 @@ from typing import Any
 
 import torch
 
+from ..ir.build import Builder
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ..ops.prims import VIEW
-from .build import Builder
+from ..tensors.simplify import simplified
 
 
 def clean(graph: Graph) -> Graph:
     wanted = needed_nodes(graph)
     new = Graph()
     build = Builder(new)
-    env: dict[Value, Value] = {value: new.input(value.type, value.name) for value in graph.inputs}
+    env: dict[Value, Value] = {value: new.copy_input(value) for value in graph.inputs}
     known: dict[Any, tuple] = {}
     for node in graph.nodes:
         if id(node) not in wanted:
@@ -45,8 +46,6 @@ def clean(graph: Graph) -> Graph:
 
 def joined_view(build: Builder, known: dict, source: Value, maps: tuple, old: Value) -> Value:
     """A view of a view is a view of the first source, where that has the same strides."""
-    from .simplify_views import simplified
-
     while source.node is not None and source.node.op is VIEW:
         further, chain = source.node.args
         joined = simplified((*chain, *maps), further.shape)

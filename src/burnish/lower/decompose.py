@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.build import Builder
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced
 from ..ops.record import NoRule, Op
-from .build import Builder
 
 
 def decompose(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -> Graph:
@@ -23,7 +23,7 @@ def decompose(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -
     build = Recursive(new, keep)
     env: dict[Value, Any] = {}
     for value in graph.inputs:
-        env[value] = new.input(value.type, value.name)
+        env[value] = new.copy_input(value)
     for node in graph.nodes:
         build.line = node.line
         args, kwargs = replaced(node.args, env.__getitem__), {k: replaced(v, env.__getitem__)

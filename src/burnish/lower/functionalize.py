@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
+from ..ir.build import Builder
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced
+from ..ir.infer import Untraceable
 from ..ops.prims import VIEW
 from ..ops.record import Op, View, lookup
+from ..tensors.simplify import simplified
 from ..tensors.views import Expand, Maps, inverse
-from .build import Builder
-from .simplify_views import simplified
-from .trace import Untraceable
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Functionalizer:
 
     def run(self) -> Graph:
         for k, value in enumerate(self.old.inputs):
-            made = self.new.input(value.type, value.name)
+            made = self.new.copy_input(value)
             self.places[value] = Place(Root(made, value.shape, input=k), ())
         for node in self.old.nodes:
             self.build.line = node.line

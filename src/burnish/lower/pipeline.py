@@ -9,8 +9,10 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..ir.graph import Graph
+from .calls import name_calls
 from .clean import clean
 from .decompose import decompose
+from .fold import fold
 from .functionalize import functionalize
 from .trace import trace
 
@@ -19,6 +21,9 @@ PASSES = (
     clean,  # before decomposing, so that equal operators are taken apart once
     decompose,
     clean,  # decompositions repeat each other's parts: converted operands, sums of the same tensor
+    name_calls,  # one form for all products, so that what follows knows two operators
+    fold,  # before a call is chosen: the folded weight is what gets packed
+    clean,  # what was folded leaves its old parts behind
 )
 
 

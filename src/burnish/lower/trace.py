@@ -14,21 +14,17 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
-from ..ir.graph import Graph, Value, replaced, types_of
-from ..ops import families  # noqa: F401  (fills the records)
-from ..ops.record import NoRule, Op, lookup
+from ..ir.graph import Graph, Value
+from ..ir.infer import Untraceable, result_types
+from ..ops.record import lookup
 from ..tensors.types import NAMES, TensorType, has_stride
-
-
-class Untraceable(Exception):
-    """The graph holds something that is run eagerly as it stands; the message says what."""
 
 
 class TraceTensor(torch.Tensor):
@@ -74,7 +70,7 @@ def trace(gm: GraphModule, example_inputs: Sequence[Any]) -> Traced:
         try:
             for node in gm.graph.nodes:
                 if node.op == "placeholder":
-                    env[node] = tracer.input(next(inputs), node.name)
+                    env[node] = tracer.input(next(inputs), node.name, node.meta.get("burnish_state", False))
                 elif node.op == "output":
                     outputs = torch.fx.node.map_arg(node.args[0], env.__getitem__)
                 else:
@@ -96,14 +92,15 @@ class Tracer:
         self.constants: dict[int, Value] = {}
         self.held: list[Any] = []
 
-    def input(self, example: Any, name: str) -> Any:
+    def input(self, example: Any, name: str, is_state: bool) -> Any:
         if not isinstance(example, torch.Tensor):
             self.graph.inputs.append(Value(TensorType.contiguous((), torch.int64), self.graph.fresh_name(name)))
             return example
         why = why_not_input(example)
         if why is not None:
             raise Untraceable(why)
-        return TraceTensor.make(self.graph.input(TensorType.of(example), name), example.storage_offset())
+        value = self.graph.input(TensorType.of(example), name, is_state and not example.is_inference())
+        return TraceTensor.make(value, example.storage_offset())
 
     def call(self, gm: GraphModule, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
         """Run one node of the captured graph."""
@@ -254,42 +251,3 @@ def signature_of(func: torch._ops.OpOverload) -> Signature:
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     changes = torch.Tag.inplace_view in func.tags or func.name() in ("aten::resize_", "aten::set_")
     return Signature(returned, changes, bool(returns) and str(returns[0].type) == "List[Tensor]", composite, why)
-
-
-def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
-    """The type of the result, or a tuple of types (None for a result that is not there)."""
-    if op.shape is not None:
-        try:
-            return op.shape(*types_of(args), **{name: types_of(arg) for name, arg in kwargs.items()})
-        except NoRule:
-            pass
-    return probed_types(op.target, args, kwargs)
-
-
-def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """Ask the eager kernel, on tensors of zeros."""
-    if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:  # type: ignore
-        raise Untraceable(f"the shape of {func}'s result depends on data")
-    with torch.random.fork_rng(devices=[]):
-        zeros = functools.partial(replaced, change=lambda value: zeros_of(value.type))
-        try:
-            found = func(*zeros(args), **{name: zeros(arg) for name, arg in kwargs.items()})
-        except Exception as error:
-            raise Untraceable(f"{func} cannot be asked for its result's type: {error}") from error
-    if isinstance(found, torch.Tensor):
-        return type_of(found)
-    return tuple(type_of(part) for part in found)
-
-
-def type_of(tensor: torch.Tensor | None) -> TensorType | None:
-    if tensor is None:
-        return None
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        raise Untraceable(f"a tensor of the layout {tensor.layout}")
-    if tensor.dtype not in NAMES:
-        raise Untraceable(f"a tensor of {tensor.dtype}")
-    return TensorType.of(tensor)
-
-
-def zeros_of(type: TensorType) -> torch.Tensor:
-    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device).zero_()

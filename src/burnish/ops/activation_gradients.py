@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..tensors.strides import elementwise_stride
 from ..tensors.types import TensorType
 from .activations import GELU_CUBE, GELU_INNER, gelu_inner, scaled
 from .elementwise import Site, elementwise, operand, rounded, why_not_alike
-from .memory_format import copied
-from .record import NoRule, decomposition, shape
+from .record import NoRule, broadcast_shape, decomposition, shape
 from .scalar import Scalar, cast, const, fma, select
 
 
@@ -94,18 +94,11 @@ def softplus_backward(grad: Scalar, x: Scalar, beta: float, threshold: float) ->
     return select(bent > threshold, grad, grad * risen / (risen + 1))
 
 
-@elementwise("aten.log_sigmoid_backward.default", takes="f", cost=6, why_not=why_not_alike)
+@elementwise("aten.log_sigmoid_backward.default", takes="f", cost=6, like=0, why_not=why_not_alike)
 def log_sigmoid_backward(grad: Scalar, x: Scalar, buffer: Scalar) -> Scalar:
     """`buffer` is exp(-|x|), from the forward pass."""
     share = buffer / (1 + buffer)
     return grad * select(x < 0, 1 - share, share)
-
-
-@shape("aten.log_sigmoid_backward.default")
-def log_sigmoid_backward_type(grad: TensorType, x: TensorType, buffer: TensorType) -> TensorType:
-    if why_not_alike(grad, x, buffer) is not None or not grad.dtype.is_floating_point or x.shape != grad.shape:
-        raise NoRule("operands of several types")
-    return copied(grad)
 
 
 @decomposition("aten._prelu_kernel_backward.default")
@@ -119,7 +112,9 @@ def prelu_kernel_backward(g: Any, grad: Any, x: Any, weight: Any) -> tuple[Any, 
 def prelu_kernel_backward_type(grad: TensorType, x: TensorType, weight: TensorType) -> tuple[TensorType, TensorType]:
     if why_not_alike(grad, x, weight) is not None or not grad.dtype.is_floating_point:
         raise NoRule("operands of several types")
-    return copied(x), TensorType(x.shape, copied(x).stride, weight.dtype, weight.device)
+    sizes = broadcast_shape([x.shape, weight.shape, grad.shape])
+    found = TensorType(sizes, elementwise_stride(sizes, [x, weight, grad]), x.dtype, x.device)
+    return found, found
 
 
 @elementwise("aten.logit_backward.default", apart=(2,), takes="f", cost=6)
@@ -137,6 +132,11 @@ def shrink_backward(grad: Scalar, x: Scalar, lambd: float, site: Site | None = N
     return select((x < -bound) | (x > bound), grad, 0)
 
 
-@elementwise("aten.native_dropout_backward.default", apart=(1, 2), takes="f", cost=2)
+def why_not_dropped(grad: TensorType, mask: TensorType, scale: float) -> str | None:
+    return None if grad.shape == mask.shape and grad.numel else "shapes that differ, or nothing"
+
+
+@elementwise("aten.native_dropout_backward.default", apart=(1, 2), takes="f", cost=2,
+             why_not=why_not_dropped)
 def native_dropout_backward(grad: Scalar, mask: Scalar, scale: float) -> Scalar:
     return grad * cast(mask, grad.dtype) * scale

@@ -9,11 +9,16 @@ Numbers such as slopes and bounds are used in the dtype that is computed in, f32
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
+from ..tensors.promotion import compute_dtype
+from ..tensors.strides import elementwise_stride
 from ..tensors.types import TensorType
+from ..tensors.views import Slice
 from .elementwise import Site, clamped, elementwise, operand, why_not_alike
+from .record import NoRule, decomposition, fresh, shape, wrapped_dim
 from .scalar import Scalar, const, is_nan, minimum, select
 
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -27,7 +32,7 @@ def relu(x: Scalar) -> Scalar:
     return clamped(x, 0, None)
 
 
-@elementwise("aten.relu6.default", promotion="first", takes="if", cost=2)
+@elementwise("aten.relu6.default", promotion="first", takes="if", cost=2, like=0)
 def relu6(x: Scalar) -> Scalar:
     return clamped(x, 0, 6)
 
@@ -38,7 +43,7 @@ def why_not_hardtanh(x: TensorType, low: float = -1, high: float = 1) -> str | N
     return "the lower bound is the higher one" if low > high else None
 
 
-@elementwise("aten.hardtanh.default", promotion="first", takes="if", cost=2, why_not=why_not_hardtanh)
+@elementwise("aten.hardtanh.default", promotion="first", takes="if", cost=2, like=0, why_not=why_not_hardtanh)
 def hardtanh(x: Scalar, low: float = -1, high: float = 1) -> Scalar:
     return clamped(x, low, high)
 
@@ -79,7 +84,7 @@ def leaky_relu(x: Scalar, negative_slope: float = 0.01) -> Scalar:
     return select(x > 0, x, x * negative_slope)
 
 
-@elementwise("aten._prelu_kernel.default", takes="f", cost=2, why_not=why_not_alike)
+@elementwise("aten._prelu_kernel.default", takes="f", cost=2, like=0, why_not=why_not_alike)
 def prelu(x: Scalar, weight: Scalar) -> Scalar:
     return select(x > 0, x, weight * x)
 
@@ -149,7 +154,7 @@ def log_sigmoid_forward(g: Any, x: Any) -> tuple[Any, Any]:
 def log_sigmoid_forward_type(x: TensorType) -> tuple[TensorType, TensorType]:
     if not x.dtype.is_floating_point or x.device.type != "cpu":
         raise NoRule("integers, or a device that keeps nothing for the gradient")
-    return copied(x), fresh(x, x.shape)
+    return fresh(x, x.shape), fresh(x, x.shape)
 
 
 @decomposition("aten.glu.default")

@@ -34,7 +34,7 @@ def why_not_alpha(x: TensorType | Number, y: TensorType | Number, alpha: Number 
     return "a fraction as factor" if isinstance(alpha, float) and level < 2 else None
 
 
-@elementwise("aten.add.Tensor", "aten.add.Scalar", takes="bifc", why_not=why_not_alpha)
+@elementwise("aten.add.Tensor", "aten.add.Scalar", takes="bifc", why_not=why_not_alpha, wraps=True)
 def add(x: Operand, y: Operand, alpha: Number = 1) -> Scalar:
     x, y = paired(x, y)
     if x.dtype == "b8":
@@ -50,7 +50,7 @@ def why_not_sub(x: TensorType | Number, y: TensorType | Number, alpha: Number = 
     return why_not_alpha(x, y, alpha)
 
 
-@elementwise("aten.sub.Tensor", "aten.sub.Scalar", takes="ifc", why_not=why_not_sub)
+@elementwise("aten.sub.Tensor", "aten.sub.Scalar", takes="ifc", why_not=why_not_sub, wraps=True)
 def sub(x: Operand, y: Operand, alpha: Number = 1) -> Scalar:
     x, y = paired(x, y)
     if alpha == 1:
@@ -58,12 +58,12 @@ def sub(x: Operand, y: Operand, alpha: Number = 1) -> Scalar:
     return fma(y, operand(-alpha, x.dtype), x) if is_float(x) else x - y * alpha
 
 
-@elementwise("aten.rsub.Tensor", "aten.rsub.Scalar", takes="ifc", order=(1, 0), why_not=why_not_sub)
+@elementwise("aten.rsub.Tensor", "aten.rsub.Scalar", takes="ifc", order=(1, 0), why_not=why_not_sub, wraps=True)
 def rsub(x: Operand, y: Operand, alpha: Number = 1) -> Scalar:
     return sub(y, x, alpha)
 
 
-@elementwise("aten.mul.Tensor", "aten.mul.Scalar", takes="bifc")
+@elementwise("aten.mul.Tensor", "aten.mul.Scalar", takes="bifc", wraps=True)
 def mul(x: Operand, y: Operand) -> Scalar:
     x, y = paired(x, y)
     return x & y if x.dtype == "b8" else x * y
@@ -111,13 +111,13 @@ def lerp(x: Scalar, end: Scalar, weight: Scalar | Number) -> Scalar:
 
 # -- quotients ---------------------------------------------------------------------------------------------------------
 
-@elementwise("aten.div.Tensor", "aten.div.Scalar", promotion="floating", takes="fc", cost=3)
+@elementwise("aten.div.Tensor", "aten.div.Scalar", promotion="floating", takes="fc", cost=3, wraps=True)
 def div(x: Operand, y: Operand) -> Scalar:
     x, y = paired(x, y)
     return x / y
 
 
-@elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", cost=8)
+@elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", cost=8, wraps=True)
 def div_mode(x: Operand, y: Operand, rounding_mode: str | None = None) -> Scalar:
     x, y = paired(x, y)
     if rounding_mode == "floor":
@@ -136,11 +136,11 @@ def div_mode_type(x: TensorType, y: TensorType | Number, rounding_mode: str | No
     return true_quotient(x, y) if rounding_mode is None else rounded_quotient(x, y)
 
 
-true_quotient = elementwise_shape(promotion="floating", takes="fc")
-rounded_quotient = elementwise_shape(takes="if")
+true_quotient = elementwise_shape(promotion="floating", takes="fc", wraps=True)
+rounded_quotient = elementwise_shape(takes="if", wraps=True)
 
 
-@elementwise("aten.floor_divide.default", "aten.floor_divide.Scalar", takes="if", cost=8)
+@elementwise("aten.floor_divide.default", "aten.floor_divide.Scalar", takes="if", cost=8, wraps=True)
 def floor_divide(x: Operand, y: Operand) -> Scalar:
     """Of floats as Python has it: exact where the quotient is an integer, though x / y rounds up to one."""
     x, y = paired(x, y)
@@ -156,7 +156,8 @@ def floor_divide(x: Operand, y: Operand) -> Scalar:
     return select(y.eq(0), x / y, whole)
 
 
-@elementwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", takes="if", cost=8)
+@elementwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", takes="if",
+             cost=8, wraps=True)
 def remainder(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
     """With the sign of the divisor."""
     x, y = paired(x, y, site)
@@ -167,7 +168,7 @@ def remainder(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
     return select(rest.ne(0) & ((y < 0).ne(rest < 0)), rest + y, rest)
 
 
-@elementwise("aten.fmod.Tensor", "aten.fmod.Scalar", takes="if", cost=6)
+@elementwise("aten.fmod.Tensor", "aten.fmod.Scalar", takes="if", cost=6, wraps=True)
 def fmod(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
     """With the sign of the dividend."""
     x, y = paired(x, y, site)
@@ -192,8 +193,8 @@ def why_not_power(x: TensorType | Number, exponent: TensorType | Number) -> str 
     return None
 
 
-@elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar", takes="bifc", cost=25,
-             why_not=why_not_power)
+@elementwise("aten.pow.Scalar", takes="bifc", cost=25, contiguous=True, why_not=why_not_power)
+@elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", takes="bifc", cost=25, why_not=why_not_power)
 def power(x: Operand, exponent: Operand, site: Site | None = None) -> Scalar:
     """The exponents that eager knows are multiplied out; its sqrt gives NaN where pow(-inf, 0.5) is infinite."""
     if isinstance(exponent, Scalar):
@@ -276,20 +277,20 @@ def logaddexp2(x: Scalar, y: Scalar) -> Scalar:
 
 
 @elementwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", promotion="floating",
-             takes="f", cost=13)
+             takes="f", cost=13, wraps=True)
 def xlogy(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
     x, y = paired(x, y, site)
     return select(x.eq(0) & ~is_nan(y), 0, x * y.log())
 
 
 @elementwise("aten.special_xlog1py.default", "aten.special_xlog1py.self_scalar", "aten.special_xlog1py.other_scalar",
-             promotion="floating", takes="f", cost=13)
+             promotion="floating", takes="f", cost=13, wraps=True)
 def xlog1py(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
     x, y = paired(x, y, site)
     return select(x.eq(0) & ~is_nan(y), 0, x * y.log1p())
 
 
-@elementwise("aten.copysign.Tensor", "aten.copysign.Scalar", promotion="floating", takes="f")
+@elementwise("aten.copysign.Tensor", "aten.copysign.Scalar", promotion="floating", takes="f", wraps=True)
 def copysign(x: Scalar, y: Operand) -> Scalar:
     return binary("copysign", *paired(x, y))
 
@@ -298,4 +299,4 @@ elementwise_shape("aten.gcd.default", "aten.lcm.default", takes="i")
 elementwise_shape("aten.nextafter.default", takes="f")
 elementwise_shape("aten.igamma.default", "aten.igammac.default", takes="f")
 elementwise_shape("aten.special_zeta.default", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar",
-                  promotion="floating", takes="f", why_not=why_not_half)
+                  promotion="floating", takes="f", wraps=True, why_not=why_not_half)

@@ -15,17 +15,22 @@ from .memory_format import copied
 from .record import NoRule, broadcast_shape, pointwise, shape
 from .scalar import Scalar
 
-CLONES = ("aten.clone.default", "aten.alias_copy.default", "aten.detach_copy.default", "aten.lift_fresh_copy.default")
+COPIES = ("aten.alias_copy.default", "aten.detach_copy.default", "aten.lift_fresh_copy.default")
 
 
-@pointwise(*CLONES, promotion="first")
+@pointwise("aten.clone.default", *COPIES, promotion="first")
 def clone(x: Scalar, memory_format: torch.memory_format | None = None) -> Scalar:
     return x
 
 
-@shape(*CLONES)
+@shape("aten.clone.default")
 def clone_type(x: TensorType, memory_format: torch.memory_format | None = None) -> TensorType:
     return copied(x, format=memory_format)
+
+
+@shape(*COPIES)
+def contiguous_copy_type(x: TensorType) -> TensorType:
+    return copied(x, format=torch.contiguous_format)
 
 
 @pointwise("aten._to_copy.default", promotion="first")
@@ -55,13 +60,15 @@ def copy(x: Scalar, source: Scalar, non_blocking: bool = False) -> Scalar:
 def copy_type(x: TensorType, source: TensorType, non_blocking: bool = False) -> TensorType:
     if broadcast_shape([x.shape, source.shape]) != x.shape:
         raise NoRule("the source is larger")
-    return copied(x)
+    if any(stride == 0 and size > 1 for stride, size in zip(x.stride, x.shape, strict=True)):
+        return copied(x)
+    return x  # even its gaps
 
 
 def why_not_filled(x: TensorType, value: TensorType | float) -> str | None:
     return "a value for each element" if isinstance(value, TensorType) and value.shape else None
 
 
-@elementwise("aten.fill.Scalar", "aten.fill.Tensor", promotion="first", takes="bifc", why_not=why_not_filled)
+@elementwise("aten.fill.Scalar", "aten.fill.Tensor", promotion="first", takes="bifc", like=0, why_not=why_not_filled)
 def fill(x: Scalar, value: Scalar | float) -> Scalar:
     return operand(value, x.dtype)

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import math
 
-from .elementwise import Site, elementwise, is_float, paired, truth
+import torch
+
+from ..tensors.strides import elementwise_stride
+from ..tensors.types import NAMES, TensorType
+from .elementwise import KINDS, Site, elementwise, is_float, paired, truth
+from .memory_format import copied
+from .record import NoRule, shape
 from .scalar import BITS, Scalar, binary, bitcast, compare, const, is_inf, is_nan, select
 
 Operand = Scalar | bool | int | float
@@ -17,7 +23,7 @@ Operand = Scalar | bool | int | float
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
 def register_comparison(op: str, takes: str) -> None:
-    @elementwise(f"aten.{op}.Tensor", f"aten.{op}.Scalar", promotion="bool", takes=takes)
+    @elementwise(f"aten.{op}.Tensor", f"aten.{op}.Scalar", promotion="bool", takes=takes, wraps=True)
     def rule(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
         return compare(op, *paired(x, y, site))
 
@@ -38,6 +44,18 @@ def isnan(x: Scalar) -> Scalar:
 @elementwise("aten.isinf.default", promotion="bool", takes="bifc")
 def isinf(x: Scalar) -> Scalar:
     return is_inf(x) if is_float(x) else const(False, "b8")
+
+
+@shape("aten.isinf.default")
+def isinf_type(x: TensorType) -> TensorType:
+    """Eager compares the absolute value to a number."""
+    if KINDS.get(NAMES.get(x.dtype, ""), "c") == "c":
+        raise NoRule("complex numbers")
+    if not x.dtype.is_floating_point:
+        return copied(x, torch.bool)
+    size = TensorType(x.shape, elementwise_stride(x.shape, [x]), x.dtype)
+    stride = elementwise_stride(x.shape, [size, TensorType((), (), x.dtype)])
+    return TensorType(x.shape, stride, torch.bool, x.device)
 
 
 @elementwise("aten.isfinite.default", promotion="bool", takes="bifc")
@@ -76,7 +94,7 @@ def register_logic(op: str) -> None:
         return binary(op, truth(x), truth(y))
 
     @elementwise(f"aten.bitwise_{op}.Tensor", f"aten.bitwise_{op}.Scalar", f"aten.bitwise_{op}.Scalar_Tensor",
-                 f"aten.__{op}__.Tensor", f"aten.__{op}__.Scalar", takes="bi")
+                 f"aten.__{op}__.Tensor", f"aten.__{op}__.Scalar", takes="bi", wraps=True)
     def bitwise(x: Operand, y: Operand) -> Scalar:
         return binary(op, *paired(x, y))
 
@@ -94,7 +112,7 @@ def bitwise_not(x: Scalar) -> Scalar:
 
 @elementwise("aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar",
              "aten.bitwise_left_shift.Scalar_Tensor", "aten.__lshift__.Tensor", "aten.__lshift__.Scalar", takes="i",
-             cost=3)
+             cost=3, wraps=True)
 def left_shift(x: Operand, y: Operand) -> Scalar:
     """Shifting out all bits, or by a negative number, leaves nothing."""
     x, y = paired(x, y)
@@ -104,7 +122,7 @@ def left_shift(x: Operand, y: Operand) -> Scalar:
 
 @elementwise("aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar",
              "aten.bitwise_right_shift.Scalar_Tensor", "aten.__rshift__.Tensor", "aten.__rshift__.Scalar", takes="i",
-             cost=3)
+             cost=3, wraps=True)
 def right_shift(x: Operand, y: Operand) -> Scalar:
     """Shifting out all bits, or by a negative number, leaves the sign."""
     x, y = paired(x, y)

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import torch
 
 from ..tensors.types import TensorType
-from .memory_format import CHANNELS_LAST_3D, CONTIGUOUS, formatted, suggested
-from .record import NoRule, shape
+from .memory_format import CHANNELS_LAST, CHANNELS_LAST_3D, CONTIGUOUS, formatted, suggested
+from .record import NoRule, fresh, shape
+from .views import squeeze_type, unsqueeze_type
 
 
 def each(option: Sequence[int] | int, rank: int) -> Sequence[int]:
@@ -48,12 +49,10 @@ def convolution_format(
     x: TensorType, weight: TensorType, stride: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int,
 ) -> torch.memory_format:
-    """The format eager's kernel works in and answers in."""
+    """The format eager's kernel works in and answers in: the input's, or else the weight's."""
     format = suggested(x)
     if format is CONTIGUOUS:
         format = suggested(weight)
-    if format is CONTIGUOUS or (x.dtype == torch.float64 and not transposed):
-        return CONTIGUOUS
     if format is CHANNELS_LAST_3D and not taken_by_onednn(
             x, weight, stride, dilation, transposed, output_padding, groups):
         return CONTIGUOUS
@@ -75,7 +74,7 @@ def taken_by_onednn(
     rank = x.ndim - 2
     steps, spreads = each(stride, rank), each(dilation, rank)
     larger = any(more >= step for more, step in zip(each(output_padding, rank), steps, strict=True))
-    if transposed and (larger or (groups > 1 and x.shape[1] == groups)):
+    if transposed and larger:
         return False
     if x.dtype == torch.bfloat16:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -95,7 +94,18 @@ def convolution(
     if x.ndim != weight.ndim:
         raise NoRule("a convolution without a batch")
     found = convolved_shape(x, weight, stride, padding, dilation, transposed, output_padding, groups)
+    if x.ndim == 3:
+        return of_image(formatted(x, as_row(fresh(x, found)).shape, suggested(as_row(weight))))
     return formatted(x, found, convolution_format(x, weight, stride, dilation, transposed, output_padding, groups))
+
+
+def as_row(x: TensorType) -> TensorType:
+    """Signals are convolved as images of one row. The input is made contiguous before, the weight is not."""
+    return unsqueeze_type(x, 2)
+
+
+def of_image(x: TensorType) -> TensorType:
+    return squeeze_type(x, 2)
 
 
 @shape("aten.convolution_backward.default")
@@ -104,9 +114,22 @@ def convolution_backward(
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
-    format = convolution_format(x, weight, stride, dilation, transposed, output_padding, groups)
+    """As the kernels answer: oneDNN's make the weight's gradient where only the bias's is asked for."""
+    if output_mask[2] and not output_mask[1]:
+        raise NoRule("a bias's gradient alone")
+    if x.ndim == 3:
+        format = suggested(as_row(weight))
+        grad_x, grad_weight = (
+            of_image(formatted(grad_output, as_row(like).shape, format)) if format is not CONTIGUOUS
+            else fresh(grad_output, like.shape) for like in (x, weight))
+    else:
+        how = stride, dilation, transposed, output_padding, groups
+        format = convolution_format(x, weight, *how)
+        if format is CHANNELS_LAST and not taken_by_onednn(x, weight, *how):
+            raise NoRule("ATen's own kernels lay gradients out case by case")
+        grad_x, grad_weight = formatted(x, x.shape, format), formatted(weight, weight.shape, format)
     return (
-        formatted(x, x.shape, format) if output_mask[0] else None,
-        formatted(weight, weight.shape, format) if output_mask[1] else None,
-        formatted(grad_output, grad_output.shape[1:2], CONTIGUOUS) if output_mask[2] else None,
+        grad_x if output_mask[0] else None,
+        grad_weight if output_mask[1] else None,
+        fresh(grad_output, grad_output.shape[1:2]) if output_mask[2] else None,
     )

@@ -15,7 +15,7 @@ import torch
 from ..tensors.promotion import number_dtype
 from ..tensors.types import CPU, TensorType
 from .memory_format import copied, format_stride
-from .record import NoRule, fresh, record, shape
+from .record import NoRule, broadcast_shape, fresh, record, shape
 
 Number = bool | int | float | complex
 
@@ -160,22 +160,38 @@ def arange_in_steps(
     return range_type(start, end, step, dtype, device)
 
 
-@shape("aten.linspace.default", "aten.logspace.default")
+LINES = ("aten.linspace.default", "aten.linspace.Tensor_Tensor", "aten.linspace.Tensor_Scalar",
+         "aten.linspace.Scalar_Tensor", "aten.logspace.default", "aten.logspace.Tensor_Tensor",
+         "aten.logspace.Tensor_Scalar", "aten.logspace.Scalar_Tensor")
+
+
+@shape(*LINES)
 def linspace(
-    start: Number, end: Number, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None,
+    start: Number | TensorType, end: Number | TensorType, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None,
     layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
 ) -> TensorType:
-    if dtype is None and (isinstance(start, complex) or isinstance(end, complex)):
+    if dtype is None and any(isinstance(limit, complex) or (isinstance(limit, TensorType) and limit.dtype.is_complex)
+                             for limit in (start, end)):
         dtype = number_dtype(1j)
     return made((steps,), dtype, device)
 
 
-@shape("aten.tril_indices.default", "aten.triu_indices.default")
-def triangle_indices(
+@shape("aten.tril_indices.default")
+def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = torch.int64,
     layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
 ) -> TensorType:
-    raise NoRule("counted by torch")
+    count = sum(min(max(k + offset + 1, 0), col) for k in range(row))
+    return made((2, count), dtype or torch.int64, device)
+
+
+@shape("aten.triu_indices.default")
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> TensorType:
+    count = sum(min(max(col - k - offset, 0), col) for k in range(row))
+    return made((2, count), dtype or torch.int64, device)
 
 
 # -- like another tensor -----------------------------------------------------------------------------------------------
@@ -232,16 +248,34 @@ def native_dropout(x: TensorType, p: float, train: bool | None) -> tuple[TensorT
     return copied(x), copied(x, torch.bool)
 
 
-@shape("aten._efficientzerotensor.default")
-def zero_tensor(size: Sequence[int], **options: object) -> TensorType:
-    raise NoRule("a tensor without memory")
+@shape("aten.multinomial.default")
+def multinomial(
+    x: TensorType, num_samples: int, replacement: bool = False, *, generator: object = None
+) -> TensorType:
+    return fresh(x, (*x.shape[:-1], num_samples), torch.int64)
+
+
+@shape("aten.normal.Tensor_float")
+def normal_around(mean: TensorType, std: float = 1.0, *, generator: object = None) -> TensorType:
+    return fresh(mean, mean.shape)
+
+
+@shape("aten.normal.float_Tensor")
+def normal_with(mean: float, std: TensorType, *, generator: object = None) -> TensorType:
+    return fresh(std, std.shape)
+
+
+@shape("aten.normal.Tensor_Tensor")
+def normal(mean: TensorType, std: TensorType, *, generator: object = None) -> TensorType:
+    return fresh(mean, broadcast_shape([mean.shape, std.shape]))
 
 
 RANDOM = (
     "aten.rand.default aten.rand.generator aten.randn.default aten.randn.generator aten.randint.default "
     "aten.randint.generator aten.randint.low aten.randint.low_generator aten.randperm.default aten.randperm.generator "
     "aten.rand_like.default aten.randn_like.default aten.randint_like.default aten.randint_like.low_dtype "
-    "aten.bernoulli.default aten.bernoulli.p aten.native_dropout.default"
+    "aten.bernoulli.default aten.bernoulli.p aten.native_dropout.default aten.multinomial.default "
+    "aten.normal.Tensor_float aten.normal.float_Tensor aten.normal.Tensor_Tensor"
 )
 """They draw from a generator: their order counts, and two equal calls give different results."""
 

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 
 from ..tensors.promotion import common_dtype, compute_dtype
-from ..tensors.strides import elementwise_stride
-from ..tensors.types import NAMES, TensorType
+from ..tensors.strides import elementwise_stride, preserved_stride
+from ..tensors.types import NAMES, TensorType, contiguous_stride
 from .record import (
     NoRule,
     Op,
@@ -58,6 +58,57 @@ class Site:
     """The number of elements of the result."""
 
 
+@dataclass(frozen=True, slots=True)
+class ResultType:
+    """The shape rule of an element-wise operator: its result's type, or `NoRule` where eager would raise."""
+
+    pointwise: Pointwise
+    takes: str
+    """The letters of the dtypes that it is computed in."""
+    order: Sequence[int] | None
+    """In which order the tensors decide the layout, where it is not that of the arguments."""
+    like: int | None
+    """The tensor that the result is a copy of, layout and all, where the operands do not decide together."""
+    contiguous: bool
+    wraps: bool
+    """Numbers that stand for operands count as tensors without dimensions, as eager makes them; the layout shows it."""
+    why_not: Callable[..., str | None] | None
+    """Sees types and numbers and says what else eager will complain of."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> TensorType:
+        tensors = [arg for arg in args if isinstance(arg, TensorType)]
+        if kwargs:
+            tensors += [arg for arg in kwargs.values() if isinstance(arg, TensorType)]
+        if not tensors:
+            raise NoRule("no tensor among the operands")
+        dtype = operand_dtype(self.pointwise, args, kwargs)
+        kind = KINDS.get(NAMES.get(dtype, ""))
+        if kind is None or kind not in self.takes:
+            raise NoRule(f"{dtype} operands")
+        for number in (*args, *kwargs.values()):
+            if isinstance(number, (int, float)) and not holds(NAMES[dtype], number):
+                raise NoRule(f"{number} does not fit into {dtype}")
+        if self.why_not is not None and (reason := self.why_not(*args, **kwargs)) is not None:
+            raise NoRule(reason)
+        sizes = broadcast_shape([tensor.shape for tensor in tensors])
+        stride = self.stride(sizes, tensors, any(isinstance(arg, (int, float, complex)) for arg in args))
+        is_bool = self.pointwise.promotion == "bool"
+        return TensorType(sizes, stride, torch.bool if is_bool else dtype, result_device(tensors))
+
+    def stride(self, sizes: tuple[int, ...], tensors: list[TensorType], has_number: bool) -> tuple[int, ...]:
+        if self.like is not None:
+            if tensors[self.like].shape != sizes:
+                raise NoRule("the result is larger than what it is a copy of")
+            return preserved_stride(tensors[self.like])
+        if self.contiguous:
+            return contiguous_stride(sizes)
+        if self.order is not None and len(self.order) == len(tensors):
+            tensors = [tensors[k] for k in self.order]
+        if self.wraps and (has_number or len(tensors) < 2):
+            tensors = [*tensors, TensorType((), (), torch.bool)]
+        return elementwise_stride(sizes, tensors)
+
+
 def elementwise(
     *names: str,
     promotion: Promotion = "common",
@@ -65,22 +116,17 @@ def elementwise(
     cost: int = 1,
     takes: str = "bif",
     order: Sequence[int] | None = None,
+    like: int | None = None,
+    contiguous: bool = False,
+    wraps: bool = False,
     why_not: Callable[..., str | None] | None = None,
 ) -> Callable[[Callable], Callable]:
-    """Register an element-wise operator that takes the kinds of dtypes `takes`.
-
-    `order` says in which order the tensors decide the layout of the result, where it is not that of the arguments.
-    `why_not` sees types and numbers and says what eager will complain of.
-    """
+    """Register an element-wise operator; what the options say of its result stands at `ResultType`."""
     def register(rule: Callable) -> Callable:
         pointwise(*names, promotion=promotion, apart=apart, cost=cost)(rule)
         made = record(names[0]).rule
         assert isinstance(made, Pointwise)
-
-        @shape(*names)
-        def result(*args: Any, **kwargs: Any) -> TensorType:
-            return elementwise_type(made, args, kwargs, takes, order, why_not)
-
+        shape(*names)(ResultType(made, takes, order, like, contiguous, wraps, why_not))
         is_told = "site" in rule.__code__.co_varnames[:rule.__code__.co_argcount + rule.__code__.co_kwonlyargcount]
         for name in names:
             record(name).notes["site"] = is_told
@@ -90,48 +136,16 @@ def elementwise(
 
 def elementwise_shape(
     *names: str, promotion: Promotion = "common", apart: Sequence[int] = (), takes: str = "bif",
-    why_not: Callable[..., str | None] | None = None,
+    wraps: bool = False, why_not: Callable[..., str | None] | None = None,
 ) -> Callable[..., TensorType]:
     """The shape rule of an element-wise operator whose element no scalar expression gives."""
-    made = Pointwise(no_rule, promotion, frozenset(apart))
-
-    @shape(*names)
-    def result(*args: Any, **kwargs: Any) -> TensorType:
-        return elementwise_type(made, args, kwargs, takes, None, why_not)
-    return result
+    made = ResultType(Pointwise(no_rule, promotion, frozenset(apart)), takes, None, None, False, wraps, why_not)
+    shape(*names)(made)
+    return made
 
 
 def no_rule(*args: Any, **kwargs: Any) -> Scalar:
     raise NoRule("no scalar expression gives it")
-
-
-def elementwise_type(
-    rule: Pointwise,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-    takes: str,
-    order: Sequence[int] | None,
-    why_not: Callable[..., str | None] | None,
-) -> TensorType:
-    """The type of the result, or `NoRule` where eager would raise."""
-    tensors = [arg for arg in args if isinstance(arg, TensorType)]
-    if kwargs:
-        tensors += [arg for arg in kwargs.values() if isinstance(arg, TensorType)]
-    if not tensors:
-        raise NoRule("no tensor among the operands")
-    dtype = operand_dtype(rule, args, kwargs)
-    kind = KINDS.get(NAMES.get(dtype, ""))
-    if kind is None or kind not in takes:
-        raise NoRule(f"{dtype} operands")
-    for number in (*args, *kwargs.values()):
-        if isinstance(number, (int, float)) and not holds(NAMES[dtype], number):
-            raise NoRule(f"{number} does not fit into {dtype}")
-    if why_not is not None and (reason := why_not(*args, **kwargs)) is not None:
-        raise NoRule(reason)
-    result_shape = broadcast_shape([tensor.shape for tensor in tensors])
-    deciding = tensors if order is None or len(order) != len(tensors) else [tensors[k] for k in order]
-    stride = elementwise_stride(result_shape, deciding)
-    return TensorType(result_shape, stride, torch.bool if rule.promotion == "bool" else dtype, result_device(tensors))
 
 
 def element(op: Op, args: Sequence[Any], kwargs: dict[str, Any], types: Sequence[Any], result: TensorType) -> Scalar:

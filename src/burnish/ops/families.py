@@ -18,6 +18,7 @@ from . import losses as losses
 from . import matrix as matrix
 from . import normalisation as normalisation
 from . import pooling as pooling
+from . import recurrent as recurrent
 from . import reductions as reductions
 from . import rows as rows
 from . import selection as selection

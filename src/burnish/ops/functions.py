@@ -97,12 +97,12 @@ def logit(x: Scalar, eps: float | None = None) -> Scalar:
     return (x / (1 - x)).log()
 
 
-@elementwise("aten.deg2rad.default", promotion="floating", takes="f")
+@elementwise("aten.deg2rad.default", promotion="floating", takes="f", like=0)
 def deg2rad(x: Scalar) -> Scalar:
     return x * (math.pi / 180)
 
 
-@elementwise("aten.rad2deg.default", promotion="floating", takes="f")
+@elementwise("aten.rad2deg.default", promotion="floating", takes="f", like=0)
 def rad2deg(x: Scalar) -> Scalar:
     return x * (180 / math.pi)
 

@@ -82,6 +82,24 @@ def index(x: TensorType, indices: Indices) -> TensorType:
     return TensorType(result, elementwise_stride(result, [source, *read]), x.dtype, x.device)
 
 
+@shape("aten.bucketize.Tensor")
+def bucketize(x: TensorType, boundaries: TensorType, *, out_int32: bool = False, right: bool = False) -> TensorType:
+    return fresh(x, x.shape, torch.int32 if out_int32 else torch.int64)
+
+
+@shape("aten.searchsorted.Tensor")
+def searchsorted(
+    sorted_sequence: TensorType, x: TensorType, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: TensorType | None = None,
+) -> TensorType:
+    return bucketize(x, sorted_sequence, out_int32=out_int32)
+
+
+@shape("aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar")
+def isin(elements: TensorType, test_elements: object, **_: object) -> TensorType:
+    return fresh(elements, elements.shape, torch.bool)
+
+
 @shape("aten.masked_select.default", "aten.nonzero.default", "aten._unique2.default", "aten.unique_dim.default",
        "aten.unique_consecutive.default", "aten.bincount.default", "aten.repeat_interleave.Tensor",
        "aten.nonzero_numpy.default")
@@ -93,6 +111,11 @@ def of_data(*_: object, **__: object) -> TensorType:
 
 @shape("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(x: TensorType, indices: Indices, values: TensorType, accumulate: bool = False) -> TensorType:
+    return copied(x)
+
+
+@shape("aten.put.default")
+def put(x: TensorType, index: TensorType, source: TensorType, accumulate: bool = False) -> TensorType:
     return copied(x)
 
 
@@ -121,7 +144,7 @@ def view_scatter(x: TensorType, *_: object, **__: object) -> TensorType:
 
 
 @shape("aten.slice_backward.default", "aten.select_backward.default", "aten.diagonal_backward.default",
-       "aten.index_select_backward.default")
+       "aten.unfold_backward.default")
 def view_backward(grad_output: TensorType, input_sizes: Sequence[int], *_: object) -> TensorType:
     return fresh(grad_output, input_sizes)
 
@@ -143,6 +166,13 @@ def cat(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     sizes = (*first.shape[:dim], sum(x.shape[dim] for x in parts), *first.shape[dim + 1:])
     formats = {suggested(x) for x in tensors}
     return formatted(first, sizes, formats.pop() if len(formats) == 1 else CONTIGUOUS, dtype)
+
+
+@shape("aten.block_diag.default")
+def block_diag(tensors: Sequence[TensorType]) -> TensorType:
+    sizes = [(*(1,) * (2 - x.ndim), *x.shape) for x in tensors]
+    return fresh(tensors[0], (sum(rows for rows, _ in sizes), sum(columns for _, columns in sizes)),
+                 common_dtype([fresh(x, (1,)) for x in tensors]))
 
 
 @shape("aten.stack.default")
@@ -175,6 +205,21 @@ def edge_pad(x: TensorType, padding: Sequence[int]) -> TensorType:
     return formatted(x, sizes, suggested(x) if x.ndim == 4 else CONTIGUOUS)
 
 
+@shape("aten.reflection_pad1d_backward.default", "aten.reflection_pad2d_backward.default",
+       "aten.reflection_pad3d_backward.default", "aten.replication_pad1d_backward.default",
+       "aten.replication_pad2d_backward.default", "aten.replication_pad3d_backward.default")
+def edge_pad_backward(grad_output: TensorType, x: TensorType, padding: Sequence[int]) -> TensorType:
+    return formatted(x, x.shape, suggested(x) if x.ndim == 4 else CONTIGUOUS)
+
+
+@shape("aten.diag_embed.default")
+def diag_embed(x: TensorType, offset: int = 0, dim1: int = -2, dim2: int = -1) -> TensorType:
+    sizes = list(x.shape[:-1])
+    for dim in sorted(wrapped_dim(d, x.ndim + 1) for d in (dim1, dim2)):
+        sizes.insert(dim, x.shape[-1] + abs(offset))
+    return fresh(x, sizes)
+
+
 # -- rearranging -------------------------------------------------------------------------------------------------------
 
 @shape("aten.tril.default", "aten.triu.default")
@@ -182,17 +227,6 @@ def triangle(x: TensorType, diagonal: int = 0) -> TensorType:
     return fresh(x, x.shape)
 
 
-@shape("aten.flip.default")
-def flip(x: TensorType, dims: Sequence[int]) -> TensorType:
-    return copied(x)
-
-
 @shape("aten.roll.default")
 def roll(x: TensorType, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorType:
     return formatted(x, x.shape, suggested(x)) if x.numel else copied(x)
-
-
-@shape("aten.repeat.default")
-def repeat(x: TensorType, repeats: Sequence[int]) -> TensorType:
-    own = (*(1,) * (len(repeats) - x.ndim), *x.shape)
-    return fresh(x, [n * times for n, times in zip(own, repeats, strict=True)])

@@ -23,15 +23,17 @@ NONE, MEAN, SUM = 0, 1, 2
 
 # -- losses ------------------------------------------------------------------------------------------------------------
 
-def loss(name: str, takes: str, cost: int, why_not: Callable[..., str | None] | None = None) -> Callable:
-    """Register a loss by the rule for its elements, whose last arguments are those of the operator from `reduction` on."""
+def loss(
+    name: str, takes: str, cost: int, like: int | None = None, why_not: Callable[..., str | None] | None = None
+) -> Callable:
+    """Register a loss by the rule for its elements, which takes the two tensors and what follows `reduction`."""
     def register(rule: Callable) -> Callable:
         def each(x: Any, y: Any, reduction: int = MEAN, *options: float) -> Scalar:
             if reduction != NONE:
                 raise NoRule("a loss that is reduced")
             return rule(x, y, *options)
 
-        elementwise(name, takes=takes, cost=cost, why_not=why_not, apart=(2, 3))(each)
+        elementwise(name, takes=takes, cost=cost, like=like, why_not=why_not, apart=(2, 3))(each)
         elements = record(name).shape
         assert elements is not None
 
@@ -62,7 +64,7 @@ def smooth_l1_loss(x: Scalar, y: Scalar, beta: float = 1.0) -> Scalar:
     return select(gap < beta, gap * 0.5 * gap / beta, gap - 0.5 * beta)
 
 
-@loss("aten.huber_loss.default", "f", 6)
+@loss("aten.huber_loss.default", "f", 6, like=0, why_not=why_not_alike)
 def huber_loss(x: Scalar, y: Scalar, delta: float = 1.0) -> Scalar:
     gap = (x - y).abs()
     return select(gap <= delta, gap * 0.5 * gap, (gap - 0.5 * delta) * delta)
@@ -117,12 +119,17 @@ def share(reduction: int, site: Site | None) -> float:
     return 1 / site.numel if site.numel else float("inf")
 
 
-@elementwise("aten.mse_loss_backward.default", takes="f", cost=3, apart=(3,))
+def why_not_gradient(grad: TensorType, x: TensorType, y: TensorType, *options: Any) -> str | None:
+    return "targets of another shape" if x.shape != y.shape else why_not_alike(grad, x, y, *options)
+
+
+@elementwise("aten.mse_loss_backward.default", takes="f", cost=3, apart=(3,), contiguous=True, why_not=why_not_gradient)
 def mse_loss_backward(grad: Scalar, x: Scalar, y: Scalar, reduction: int, site: Site | None = None) -> Scalar:
     return (x - y) * (2 * share(reduction, site)) * grad
 
 
-@elementwise("aten.smooth_l1_loss_backward.default", takes="f", cost=8, apart=(3, 4))
+@elementwise("aten.smooth_l1_loss_backward.default", takes="f", cost=8, apart=(3, 4), contiguous=True,
+             why_not=why_not_gradient)
 def smooth_l1_loss_backward(
     grad: Scalar, x: Scalar, y: Scalar, reduction: int, beta: float, site: Site | None = None
 ) -> Scalar:
@@ -133,7 +140,8 @@ def smooth_l1_loss_backward(
     return select((gap <= -beta) | (gap >= beta), outer, gap * part * grad / beta)
 
 
-@elementwise("aten.huber_loss_backward.default", takes="f", cost=8, apart=(3, 4))
+@elementwise("aten.huber_loss_backward.default", takes="f", cost=8, apart=(3, 4), contiguous=True,
+             why_not=why_not_gradient)
 def huber_loss_backward(
     grad: Scalar, x: Scalar, y: Scalar, reduction: int, delta: float, site: Site | None = None
 ) -> Scalar:
@@ -142,12 +150,11 @@ def huber_loss_backward(
     return select((gap <= -delta) | (gap >= delta), outer, gap * part * grad)
 
 
-@elementwise("aten.binary_cross_entropy_backward.default", takes="f", cost=8, apart=(4,), why_not=why_not_alike)
+@elementwise("aten.binary_cross_entropy_backward.default", takes="f", cost=8, apart=(4,), like=1,
+             why_not=why_not_gradient)
 def binary_cross_entropy_backward(
     grad: Scalar, x: Scalar, y: Scalar, weight: Scalar | None = None, reduction: int = MEAN, site: Site | None = None
 ) -> Scalar:
     slope = grad * (x - y) / maximum((1 - x) * x, 1e-12)
     slope = slope if weight is None else slope * weight
     return slope * share(reduction, site) if reduction == MEAN else slope
-
-

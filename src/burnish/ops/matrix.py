@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..tensors.promotion import common_dtype, compute_dtype
+from ..tensors.promotion import common_dtype, compute_dtype, kind
 from ..tensors.strides import elementwise_stride
 from ..tensors.types import TensorType
 from .memory_format import copied
@@ -130,6 +130,37 @@ def trilinear(
         sizes.append(tuple(1 if k in added else next(own) for k in range(rank)))
     full = broadcast_shape(sizes)
     return fresh(a, [n for k, n in enumerate(full) if k not in sumdim])
+
+
+@shape("aten.trace.default")
+def trace(x: TensorType) -> TensorType:
+    return fresh(x, (), x.dtype if kind(x.dtype) > 1 else torch.int64)
+
+
+@shape("aten.dist.default")
+def dist(a: TensorType, b: TensorType, p: float = 2) -> TensorType:
+    return fresh(a, ())
+
+
+@shape("aten._cdist_forward.default")
+def cdist(a: TensorType, b: TensorType, p: float, compute_mode: int | None) -> TensorType:
+    batch = broadcast_shape([a.shape[:-2], b.shape[:-2]]) if a.ndim > 2 or b.ndim > 2 else ()
+    return fresh(a, (*batch, a.shape[-2], b.shape[-2]))
+
+
+@shape("aten._euclidean_dist.default")
+def euclidean_dist(a: TensorType, b: TensorType) -> TensorType:
+    return cdist(a, b, 2, None)
+
+
+@shape("aten._pdist_forward.default")
+def pdist(x: TensorType, p: float = 2) -> TensorType:
+    return fresh(x, (max(x.shape[0] * (x.shape[0] - 1) // 2, 0),))
+
+
+@shape("aten.linalg_cross.default")
+def cross(a: TensorType, b: TensorType, *, dim: int = -1) -> TensorType:
+    return fresh(a, broadcast_shape([a.shape, b.shape]))
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

@@ -80,3 +80,36 @@ def fused_rms_norm(
     kept = x.ndim - len(normalized_shape)
     rows = fresh(x, (*x.shape[:kept], *(1,) * len(normalized_shape)), statistics_dtype(x, weight))
     return fresh(x, x.shape), rows
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+@shape("aten.native_layer_norm_backward.default")
+def native_layer_norm_backward(
+    grad_out: TensorType, x: TensorType, normalized_shape: Sequence[int], mean: TensorType, rstd: TensorType,
+    weight: TensorType | None, bias: TensorType | None, output_mask: Sequence[bool],
+) -> tuple[TensorType | None, ...]:
+    parameter = fresh(x if weight is None else weight, normalized_shape)
+    found = fresh(x, x.shape), parameter, parameter
+    return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))
+
+
+@shape("aten.native_group_norm_backward.default")
+def native_group_norm_backward(
+    grad_out: TensorType, x: TensorType, mean: TensorType, rstd: TensorType, weight: TensorType | None,
+    N: int, C: int, HxW: int, group: int, output_mask: Sequence[bool],
+) -> tuple[TensorType | None, ...]:
+    parameter = fresh(x if weight is None else weight, (C,))
+    found = formatted(x, x.shape, suggested(x)), parameter, parameter
+    return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))
+
+
+@shape("aten.native_batch_norm_backward.default")
+def native_batch_norm_backward(
+    grad_out: TensorType, x: TensorType, weight: TensorType | None, running_mean: TensorType | None,
+    running_var: TensorType | None, save_mean: TensorType | None, save_invstd: TensorType | None,
+    train: bool, eps: float, output_mask: Sequence[bool],
+) -> tuple[TensorType | None, ...]:
+    parameter = fresh(x, x.shape[1:2], statistics_dtype(x, weight, running_mean, running_var))
+    found = formatted(x, x.shape, suggested(x)), parameter, parameter
+    return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))

@@ -118,3 +118,68 @@ shape("aten.upsample_nearest2d.default", "aten._upsample_nearest_exact2d.default
       "aten._upsample_bicubic2d_aa.default")(resized(2))
 shape("aten.upsample_nearest3d.default", "aten._upsample_nearest_exact3d.default",
       "aten.upsample_trilinear3d.default")(resized(3))
+
+
+def resized_backward(
+    grad_output: TensorType, output_size: Sequence[int], input_size: Sequence[int], *_: object, **__: object
+) -> TensorType:
+    return formatted(grad_output, input_size, suggested(grad_output))
+
+
+shape(*(f"aten.{name}_backward.default" for name in (
+    "upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_linear1d", "upsample_nearest2d",
+    "_upsample_nearest_exact2d", "upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa", "upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_trilinear3d",
+)))(resized_backward)
+
+
+@shape("aten.max_unpool2d.default")
+def max_unpool2d(x: TensorType, indices: TensorType, output_size: Sequence[int]) -> TensorType:
+    return formatted(x, (*x.shape[:-2], *output_size), suggested(x))
+
+
+@shape("aten.max_unpool3d.default")
+def max_unpool3d(
+    x: TensorType, indices: TensorType, output_size: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> TensorType:
+    return fresh(x, (*x.shape[:-3], *output_size))
+
+
+@shape("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
+def grid_sampler(x: TensorType, grid: TensorType, *_: object) -> TensorType:
+    return fresh(x, (*x.shape[:2], *grid.shape[1:-1]))
+
+
+@shape("aten.im2col.default")
+def im2col(
+    x: TensorType, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> TensorType:
+    """Each window becomes a column."""
+    rows, columns = pooled_shape(x, 2, kernel_size, stride, padding, dilation, False)[-2:]
+    height, width = each(kernel_size, 2)
+    return fresh(x, (*x.shape[:-3], x.shape[-3] * height * width, rows * columns))
+
+
+@shape("aten.col2im.default")
+def col2im(x: TensorType, output_size: Sequence[int], kernel_size: Sequence[int], *_: object) -> TensorType:
+    height, width = each(kernel_size, 2)
+    return fresh(x, (*x.shape[:-2], x.shape[-2] // (height * width), *output_size))
+
+
+@shape("aten.pixel_shuffle.default")
+def pixel_shuffle(x: TensorType, upscale_factor: int) -> TensorType:
+    *batch, channels, rows, columns = x.shape
+    sizes = (*batch, channels // upscale_factor ** 2, rows * upscale_factor, columns * upscale_factor)
+    return formatted(x, sizes, suggested(x))
+
+
+@shape("aten.pixel_unshuffle.default")
+def pixel_unshuffle(x: TensorType, downscale_factor: int) -> TensorType:
+    *batch, channels, rows, columns = x.shape
+    sizes = (*batch, channels * downscale_factor ** 2, rows // downscale_factor, columns // downscale_factor)
+    return formatted(x, sizes, suggested(x))
+
+
+@shape("aten.channel_shuffle.default")
+def channel_shuffle(x: TensorType, groups: int) -> TensorType:
+    return formatted(x, x.shape, suggested(x))

@@ -5,10 +5,17 @@
     convert  x, dtype             x in another dtype, element by element
     sum, prod, max, min, argmax, argmin, any, all   x, dims      over `dims`, which stay as dimensions of one element
 
+    linear   x, weight, bias, residual, activation     activation(x @ weight.T + bias + residual), x of two dimensions
+    conv     x, weight, bias, residual, activation, stride, padding, dilation, transposed, output_padding, groups
+    prepare  candidate, weight, bias                   what a library call wants its weights turned into, once
+    run      candidate, operands                       a library call that was chosen for a linear or a conv
+
 They have no eager kernel: each is made into loops, or run by what `runtime` has for it.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -22,6 +29,10 @@ REDUCTIONS = "sum prod max min argmax argmin any all".split()
 VIEW: Op = record("view")
 PUT: Op = record("put")
 CONVERT: Op = record("convert")
+LINEAR: Op = record("linear")
+CONV: Op = record("conv")
+PREPARE: Op = record("prepare")
+RUN: Op = record("run")
 REDUCE: dict[str, Op] = {name: record(name) for name in REDUCTIONS}
 REDUCTION_OF: dict[str, str] = {op.name: name for name, op in REDUCE.items()}
 
@@ -60,3 +71,20 @@ def reduction(x: TensorType, dims: tuple[int, ...]) -> TensorType:
 @shape("argmax", "argmin")
 def position(x: TensorType, dims: tuple[int, ...]) -> TensorType:
     return fresh(x, tuple(1 if k in dims else n for k, n in enumerate(x.shape)), torch.int64)
+
+
+@shape("linear")
+def linear(
+    x: TensorType, weight: TensorType, bias: TensorType | None, residual: TensorType | None, activation: Any
+) -> TensorType:
+    return fresh(x, (x.shape[0], weight.shape[0]))
+
+
+@shape("conv")
+def conv(
+    x: TensorType, weight: TensorType, bias: TensorType | None, residual: TensorType | None, activation: Any,
+    stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int,
+) -> TensorType:
+    rule = record("aten.convolution.default").shape
+    assert rule is not None
+    return rule(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)

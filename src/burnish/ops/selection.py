@@ -27,7 +27,7 @@ def why_not_where(condition: TensorType, x: object, y: object) -> str | None:
     return None if condition.dtype in (torch.bool, torch.uint8) else "a condition that is not bool"
 
 
-@elementwise("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", apart=(0,), takes="bifc",
+@elementwise("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", apart=(0,), takes="bifc", wraps=True,
              why_not=why_not_where)
 def where(condition: Scalar, x: Operand, y: Operand) -> Scalar:
     return select(truth(condition), *paired(x, y))
@@ -42,7 +42,7 @@ def why_not_filled(x: TensorType, mask: TensorType, value: TensorType | Number) 
 
 
 @elementwise("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", promotion="first", apart=(1,), takes="bifc",
-             why_not=why_not_filled)
+             contiguous=True, why_not=why_not_filled)
 def masked_fill(x: Scalar, mask: Scalar, value: Operand) -> Scalar:
     return select(mask, operand(value, x.dtype), x)
 
@@ -130,7 +130,7 @@ def heaviside(x: Scalar, values: Scalar) -> Scalar:
 
 # -- what is not finite ------------------------------------------------------------------------------------------------
 
-@elementwise("aten.nan_to_num.default", promotion="first", takes="bifc", cost=4)
+@elementwise("aten.nan_to_num.default", promotion="first", takes="bifc", cost=4, like=0)
 def nan_to_num(
     x: Scalar, nan: float | None = None, posinf: float | None = None, neginf: float | None = None,
     site: Site | None = None,

@@ -18,9 +18,10 @@ from itertools import pairwise
 
 import torch
 
-from ..tensors.types import TensorType, contiguous_stride, has_stride
+from ..tensors.strides import preserved_stride
+from ..tensors.types import TensorType, has_stride
 from ..tensors.views import Diagonal, Expand, Map, Permute, Reshape, Slice, view_stride, view_type
-from .record import NoRule, record, shape, view, wrapped_dim
+from .record import NoRule, fresh, record, shape, view, wrapped_dim
 
 Chain = Sequence[Map]
 
@@ -363,6 +364,56 @@ def flip(x: TensorType, dims: Sequence[int]) -> Chain:
     return [Slice(d, x.shape[d] - 1, -1, x.shape[d]) for d in turned if x.ndim and x.shape[d] > 1]
 
 
+@shape("aten.flip.default")
+def flip_type(x: TensorType, dims: Sequence[int]) -> TensorType:
+    return restrided(x, x.shape, preserved_stride(x))
+
+
+def quarter_turns(k: int, dims: Sequence[int]) -> tuple[int, list[int]]:
+    """How often to turn, and which dimensions are then turned round."""
+    k %= 4
+    return k, [] if k == 0 else [dims[1]] if k == 1 else list(dims) if k == 2 else [dims[0]]
+
+
+@view("aten.rot90.default", is_alias=False)
+def rot90(x: TensorType, k: int = 1, dims: Sequence[int] = (0, 1)) -> Chain:
+    k, turned = quarter_turns(k, dims)
+    return [*flip(x, turned), *(transpose(x, *dims) if k % 2 else [])]
+
+
+@shape("aten.rot90.default")
+def rot90_type(x: TensorType, k: int = 1, dims: Sequence[int] = (0, 1)) -> TensorType:
+    k, _ = quarter_turns(k, dims)
+    if not k:
+        return dense(x)
+    turned = restrided(x, x.shape, preserved_stride(x))
+    return view_type(tuple(transpose(x, *dims)), turned) if k % 2 else turned
+
+
+@view("aten.repeat.default", is_alias=False)
+def repeat(x: TensorType, repeats: Sequence[int]) -> Chain:
+    """Of each dimension some rounds, the rounds outside: [n] is shown as [rounds, n] and the two are joined."""
+    if len(repeats) < x.ndim:
+        raise NoRule("fewer repeats than dimensions")
+    own = (*(1,) * (len(repeats) - x.ndim), *x.shape)
+    whole = tuple(n * rounds for n, rounds in zip(own, repeats, strict=True))
+    if whole == x.shape:
+        return []
+    if all(rounds == 1 or n == 1 for n, rounds in zip(own, repeats, strict=True)):
+        return [Expand(whole)]
+    apart = [n for size in zip(repeats, own, strict=True) for n in size]
+    once = [n for size in own for n in (1, size)]
+    return [Reshape(tuple(once)), Expand(tuple(apart)), Reshape(whole)]
+
+
+@shape("aten.repeat.default")
+def repeat_type(x: TensorType, repeats: Sequence[int]) -> TensorType:
+    if len(repeats) < x.ndim:
+        raise NoRule("fewer repeats than dimensions")
+    own = (*(1,) * (len(repeats) - x.ndim), *x.shape)
+    return fresh(x, [n * rounds for n, rounds in zip(own, repeats, strict=True)])
+
+
 def copies(*names: str) -> None:
     """`permute_copy` is `permute` and a contiguous copy, and so are the others."""
     for name in names:
@@ -376,10 +427,11 @@ def copies(*names: str) -> None:
             copy.notes["maps"] = viewed.notes["maps"]
 
 
-def _copy_type(rule: Callable) -> Callable:
-    def dense(x: TensorType) -> TensorType:
-        return TensorType(x.shape, contiguous_stride(x.shape), x.dtype, x.device)
+def dense(x: TensorType) -> TensorType:
+    return fresh(x, x.shape)
 
+
+def _copy_type(rule: Callable) -> Callable:
     def types(*args: object, **kwargs: object) -> TensorType | tuple[TensorType, ...]:
         found = rule(*args, **kwargs)
         return tuple(map(dense, found)) if isinstance(found, tuple) else dense(found)

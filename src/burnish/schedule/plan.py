@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
-from ..ops.prims import VIEW
+from ..ops.prims import RUN, VIEW
 from ..tensors.types import TensorType
 from ..tensors.views import view_type
 from .classify import Classes, classify
@@ -60,6 +60,11 @@ class Plan:
                 case Show(value, source, type, offset):
                     parts.append(f"show {value}: {type} = {source} from {offset}")
         return "\n".join(parts)
+
+
+def plan_of_calls(graph: Graph) -> Plan:
+    """Every node by itself, without kernels: for what runs once."""
+    return Plan(graph, [Call(node) for node in graph.nodes])
 
 
 def make_plan(graph: Graph) -> Plan:
@@ -161,7 +166,9 @@ def place_in_arena(plan: Plan) -> None:
                         first[value] = number
                     last[roots.get(value, value)] = number
             case Call(node):
-                for value in node.operands:
+                if writes_into(node):
+                    first[node.results[0]] = number  # type: ignore[index]
+                for value in (*node.operands, *(v for v in node.results if v is not None)):
                     last[roots.get(value, value)] = number
     free: list[tuple[int, int]] = []
     ends: dict[int, list[Value]] = {}
@@ -172,6 +179,11 @@ def place_in_arena(plan: Plan) -> None:
             ends.setdefault(last.get(value, number), []).append(value)
         for value in ends.pop(number, ()):
             give(free, plan.offsets[value], -(-value.type.bytes // ALIGNMENT) * ALIGNMENT)
+
+
+def writes_into(node: Node) -> bool:
+    """Whether it is a call that writes its result where it is told to."""
+    return node.op is RUN and node.args[0].run_into is not None
 
 
 def take(free: list[tuple[int, int]], size: int, plan: Plan) -> int:

@@ -18,6 +18,8 @@ def call(m, f, arg):
     if stack[base] is not NULL:
         args.insert(0, function)
         function = stack[base]
+    if not names:
+        return make_call(m, f, function, tuple(args), {}, base)
     return finish_call(m, f, function, args, names, base)
 
 

@@ -10,18 +10,13 @@ neighbours that every access walks as one become one. Transcendental operations 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...ops.scalar import Access, Scalar, const, make, walk
+from ...ops.scalar import FLOATS, Access, Scalar, const, make, walk
 from ...schedule.loops import Loop, Reduction, Stage, Store
-
-try:
-    from ..mathematics import expand
-except ImportError:
-
-    def expand(x: Scalar) -> Scalar:
-        return x
+from ..mathematics import expanded, why_not_expandable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +50,7 @@ def simplify(loop: Loop) -> Box:
     box = Box(loop.extents, loop.rows, loop.stages, tuple(positions))
     if box.is_elementwise:
         box = replace(box, rows=len(box.extents))
-    box = _rewritten(box, _ordered(box), expand)
-    return _merged(box)
+    return _merged(_rewritten(box, _ordered(box), _expanded))
 
 
 def expressions(stages: tuple[Stage, ...]) -> list[Scalar]:
@@ -73,6 +67,23 @@ def accesses(stages: tuple[Stage, ...]) -> list[Access]:
     found = [store.access for stage in stages for store in stage.stores + stage.row_stores]
     found += [x.payload for x in walk(*expressions(stages)) if x.op == "load"]
     return list(dict.fromkeys(found))
+
+
+def part(box: Box, k: int, start: int, count: int) -> Box:
+    """The box for `count` values of a row variable, from `start` on."""
+
+    def access(a: Access) -> Access:
+        return replace(a, offset=a.offset + start * a.strides[k])
+
+    def leaf(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
+        if x.op == "load":
+            return make("load", x.dtype, args, access(x.payload))
+        if x.op == "index" and x.payload == k and start:
+            return make("add", "i64", (x, const(start, "i64")))
+        return remade(x, args)
+
+    extents = tuple(count if j == k else n for j, n in enumerate(box.extents))
+    return replace(box, extents=extents, stages=_mapped(box.stages, leaf, access))
 
 
 def _ordered(box: Box) -> list[tuple[int, ...]]:
@@ -112,51 +123,71 @@ def _merged(box: Box) -> Box:
             groups[-1] = (*groups[-1], k)
         else:
             groups.append((k,))
-    return box if len(groups) == len(box.extents) else _rewritten(box, groups, lambda x: x)
+    return box if len(groups) == len(box.extents) else _rewritten(box, groups, remade)
 
 
-def _rewritten(box: Box, groups: list[tuple[int, ...]], finish: Callable[[Scalar], Scalar]) -> Box:
+def remade(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
+    return make(x.op, x.dtype, args, x.payload)
+
+
+def _expanded(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
+    """In base operations, where there is a way to write it so."""
+    x = remade(x, args)
+    is_float = x.dtype in FLOATS and why_not_expandable(x.op, x.dtype) is None
+    return expanded(x, args) if is_float else x
+
+
+def _rewritten(
+    box: Box, groups: list[tuple[int, ...]], finish: Callable[[Scalar, tuple[Scalar, ...]], Scalar]
+) -> Box:
     """The box over new variables, each of which stands for a group of old ones that it walks in row-major order.
 
-    Old variables in no group are 0 throughout. Each expression goes through `finish` at the end.
+    Old variables in no group are 0 throughout. `finish` makes each expression anew from its operands.
     """
     last = [group[-1] for group in groups]
     number = {old: new for new, old in enumerate(last)}
-    made: dict[Scalar, Scalar] = {}
 
     def access(a: Access) -> Access:
         return replace(a, strides=tuple(a.strides[k] for k in last))
 
+    def rewritten(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
+        if x.op == "load":
+            return make("load", x.dtype, args, access(x.payload))
+        if x.op == "index":
+            new = number.get(x.payload)
+            return const(0, "i64") if new is None else make("index", "i64", (), new)
+        return finish(x, args)
+
+    return Box(
+        tuple(math.prod(box.extents[k] for k in group) for group in groups),
+        sum(1 for k in last if k < box.rows),
+        _mapped(box.stages, rewritten, access),
+        tuple(box.positions[k] for k in last),
+    )
+
+
+def _mapped(
+    stages: tuple[Stage, ...],
+    rewritten: Callable[[Scalar, tuple[Scalar, ...]], Scalar],
+    access: Callable[[Access], Access],
+) -> tuple[Stage, ...]:
+    """The stages with every expression made anew, from the leaves up, and every access of a store."""
+    made: dict[Scalar, Scalar] = {}
+
     def expression(root: Scalar) -> Scalar:
         for x in walk(root):
-            if x in made:
-                continue
-            args = tuple(made[arg] for arg in x.args)
-            if x.op == "load":
-                made[x] = make("load", x.dtype, args, access(x.payload))
-            elif x.op == "index":
-                new = number.get(x.payload)
-                made[x] = const(0, "i64") if new is None else make("index", "i64", (), new)
-            else:
-                made[x] = make(x.op, x.dtype, args, x.payload)
-        return finish(made[root])
+            if x not in made:
+                made[x] = rewritten(x, tuple(made[arg] for arg in x.args))
+        return made[root]
 
     def store(s: Store) -> Store:
         return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)))
 
-    stages = tuple(
+    return tuple(
         Stage(
             tuple(Reduction(r.op, expression(r.value)) for r in stage.reductions),
             tuple(map(store, stage.stores)),
             tuple(map(store, stage.row_stores)),
         )
-        for stage in box.stages
+        for stage in stages
     )
-    extents = []
-    for group in groups:
-        extent = 1
-        for k in group:
-            extent *= box.extents[k]
-        extents.append(extent)
-    rows = sum(1 for k in last if k < box.rows)
-    return Box(tuple(extents), rows, stages, tuple(box.positions[k] for k in last))

@@ -28,6 +28,8 @@ class Values:
         """For each copy, which lanes there are, where not all of them."""
         self.reduced: dict[int, list[str]] = {}
         """The finished reductions: an operand for each copy, or one for all."""
+        self.turned: dict[Access, str] = {}
+        """Loads that stand ready in a tile that was turned: where."""
         self._variables: dict[Scalar, int] = {}
         self._volatile: dict[Scalar, bool] = {}
         """Loaded from what is stored to: not to be remembered from one stage to the next."""
@@ -254,7 +256,9 @@ class Values:
         masks = vector("i1", width)
         zero = "zeroinitializer" if width > 1 else "0"
         emit = self.code.emit
-        if width == 1:
+        if access in self.turned and width > 1:
+            value = emit(scope, f"load {type}, ptr {self.turned[access]}, align {align}")
+        elif width == 1:
             value = self._load_one(scope, access, x.args, copy, dtype, mask)
         elif not scattered and stride in (1, -1):
             pointer = self._pointer(access, x.args, copy)
@@ -279,6 +283,35 @@ class Values:
         if dtype == "b8":
             return emit(scope, f"icmp ne {type} {value}, {zero}")
         return value
+
+    def turn(self, access: Access, dtype: str, tile: str) -> None:
+        """Reads a square of elements that lie side by side along another variable than the lanes', and leaves it in
+        `tile` with the lanes side by side."""
+        scope, width, scalar = self.code.here, self.width, memory(dtype)
+        type = vector(scalar, width)
+        first = self._pointer(access, (), 0)
+        rows = []
+        for lane in range(width):
+            place = self._advance(scope, scalar, first, str(lane * access.strides[self.lane]), ("row", access, lane))
+            rows.append(self.code.emit(
+                scope, f"load {type}, ptr {place}, align {size(dtype)}{self._alias(access.buffer)}"))
+        # Rows that are `distance` apart exchange every other run of `distance` elements, for each power of two.
+        distance = width // 2
+        while distance:
+            for upper in range(width):
+                if upper & distance:
+                    continue
+                lower = upper + distance
+                pair = rows[upper], rows[lower]
+                for row, start in ((upper, 0), (lower, distance)):
+                    order = ", ".join(
+                        f"i32 {start + (k & ~distance) + (width if k & distance else 0)}" for k in range(width))
+                    rows[row] = self.code.emit(
+                        scope, f"shufflevector {type} {pair[0]}, {type} {pair[1]}, <{width} x i32> <{order}>")
+            distance //= 2
+        for number, row in enumerate(rows):
+            place = self._advance(scope, scalar, tile, str(number * width), ("tile", tile, number))
+            scope.put(f"store {type} {row}, ptr {place}, align {size(dtype)}")
 
     def _load_one(self, scope: Scope, access: Access, args: Sequence[Scalar], copy: int, dtype: str,
                   mask: str | None) -> str:

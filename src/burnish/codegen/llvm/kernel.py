@@ -45,7 +45,7 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     for loop in kernel.loops:
         box = simplify(loop)
         if 0 not in box.extents[: box.rows]:
-            planned.append((box, plans.choose(box, target)))
+            planned += plans.pieces(box, target)
     pieces = _weighed(planned)
     functions: list[str] = []
     declarations: set[str] = set()

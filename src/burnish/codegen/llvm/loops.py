@@ -13,18 +13,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...ops.scalar import Access, walk
 from ...schedule.loops import Reduction, Stage, Store
 from . import reductions
 from .box import Box
 from .expressions import Values
 from .operations import Operations
-from .plan import Plan
+from .plan import Plan, is_across
 from .reductions import Accumulator
 from .scopes import Carried, Code
 from .target import Host
-from .types import vector
+from .types import memory, vector
 
-CHAIN = 128
+CHAIN = 32
 """The longest chain of float additions: a longer one is cut into blocks of half as many, each summed by itself."""
 
 
@@ -87,7 +88,7 @@ class LoopPrinter:
         scope, plan, box = self.code.here, self.plan, self.box
         axes = [(k, box.extents[k]) for k in range(box.rows)]
         if plan.block:
-            axes = [(k, -(-n // plan.block) if k == plan.lane else n) for k, n in axes]
+            axes = [(k, -(-n // plan.block) if k in (plan.lane, plan.across) else n) for k, n in axes]
         rest = item
         for k, count in reversed(axes):
             if k == axes[0][0]:
@@ -95,14 +96,14 @@ class LoopPrinter:
             else:
                 value = self.code.emit(scope, f"urem i64 {rest}, {count}")
                 rest = self.code.emit(scope, f"udiv i64 {rest}, {count}")
-            if plan.block and k == plan.lane:
+            if plan.block and k in (plan.lane, plan.across):
                 first = self.code.emit(scope, f"mul nuw nsw i64 {value}, {plan.block}")
                 if plan.kind == "elements":
                     # Bound by the loop over the block.
                     self._first = first
                     continue
                 value = first
-                if box.extents[k] % plan.block:
+                if k == plan.lane and box.extents[k] % plan.block:
                     self._mask_rows(value, box.extents[k])
             scope.variables[k] = value
 
@@ -125,6 +126,9 @@ class LoopPrinter:
 
     def _stage(self, stage: Stage, number: int) -> None:
         plan, box = self.plan, self.box
+        if plan.kind == "tiles":
+            self._tile(stage)
+            return
         slots = [Slot(r, plan.width) for _ in range(plan.copies) for r in stage.reductions]
         runs = self._runs() if plan.kind in ("inner", "elements") else []
         has_single = any(run.width == 1 for run in runs) and plan.width > 1
@@ -141,6 +145,34 @@ class LoopPrinter:
         row_copies = plan.copies if plan.kind == "rows" else 1
         self._stores(stage.row_stores, range(row_copies), plan.kind == "rows" and plan.lane is not None)
         self.values.forget_stored()
+
+    def _tile(self, stage: Stage) -> None:
+        """A square: what lies across the lanes is turned first, then it is walked like any other."""
+        plan, code, values = self.plan, self.code, self.values
+        roots = [x for store in stage.stores for x in (*store.args, store.value)]
+        tiles: dict[Access, str] = {}
+        for x in walk(*roots):
+            if x.op == "load" and x.payload not in tiles and x.payload.buffer not in values.stored and is_across(
+                    x.payload, plan.lane, plan.across):
+                tile = code.name()
+                code.scopes[0].put(f"{tile} = alloca [{plan.width**2} x {memory(x.dtype)}], align 64")
+                values.turn(x.payload, x.dtype, tile)
+                tiles[x.payload] = tile
+        base = code.here.variables[plan.across]
+
+        def row(number: str, _: list[str]) -> list[str]:
+            scope = code.here
+            scope.variables[plan.across] = code.emit(scope, f"add nuw nsw i64 {base}, {number}")
+            at = code.emit(scope, f"mul nuw nsw i64 {number}, {plan.width}")
+            for access, tile in tiles.items():
+                type = memory(self.dtypes[access.buffer])
+                values.turned[access] = code.emit(scope, f"getelementptr {type}, ptr {tile}, i64 {at}")
+            self._stores(stage.stores, range(1), True)
+            return []
+
+        code.loop("0", str(plan.width), 1, [], row)
+        values.turned.clear()
+        values.forget_stored()
 
     def _finish(self, reduction: Reduction, accumulators: list[Accumulator]) -> list[str]:
         width = self.plan.width

@@ -16,8 +16,11 @@ from .types import WIDE, literal, register, suffix, vector
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _BOOLEAN = {"add": "or", "mul": "and", "max": "or", "min": "and", "sub": "xor", "and": "and", "or": "or", "xor": "xor"}
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven"}
-_MATHEMATICS = {"exp", "exp2", "log", "log2", "log10", "sin", "cos", "pow"}
-"""Intrinsics, for what no polynomial was given for."""
+_LIBRARY = set(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "erf erfc lgamma pow atan2".split()
+)
+"""Functions of the C library, for what no polynomial was given for: called for one lane after the other."""
 _FLOAT_COMPARISONS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _SIGNED = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 _UNSIGNED = {"eq": "eq", "ne": "ne", "lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge"}
@@ -112,9 +115,21 @@ class Operations:
                 return self._float("reciprocal", dtype, [self.emit(f"fadd {type} {self.constant(1, dtype)}, {power}")])
         if op in _FLOAT_COMPARISONS:
             return self.compare(op, dtype, x, args[1])
-        if op in _MATHEMATICS:
-            return self.call(op, scalar, *args)
+        if op in _LIBRARY:
+            return self._library(op + "f" * (dtype == "f32"), scalar, args)
         raise InternalError("codegen", f"no instruction for {op} of {dtype}")
+
+    def _library(self, function: str, scalar: str, args: list[str]) -> str:
+        self.code.declare(scalar, function, *[scalar] * len(args))
+        type = vector(scalar, self.width)
+        if self.width == 1:
+            return self.emit(f"call {type} @{function}({', '.join(f'{type} {a}' for a in args)})")
+        result = "poison"
+        for lane in range(self.width):
+            single = [self.emit(f"extractelement {type} {a}, i64 {lane}") for a in args]
+            value = self.emit(f"call {scalar} @{function}({', '.join(f'{scalar} {a}' for a in single)})")
+            result = self.emit(f"insertelement {type} {result}, {scalar} {value}, i64 {lane}")
+        return result
 
     def _remainder(self, dtype: str, x: str, y: str) -> str:
         """Rounding down, as eager: the truncated remainder, moved by the divisor where the signs differ."""

@@ -3,6 +3,7 @@
     f32 softmax over rows of 512     lanes: i1 by 16, 2 vectors a turn; an item is a row
     column sums of f32[4096, 1024]   lanes: i0 (a row variable) by 16, 4 vectors; an item is 64 columns
     f32 addition over 1048576        lanes: i0 by 16, 4 vectors a turn; an item is 4096 elements
+    transposing f32[1024, 1024]      lanes: i1 by 16; an item is a tile of 16 by 16, turned in registers
 
 An item is what one turn of the parallel loop computes. The choice is by a small cost model, in cycles.
 """
@@ -13,11 +14,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from ...ops.scalar import BITS, FLOATS, Scalar, walk
-from .box import Box, accesses, expressions
+from ...ops.scalar import BITS, FLOATS, Access, walk
+from .box import Box, accesses, expressions, part
 from .target import Host
 
-Kind = Literal["elements", "inner", "rows"]
+Kind = Literal["elements", "tiles", "inner", "rows"]
 
 COST = {"div": 8, "sqrt": 10, "floor_div": 20, "remainder": 20, "fmod": 40, "const": 0, "load": 0, "reduced": 0}
 """Cycles of a vector operation; 1 for those not listed."""
@@ -32,8 +33,9 @@ BLOCK = 4096
 @dataclass(frozen=True, slots=True)
 class Plan:
     kind: Kind
-    """elements: the box is flat, an item is a block of the lane variable. inner: an item is a row, its elements are
-    lanes. rows: an item is `copies` vectors of rows, each lane a row of its own."""
+    """elements: an element-wise box; an item is a block of the lane variable. tiles: the same for one that reads across
+    the lanes; an item is a square. inner: an item is a row, its elements are lanes. rows: an item is `copies` vectors
+    of rows, each lane a row of its own."""
     lane: int | None
     """The variable whose neighbours lie in a vector. None: everything is scalar."""
     width: int
@@ -44,6 +46,8 @@ class Plan:
     items: int
     cycles: float
     """Estimated, for the whole box."""
+    across: int | None = None
+    """Of tiles: the variable along which what is read lies side by side. An item reaches one width along it."""
 
 
 def choose(box: Box, host: Host) -> Plan:
@@ -54,14 +58,53 @@ def choose(box: Box, host: Host) -> Plan:
     width = 1 if lane is None else _width(box, lane, host)
     if width == 1 and not box.is_elementwise:
         lane = None
-    return _cut(box, lane, width, _cycles(box, lane, host))
+    return _cut(box, lane, width, _cycles(box, lane, host), host)
 
 
-def _cut(box: Box, lane: int | None, width: int, cycles: float) -> Plan:
+def pieces(box: Box, host: Host) -> list[tuple[Box, Plan]]:
+    """The box with its plan; in parts, where the plan does not come out even and lanes cannot be masked."""
+    plan = choose(box, host)
+    if plan.lane is None or plan.kind in ("inner", "elements") or plan.kind == "rows" and host.has_masks:
+        return [(box, plan)]
+    for k in (plan.lane, plan.across):
+        extent = 0 if k is None else box.extents[k]
+        rest = extent % plan.width
+        if rest:
+            parts = [part(box, k, 0, extent - rest)] if extent > rest else []
+            parts.append(part(box, k, extent - rest, rest))
+            if len(parts) > 1:
+                return [piece for half in parts for piece in pieces(half, host)]
+    return [(box, plan)]
+
+
+def is_across(access: Access, lane: int | None, across: int) -> bool:
+    """Read in strides along the lanes, but side by side along the other variable."""
+    return (
+        lane is not None and access.strides[lane] not in (0, 1, -1) and access.strides[across] == 1
+        and not access.indirect and not access.masked
+    )
+
+
+def _across(box: Box, lane: int | None, width: int) -> int | None:
+    if lane is None or not box.is_elementwise or width not in (4, 8, 16) or box.extents[lane] < width:
+        return None
+    loads = {x.payload for x in walk(*expressions(box.stages)) if x.op == "load"}
+    stores = {store.access for stage in box.stages for store in stage.stores}
+    for k, extent in enumerate(box.extents):
+        if extent >= width and any(is_across(a, lane, k) for a in loads - stores):
+            return k
+    return None
+
+
+def _cut(box: Box, lane: int | None, width: int, cycles: float, host: Host) -> Plan:
     rows = math.prod(box.extents[: box.rows])
     body = _operations(box)
     if lane is None:
         kind, copies, block, items = "rows", 1, 0, rows
+    elif (across := _across(box, lane, width)) is not None:
+        even = [-(-box.extents[k] // width) for k in (lane, across)]
+        items = rows // (box.extents[lane] * box.extents[across]) * even[0] * even[1]
+        return Plan("tiles", lane, width, 1, width, items, cycles, across)
     elif box.is_elementwise:
         extent = box.extents[lane]
         copies = _copies(extent, width, 4 if body <= 8 else 2 if body <= 24 else 1)
@@ -74,7 +117,8 @@ def _cut(box: Box, lane: int | None, width: int, cycles: float) -> Plan:
         extent = box.extents[lane]
         kind, copies = "rows", 1
         for wanted in (8, 4, 2):
-            if body <= 32 // wanted * 2 and extent >= 2 * wanted * width:
+            is_even = host.has_masks or extent % (width * wanted) == 0
+            if body <= 32 // wanted * 2 and extent >= 2 * wanted * width and is_even:
                 copies = wanted
                 break
         block = width * copies
@@ -125,13 +169,16 @@ def _cycles(box: Box, lane: int | None, host: Host) -> float:
     if 0 in box.extents[: box.rows]:
         return 0
     width = 1 if lane is None else _width(box, lane, host)
+    across = _across(box, lane, width)
     total = 0.0
     elements = math.prod(box.extents)
     rows = math.prod(box.extents[: box.rows])
     for stage in box.stages:
         single = (stage,)
         turn = 1.0 + sum(COST.get(x.op, 1) for x in walk(*expressions(single))) + 2 * len(stage.reductions)
-        turn += sum(_access_cycles(a, lane, width, host) for a in accesses(single))
+        for a in accesses(single):
+            is_turned = across is not None and is_across(a, lane, across)
+            turn += 6 if is_turned else _access_cycles(a, lane, width, host)
         if lane is None or width == 1:
             total += elements * turn
             continue
@@ -144,7 +191,7 @@ def _cycles(box: Box, lane: int | None, host: Host) -> float:
     return total
 
 
-def _access_cycles(access, lane: int | None, width: int, host: Host) -> float:
+def _access_cycles(access: Access, lane: int | None, width: int, host: Host) -> float:
     if lane is None:
         return 1
     stride = access.strides[lane]
@@ -155,7 +202,3 @@ def _access_cycles(access, lane: int | None, width: int, host: Host) -> float:
     if stride == 1:
         return 1 if width * 4 <= host.vector_bits // 8 else 1.5
     return 1.5 if stride == -1 else width * 1.2
-
-
-def is_cheap(roots: list[Scalar]) -> bool:
-    return sum(COST.get(x.op, 1) for x in walk(*roots)) <= 40

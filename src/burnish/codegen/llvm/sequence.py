@@ -1,7 +1,7 @@
 """Several kernels in one call from Python.
 
     run = compile_sequence([(add, (0, 1, 2)), (softmax, (2, (3, 4096)))])
-    run(table)                        table: addresses; add(table[0], table[1], table[2]), softmax(table[2], table[3] + 4096)
+    run(table)             add(table[0], table[1], table[2]), then softmax(table[2], table[3] + 4096 bytes)
 
 What is to be called is data, read by one small native function that is compiled once in a process: a new sequence costs
 no compilation, and a step of it about two nanoseconds.

@@ -9,22 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ops.scalar import Scalar, binary, compare, const, fma, select
-from .floats import (
-    at_least,
-    bits,
-    flipped_like,
-    layout,
-    magnitude,
-    polynomial,
-    signed_like,
-    times,
-)
+from .floats import at_least, bits, flipped_like, layout, magnitude, polynomial, signed_like, times
 
 
 @dataclass(frozen=True)
 class Table:
+    """The constants of one type."""
+
     half_pi: tuple[float, float]
-    """Two factors of pi / 2."""
+    """Their product is pi / 2, to half as many digits again."""
     asin: tuple[float, ...]
     """(asin(s) / s - 1) / s**2 of s**2, s <= 1/2."""
     atan: tuple[float, ...]
@@ -34,46 +27,55 @@ class Table:
 TABLES = {
     "f32": Table(
         half_pi=(0.9331894516944885, 1.6832555532455444),
-        asin=(0.16666752099990845, 0.074953094124794, 0.04546914994716644, 0.024184780195355415, 0.04215829819440842),
-        atan=(-0.33333152532577515, 0.19993767142295837, -0.14211001992225647, 0.10665769875049591,
-              -0.07551664113998413, 0.04320479929447174, -0.016363244503736496, 0.0029194375965744257),
+        asin=(0.16666752099990845, 0.074953094124794, 0.04546915367245674, 0.02418474107980728, 0.042158398777246475),
+        atan=(-0.33333152532577515, 0.19993767142295837, -0.14211004972457886, 0.10665801167488098,
+              -0.07551783323287964, 0.04320688918232918, -0.016364959999918938, 0.0029199724085628986),
+    ),
+    "f64": Table(
+        half_pi=(0.9855849665846633, 1.5937705830052986),
+        asin=(0.1666666666666676, 0.07499999999970863, 0.04464285717456433, 0.030381942709688824, 0.022372214941122286,
+              0.017351612755683993, 0.013980812515590111, 0.011398972278815063, 0.010779942411565078,
+              0.003707497629755232, 0.02170497121136334, -0.020995770885739565, 0.03262668106244931),
+        atan=(-0.3333333333333307, 0.19999999999951748, -0.14285714282587814, 0.11111111007328614,
+              -0.09090907007478631, 0.07692279884338021, -0.06666404380066067, 0.05880529520877047,
+              -0.05253525390930452, 0.04722343325560047, -0.04219229686771497, 0.03664286532534088,
+              -0.029905264703094934, 0.021986468112154385, -0.013901988956887655, 0.007197458050909655,
+              -0.002885384309927408, 0.0008314783552843917, -0.00015219322337506997, 1.3228178164610107e-05),
     ),
 }  # fmt: skip
 
 
 def asin(x: Scalar) -> Scalar:
-    table = TABLES[x.dtype]
-    size, is_far, near = small_asin(x)
-    far = fma(const(table.half_pi[0], x.dtype), const(table.half_pi[1], x.dtype), near * -2.0)
-    return signed_like(select(is_far, far, near), x)
+    is_far, angle = small_asin(x)
+    first, second = TABLES[x.dtype].half_pi
+    far = times(const(first, x.dtype), second, angle * -2.0)
+    return signed_like(select(is_far, far, angle), x)
 
 
 def acos(x: Scalar) -> Scalar:
     """pi/2 - asin(x) for small x, else 2 asin(sqrt((1 - x) / 2)), or pi less that of -x."""
-    table = TABLES[x.dtype]
-    _, is_far, near = small_asin(x)
-    angle = flipped_like(near, x) * select(is_far, const(2.0, x.dtype), -1.0)
-    first = select(x < 0.0, const(2.0 * table.half_pi[0], x.dtype), 0.0)
-    first = select(is_far, first, table.half_pi[0])
-    return times(first, table.half_pi[1], angle)
+    is_far, angle = small_asin(x)
+    angle = flipped_like(angle, x) * select(is_far, const(2.0, x.dtype), -1.0)
+    first, second = TABLES[x.dtype].half_pi
+    first = select(is_far, select(x < 0.0, const(2.0 * first, x.dtype), 0.0), first)
+    return times(first, second, angle)
 
 
-def small_asin(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-    """|x|, whether it is over 1/2, and asin(|x|), or there, asin(sqrt((1 - |x|) / 2))."""
+def small_asin(x: Scalar) -> tuple[Scalar, Scalar]:
+    """Whether |x| is over 1/2, and asin(|x|), or there, asin(sqrt((1 - |x|) / 2))."""
     size = magnitude(x)
     is_far = size > 0.5
     square = select(is_far, times(size, -0.5, 0.5), size * size)
     root = select(is_far, square.sqrt(), size)
-    return size, is_far, fma(root * square, polynomial(square, TABLES[x.dtype].asin), root)
+    return is_far, fma(root * square, polynomial(square, TABLES[x.dtype].asin), root)
 
 
 def atan(x: Scalar) -> Scalar:
-    table = TABLES[x.dtype]
     size = magnitude(x)
     is_far = size > 1.0
-    near = small_atan(select(is_far, const(1.0, x.dtype) / size, size))
-    far = fma(const(table.half_pi[0], x.dtype), const(table.half_pi[1], x.dtype), -near)
-    return signed_like(select(is_far, far, near), x)
+    angle = small_atan(select(is_far, const(1.0, x.dtype) / size, size))
+    first, second = TABLES[x.dtype].half_pi
+    return signed_like(select(is_far, times(const(first, x.dtype), second, -angle), angle), x)
 
 
 def small_atan(x: Scalar) -> Scalar:
@@ -83,19 +85,16 @@ def small_atan(x: Scalar) -> Scalar:
 
 def atan2(y: Scalar, x: Scalar) -> Scalar:
     """The angle within an eighth of a turn, then mirrored at the diagonal, the vertical and the horizontal axis."""
-    table = TABLES[x.dtype]
     across, up = magnitude(x), magnitude(y)
-    is_steep = up > across
+    is_steep, is_left = up > across, bits(x) < 0
     less, more = select(is_steep, across, up), select(is_steep, up, across)
-    # 0 / 0 is to be 0, infinity by infinity 1.
+    # 0 / 0 is to be 0, infinity by infinity 1. A NaN is in one of the two whatever the comparisons said.
     more = at_least(more, layout(x).tiniest)
-    tangent = select(compare("eq", less, more), 1.0, less / more)
-    angle = small_atan(tangent)
-    is_left = bits(x) < 0
-    first = select(is_left, const(2.0 * table.half_pi[0], x.dtype), 0.0)
-    first = select(is_steep, table.half_pi[0], first)
+    angle = small_atan(select(compare("eq", less, more), 1.0, less / more))
     angle = select(binary("xor", is_steep, is_left), -angle, angle)
-    return signed_like(times(first, table.half_pi[1], angle), y)
+    first, second = TABLES[x.dtype].half_pi
+    first = select(is_steep, first, select(is_left, const(2.0 * first, x.dtype), 0.0))
+    return signed_like(times(first, second, angle), y)
 
 
 EXPANSIONS = {"asin": asin, "acos": acos, "atan": atan, "atan2": atan2}

@@ -10,7 +10,7 @@ from ...ops.scalar import Scalar, binary, cast, compare, const, fma, select
 from .floats import layout, magnitude, rarely, signed_like, with_sign_of
 
 STEP = 46
-"""Bits of a quotient per step. The quotient by a reciprocal is off by less than 2**-51 of itself, so by less than one."""
+"""Bits of a quotient that one step takes away: few enough that a quotient by a reciprocal is off by less than 1."""
 
 
 def fmod(x: Scalar, y: Scalar) -> Scalar:

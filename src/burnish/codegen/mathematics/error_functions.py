@@ -1,39 +1,81 @@
-"""erf, erfc and their likes."""
+"""erf and erfc.
+
+erf(x) is an odd polynomial up to 1, and 1 - 2**p(x) above, where the polynomial p is negative and large enough that
+little of the error of 2**p is seen.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from ...ops.scalar import Scalar, cast, fma, select
 from .exponentials import wide_exp2
 from .floats import at_most, bits, from_bits, layout, magnitude, polynomial, shift_left, signed_like
 
-ERF_NEAR = (0.12837912142276764, -0.37612318992614746, 0.11280113458633423, -0.026709215715527534, 0.004914907738566399, -0.0005619882140308619)
-ERF_FAR = (-0.0005104197189211845, -1.6259746551513672, -0.9207656383514404, -0.14865104854106903, 0.03145826607942581, -0.00424093846231699, 0.00026772799901664257)
-EXP2 = (1.0, 0.6931470036506653, 0.24022246897220612, 0.0555071160197258, 0.009671300649642944, 0.0013269269838929176)
+
+@dataclass(frozen=True)
+class Table:
+    """The constants of one type."""
+
+    one: float
+    """erf is 1 above."""
+    near: tuple[float, ...]
+    """erf(s) / s - 1 of s**2, s <= 1."""
+    far: tuple[float, ...]
+    """log2(1 - erf(s)), 1 <= s."""
+    exp2: tuple[float, ...]
+    """2**r, |r| <= 1/2, no longer than erf needs it."""
+
+
+TABLES = {
+    "f32": Table(
+        one=3.95,
+        near=(0.12837912142276764, -0.37612318992614746, 0.11280113458633423, -0.026709217578172684,
+              0.004914914723485708, -0.000561994849704206),
+        far=(-0.0005103707080706954, -1.6259747743606567, -0.9207655787467957, -0.14865097403526306,
+             0.03145816549658775, -0.00424089515581727, 0.0002677213924471289),
+        exp2=(1.0, 0.6931470036506653, 0.24022246897220612, 0.0555071197450161, 0.009671301580965519,
+              0.0013269106857478619),
+    ),
+    "f64": Table(
+        one=5.95,
+        near=(0.1283791670955126, -0.376126389031841, 0.11283791670971134, -0.02686617064804537, 0.005223977652906115,
+              -0.0008548328552546289, 0.0001205538697366254, -1.4926904439948186e-05, 1.648149742738211e-06,
+              -1.6562538894235667e-07, 1.6054798815499855e-08, -1.6645577295114881e-09, 1.4683425429074226e-10),
+        far=(-1.5609684189250408e-06, -1.6278917072866528, -0.9185181464999239, -0.14807231354502962,
+             0.027212600996161514, 0.0008482190987432659, -0.003033251920447389, 0.001331143187655229,
+             -0.00033500941744726506, 4.1395727594910495e-05, 4.863586599629753e-06, -3.7648456700661133e-06,
+             9.740377165482096e-07, -1.5350291271982556e-07, 1.5469897987375142e-08, -9.245650840507561e-10,
+             2.5098805550245527e-11),
+        exp2=(1.0, 0.6931471805599492, 0.240226506959091, 0.055504108664481716, 0.009618129107983433,
+              0.001333355822584309, 0.00015403529993926712, 1.5252659392820132e-05, 1.3215653714730963e-06,
+              1.0208331104125531e-07, 7.038167368711718e-09),
+    ),
+}  # fmt: skip
+
+ERFC = (0.21080636427317231, -0.37173672949018216, 0.25171316266948585, -0.12503319639412072,
+        0.03992312403110095, -0.00399222015459773, -0.0026459679168275405, 0.0008685822082279995,
+        0.0002365667181802868, -0.00011065381173609402, -3.7465579063114754e-05)  # fmt: skip
+"""erfc(s) * exp(s**2) of (s - 2.5) / (s + 2.5), s <= 10.2, to 2**-29."""
+
 
 def erf(x: Scalar) -> Scalar:
-    size = at_most(magnitude(x), 4.0)
-    near = fma(polynomial(size * size, ERF_NEAR), size, size)
-    parts = layout(x)
-    exponent = polynomial(size, ERF_FAR)
+    table, parts = TABLES[x.dtype], layout(x)
+    size = at_most(magnitude(x), table.one)
+    near = fma(polynomial(size * size, table.near), size, size)
+    power = polynomial(size, table.far)
     rounder = parts.rounder + parts.bias
-    shifted = exponent + rounder
-    r = exponent - (shifted - rounder)
-    far = 1.0 - polynomial(r, EXP2) * from_bits(shift_left(bits(shifted), parts.mantissa))
+    shifted = power + rounder
+    r = power - (shifted - rounder)
+    far = 1.0 - polynomial(r, table.exp2) * from_bits(shift_left(bits(shifted), parts.mantissa))
     return signed_like(select(size < 1.0, near, far), x)
-
-ERFC_CENTRE = 2.5
-ERFC = (0.21080636427406532, -0.3717367294864007, 0.25171316263112753, -0.12503319644116076, 0.03992312435152466,
-        -0.003992219759324636, -0.0026459687958613042, 0.0008685806735502439, 0.00023656715427197413,
-        -0.00011065187068029274, -3.746466095223933e-05)  # fmt: skip
-"""erfc(x) * exp(x * x) of (x - 2.5) / (x + 2.5), 0 <= x <= 10.2."""
 
 
 def erfc(x: Scalar) -> Scalar:
-    """In f64: there x * x is exact, and so is what the exponential makes of it."""
+    """In f64: there x**2 is exact, and so is what the exponential makes of it."""
     size = at_most(magnitude(cast(x, "f64")), 10.2)
-    place = (size - ERFC_CENTRE) / (size + ERFC_CENTRE)
+    place = (size - 2.5) / (size + 2.5)
     value = polynomial(place, ERFC) * wide_exp2(size * size * (-1.0 / math.log(2.0)))
     return cast(select(x < 0.0, 2.0 - value, value), "f32")
 

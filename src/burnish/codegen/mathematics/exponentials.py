@@ -1,9 +1,9 @@
 """exp, exp2, expm1, sigmoid: a power of two times a polynomial.
 
-exp(x) = 2**n * exp(r), n the integer nearest to x / log(2). Adding a large constant rounds to n and leaves it in the low
-bits of the sum, from where a shift makes it the exponent of a float. The whole range takes care: 2**n is no normal number
-where exp(x) is denormal, nor just below the overflow. So exp halves n and multiplies by 2**(n/2) twice, which costs one
-more coefficient (r is twice as long) and nothing else.
+exp(x) = 2**n * exp(r), n the integer nearest to x / log(2). Adding a large constant rounds to n and leaves it in the
+low bits of the sum, from where a shift makes it the exponent of a float. What takes care is the whole range: 2**n is no
+normal number where exp(x) is denormal, nor just below the overflow. So exp halves n and multiplies by 2**(n/2) twice,
+which costs one more coefficient, as r is twice as long, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,24 +12,15 @@ import math
 from dataclasses import dataclass
 
 from ...ops.scalar import Scalar, const, fma, select
-from .floats import (
-    at_least,
-    at_most,
-    bits,
-    from_bits,
-    layout,
-    magnitude,
-    polynomial,
-    shift_left,
-    times,
-)
+from .floats import at_least, at_most, bits, from_bits, layout, magnitude, polynomial, shift_left, times
 
 
 @dataclass(frozen=True)
 class Table:
-    """The constants of one type. log(2) is log2[0] + log2[1], the first with zeros at its end."""
+    """The constants of one type."""
 
     log2: tuple[float, float]
+    """log(2) is the sum."""
     lowest: float
     """exp is 0 below."""
     highest: float
@@ -50,40 +41,52 @@ class Table:
 
 TABLES = {
     "f32": Table(
-        log2=(0.693147182464599609375, -1.904654323148236017e-9),
+        log2=(0.6931471824645996, -1.904654323148236e-09),
         lowest=-104.0,
         highest=89.0,
         lowest_expm1=-18.0,
         lowest_exp2=-151.0,
         highest_exp2=128.0,
-        exp=(1.0, 1.0, 0.5000003576278687, 0.16666631400585175, 0.041661109775304794, 0.008335008285939693,
-             0.0014107621973380446, 0.00019767647609114647),
-        exp_short=(1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166825860738754, 0.008368670009076595,
-                   0.0013821310130879283),
+        exp=(1.0, 1.0, 0.5000003576278687, 0.16666631400585175, 0.041661109775304794, 0.008335009217262268,
+             0.0014107618480920792, 0.00019767390040215105),
+        exp_short=(1.0, 1.0, 0.49999991059303284, 0.1666652113199234, 0.04166889190673828, 0.008368674665689468,
+                   0.0013789198128506541),
         exp2=(1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359934568405, 0.009618505835533142,
               0.001339081209152937, 0.00015326497668866068),
         expm1=(0.4999999701976776, 0.1666654646396637, 0.04166743904352188, 0.008366258814930916,
-               0.0013870220864191651),
+               0.0013870231341570616),
+    ),
+    "f64": Table(
+        log2=(0.6931471805599453, 2.3190468138462996e-17),
+        lowest=-746.0,
+        highest=710.0,
+        lowest_expm1=-38.0,
+        lowest_exp2=-1076.0,
+        highest_exp2=1024.0,
+        exp=(1.0, 0.9999999999999999, 0.499999999999999, 0.1666666666666719, 0.04166666666671026, 0.008333333333255944,
+             0.0013888888882794726, 0.00019841269891410668, 2.4801591157458253e-05, 2.7557303656349843e-06,
+             2.755609571894633e-07, 2.5054239194059772e-08, 2.1066746867181387e-09, 1.6000277230163626e-10),
+        exp_short=(1.0, 1.0, 0.5000000000000008, 0.16666666666666302, 0.041666666666548835, 0.008333333333557996,
+                   0.0013888888939554969, 0.0001984126938066974, 2.480149674250673e-05, 2.7557690688822513e-06,
+                   2.7629097923883836e-07, 2.4969115844910068e-08),
+        exp2=(1.0, 0.6931471805599453, 0.24022650695910108, 0.05550410866482172, 0.009618129107601583,
+              0.001333355814654647, 0.00015403530449080617, 1.5252733633820993e-05, 1.3215438807110345e-06,
+              1.0178160083640109e-07, 7.0732389215732185e-09, 4.4388630837791713e-10),
+        expm1=(0.5, 0.16666666666666677, 0.04166666666666669, 0.00833333333332178, 0.0013888888888887215,
+               0.0001984126988533982, 2.48015872936048e-05, 2.755724520388736e-06, 2.7557317003433203e-07,
+               2.5108654181976607e-08, 2.0897610980192275e-09),
     ),
 }  # fmt: skip
 
-
-EXP2_WIDE = (1.0, 0.6931472028779956, 0.2402264790923901, 0.0555033241187247, 0.009618437672314581,
-             0.0013398899834203592, 0.00015353331818965789)  # fmt: skip
-"""2**r to 2**-28, |r| <= 1/2: for results in f32 computed in f64."""
+EXP2_WIDE = (1.0, 0.6931472028758076, 0.24022647909580858, 0.055503324170441015, 0.009618437684291615,
+             0.0013398898212243805, 0.0001535332220525803)  # fmt: skip
+"""2**r to 2**-28, |r| <= 1/2: for results in f32 that are computed in f64."""
 
 
 def exp(x: Scalar) -> Scalar:
     table = TABLES[x.dtype]
-    value, scale = scaled_exp(at_most(at_least(x, table.lowest), table.highest))
-    return value * scale
-
-
-def scaled_exp(x: Scalar) -> tuple[Scalar, Scalar]:
-    """A normal number and a power of two whose product is exp(x), for an x within the table's bounds."""
-    table = TABLES[x.dtype]
-    half, r = reduced_by_log2(x, 2.0, 0)
-    return polynomial(r, table.exp) * half, half
+    half, r = reduced_by_log2(at_most(at_least(x, table.lowest), table.highest), 2.0, 0)
+    return polynomial(r, table.exp) * half * half
 
 
 def reduced_by_log2(x: Scalar, multiple: float, offset: int) -> tuple[Scalar, Scalar]:
@@ -99,17 +102,16 @@ def reduced_by_log2(x: Scalar, multiple: float, offset: int) -> tuple[Scalar, Sc
 
 
 def exp2(x: Scalar) -> Scalar:
-    # Not by halves: where x is an integer, r is to be 0, and the result exact.
+    # Not as exp: where x is an integer, r is to be 0, and the result exact. So n is the sum of two halves, one rounded
+    # down and the other up.
     table, parts = TABLES[x.dtype], layout(x)
     x = at_most(at_least(x, table.lowest_exp2), table.highest_exp2)
     rounder = parts.rounder + 2 * parts.bias
     shifted = x + rounder
     r = x - (shifted - rounder)
-    exponent = const((1 << (parts.mantissa + 8 if parts.mantissa == 23 else parts.mantissa + 11)) - (1 << parts.mantissa), parts.integer)
-    # n is the sum of two halves, one of them rounded down, the other up.
     twice = shift_left(bits(shifted), parts.mantissa - 1)
-    down = from_bits(twice & exponent)
-    up = from_bits((twice + (1 << (parts.mantissa - 1))) & exponent)
+    exponent = const((2 * parts.bias + 1) << parts.mantissa, parts.integer)
+    down, up = from_bits(twice & exponent), from_bits((twice + (1 << (parts.mantissa - 1))) & exponent)
     return polynomial(r, table.exp2) * down * up
 
 
@@ -117,13 +119,10 @@ def expm1(x: Scalar) -> Scalar:
     table = TABLES[x.dtype]
     # 2**(n - 1), as 2**n overflows a little before the result does.
     half, r = reduced_by_log2(at_most(at_least(x, table.lowest_expm1), table.highest), 1.0, -1)
-    grown = fma(half, expm1_near_zero(r), half - 0.5) * 2.0
+    near = fma(r * r, polynomial(r, table.expm1), r)
+    grown = fma(half, near, half - 0.5) * 2.0
     # The sign of zero, and the last bit of denormals.
     return select(magnitude(x) < layout(x).smallest * 4.0, x, grown)
-
-
-def expm1_near_zero(r: Scalar) -> Scalar:
-    return fma(r * r, polynomial(r, TABLES[r.dtype].expm1), r)
 
 
 def sigmoid(x: Scalar) -> Scalar:

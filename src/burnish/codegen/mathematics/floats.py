@@ -11,7 +11,6 @@ comparison with NaN is false, so the bounded value is NaN again, and that form i
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,7 +28,6 @@ class Layout:
     """The smallest normal number."""
     tiniest: float
     """The smallest number above 0."""
-    largest: float
 
     @property
     def rounder(self) -> float:
@@ -42,8 +40,8 @@ class Layout:
 
 
 LAYOUTS = {
-    "f32": Layout("i32", 23, 127, 2.0**-126, 2.0**-149, 2.0**128 - 2.0**104),
-    "f64": Layout("i64", 52, 1023, 2.0**-1022, 5e-324, sys.float_info.max),
+    "f32": Layout("i32", 23, 127, 2.0**-126, 2.0**-149),
+    "f64": Layout("i64", 52, 1023, 2.0**-1022, 2.0**-1074),
 }
 
 
@@ -98,14 +96,11 @@ def at_least(x: Scalar, bound: float) -> Scalar:
     return select(x < bound, bound, x)
 
 
-def power_of_two(n: Scalar) -> Scalar:
-    """2**n for an integer n that gives a normal number. `n` may hold other bits above the exponent's, without sign."""
-    parts = LAYOUTS["f32" if n.dtype == "i32" else "f64"]
-    return from_bits(shift_left(n + parts.bias, parts.mantissa))
-
-
 def rarely(condition: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """A select whose first value is hardly ever wanted: a printer may jump over what only that one needs."""
+    """A select whose first value is hardly ever wanted: a printer may jump over what only that one needs.
+
+    It is told by the payload "rare". A printer that does not look there computes both, as for any select.
+    """
     return make("select", x.dtype, (condition, x, y), "rare")
 
 

@@ -1,4 +1,4 @@
-"""tanh, and the hyperbolic functions and their inverses."""
+"""tanh, sinh, cosh and their inverses: by exponentials and logarithms, and by a polynomial where those cancel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ...ops.scalar import Scalar, cast, compare, const, fma, select
-from .exponentials import TABLES as EXP_TABLES
+from .exponentials import TABLES as EXPONENTIALS
 from .exponentials import reduced_by_log2
 from .floats import at_most, bits, from_bits, layout, magnitude, polynomial, shift_left, signed_like, times
 from .logarithms import wide_log2_of_1p
@@ -14,47 +14,57 @@ from .logarithms import wide_log2_of_1p
 
 @dataclass(frozen=True)
 class Table:
+    """The constants of one type."""
+
     one: float
     """tanh is 1 above."""
-    near: float
-    """Below, a polynomial is tanh."""
-    tanh: tuple[float, ...]
-    """(tanh(s) / s - 1) / s**2 of s**2, s <= near."""
-    sinh: tuple[float, ...]
-    """(sinh(s) / s - 1) / s**2 of s**2, s <= 1."""
     highest: float
     """sinh and cosh are infinite above."""
+    tanh: tuple[float, ...]
+    """(tanh(s) / s - 1) / s**2 of s**2, s <= 0.55."""
+    sinh: tuple[float, ...]
+    """(sinh(s) / s - 1) / s**2 of s**2, s <= 1."""
     exp: tuple[float, ...]
-    """exp(r), |r| <= log(2) / 2, somewhat shorter than exp's own."""
+    """exp(r), |r| <= log(2) / 2, no longer than tanh needs it."""
 
 
 TABLES = {
     "f32": Table(
         one=9.1,
-        near=0.55,
-        tanh=(-0.3333294689655304, 0.1332072913646698, -0.05267200618982315, 0.016437865793704987),
-        sinh=(0.1666671633720398, 0.008330270648002625, 0.00020373340521473438),
         highest=90.0,
-        exp=(1.0, 0.9999997019767761, 0.4999915063381195, 0.16667647659778595, 0.04189785569906235,
-             0.008289728313684464),
+        tanh=(-0.3333294689655304, 0.1332072913646698, -0.05267200991511345, 0.016437876969575882),
+        sinh=(0.1666671633720398, 0.008330270648002625, 0.00020373340521473438),
+        exp=(1.0, 0.999999463558197, 0.49999144673347473, 0.16668176651000977, 0.04189850389957428,
+             0.008262364193797112),
+    ),
+    "f64": Table(
+        one=19.1,
+        highest=711.0,
+        tanh=(-0.333333333333333, 0.13333333333326577, -0.05396825396373399, 0.021869488385059185,
+              -0.008863232587884238, 0.003592091888800338, -0.0014555419051800874, 0.0005884405033982241,
+              -0.00023337115196807196, 8.330113005920957e-05, -1.948499360351034e-05),
+        sinh=(0.16666666666666669, 0.008333333333332912, 0.00019841269841593435, 2.7557319106737474e-06,
+              2.505213100393599e-08, 1.6056658575622445e-10, 7.776624214455378e-13),
+        exp=(1.0, 1.000000000000004, 0.49999999999997025, 0.16666666666577437, 0.041666666668836956,
+             0.008333333379775534, 0.0013888888391831965, 0.00019841176163889893, 2.4802021037674733e-05,
+             2.7638157077988834e-06, 2.745456477887061e-07),
     ),
 }  # fmt: skip
 
 
 def tanh(x: Scalar) -> Scalar:
-    """1 - 2 / (exp(2x) + 1), but for small x, where that loses digits."""
+    """1 - 2 / (exp(2x) + 1), but for small x."""
     table, parts = TABLES[x.dtype], layout(x)
     size = at_most(magnitude(x), table.one)
-    # The error of log(2) / 2 in one word times n is below what 1 - ... shows.
     rounder = parts.rounder + parts.bias
     shifted = times(size, 2.0 / math.log(2.0), rounder)
-    n = shifted - rounder
-    r = times(n, -math.log(2.0), size + size)
+    # One word of log(2): the larger n is, the less of the exponential is seen.
+    r = times(shifted - rounder, -math.log(2.0), size + size)
     scale = from_bits(shift_left(bits(shifted), parts.mantissa))
     far = 1.0 - const(2.0, x.dtype) / fma(polynomial(r, table.exp), scale, const(1.0, x.dtype))
     square = size * size
     near = fma(square * size, polynomial(square, table.tanh), size)
-    return signed_like(select(size < table.near, near, far), x)
+    return signed_like(select(size < 0.55, near, far), x)
 
 
 def sinh(x: Scalar) -> Scalar:
@@ -75,11 +85,11 @@ def cosh(x: Scalar) -> Scalar:
 
 def quarter_of_exp(x: Scalar) -> Scalar:
     scale, r = reduced_by_log2(at_most(x, TABLES[x.dtype].highest), 1.0, -2)
-    return polynomial(r, EXP_TABLES[x.dtype].exp_short) * scale
+    return polynomial(r, EXPONENTIALS[x.dtype].exp_short) * scale
 
 
 def asinh(x: Scalar) -> Scalar:
-    """log(x + sqrt(x * x + 1)), as log(1 + ...) for small x."""
+    """log(x + sqrt(x**2 + 1)), written as log(1 + ...) for the sake of small x."""
     size = magnitude(x)
     wide = cast(size, "f64")
     square = wide * wide
@@ -102,6 +112,7 @@ def atanh(x: Scalar) -> Scalar:
 
 
 def scaled_log(x: Scalar, factor: float) -> Scalar:
+    """log2(1 + x) times a factor, as f32."""
     return cast(wide_log2_of_1p(x) * factor, "f32")
 
 

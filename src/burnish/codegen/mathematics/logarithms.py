@@ -1,4 +1,8 @@
-"""log, log2, log10, log1p: the exponent and a polynomial of the mantissa."""
+"""log, log2, log10, log1p: the exponent, and a polynomial of the mantissa.
+
+x = 2**k * (1 + f) with f between -1/3 and 1/3, so that near 1, where the logarithm is small, k is 0 and the polynomial
+alone is the result.
+"""
 
 from __future__ import annotations
 
@@ -6,94 +10,110 @@ import math
 from dataclasses import dataclass
 
 from ...ops.scalar import Scalar, compare, const, fma, select
-from .floats import at_least, bits, from_bits, integer_to_float, layout, polynomial, shift_left, shift_right, times
+from .floats import (
+    at_least,
+    bits,
+    from_bits,
+    integer_to_float,
+    layout,
+    polynomial,
+    shift_left,
+    shift_right,
+    times,
+)
 
 
 @dataclass(frozen=True)
 class Table:
+    """The constants of one type."""
+
     start: int
-    """The bits of the smallest mantissa, about 2/3: mantissas lie from there to twice as much."""
+    """The bits of 2/3."""
+    log10_2: tuple[float, float]
+    """log10(2) is the sum. Any k times the first is exact."""
     log1p: tuple[float, ...]
-    """(log(1 + f) - f) / f**2, -1/3 <= f <= 1/3."""
+    """(log(1 + f) - f) / f**2."""
     log2_1p: tuple[float, ...]
     """log2(1 + f) / f."""
     log10_1p: tuple[float, ...]
-    log10_2: tuple[float, float]
+    """log10(1 + f) / f."""
 
 
 TABLES = {
     "f32": Table(
         start=0x3F2AAAAB,
-        log1p=(-0.49999937415122986, 0.33333200216293335, -0.250077486038208, 0.20011071860790253,
-               -0.16417032480239868, 0.13997146487236023, -0.153835728764534, 0.14020603895187378),
-        log2_1p=(1.4426950216293335, -0.7213468551635742, 0.4808981120586395, -0.36077266931533813, 0.2886529266834259, -0.23704670369625092, 0.20242711901664734, -0.22100883722305298, 0.20046012103557587),
-        log10_1p=(0.4342944920063019, -0.2171470820903778, 0.1447635143995285, -0.10860093683004379, 0.08692283183336258, -0.07139771431684494, 0.060656916350126266, -0.06634152680635452, 0.06126123294234276),
-        log10_2=(0.301025390625, 4.605038981e-06),
+        log10_2=(0.30103302001953125, -3.0243555500547862e-06),
+        log1p=(-0.49999937415122986, 0.33333200216293335, -0.250077486038208, 0.20011071860790253, -0.1641703099012375,
+               0.1399715095758438, -0.15383584797382355, 0.14020566642284393),
+        log2_1p=(1.4426950216293335, -0.7213468551635742, 0.4808981120586395, -0.36077266931533813, 0.2886529266834259,
+                 -0.2370467334985733, 0.20242725312709808, -0.22100861370563507, 0.20045894384384155),
+        log10_1p=(0.4342944920063019, -0.2171470820903778, 0.1447635293006897, -0.10860102623701096,
+                  0.08692257106304169, -0.0713958814740181, 0.06065758690237999, -0.06635082513093948,
+                  0.0612654983997345),
+    ),
+    "f64": Table(
+        start=0x3FE5555555555555,
+        log10_2=(0.30102999566395283, 2.8363394551044964e-14),
+        log1p=(-0.49999999999999956, 0.33333333333333176, -0.2500000000002944, 0.20000000000074158,
+               -0.16666666660919943, 0.1428571427427272, -0.12500000511990206, 0.11111111969804068,
+               -0.09999975043806295, 0.09090872372533731, -0.08334060832415284, 0.07693272711515291,
+               -0.07129654041159961, 0.06650569943404636, -0.06399697070109854, 0.060524473828665916,
+               -0.04535974168004409, 0.04172468781071801, -0.08692864779586747, 0.0850505038420096),
+        log2_1p=(1.4426950408889634, -0.7213475204444817, 0.48089834696301637, -0.36067376022229625, 0.288539008171139,
+                 -0.24044917345887132, 0.20609929215705441, -0.18033688312082358, 0.16029942194799987,
+                 -0.1442693145203563, 0.13115474977679856, -0.12023119891527995, 0.11096848003096008,
+                 -0.10291253114329808, 0.09620281829193675, -0.0918926030480247, 0.08550837163266811,
+                 -0.0673837131696712, 0.06735557546067082, -0.1217592376281205, 0.11058360068504887),
+        log10_1p=(0.4342944819032518, -0.2171472409516259, 0.14476482730110224, -0.1085736204758266,
+                  0.08685889637561824, -0.07238241364546584, 0.062042069379040235, -0.054286810921070676,
+                  0.04825491360280361, -0.043429403490700215, 0.039482199811762826, -0.036192836445972945,
+                  0.03339107577555178, -0.03098572751653542, 0.029130297913295654, -0.027606111635547322,
+                  0.024468702804240378, -0.02056711084900925, 0.025528740615559747, -0.03606797920795964,
+                  0.024071536264201956),
     ),
 }  # fmt: skip
 
-
-LOG2_WIDE = (1.4426950408923302, -0.7213475195696688, 0.4808983439612651, -0.3606739785448756, 0.2885394417866638,
-             -0.24043366404514036, 0.20607597163831856, -0.1808059900676932, 0.16089124995225912,
-             -0.13746174316296653, 0.12356272622558064, -0.16610328325140486, 0.157541763812217)  # fmt: skip
-"""log2(1 + f) / f to 2**-35, -1/3 <= f <= 1/3: for results in f32 computed in f64."""
+LOG2_WIDE = (1.4426950408923345, -0.7213475195690306, 0.480898343963064, -0.36067397864948875,
+             0.28853944145632077, -0.24043365887318516, 0.20607598552634085, -0.18080609362973882,
+             0.1608910104670199, -0.1374608439195784, 0.12356456721130947, -0.1661061089800776,
+             0.15753652747968558)  # fmt: skip
+"""log2(1 + f) / f to 2**-35: for results in f32 that are computed in f64."""
 
 
 def log(x: Scalar) -> Scalar:
-    exponent, f = mantissa_and_exponent(x)
-    table = TABLES[x.dtype]
-    value = times(exponent, math.log(2.0), fma(f * f, polynomial(f, table.log1p), f))
-    return with_edges(value, x)
+    k, f = exponent_and_mantissa(x)
+    return with_edges(times(k, math.log(2.0), log_of_1p(f)), x)
+
+
+def log_of_1p(f: Scalar) -> Scalar:
+    return fma(f * f, polynomial(f, TABLES[f.dtype].log1p), f)
 
 
 def log2(x: Scalar) -> Scalar:
-    exponent, f = mantissa_and_exponent(x)
-    value = fma(f, polynomial(f, TABLES[x.dtype].log2_1p), exponent)
-    return with_edges(value, x)
+    k, f = exponent_and_mantissa(x)
+    return with_edges(fma(f, polynomial(f, TABLES[x.dtype].log2_1p), k), x)
 
 
 def log10(x: Scalar) -> Scalar:
-    exponent, f = mantissa_and_exponent(x)
+    k, f = exponent_and_mantissa(x)
     table = TABLES[x.dtype]
-    low = fma(f, polynomial(f, table.log10_1p), exponent * table.log10_2[1])
-    return with_edges(times(exponent, table.log10_2[0], low), x)
+    high, low = table.log10_2
+    return with_edges(times(k, high, fma(f, polynomial(f, table.log10_1p), k * low)), x)
 
 
-def log1p(x: Scalar) -> Scalar:
-    """As log, of 1 + x, but the mantissa less one comes from x, without the rounding of 1 + x."""
-    parts, table = layout(x), TABLES[x.dtype]
-    pattern = bits(at_least(x, -1.0) + 1.0) - table.start
-    k = shift_right(pattern, parts.mantissa)
-    # 2**(2-k): the exponent of 4, k less. 2**-k need not be a normal number.
-    scale = from_bits(const((parts.bias + 2) << parts.mantissa, parts.integer) - shift_left(k, parts.mantissa))
-    # -(1 - s) instead of s - 1: then it is -0 where k is 0, and x may be -0.
-    f = fma(x, scale, -(4.0 - scale)) * 0.25
-    # 0 - k, so that the product is -0 where k is 0, and the sign of a zero remains.
-    value = times(integer_to_float(const(0, parts.integer) - k), -math.log(2.0), fma(f * f, polynomial(f, table.log1p), f))
-    value = select(x < math.inf, value, x)
-    value = select(compare("eq", x, -1.0), -math.inf, value)
-    return select(x < -1.0, math.nan, value)
+def exponent_and_mantissa(x: Scalar) -> tuple[Scalar, Scalar]:
+    """k and f with x = 2**k * (1 + f), for a positive finite x."""
+    parts = layout(x)
+    is_denormal, up = x < parts.smallest, parts.mantissa + 1
+    k, f = split(select(is_denormal, x * 2.0**up, x))
+    return k - select(is_denormal, const(up, x.dtype), 0.0), f
 
 
-def wide_log2_of_1p(x: Scalar) -> Scalar:
-    """log2(1 + x) in f64, accurate to 2**-35 of itself, for a finite x > -1."""
-    pattern = bits(x + 1.0) - 0x3FE5555555555555
-    k = shift_right(pattern, 52)
-    scale = from_bits(const(1023 << 52, "i64") - shift_left(k, 52))
-    f = fma(x, scale, scale - 1.0)
-    return fma(f, polynomial(f, LOG2_WIDE), integer_to_float(k))
-
-
-def mantissa_and_exponent(x: Scalar) -> tuple[Scalar, Scalar]:
-    """k (as a float) and f with x = 2**k * (1 + f), for a positive finite x."""
-    parts, table = layout(x), TABLES[x.dtype]
-    is_denormal = x < parts.smallest
-    up = parts.mantissa + 1
-    pattern = bits(select(is_denormal, x * 2.0**up, x))
-    start = table.start
-    k = shift_right(pattern - start, parts.mantissa)
-    f = from_bits(pattern - shift_left(k, parts.mantissa)) - 1.0
-    return integer_to_float(k) - select(is_denormal, const(up, x.dtype), 0.0), f
+def split(x: Scalar) -> tuple[Scalar, Scalar]:
+    """As `exponent_and_mantissa`, for a positive normal number."""
+    parts = layout(x)
+    k = shift_right(bits(x) - TABLES[x.dtype].start, parts.mantissa)
+    return integer_to_float(k), from_bits(bits(x) - shift_left(k, parts.mantissa)) - 1.0
 
 
 def with_edges(value: Scalar, x: Scalar) -> Scalar:
@@ -101,6 +121,28 @@ def with_edges(value: Scalar, x: Scalar) -> Scalar:
     value = select(x < math.inf, value, x)
     value = select(compare("eq", x, 0.0), -math.inf, value)
     return select(x < 0.0, math.nan, value)
+
+
+def log1p(x: Scalar) -> Scalar:
+    """As log, of 1 + x, but the mantissa less one comes from x, without the rounding of 1 + x."""
+    parts = layout(x)
+    k = shift_right(bits(at_least(x, -1.0) + 1.0) - TABLES[x.dtype].start, parts.mantissa)
+    # 2**(2 - k): the exponent of 4, k less. 2**-k need not be a normal number.
+    scale = from_bits(const((parts.bias + 2) << parts.mantissa, parts.integer) - shift_left(k, parts.mantissa))
+    # -(4 - s), not s - 4, and -k * -log(2): both are -0 where k is 0, and so a zero keeps its sign.
+    f = fma(x, scale, -(4.0 - scale)) * 0.25
+    value = times(integer_to_float(-k), -math.log(2.0), log_of_1p(f))
+    value = select(x < math.inf, value, x)
+    value = select(compare("eq", x, -1.0), -math.inf, value)
+    return select(x < -1.0, math.nan, value)
+
+
+def wide_log2_of_1p(x: Scalar) -> Scalar:
+    """log2(1 + x) in f64, accurate to 2**-35 of itself, for a finite x > -1 below 2**1000."""
+    k = shift_right(bits(x + 1.0) - TABLES["f64"].start, 52)
+    scale = from_bits(const(1023 << 52, "i64") - shift_left(k, 52))
+    f = fma(x, scale, scale - 1.0)
+    return fma(f, polynomial(f, LOG2_WIDE), integer_to_float(k))
 
 
 EXPANSIONS = {"log": log, "log2": log2, "log10": log10, "log1p": log1p}

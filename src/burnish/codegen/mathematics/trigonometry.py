@@ -1,9 +1,8 @@
-"""sin, cos, tan: the argument less a multiple of pi, and a polynomial.
+"""sin, cos, tan: the argument less a multiple of pi / 2, and a polynomial.
 
-Up to a bound the multiple is subtracted word by word, exactly. Beyond it, 1 / (2 pi) is multiplied word by word, and
-whole turns are dropped before they are added up (Payne and Hanek). That is long, and both are computed for every
-element, as there are no branches here; but the selects that choose say `rare`, so that a printer may jump over it where
-no lane asks for it.
+Up to a bound the multiple is subtracted word by word, exactly. Beyond it, x is multiplied by 1 / (2 pi) word by word,
+and whole turns are dropped before the products are added up (Payne and Hanek). That is twice as long as all the rest,
+and there are no branches here; but the select that chooses says that it is `rare`.
 """
 
 from __future__ import annotations
@@ -15,19 +14,23 @@ from .floats import bits, flipped_like, from_bits, layout, magnitude, polynomial
 
 HALF_PI_F32 = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 HALF_PI_F64 = (1.5707963267948966, 6.123233995736766e-17)
+"""pi / 2 in words, the most significant first."""
 
 TURNS = (0.15915494272485375, 3.6704158115630214e-10, 5.690025167992954e-19, 1.4703036846932608e-27,
          2.5867171752090537e-36, 9.458140970740169e-46)  # fmt: skip
 """1 / (2 pi) in words of 29 bits, whose products with an f32 are exact in f64; the last one is longer."""
 
-LARGE_F32 = 2.0**16
-LARGE_TAN_F32 = 2.0**30
+LARGE = 2.0**16
+LARGE_WIDE = 2.0**30
+"""From where on whole turns are dropped first, in f32 and in f64."""
 
 SIN_F32 = (-0.16666653752326965, 0.008332106284797192, -0.00019507882825564593)
+"""(sin(s) / s - 1) / s**2 of s**2, |s| <= pi / 4."""
 COS_F32 = (-0.5, 0.04166664555668831, -0.001388730714097619, 2.4431876227026805e-05)
-SIN_WIDE = (-0.16666666640774164, 0.00833332930224751, -0.00019839311439758713, 2.7181137314335866e-06)
-"""The same in f64 for results in f32, |s| <= pi / 4, and (cos(s) - 1) / s**2 below."""
-COS_WIDE = (-0.4999999972490762, 0.041666623300109194, -0.0013886762991048524, 2.439037234145217e-05)
+"""(cos(s) - 1) / s**2 of s**2."""
+SIN_WIDE = (-0.16666666640165903, 0.008333329231441377, -0.00019839288605526205, 2.7178956295223444e-06)
+COS_WIDE = (-0.4999999968687814, 0.04166661949992481, -0.0013886654605071718, 2.438102659287845e-05)
+"""The same to 2**-33, for results in f32 that are computed in f64."""
 
 
 def sin(x: Scalar) -> Scalar:
@@ -41,16 +44,19 @@ def cos(x: Scalar) -> Scalar:
 
 def sine_of_quadrants(size: Scalar, ahead: int, sign: Scalar | None) -> Scalar:
     """sin(size + ahead * pi / 2), negated where the top bit of `sign` is set."""
-    parts = layout(size)
-    shifted = times(size, 2.0 / math.pi, parts.rounder)
-    n, r = shifted - parts.rounder, size
+    rounder = layout(size).rounder
+    shifted = times(size, 2.0 / math.pi, rounder)
+    n, r = shifted - rounder, size
     for word in HALF_PI_F32:
         r = times(n, -word, r)
+    value = sine_of_reduced(r, bits(shifted) + ahead, sign)
     large_n, large_r = without_turns(cast(size, "f64"))
-    is_large = size > LARGE_F32
-    r = rarely(is_large, cast(large_r, "f32"), r)
-    quadrant = bits(rarely(is_large, cast(large_n, "f32") + parts.rounder, shifted))
-    quadrant = quadrant + ahead if ahead else quadrant
+    quadrant = bits(cast(large_n, "f32") + rounder) + ahead
+    return rarely(size > LARGE, sine_of_reduced(cast(large_r, "f32"), quadrant, sign), value)
+
+
+def sine_of_reduced(r: Scalar, quadrant: Scalar, sign: Scalar | None) -> Scalar:
+    """sin(r + quadrant * pi / 2) of a small r. Only the last two bits of the quadrant count."""
     square = r * r
     sine = fma(square * r, polynomial(square, SIN_F32), r)
     cosine = fma(square, polynomial(square, COS_F32), const(1.0, "f32"))
@@ -68,15 +74,20 @@ def tan(x: Scalar) -> Scalar:
     n = shifted - rounder
     r = times(n, -HALF_PI_F64[1], times(n, -HALF_PI_F64[0], wide))
     large_n, large_r = without_turns(wide)
-    is_large = magnitude(wide) > LARGE_TAN_F32
-    shifted = rarely(is_large, large_n + rounder, shifted)
-    r = rarely(is_large, large_r, r)
+    value = rarely(
+        magnitude(x) > LARGE_WIDE,
+        tangent_of_reduced(large_r, bits(large_n + rounder)),
+        tangent_of_reduced(r, bits(shifted)),
+    )
+    return select(compare("eq", x, 0.0), x, value)
+
+
+def tangent_of_reduced(r: Scalar, quadrant: Scalar) -> Scalar:
     square = r * r
     sine = fma(square * r, polynomial(square, SIN_WIDE), r)
     cosine = fma(square, polynomial(square, COS_WIDE), const(1.0, "f64"))
-    is_odd = compare("ne", bits(shifted) & const(1, "i64"), 0)
-    value = cast(select(is_odd, -cosine, sine) / select(is_odd, sine, cosine), "f32")
-    return select(compare("eq", x, 0.0), x, value)
+    is_odd = compare("ne", quadrant & const(1, "i64"), 0)
+    return cast(select(is_odd, -cosine, sine) / select(is_odd, sine, cosine), "f32")
 
 
 def without_turns(x: Scalar) -> tuple[Scalar, Scalar]:

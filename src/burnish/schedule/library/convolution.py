@@ -65,7 +65,7 @@ def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
     if spec.x.device.type != "cpu" or 0 in spec.x.shape:
         kept = is_channels_last(spec.x) or is_channels_last(spec.weight)
     else:
-        x, weight, bias = (type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype)
+        x, weight, bias = (type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device="cpu")
                            for type in (spec.x, spec.weight, spec.bias))
         backend = torch._C._select_conv_backend(x, weight, bias, spec.stride, spec.padding, spec.dilation,
                                                 spec.transposed, spec.output_padding, spec.groups, None)
@@ -277,7 +277,7 @@ def _mkl_packed(spec: ConvSpec, output: TensorType) -> Candidate:
         return out
 
     def run(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
-        return run_into(torch.empty(output.shape, dtype=output.dtype), x, packed)
+        return run_into(torch.empty(output.shape, dtype=output.dtype, device="cpu"), x, packed)
 
     return Candidate("pointwise mkl packed", spec, ("x", "packed"), run, output, run_into=run_into, prepare=prepare,
                      prepared=("packed",), call=product.call("out", "x", "packed") if batch == 1 else None)

@@ -172,7 +172,7 @@ def _mkl_packed(spec: LinearSpec, output: TensorType) -> Candidate:
         return out
 
     def run(*tensors: torch.Tensor) -> torch.Tensor:
-        return run_into(torch.empty(shape, dtype=dtype), *tensors)
+        return run_into(torch.empty(shape, dtype=dtype, device="cpu"), *tensors)
 
     return Candidate("mkl packed", spec, operands, run, output, run_into=run_into, prepare=mkl_packing(shape[0]),
                      prepared=packed_names(spec), call=None if adds else product.call("out", "x", "packed"))

@@ -85,7 +85,7 @@ def pack(matrix: torch.Tensor, side: int, *, other: int) -> torch.Tensor:
     transposed, step = orientation(matrix.shape, matrix.stride())
     rows, depth, columns = (*matrix.shape, other) if side == SIDE_A else (other, *matrix.shape)
     size = handle.cblas_sgemm_pack_get_size(side, rows, columns, depth)
-    packed = torch.empty(size // 4 + 16, dtype=torch.float32)
+    packed = torch.empty(size // 4 + 16, dtype=torch.float32, device="cpu")
     handle.cblas_sgemm_pack(_ROW_MAJOR, side, transposed, rows, columns, depth, 1.0, matrix.data_ptr(), step,
                             packed.data_ptr())
     return packed

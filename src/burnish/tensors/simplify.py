@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..tensors.views import Expand, Map, Maps, Permute, Reshape, Shape, Slice
+from .views import Expand, Map, Maps, Permute, Reshape, Shape, Slice
 
 
 def simplified(maps: Iterable[Map], source: Shape) -> Maps:

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from ..ir.graph import Graph, Value
 from ..ops.prims import CONVERT, PUT, REDUCE, VIEW
 from ..ops.record import Op, lookup
+from ..tensors.simplify import simplified
 from ..tensors.types import TensorType
 from ..tensors.views import Expand, Map, Maps, Permute, Reshape
-from .simplify_views import simplified
-from .trace import result_types
+from .graph import Graph, Value
+from .infer import result_types
 
 
 class Builder:

@@ -1,0 +1,61 @@
+"""The type of an operator's result: by its shape rule, or by asking the eager kernel.
+
+    >>> result_types(lookup(torch.ops.aten.mm.default), (x, y), {})
+    f32[2, 4]
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..ops import families  # noqa: F401  (fills the records)
+from ..ops.record import NoRule, Op
+from ..tensors.types import NAMES, TensorType
+from .graph import replaced, types_of
+
+
+class Untraceable(Exception):
+    """The graph holds something that is run eagerly as it stands; the message says what."""
+
+
+def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
+    """The type of the result, or a tuple of types (None for a result that is not there)."""
+    if op.shape is not None:
+        try:
+            return op.shape(*types_of(args), **{name: types_of(arg) for name, arg in kwargs.items()})
+        except NoRule:
+            pass
+    return probed_types(op.target, args, kwargs)
+
+
+def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """Ask the eager kernel, on tensors of zeros."""
+    if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:  # type: ignore
+        raise Untraceable(f"the shape of {func}'s result depends on data")
+    with torch.random.fork_rng(devices=[]):
+        zeros = functools.partial(replaced, change=lambda value: zeros_of(value.type))
+        try:
+            found = func(*zeros(args), **{name: zeros(arg) for name, arg in kwargs.items()})
+        except Exception as error:
+            raise Untraceable(f"{func} cannot be asked for its result's type: {error}") from error
+    if isinstance(found, torch.Tensor):
+        return type_of(found)
+    return tuple(type_of(part) for part in found)
+
+
+def type_of(tensor: torch.Tensor | None) -> TensorType | None:
+    if tensor is None:
+        return None
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise Untraceable(f"a tensor of the layout {tensor.layout}")
+    if tensor.dtype not in NAMES:
+        raise Untraceable(f"a tensor of {tensor.dtype}")
+    return TensorType.of(tensor)
+
+
+def zeros_of(type: TensorType) -> torch.Tensor:
+    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device).zero_()

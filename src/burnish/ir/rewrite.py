@@ -1,0 +1,43 @@
+"""What passes that replace single nodes share: a walk that copies the graph, node by node.
+
+    class Halve(Rewriter):
+        def rewrite(self, node, args, kwargs):      the node's arguments, in the new graph
+            if node.op.name == "aten.mul.Tensor" ...:
+                return self.build(...)              the value, or values, that take the place of its results
+            return None                             it stays as it is
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .build import Builder
+from .graph import Alias, Graph, Node, Value, Write, replaced
+
+
+class Rewriter:
+    def __init__(self, graph: Graph):
+        self.old, self.new = graph, Graph()
+        self.build = Builder(self.new)
+        self.env: dict[Value, Any] = {}
+
+    def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def run(self) -> Graph:
+        for value in self.old.inputs:
+            self.env[value] = self.new.copy_input(value)
+        for node in self.old.nodes:
+            self.build.line = node.line
+            args = replaced(node.args, self.env.__getitem__)
+            kwargs = {k: replaced(v, self.env.__getitem__) for k, v in node.kwargs.items()}
+            results = self.rewrite(node, args, kwargs)
+            if results is None:
+                results = self.build.apply_typed(node.op, args, kwargs, tuple(v and v.type for v in node.results))
+            elif isinstance(results, Value):
+                results = (results,)
+            self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
+        self.new.outputs = [out if isinstance(out, Alias) else replaced(out, self.env.__getitem__)
+                            for out in self.old.outputs]
+        self.new.writes = [Write(write.input, self.env[write.value]) for write in self.old.writes]
+        return self.new

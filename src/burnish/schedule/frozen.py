@@ -1,0 +1,56 @@
+"""What follows from a module's state alone goes into a graph of its own, the prologue, which runs once.
+
+    p = prepare 'onednn packed', w, b       prologue(w, b): p
+    y = run 'onednn packed', x, p           main(x, w, b, p): y
+
+The prologue's outputs are the main graph's last inputs. They hold as long as the state has not changed.
+"""
+
+from __future__ import annotations
+
+from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ..ir.state import state_values
+from ..ops.prims import VIEW
+
+
+def split_frozen(graph: Graph) -> tuple[Graph, Graph] | None:
+    """Prologue and main graph, or None where there is nothing to do once."""
+    state = state_values(graph) - leaving(graph)
+    moved = [node for node in graph.nodes if node.results and all(v is None or v in state for v in node.results)]
+    if not moved:
+        return None
+    inside = {value for node in moved for value in node.results if value is not None}
+    gone = set(moved)
+    rest = [node for node in graph.nodes if node not in gone]
+    used = dict.fromkeys(value for node in rest for value in node.operands if value in inside)
+    prologue, env = copied(graph, moved, ())
+    prologue.outputs = [env[value] for value in used]
+    main, env = copied(graph, rest, tuple(used))
+    main.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
+    main.writes = [Write(write.input, env[write.value]) for write in graph.writes]
+    return prologue, main
+
+
+def leaving(graph: Graph) -> set[Value]:
+    """What a caller gets hold of: he may change it, so it is made anew for him."""
+    found: set[Value] = set()
+    for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+        while value not in found:
+            found.add(value)
+            if value.node is None or value.node.op is not VIEW:
+                break
+            value = value.node.args[0]
+    return found
+
+
+def copied(graph: Graph, nodes: list[Node], more_inputs: tuple[Value, ...]) -> tuple[Graph, dict[Value, Value]]:
+    """A graph of some of the nodes, with more of the old values as inputs."""
+    new = Graph()
+    env = {value: new.copy_input(value) for value in graph.inputs}
+    env.update((value, new.input(value.type, value.name)) for value in more_inputs)
+    for node in nodes:
+        made = new.add(node.op, replaced(node.args, env.__getitem__),
+                       {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
+                       tuple(v and v.type for v in node.results), node.line)
+        env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
+    return new, env

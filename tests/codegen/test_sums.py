@@ -1,0 +1,54 @@
+"""Long float sums are no less accurate than eager's."""
+
+import pytest
+import torch
+
+from burnish.codegen.llvm import compile_kernel
+
+from . import example_kernels as examples
+
+
+def root_mean_square(x):
+    return x.pow(2).mean().sqrt().item()
+
+
+@pytest.mark.parametrize("draw", [torch.rand, torch.randn])
+@pytest.mark.parametrize("shape", [(500, 100), (500, 1000), (100, 30_000), (20, 1_000_000)])
+def test_the_error_of_row_sums_is_at_most_twice_eagers(shape, draw):
+    torch.manual_seed(0)
+    x, out = draw(shape), torch.empty(shape[0])
+    compile_kernel(examples.row_sum(*shape))(x.data_ptr(), out.data_ptr())
+    exact = x.double().sum(1)
+    assert root_mean_square(out - exact) <= 2 * root_mean_square(x.sum(1) - exact)
+
+
+@pytest.mark.parametrize("draw", [torch.rand, torch.randn])
+@pytest.mark.parametrize("shape", [(100, 500), (1000, 500), (30_000, 200), (300_000, 32)])
+def test_the_error_of_column_sums_is_at_most_twice_eagers(shape, draw):
+    torch.manual_seed(0)
+    x, out = draw(shape), torch.empty(shape[1])
+    compile_kernel(examples.column_sum(*shape))(x.data_ptr(), out.data_ptr())
+    exact = x.double().sum(0)
+    assert root_mean_square(out - exact) <= 2 * root_mean_square(x.sum(0) - exact)
+
+
+def test_the_error_of_a_row_of_ten_million_is_at_most_twice_eagers():
+    torch.manual_seed(0)
+    kernel = compile_kernel(examples.row_sum(1, 10_000_000))
+    ours, eager = [], []
+    for _ in range(8):
+        x, out = torch.rand(10_000_000), torch.empty(1)
+        kernel(x.data_ptr(), out.data_ptr())
+        exact = x.double().sum()
+        ours.append(out.double() - exact)
+        eager.append(x.sum().double() - exact)
+    assert root_mean_square(torch.stack(ours)) <= 2 * root_mean_square(torch.stack(eager))
+
+
+def test_a_sum_over_two_variables_is_summed_in_blocks_too():
+    torch.manual_seed(0)
+    x, out = torch.rand(2000, 8, 49), torch.empty(8)
+    kernel = examples.reduction("sum", (8, 2000, 49), 1, (49, 8 * 49, 1))
+    compile_kernel(kernel)(x.data_ptr(), out.data_ptr())
+    exact = x.double().sum((0, 2))
+    assert root_mean_square(out - exact) <= 2 * root_mean_square(x.sum((0, 2)) - exact)
