@@ -53,8 +53,8 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         return (self.name, milliseconds(self.eager), milliseconds(self.first), milliseconds(self.first - self.eager),
-                known(self.breaks), str(self.graphs), str(self.operations), known(self.traced, "{:.2f} µs"), known(self.captured, "{:.2f} µs"),
-                "equal" if self.wrong is None else self.wrong)
+                known(self.breaks), str(self.graphs), str(self.operations), known(self.traced, "{:.2f} µs"),
+                known(self.captured, "{:.2f} µs"), "equal" if self.wrong is None else self.wrong)
 
 
 def measure(name: str) -> Row:
@@ -76,17 +76,17 @@ def measure(name: str) -> Row:
 
 def per_instruction(module: Any, args: tuple, kwargs: dict[str, Any], eager: float) -> tuple[Any, Any]:
     """Microseconds for each instruction of tracing, and of the whole first call: both the least of several."""
-    traced, captured = [], []
+    captures = []
     for _ in range(CAPTURES):
         burnish.reset()
         with Observed() as seen:
             first, _ = timed(burnish_of(module, "eager"), args, kwargs)
         if not seen.instructions:
             return None, None
+        captures.append((seen, first))
         eager = min(eager, timed(module, args, kwargs)[0])
-        traced.append(seen.seconds or 0.0)
-        captured.append(first)
-    return tuple((min(seconds) - eager) / seen.instructions * 1e6 for seconds in (traced, captured))
+    return (min(seen.microseconds_per_instruction(without=eager) for seen, _ in captures),
+            min((first - eager) / seen.instructions * 1e6 for seen, first in captures))
 
 
 def burnish_of(module: Any, backend: Any) -> Callable:

@@ -4,3 +4,4 @@ import os
 
 os.environ.setdefault("BURNISH_ON_ERROR", "raise")
 os.environ.setdefault("BURNISH_CHECK", "1")
+os.environ.setdefault("BURNISH_NEVER_SLOWER", "0")  # a test of compiled code must not end up testing eager

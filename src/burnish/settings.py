@@ -28,7 +28,7 @@ from .errors import UserError, did_you_mean
 
 OnError = Literal["fallback", "raise"]
 
-STAGES = ("breaks", "guards", "graph", "effects")
+STAGES = ("breaks", "guards", "graph", "effects", "lower", "loops", "kernels", "runtime")
 """The stages that `show` can print."""
 
 
@@ -46,6 +46,10 @@ class Settings:
 
     check: bool = False
     """Verify after every step, and compare what compiled code computes with eager. Slow; on in the tests."""
+
+    never_slower: bool = True
+    """Let the first calls of a compiled graph take turns with eager, measure both, and keep the faster. Off, compiled
+    code is always kept: for tests, and for reproducing a run exactly."""
 
     show: frozenset[str] = frozenset()
     """Which stages to print to stderr as they happen, of STAGES. From code any collection of names or one string
@@ -201,7 +205,7 @@ def _accept_on_error(name: str, value: object) -> OnError:
     return cast(OnError, value)
 
 
-def _accept_check(name: str, value: object) -> bool:
+def _accept_bool(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise _bad(name, value, "True or False (1 or 0 in the environment)")
     return value
@@ -249,10 +253,13 @@ def _text_to_bool(text: str) -> bool | str:
 _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "segment_limit": _accept_segment_limit,
     "on_error": _accept_on_error,
-    "check": _accept_check,
+    "check": _accept_bool,
+    "never_slower": _accept_bool,
     "show": _accept_show,
     "dump": _accept_dump,
 }
 
 # Where the text of a variable is not yet the value.
-_FROM_TEXT: dict[str, Callable[[str], object]] = {"segment_limit": _text_to_int, "check": _text_to_bool}
+_FROM_TEXT: dict[str, Callable[[str], object]] = {
+    "segment_limit": _text_to_int, "check": _text_to_bool, "never_slower": _text_to_bool,
+}

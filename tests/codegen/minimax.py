@@ -86,7 +86,9 @@ def exchange(xs: list[mpf], values: list[mpf], weights: list[mpf], powers: list[
         if abs(errors[worst]) <= abs(height) * (1 + mpf(10) ** -6):
             return coefficients, abs(errors[worst])
         signs = [s * mp.sign(height) for s in signs]
-        signed = mp.matrix([[rows[i][k] * s for i, s in zip(reference, signs)] for k in range(count)] + [[1] * (count + 1)])
+        signed = mp.matrix(
+            [[rows[i][k] * s for i, s in zip(reference, signs)] for k in range(count)] + [[1] * (count + 1)]
+        )
         target = mp.matrix([-row * mp.sign(errors[worst]) for row in rows[worst]] + [0])
         shares = mp.lu_solve(signed, target)
         leaving = max(range(count + 1), key=lambda i: -shares[i] / abs(combination[i]))
@@ -132,13 +134,24 @@ def log1p_fit(count: int, dtype: str) -> Fit:
     return Fit(lambda f: (mp.log1p(f) - f) / f**2, THIRD, count, lambda f: f**2 / mp.log1p(f), dtype=dtype)
 
 
-def log_fit(base: int, count: int, dtype: str) -> Fit:
-    """log(1 + f) / f to a base."""
+def log2_fit(count: int, dtype: str) -> Fit:
+    """log2(1 + f) / f."""
 
     def function(f: mpf) -> mpf:
-        return mp.log1p(f) / mp.log(base) / f
+        return mp.log1p(f) / mp.log(2) / f
 
     return Fit(function, THIRD, count, relative(function), dtype=dtype)
+
+
+def log10_fit(count: int, dtype: str) -> Fit:
+    """(log10(1 + f) - f * log10(e)) / f**2."""
+    return Fit(
+        lambda f: (mp.log1p(f) - f) / f**2 / mp.log(10),
+        THIRD,
+        count,
+        lambda f: f**2 / mp.log1p(f) * mp.log(10),
+        dtype=dtype,
+    )
 
 
 def expm1_fit(count: int, dtype: str) -> Fit:
@@ -196,31 +209,31 @@ FITS: dict[str, Fit] = {
     "exponentials.TABLES.f64.expm1": expm1_fit(11, "f64"),
     "exponentials.EXP2_WIDE": exp2_fit(7, "f64"),
     "logarithms.TABLES.f32.log1p": log1p_fit(8, "f32"),
-    "logarithms.TABLES.f32.log2_1p": log_fit(2, 9, "f32"),
-    "logarithms.TABLES.f32.log10_1p": log_fit(10, 9, "f32"),
+    "logarithms.TABLES.f32.log2_1p": log2_fit(9, "f32"),
+    "logarithms.TABLES.f32.log10_1p": log10_fit(8, "f32"),
     "logarithms.TABLES.f64.log1p": log1p_fit(20, "f64"),
-    "logarithms.TABLES.f64.log2_1p": log_fit(2, 21, "f64"),
-    "logarithms.TABLES.f64.log10_1p": log_fit(10, 21, "f64"),
-    "logarithms.LOG2_WIDE": log_fit(2, 13, "f64"),
+    "logarithms.TABLES.f64.log2_1p": log2_fit(21, "f64"),
+    "logarithms.TABLES.f64.log10_1p": log10_fit(20, "f64"),
+    "logarithms.LOG2_WIDE": log2_fit(13, "f64"),
     "hyperbolic.TABLES.f32.tanh": odd_fit(mp.tanh, 0.55, 4, "f32"),
     "hyperbolic.TABLES.f32.sinh": odd_fit(mp.sinh, 1, 3, "f32"),
     "hyperbolic.TABLES.f32.exp": exp_fit(HALF_LOG2, 6, "f32"),
-    "hyperbolic.TABLES.f64.tanh": odd_fit(mp.tanh, 0.55, 11, "f64"),
+    "hyperbolic.TABLES.f64.tanh": odd_fit(mp.tanh, 0.65, 12, "f64"),
     "hyperbolic.TABLES.f64.sinh": odd_fit(mp.sinh, 1, 7, "f64"),
     "hyperbolic.TABLES.f64.exp": exp_fit(HALF_LOG2, 11, "f64"),
     "trigonometry.SIN_F32": odd_fit(mp.sin, QUARTER, 3, "f32"),
     "trigonometry.COS_F32": cosine_fit(4, "f32", (-0.5,)),
     "trigonometry.SIN_WIDE": odd_fit(mp.sin, QUARTER, 4, "f64"),
     "trigonometry.COS_WIDE": cosine_fit(4, "f64"),
-    "arcs.TABLES.f32.asin": odd_fit(mp.asin, 0.5, 5, "f32"),
+    "arcs.TABLES.f32.asin": odd_fit(mp.asin, 0.55, 5, "f32"),
     "arcs.TABLES.f32.atan": odd_fit(mp.atan, 1, 8, "f32"),
-    "arcs.TABLES.f64.asin": odd_fit(mp.asin, 0.5, 13, "f64"),
+    "arcs.TABLES.f64.asin": odd_fit(mp.asin, 0.55, 14, "f64"),
     "arcs.TABLES.f64.atan": odd_fit(mp.atan, 1, 20, "f64"),
     "error_functions.TABLES.f32.near": erf_near_fit(6, "f32"),
     "error_functions.TABLES.f32.far": erf_far_fit(3.95, 7, "f32"),
     "error_functions.TABLES.f32.exp2": exp2_fit(6, "f32"),
     "error_functions.TABLES.f64.near": erf_near_fit(13, "f64"),
-    "error_functions.TABLES.f64.far": erf_far_fit(5.95, 17, "f64"),
+    "error_functions.TABLES.f64.far": erf_far_fit(5.95, 18, "f64"),
     "error_functions.TABLES.f64.exp2": exp2_fit(11, "f64"),
     "error_functions.ERFC": erfc_fit(2.5, 10.2, 11),
 }

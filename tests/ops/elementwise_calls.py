@@ -181,4 +181,4 @@ def unit(x: torch.Tensor) -> torch.Tensor:
     """The distance to the next number, in float64."""
     info = torch.finfo(x.dtype)
     _, exponent = torch.frexp(x.double().abs().nan_to_num(posinf=info.max))
-    return torch.ldexp(torch.tensor(info.eps, dtype=torch.float64), exponent - 1).clamp(min=info.tiny * info.eps)
+    return (torch.exp2(exponent.double() - 1) * info.eps).clamp(min=info.tiny * info.eps)

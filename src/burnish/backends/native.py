@@ -13,6 +13,7 @@ import torch
 from torch.fx import GraphModule
 
 from .. import events
+from ..runtime.contest import Contest
 from ..settings import current
 from .eager import run
 from .numbers import compile_per_number, has_numbers
@@ -34,7 +35,9 @@ def _compile(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     why = why_not_compiled(gm, example_inputs)
     if why is None:
         try:
-            return compile_graph(gm, example_inputs)
+            compiled = compile_graph(gm, example_inputs)
+            return Contest(compiled, run(gm), f"a graph of {len(gm.graph.nodes)} nodes") \
+                if current().never_slower else compiled
         except Untraceable as reason:
             why = str(reason)
         except Exception as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..ops.prims import CONVERT, PUT, REDUCE, VIEW
+from ..ops.prims import CONVERT, PUT, REDUCE, RESTRIDE, VIEW
 from ..ops.record import Op, lookup
 from ..tensors.simplify import simplified
 from ..tensors.types import TensorType
@@ -61,6 +61,9 @@ class Builder:
 
     def convert(self, x: Value, dtype: torch.dtype) -> Value:
         return x if x.dtype is dtype else self.apply(CONVERT, (x, dtype))
+
+    def restride(self, x: Value, stride: tuple[int, ...]) -> Value:
+        return x if x.type.stride == stride else self.apply(RESTRIDE, (x, stride))
 
     def reduce(self, op: str, x: Value, dims: Iterable[int], keep: bool = True) -> Value:
         """Over `dims` (all of them if there are none), which stay as dimensions of one element if `keep`."""

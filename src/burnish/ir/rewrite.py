@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from .build import Builder
-from .graph import Alias, Graph, Node, Value, Write, replaced
+from .graph import Alias, Graph, Node, Value, Write, replaced, values_in
 
 
 class Rewriter:
@@ -33,11 +33,26 @@ class Rewriter:
             kwargs = {k: replaced(v, self.env.__getitem__) for k, v in node.kwargs.items()}
             results = self.rewrite(node, args, kwargs)
             if results is None:
-                results = self.build.apply_typed(node.op, args, kwargs, tuple(v and v.type for v in node.results))
+                results = self.kept(node, args, kwargs)
             elif isinstance(results, Value):
                 results = (results,)
             self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
+        self.finish()
+        return self.new
+
+    def kept(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        """The node as it was. Where it reads something that lies otherwise now, so may its results."""
+        if all(self.env[value].type == value.type for value in node.operands):
+            return self.build.apply_typed(node.op, args, kwargs, tuple(v and v.type for v in node.results))
+        made = self.build.apply(node.op, args, kwargs)
+        return (made,) if isinstance(made, Value) else made
+
+    def finish(self) -> None:
+        """What leaves the graph has the strides that eager gives it."""
+        for old in dict.fromkeys(value for value in values_in(tuple(self.old.outputs))):
+            made = self.env[old]
+            if made.type.stride != old.type.stride:
+                self.env[old] = self.build.restride(made, old.type.stride)
         self.new.outputs = [out if isinstance(out, Alias) else replaced(out, self.env.__getitem__)
                             for out in self.old.outputs]
         self.new.writes = [Write(write.input, self.env[write.value]) for write in self.old.writes]
-        return self.new

@@ -31,8 +31,13 @@ def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[A
     """The functional graph of a captured one, and the constants that are its last inputs."""
     traced = trace(gm, example_inputs)
     graph = traced.graph
-    events.emit("lower", stage="trace", graph=graph)
+    announce("trace", graph)
     for step in PASSES:
         graph = step(graph)
-        events.emit("lower", stage=step.__name__, graph=graph)
+        announce(step.__name__, graph)
     return graph, traced.constants
+
+
+def announce(stage: str, graph: Graph) -> None:
+    if events.is_watched():
+        events.emit("lower", text=f"after {stage}\n{graph}", stage=stage, graph=graph)

@@ -92,7 +92,7 @@ def prelu(x: Scalar, weight: Scalar) -> Scalar:
 @elementwise("aten.elu.default", promotion="first", takes="f", cost=17)
 def elu(x: Scalar, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Scalar:
     negative = scaled(scaled(x, input_scale).expm1(), alpha * scale)
-    return select(x > 0, scaled(x, scale), negative)
+    return select(x < 0, negative, scaled(x, scale))
 
 
 def scaled(x: Scalar, factor: float) -> Scalar:

@@ -167,8 +167,9 @@ LINES = ("aten.linspace.default", "aten.linspace.Tensor_Tensor", "aten.linspace.
 
 @shape(*LINES)
 def linspace(
-    start: Number | TensorType, end: Number | TensorType, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    start: Number | TensorType, end: Number | TensorType, steps: int, base: float = 10.0, *,
+    dtype: torch.dtype | None = None, layout: torch.layout | None = None, device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     if dtype is None and any(isinstance(limit, complex) or (isinstance(limit, TensorType) and limit.dtype.is_complex)
                              for limit in (start, end)):

@@ -156,16 +156,16 @@ def element(op: Op, args: Sequence[Any], kwargs: dict[str, Any], types: Sequence
     rule = op.rule
     assert isinstance(rule, Pointwise)
     dtype = operand_dtype(rule, types, {})
-    stored = NAMES.get(dtype, "")
-    if KINDS.get(stored, "c") == "c":
-        raise NoRule(f"{dtype} operands")
+    stored, target = NAMES.get(dtype, ""), NAMES.get(result.dtype, "")
+    if KINDS.get(stored, "c") == "c" or KINDS.get(target, "c") == "c":
+        raise NoRule(f"{result.dtype} of {dtype} operands")
     computed = NAMES[compute_dtype(dtype)]
     operands = [
         converted(converted(arg, stored), computed) if isinstance(arg, Scalar) and k not in rule.apart else arg
         for k, arg in enumerate(args)
     ]
     more = {**kwargs, "site": Site(stored, result.numel)} if op.notes.get("site") else kwargs
-    return converted(rule.rule(*operands, **more), NAMES[result.dtype])
+    return converted(rule.rule(*operands, **more), target)
 
 
 def holds(dtype: str, number: float) -> bool:

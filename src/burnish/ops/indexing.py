@@ -66,9 +66,8 @@ def index(x: TensorType, indices: Indices) -> TensorType:
     steps = [x.stride[k] for k in order]
     before, after = sizes[:front], sizes[front + len(places):]
     result = (*before, *chosen, *after)
-    if 0 in chosen:
-        if any(x.shape[k] == 0 for k in places) and 0 not in chosen:
-            raise NoRule("an index into an empty dimension")
+    if 0 not in chosen and any(x.shape[k] == 0 for k in places):
+        raise NoRule("an index into an empty dimension")
     # As TensorIterator sees them: the source does not move along the indices, the indices not along the rest.
     source = TensorType(
         result, (*steps[:front], *(0,) * len(chosen), *steps[front + len(places):]), x.dtype, x.device)

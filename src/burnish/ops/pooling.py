@@ -97,10 +97,15 @@ def adaptive_max_pool3d(x: TensorType, output_size: Sequence[int]) -> tuple[Tens
 
 @shape("aten.max_pool2d_with_indices_backward.default", "aten.avg_pool2d_backward.default",
        "aten._adaptive_avg_pool2d_backward.default", "aten.adaptive_max_pool2d_backward.default",
-       "aten.max_pool3d_with_indices_backward.default", "aten.avg_pool3d_backward.default",
+       "aten.max_pool3d_with_indices_backward.default",
        "aten._adaptive_avg_pool3d_backward.default", "aten.adaptive_max_pool3d_backward.default")
 def pool_backward(grad_output: TensorType, x: TensorType, *_: object, **__: object) -> TensorType:
     return formatted(x, x.shape, suggested(x))
+
+
+@shape("aten.avg_pool3d_backward.default")
+def avg_pool3d_backward(grad_output: TensorType, x: TensorType, *_: object) -> TensorType:
+    return fresh(x, x.shape)
 
 
 # -- resizing ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
     view     x, maps              what `maps` show of x; see tensors.views
     put      x, value, maps       x with what `maps` show of it replaced by value
     convert  x, dtype             x in another dtype, element by element
+    restride x, stride            a copy that lies in memory as `stride` says
     sum, prod, max, min, argmax, argmin, any, all   x, dims      over `dims`, which stay as dimensions of one element
 
     linear   x, weight, bias, residual, activation     activation(x @ weight.T + bias + residual), x of two dimensions
@@ -29,6 +30,7 @@ REDUCTIONS = "sum prod max min argmax argmin any all".split()
 VIEW: Op = record("view")
 PUT: Op = record("put")
 CONVERT: Op = record("convert")
+RESTRIDE: Op = record("restride")
 LINEAR: Op = record("linear")
 CONV: Op = record("conv")
 PREPARE: Op = record("prepare")
@@ -61,6 +63,14 @@ def convert(x: TensorType, dtype: torch.dtype) -> TensorType:
 
 # The result's dtype is what counts; casting to it is the caller's part of every element-wise rule.
 CONVERT.rule = Pointwise(lambda x, dtype: x, "first")
+
+
+@shape("restride")
+def restride(x: TensorType, stride: tuple[int, ...]) -> TensorType:
+    return TensorType(x.shape, stride, x.dtype, x.device)
+
+
+RESTRIDE.rule = Pointwise(lambda x, stride: x, "first")
 
 
 @shape(*REDUCTIONS)

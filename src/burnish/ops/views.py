@@ -438,7 +438,15 @@ def _copy_type(rule: Callable) -> Callable:
     return types
 
 
+
 copies("aten.view.default", "aten.unsqueeze.default", *SQUEEZES, "aten.permute.default", "aten.transpose.int",
        "aten.t.default", "aten.expand.default", "aten.slice.Tensor", "aten.narrow.default", "aten.select.int",
-       "aten.diagonal.default", "aten.unfold.default", "aten.as_strided.default", "aten.view.dtype", "aten.view_as_real.default", "aten.view_as_complex.default",
-       "aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int")
+       "aten.diagonal.default", "aten.unfold.default", "aten.as_strided.default", "aten.view.dtype",
+       "aten.view_as_real.default", "aten.view_as_complex.default", "aten.split.Tensor",
+       "aten.split_with_sizes.default", "aten.unbind.int")
+
+
+@shape("aten.view_copy.default")
+def view_copy_type(x: TensorType, size: Sequence[int]) -> TensorType:
+    """Strides do not stand in its way."""
+    return fresh(x, inferred_shape(size, x.numel))

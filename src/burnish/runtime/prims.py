@@ -41,6 +41,10 @@ def convert(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return x.to(dtype, copy=True)
 
 
+def restride(x: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device).copy_(x)
+
+
 def reduce_sum(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     return x.sum(dims, keepdim=True, dtype=x.dtype) if dims else x.clone()
 
@@ -83,6 +87,7 @@ def _position(find: Any, x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor
 
 
 FUNCTIONS = {
-    "view": view, "put": put, "convert": convert, "sum": reduce_sum, "prod": reduce_prod, "max": reduce_max,
-    "min": reduce_min, "any": reduce_any, "all": reduce_all, "argmax": reduce_argmax, "argmin": reduce_argmin,
+    "view": view, "put": put, "convert": convert, "restride": restride, "sum": reduce_sum, "prod": reduce_prod,
+    "max": reduce_max, "min": reduce_min, "any": reduce_any, "all": reduce_all, "argmax": reduce_argmax,
+    "argmin": reduce_argmin,
 }

@@ -9,6 +9,7 @@ A following activation is fused where a library does it faster than a kernel of 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,13 +19,16 @@ from ..ir.rewrite import Rewriter
 from ..ir.state import state_values
 from ..ops.prims import CONV, LINEAR, PREPARE, RUN
 from ..tensors.types import TensorType
-from .library import Activation, Candidate, Choice, ConvSpec, LinearSpec, choose
+from .library import Activation, Candidate, Choice, ConvSpec, LinearSpec, choose, in_channels_last
 
 SECONDS = 0.004
 """For measuring one spec."""
 
 ELEMENT_SECONDS = 0.3e-9
 """What an activation costs in a kernel of our own, an element: it may be fused with what follows there."""
+
+BYTE_SECONDS = 0.3e-9
+"""What it costs to lay a tensor out anew, a byte."""
 
 OPAQUE = TensorType((), (), torch.uint8)
 """The type of what a library prepared: nobody but the library looks into it."""
@@ -63,17 +67,31 @@ class Chooser(Rewriter):
         return self.call(node) if node.op in (LINEAR, CONV) else None
 
     def call(self, node: Node) -> Value:
-        plain = choose(spec_of(node, None, self.is_frozen(node)), seconds=SECONDS)
+        x: Value = self.env[node.args[0]]
+        spec = self.spec_of(node, x.type)
+        plain = choose(spec, seconds=SECONDS)
+        if isinstance(spec, ConvSpec):
+            turned = in_channels_last(spec)
+            other = choose(turned, seconds=SECONDS) if turned != spec else plain
+            if plain.seconds and other.seconds and other.seconds + BYTE_SECONDS * x.type.bytes < plain.seconds:
+                spec, plain = turned, other
+                x = self.build.restride(x, turned.x.stride)
         follower = self.activation_after(node)
-        fused = None if follower is None else self.fused(node, follower, plain)
+        fused = None if follower is None else self.fused(spec, follower, plain)
         if fused is None or follower is None:
-            return self.add_run(node, plain.candidate)
+            return self.add_run(node, x, plain.candidate)
         # The product itself is not there any more; nobody but the activation reads it.
-        made = self.fused_into[follower] = self.add_run(node, fused.candidate)
+        made = self.fused_into[follower] = self.add_run(node, x, fused.candidate)
         return made
 
-    def is_frozen(self, node: Node) -> bool:
-        return all(value in self.state for value in (node.args[1], node.args[2]) if value is not None)
+    def spec_of(self, node: Node, x: TensorType) -> LinearSpec | ConvSpec:
+        weight, bias = (None if arg is None else self.env[arg].type for arg in node.args[1:3])
+        is_frozen = all(value in self.state for value in (node.args[1], node.args[2]) if value is not None)
+        if node.op is LINEAR:
+            return LinearSpec(x, weight, bias, is_frozen=is_frozen)
+        stride, padding, dilation, transposed, output_padding, groups = node.args[5:]
+        return ConvSpec(x, weight, bias, None, None, stride, padding, dilation, transposed, output_padding, groups,
+                        is_frozen)
 
     def activation_after(self, node: Node) -> Node | None:
         """The activation that is all that is done with the product."""
@@ -84,33 +102,23 @@ class Chooser(Rewriter):
             return None
         return reader if reader.results[0] is not None and reader.results[0].type == value.type else None
 
-    def fused(self, node: Node, follower: Node, plain: Choice) -> Choice | None:
-        activation = activation_of(follower)
-        choice = choose(spec_of(node, activation, self.is_frozen(node)), seconds=SECONDS)
+    def fused(self, spec: LinearSpec | ConvSpec, follower: Node, plain: Choice) -> Choice | None:
+        choice = choose(replace(spec, activation=activation_of(follower)), seconds=SECONDS)
         if choice.seconds is None or plain.seconds is None or choice.candidate.call is None:
             return None
-        value = node.results[0]
-        assert value is not None
-        return choice if choice.seconds < plain.seconds + ELEMENT_SECONDS * value.type.numel else None
+        own = ELEMENT_SECONDS * choice.candidate.output.numel
+        return choice if choice.seconds < plain.seconds + own else None
 
-    def add_run(self, node: Node, candidate: Candidate) -> Value:
-        given = {name: self.env.get(value) for name, value in zip(("x", "weight", "bias"), node.args, strict=False)
-                 if value is not None}
+    def add_run(self, node: Node, x: Value, candidate: Candidate) -> Value:
+        given = {"x": x}
+        given.update((name, self.env[value]) for name, value in zip(("weight", "bias"), node.args[1:3], strict=True)
+                     if value is not None)
         if candidate.prepare is not None:
             weights = [given[name] for name in ("weight", "bias") if name in given]
             made = self.build.apply_typed(PREPARE, (candidate, *weights), {}, (OPAQUE,) * len(candidate.prepared))
             given.update(zip(candidate.prepared, made, strict=True))
         operands = tuple(given[name] for name in candidate.operands)
         return self.build.apply_typed(RUN, (candidate, operands), {}, (candidate.output,))[0]  # type: ignore
-
-
-def spec_of(node: Node, activation: Activation | None, is_frozen: bool) -> LinearSpec | ConvSpec:
-    x, weight, bias, *_ = (arg.type if isinstance(arg, Value) else arg for arg in node.args)
-    if node.op is LINEAR:
-        return LinearSpec(x, weight, bias, None, activation, is_frozen)
-    stride, padding, dilation, transposed, output_padding, groups = node.args[5:]
-    return ConvSpec(x, weight, bias, None, activation, stride, padding, dilation, transposed, output_padding, groups,
-                    is_frozen)
 
 
 def activation_of(node: Node) -> Activation:

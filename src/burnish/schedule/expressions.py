@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.graph import Node, Value
-from ..ops.prims import CONVERT, VIEW
+from ..ops.prims import CONVERT, RESTRIDE, VIEW
 from ..ops.record import NoRule, Pointwise, operand_dtype
 from ..ops.scalar import Scalar, cast, const
 from ..ops.scalar import index as loop_variable
@@ -79,7 +79,7 @@ def pointwise_scalar(node: Node, operand: Callable[[Value], Scalar]) -> Scalar:
     assert isinstance(rule, Pointwise)
     result = node.results[0]
     assert result is not None
-    if node.op is CONVERT:
+    if node.op is CONVERT or node.op is RESTRIDE:
         return converted(operand(node.args[0]), NAMES[result.dtype])
     dtype = NAMES[compute_dtype(operand_dtype(rule, [_type(a) for a in node.args],
                                               {k: _type(a) for k, a in node.kwargs.items()}))]

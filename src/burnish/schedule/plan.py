@@ -73,8 +73,19 @@ def make_plan(graph: Graph) -> Plan:
     steps = steps_of(graph, classes, fusion)
     plan = Plan(graph, steps)
     place_in_arena(plan)
-    events.emit("loops", plan=plan, classes=classes, fusion=fusion)
+    if events.is_watched():
+        events.emit("loops", text=f"{plan}\n{explain(classes, fusion)}", plan=plan)
     return plan
+
+
+def explain(classes: Classes, fusion: Fusion) -> str:
+    """Why things were not fused, in words."""
+    lines = [f"library call: {node.results[0] if node.results else node}: {why}"
+             for node, why in classes.why_library.items()]
+    for unit in fusion.units:
+        if isinstance(unit.what, Group):
+            lines += [f"not fused with {', '.join(map(str, unit.what.roots))}: {why}" for why in unit.what.refusals]
+    return "\n".join(lines)
 
 
 def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:

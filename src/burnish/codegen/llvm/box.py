@@ -83,7 +83,7 @@ def part(box: Box, k: int, start: int, count: int) -> Box:
         return remade(x, args)
 
     extents = tuple(count if j == k else n for j, n in enumerate(box.extents))
-    return replace(box, extents=extents, stages=_mapped(box.stages, leaf, access))
+    return replace(box, extents=extents, stages=mapped(box.stages, leaf, access))
 
 
 def _ordered(box: Box) -> list[tuple[int, ...]]:
@@ -161,12 +161,12 @@ def _rewritten(
     return Box(
         tuple(math.prod(box.extents[k] for k in group) for group in groups),
         sum(1 for k in last if k < box.rows),
-        _mapped(box.stages, rewritten, access),
+        mapped(box.stages, rewritten, access),
         tuple(box.positions[k] for k in last),
     )
 
 
-def _mapped(
+def mapped(
     stages: tuple[Stage, ...],
     rewritten: Callable[[Scalar, tuple[Scalar, ...]], Scalar],
     access: Callable[[Access], Access],

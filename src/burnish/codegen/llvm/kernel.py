@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ...schedule.loops import Kernel
 from . import plan as plans
 from .box import Box, simplify
+from .keep import keep
 from .listing import listing
 from .loops import LoopPrinter
 from .plan import Plan
@@ -49,10 +50,15 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     pieces = _weighed(planned)
     functions: list[str] = []
     declarations: set[str] = set()
+    buffers = len(kernel.dtypes)
     for number, piece in enumerate(pieces):
-        printer = LoopPrinter(piece.box, piece.plan, target, kernel.stored, kernel.dtypes)
+        box, scratch = piece.box, ()
+        if piece.plan.kind == "inner" and piece.plan.lane is not None:
+            box, scratch = keep(box, piece.plan.lane, len(kernel.dtypes))
+        printer = LoopPrinter(box, piece.plan, target, kernel.stored, kernel.dtypes, scratch)
         functions += ["", *printer.function(f"loop{number}")]
         declarations |= printer.code.declarations
+        buffers = max(buffers, len(kernel.dtypes) + len(scratch))
     total = sum(piece.plan.items * piece.weight for piece in pieces)
     cycles = sum(piece.plan.cycles for piece in pieces)
     # A unit costs the same in every piece, roughly.
@@ -67,7 +73,7 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     lines += sorted(declarations)
     lines += ["", f"attributes #0 = {{ nounwind {target.attributes} }}"]
     if kernel.stored:
-        lines += _alias_scopes(len(kernel.dtypes))
+        lines += _alias_scopes(buffers)
     return "\n".join(lines) + "\n", cycles
 
 

@@ -52,10 +52,14 @@ class Run:
 
 
 class LoopPrinter:
-    def __init__(self, box: Box, plan: Plan, host: Host, stored: frozenset[int], dtypes: tuple[str, ...]):
-        self.box, self.plan, self.host, self.dtypes = box, plan, host, dtypes
+    def __init__(self, box: Box, plan: Plan, host: Host, stored: frozenset[int], dtypes: tuple[str, ...],
+                 scratch: tuple[str, ...] = ()):
+        """`scratch`: the dtypes of buffers behind the kernel's own, of one row each."""
+        self.box, self.plan, self.host, self.scratch = box, plan, host, scratch
+        self.dtypes = (*dtypes, *scratch)
         self.code = Code()
-        self.values = Values(self.code, box, plan.lane, plan.width, stored, dtypes)
+        stored |= set(range(len(dtypes), len(self.dtypes)))
+        self.values = Values(self.code, box, plan.lane, plan.width, stored, self.dtypes)
 
     def function(self, name: str) -> list[str]:
         entry = self.code.here
@@ -63,7 +67,11 @@ class LoopPrinter:
         used = {store.access.buffer for stage in self.box.stages for store in stage.stores + stage.row_stores}
         lines = [f"define internal void @{name}(i64 %begin, i64 %end, ptr %buffers) #0 {{", "entry:"]
         body = "\n".join(entry.lines)
-        for number in range(len(self.dtypes)):
+        given = len(self.dtypes) - len(self.scratch)
+        length = math.prod(self.box.extents[k] for k in self.box.inner)
+        for number, dtype in enumerate(self.scratch, given):
+            lines.append(f"  %b{number} = alloca [{length} x {memory(dtype)}], align 64")
+        for number in range(given):
             if number in used or f"%b{number}," in body:
                 slot = f"getelementptr ptr, ptr %buffers, i64 {number}"
                 lines += [f"  %slot{number} = {slot}", f"  %b{number} = load ptr, ptr %slot{number}"]
