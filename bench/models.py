@@ -121,8 +121,14 @@ def vit(times: int) -> Built:
 
 
 def torchvision_model(name: str, times: int, size: int = 224, **settings: Any) -> Built:
+    """Untrained, some of these networks let an image fade to 1e-14 on its way, and an error in any of their layers
+    with it. Weights that keep its magnitude make errors visible."""
     import torchvision
-    return torchvision.models.get_model(name, weights=None, **settings), (images(size, times),), {}
+    network = torchvision.models.get_model(name, weights=None, **settings)
+    for part in network.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_in", nonlinearity="relu")
+    return network, (images(size, times),), {}
 
 
 @model("resnet18")
@@ -163,7 +169,8 @@ def efficientnet_b0(times: int) -> Built:
 
 @model("convnext_tiny")
 def convnext_tiny(times: int) -> Built:
-    return torchvision_model("convnext_tiny", times)
+    # Its blocks begin at a millionth of what they are added to; trained ones do not stay there.
+    return torchvision_model("convnext_tiny", times, layer_scale=0.1)
 
 
 @model("swin_t")

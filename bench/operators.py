@@ -3,10 +3,14 @@
     python -m bench.operators                     all operators, all samples
     python -m bench.operators --only softmax      those whose name contains it
     python -m bench.operators --limit 100 --samples 5
+    python -m bench.operators --backend burnish --dtype float32,bfloat16,int64,bool
 
 Each sample of `op_db` runs through `burnish.compile(fn, backend="eager")` as a function, and in place where the
 operator can; twice, on equal inputs: the first call traces, the second replays. Results, mutated inputs, metadata,
 aliasing of results and inputs, and errors must be eager's. The last line counts; what is wrong is listed above it.
+
+With `--backend burnish` it is the native compiler's code that must be right, and it stays although eager may be faster;
+the rule for what it rounds is that of `bench.closeness`. Without `--dtype` each operator is taken in one dtype.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import collections
 import contextlib
 import copy
 import dataclasses
+import functools
 import itertools
 import os
 import random
@@ -33,13 +38,18 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 import burnish
+from burnish import events
+from burnish.settings import patch
 
+from .closeness import NEIGHBOURS, bitwise_equal, doubled, error, in_double, moved, real, why_wrong
 from .observe import Observed
 
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool)
 # Their results are whatever memory held before: only metadata can be compared.
 UNINITIALIZED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_"}
 VERDICTS = ("equal", "break", "different", "crashed")
+WAYS = ("native", "library", "views", "refused", "not captured")
+"""How an operator ran: in kernels of our own, by eager's, as a view that computes nothing, or not compiled at all."""
 
 
 @dataclasses.dataclass
@@ -51,6 +61,15 @@ class Outcome:
     detail: str = ""
     breaks: tuple[str, ...] = ()
     samples: int = 0
+    ways: set[str] = dataclasses.field(default_factory=set)
+
+    @property
+    def way(self) -> str:
+        """What counts for the operator: kernels somewhere, and refusals nowhere."""
+        for name in ("refused", "not captured", "native", "library"):
+            if name in self.ways:
+                return name
+        return "views"
 
     def worse(self, verdict: str, detail: str) -> None:
         if VERDICTS.index(verdict) > VERDICTS.index(self.verdict):
@@ -61,21 +80,23 @@ class Different(Exception):
     pass
 
 
-def check_operator(op: Any, most_samples: int | None = None) -> Outcome:
+def check_operator(op: Any, most_samples: int | None = None, backend: str = "eager",
+                   dtype: torch.dtype | None = None) -> Outcome:
     """All samples of one operator, in each of its variants."""
-    outcome = Outcome(full_name(op))
-    dtype = next(dtype for dtype in DTYPES if dtype in op.dtypes)
+    outcome = Outcome(full_name(op) if dtype is None else f"{full_name(op)} {str(dtype).removeprefix('torch.')}")
+    dtype = dtype or next(dtype for dtype in DTYPES if dtype in op.dtypes)
     codes: set[str] = set()
     for variant in (op.op, op.inplace_variant):
         if variant is None:
             continue
         set_seed(0)
         for i, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), most_samples)):
-            with Observed() as seen:
-                verdict, detail = check_sample(variant, sample, op.name in UNINITIALIZED)
+            with Observed() as seen, Watched() as watched:
+                verdict, detail = check_sample(variant, sample, op.name in UNINITIALIZED, backend)
             if verdict is None:
                 continue
             outcome.samples += 1
+            outcome.ways.add("not captured" if seen.breaks and watched.way == "views" else watched.way)
             codes.update(seen.break_codes)
             if verdict == "equal" and seen.breaks:
                 verdict, detail = "break", seen.breaks[0]
@@ -85,32 +106,60 @@ def check_operator(op: Any, most_samples: int | None = None) -> Outcome:
     return outcome
 
 
-def check_sample(variant: Callable, sample: Any, uninitialized: bool) -> tuple[str | None, str]:
+class Watched:
+    """How graphs are run while it is entered."""
+
+    def __init__(self) -> None:
+        self.way = "views"
+
+    def __enter__(self) -> Watched:
+        self.stop = events.subscribe(self.note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def note(self, event: events.Event) -> None:
+        if event.kind == "lower.refused":
+            self.way = "refused"
+        elif event.kind == "loops" and self.way != "refused":
+            steps = {type(step).__name__ for step in event.data["plan"].steps}
+            if "Launch" in steps:
+                self.way = "native"
+            elif "Call" in steps and self.way == "views":
+                self.way = "library"
+
+
+def check_sample(variant: Callable, sample: Any, uninitialized: bool, backend: str = "eager") -> tuple[str | None, str]:
     """The verdict on one sample and what it rests on; no verdict where eager itself cannot be repeated."""
     inputs = (sample.input, *sample.args), sample.kwargs
 
     def fn(*args, **kwargs):
         return variant(*args, **kwargs)
 
-    try:
-        want = observe_call(fn, inputs)
-    except CannotCopy:
-        return None, ""
+    is_native = backend != "eager"
+    judge = Judge(fn, inputs) if is_native else exactly
     burnish.reset()
-    try:
-        compiled = burnish.compile(fn, backend="eager")
-        for call in ("first call", "replay", "second replay"):
-            got = observe_call(compiled, inputs)
-            if want.error is None and got.error is not None:
-                return "crashed", f"{call}: {last_line(got.error)}"
-            try:
-                same(want, got, values=not uninitialized)
-            except Different as difference:
-                if repeats(fn, inputs, want, uninitialized):
-                    return "different", f"{call}: {difference}"
-                return None, ""
-    except Exception as error:
-        return "crashed", last_line(error)
+    # The native compiler takes graphs without gradients for now.
+    with torch.no_grad() if is_native else contextlib.nullcontext(), patch(never_slower=False, on_error="raise"):
+        try:
+            want = observe_call(fn, inputs)
+        except CannotCopy:
+            return None, ""
+        try:
+            compiled = burnish.compile(fn, backend=backend)
+            for call in ("first call", "replay", "second replay"):
+                got = observe_call(compiled, inputs)
+                if want.error is None and got.error is not None:
+                    return "crashed", f"{call}: {last_line(got.error)}"
+                try:
+                    same(want, got, values=not uninitialized, judge=judge)
+                except Different as difference:
+                    if repeats(fn, inputs, want, uninitialized):
+                        return "different", f"{call}: {difference}"
+                    return None, ""
+        except Exception as error:
+            return "crashed", last_line(error)
     return "equal", ""
 
 
@@ -161,52 +210,95 @@ def repeats(fn: Callable, inputs: tuple, want: Seen, uninitialized: bool) -> boo
     return True
 
 
-def same(want: Seen, got: Seen, values: bool) -> None:
+Judgement = Callable[[torch.Tensor, torch.Tensor, str, int], "str | None"]
+"""What is wrong with the second tensor, where it should be the first one: leaf number so much of a part of a `Seen`."""
+
+
+def same(want: Seen, got: Seen, values: bool, judge: Judgement | None = None) -> None:
     if want.error is not None:
         if type(want.error) is not type(got.error) or str(want.error) != str(got.error):
             raise Different(f"{last_line(want.error)!r} expected, got {last_line(got.error)!r}")
         return
     for part in ("inputs", "result"):
-        compare(getattr(want, part), getattr(got, part), part, values)
+        compare(getattr(want, part), getattr(got, part), part, values, judge or exactly)
     if values:
-        compare(aliases(want), aliases(got), "aliasing", True)
+        compare(aliases(want), aliases(got), "aliasing", True, exactly)
     if not torch.equal(want.random, got.random):
         raise Different("the random state afterwards")
 
 
-def compare(want: Any, got: Any, part: str, values: bool) -> None:
+def compare(want: Any, got: Any, part: str, values: bool, judge: Judgement) -> None:
     wanted, want_spec = tree_flatten(want)
     gotten, got_spec = tree_flatten(got)
     if want_spec != got_spec:
         raise Different(f"{part}: structure {want_spec} expected, got {got_spec}")
-    for a, b in zip(wanted, gotten, strict=True):
+    for number, (a, b) in enumerate(zip(wanted, gotten, strict=True)):
         if type(a) is not type(b):
             raise Different(f"{part}: a {type(a).__name__} expected, got {type(b).__name__}")
         if isinstance(a, torch.Tensor):
-            compare_tensors(a, b, part, values)
+            compare_metadata(a, b, part)
+            wrong = judge(a, b, part, number) if values else None
+            if wrong is not None:
+                raise Different(f"{part}: {wrong}")
         elif values and not plain_equal(a, b):
             raise Different(f"{part}: {a!r} expected, got {b!r}")
 
 
-def compare_tensors(a: torch.Tensor, b: torch.Tensor, part: str, values: bool) -> None:
+def compare_metadata(a: torch.Tensor, b: torch.Tensor, part: str) -> None:
     for fact in ("dtype", "shape", "device", "layout", "requires_grad"):
         if getattr(a, fact) != getattr(b, fact):
             raise Different(f"{part}: {fact} {getattr(a, fact)} expected, got {getattr(b, fact)}")
     if a.layout is torch.strided and not a.is_nested and a.stride() != b.stride():
         raise Different(f"{part}: stride {a.stride()} expected, got {b.stride()}")
-    if values and not surely_equal(a, b):
+
+
+def exactly(a: torch.Tensor, b: torch.Tensor, part: str = "", number: int = 0) -> str | None:
+    if not bitwise_equal(a, b):
         try:
             torch.testing.assert_close(b, a, rtol=0, atol=0, equal_nan=True)
         except AssertionError as error:
-            raise Different(f"{part}: {' '.join(str(error).split())[:120]}") from None
+            return " ".join(str(error).split())[:120]
+    return None
 
 
-def surely_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """True saves the slow comparison; False says nothing (NaN, layouts and dtypes without `equal`)."""
-    try:
-        return a.layout is torch.strided and not a.is_nested and torch.equal(a, b)
-    except RuntimeError:
-        return False
+class Judge:
+    """Compares by `bench.closeness`, and finds what eager gives in float64 when that is first asked for."""
+
+    def __init__(self, fn: Callable, inputs: tuple):
+        self.fn, self.inputs = fn, inputs
+
+    def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:
+        if bitwise_equal(eager, got):
+            return None
+        if eager.layout is not torch.strided or eager.is_nested or eager.is_quantized:
+            return exactly(eager, got)
+        return why_wrong(eager, got, self.leaf(self.truth, part, number), lambda: self.errors(part, number))
+
+    @functools.cached_property
+    def truth(self) -> Seen | None:
+        return self.in_double(self.inputs)
+
+    def in_double(self, inputs: tuple) -> Seen | None:
+        """Nothing where float64 fails, or draws random numbers: those are others."""
+        try:
+            with in_double():
+                found = observe_call(self.fn, doubled(inputs))
+        except Exception:
+            return None
+        untouched = observe_call(lambda: None, ((), {})).random
+        return found if found.error is None and torch.equal(found.random, untouched) else None
+
+    def leaf(self, seen: Seen | None, part: str, number: int) -> torch.Tensor | None:
+        leaves = [] if seen is None else tree_flatten(getattr(seen, part))[0]
+        return leaves[number] if number < len(leaves) and isinstance(leaves[number], torch.Tensor) else None
+
+    def errors(self, part: str, number: int) -> Iterator[torch.Tensor]:
+        for seed in range(NEIGHBOURS):
+            near = moved(self.inputs, seed)
+            eager = self.leaf(observe_call(self.fn, near), part, number)
+            exact = self.leaf(self.in_double(near), part, number)
+            if eager is not None and exact is not None and eager.shape == exact.shape:
+                yield error(real(eager), real(exact).double())
 
 
 def plain_equal(a: Any, b: Any) -> bool:
@@ -263,12 +355,16 @@ def operators() -> list[Any]:
     return [op for op in op_db if any(dtype in op.dtypes for dtype in DTYPES)]
 
 
-def summary(outcomes: list[Outcome]) -> str:
+def summary(outcomes: list[Outcome], backend: str = "eager") -> str:
     counted = collections.Counter(outcome.verdict for outcome in outcomes)
     codes = collections.Counter(code for o in outcomes if o.verdict == "break" for code in o.breaks)
     by_code = f" ({', '.join(f'{code} {number}' for code, number in codes.most_common())})" if codes else ""
-    return (f"{len(outcomes)} operators: {counted['equal']} equal with no break, {counted['break']} equal with "
+    line = (f"{len(outcomes)} operators: {counted['equal']} equal with no break, {counted['break']} equal with "
             f"breaks{by_code}, {counted['different']} different, {counted['crashed']} crashed")
+    if backend == "eager":
+        return line
+    ways = collections.Counter(outcome.way for outcome in outcomes if outcome.samples)
+    return f"{line}; {', '.join(f'{ways[way]} {way}' for way in WAYS)}"
 
 
 def main() -> int:
@@ -277,23 +373,32 @@ def main() -> int:
     parser.add_argument("--limit", type=int, help="the first so many operators")
     parser.add_argument("--samples", type=int, help="at most so many samples of each")
     parser.add_argument("--breaks", action="store_true", help="list operators with breaks too")
+    parser.add_argument("--backend", default="eager", help="eager (the default) or burnish")
+    parser.add_argument("--dtype", help="each operator in each of these it takes, as float32,int64")
+    parser.add_argument("--refused", action="store_true", help="list operators that are not compiled")
     settings = parser.parse_args()
+    dtypes = [getattr(torch, name) for name in settings.dtype.split(",")] if settings.dtype else [None]
     chosen = [op for op in operators() if not settings.only or settings.only in full_name(op)][:settings.limit]
+    pairs = [(op, dtype) for op, dtype in itertools.product(chosen, dtypes) if dtype is None or dtype in op.dtypes]
     start, outcomes = time.monotonic(), []
     with quiet():
-        for op in chosen:
-            outcomes.append(check_operator(op, settings.samples))
+        for op, dtype in pairs:
+            outcomes.append(check_operator(op, settings.samples, settings.backend, dtype))
             if sys.stderr.isatty():
-                print(f"\r{len(outcomes)}/{len(chosen)} {outcomes[-1].name:40.40}", end="", file=sys.stderr)
+                print(f"\r{len(outcomes)}/{len(pairs)} {outcomes[-1].name:40.40}", end="", file=sys.stderr)
     shown = VERDICTS[1 if settings.breaks else 2:]
     for outcome in sorted(outcomes, key=lambda o: (VERDICTS.index(o.verdict), o.name)):
         if outcome.verdict in shown:
             print(f"{outcome.verdict:10} {outcome.name}: {outcome.detail}")
+    if settings.refused:
+        for outcome in outcomes:
+            if outcome.way == "refused":
+                print(f"refused    {outcome.name}")
     unheard = [outcome.name for outcome in outcomes if not outcome.samples]
     if unheard:
         print(f"no usable sample: {', '.join(unheard)}")
     print(f"{sum(outcome.samples for outcome in outcomes)} samples in {time.monotonic() - start:.0f} s")
-    print(summary(outcomes))
+    print(summary(outcomes, settings.backend))
     return 1 if any(outcome.verdict in VERDICTS[2:] for outcome in outcomes) else 0
 
 

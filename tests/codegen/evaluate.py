@@ -18,10 +18,20 @@ from functools import cache
 import llvmlite.binding as llvm
 import numpy
 
-from burnish.ops.scalar import BITS, FLOATS, Scalar, walk
+from burnish.ops.scalar import BITS, COMPARISONS, FLOATS, INTEGERS, Scalar, walk
 
-TYPES = {"f16": "half", "f32": "float", "f64": "double", "b8": "i1"} | {t: f"i{BITS[t]}" for t in ("u8", "i8", "i16", "i32", "i64")}
-NUMPY = {"f16": "f2", "f32": "f4", "f64": "f8", "b8": "?", "u8": "u1", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8"}
+TYPES = {"f16": "half", "f32": "float", "f64": "double", "b8": "i1"} | {t: f"i{BITS[t]}" for t in INTEGERS}
+NUMPY = {
+    "b8": "?",
+    "u8": "u1",
+    "i8": "i1",
+    "i16": "i2",
+    "i32": "i4",
+    "i64": "i8",
+    "f16": "f2",
+    "f32": "f4",
+    "f64": "f8",
+}
 
 FLOAT_CALLS = {
     "abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven",
@@ -29,7 +39,6 @@ FLOAT_CALLS = {
 }  # fmt: skip
 FLOAT_INSTRUCTIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 INTEGER_INSTRUCTIONS = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl"}
-COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
 def compiled(root: Scalar) -> Callable[..., numpy.ndarray]:
@@ -112,7 +121,7 @@ def instruction(x: Scalar, args: list[str], emit: Callable[[str], str], call: Ca
         case "is_nan":
             return emit(f"fcmp uno {of} {args[0]}, {args[0]}")
         case "is_inf":
-            size = call(f"llvm.fabs.{suffix(operand)}", of, (of, args[0]))
+            size = call(f"llvm.fabs.{operand}", of, (of, args[0]))
             return emit(f"fcmp oeq {of} {size}, {special('inf', operand)}")
         case "neg":
             return emit(f"fneg {of} {args[0]}") if is_float else emit(f"sub {of} 0, {args[0]}")
@@ -122,11 +131,11 @@ def instruction(x: Scalar, args: list[str], emit: Callable[[str], str], call: Ca
             return emit(f"{'lshr' if operand == 'u8' else 'ashr'} {of} {args[0]}, {args[1]}")
     if x.op in COMPARISONS:
         if is_float:
-            return emit(f"fcmp {'u' if x.op == 'ne' else 'o'}{COMPARISONS[x.op]} {of} {args[0]}, {args[1]}")
+            return emit(f"fcmp {'u' if x.op == 'ne' else 'o'}{x.op} {of} {args[0]}, {args[1]}")
         sign = "" if x.op in ("eq", "ne") else "u" if operand in ("u8", "b8") else "s"
-        return emit(f"icmp {sign}{COMPARISONS[x.op]} {of} {args[0]}, {args[1]}")
+        return emit(f"icmp {sign}{x.op} {of} {args[0]}, {args[1]}")
     if is_float and x.op in FLOAT_CALLS:
-        return call(f"llvm.{FLOAT_CALLS[x.op]}.{suffix(operand)}", of, *[(of, arg) for arg in args])
+        return call(f"llvm.{FLOAT_CALLS[x.op]}.{operand}", of, *[(of, arg) for arg in args])
     if is_float and x.op in FLOAT_INSTRUCTIONS:
         return emit(f"{FLOAT_INSTRUCTIONS[x.op]} {of} {args[0]}, {args[1]}")
     if not is_float and x.op in INTEGER_INSTRUCTIONS:
@@ -146,7 +155,7 @@ def cast(value: str, source: str, target: str, emit: Callable[[str], str], call:
         return emit(f"{'fpext' if BITS[source] < BITS[target] else 'fptrunc'} {of} {value} to {to}")
     if source in FLOATS:
         # Where the integer does not hold the value, the contract promises nothing: zero makes reliance on it visible.
-        return call(f"llvm.fptosi.sat.{to}.{suffix(source)}", to, (of, value))
+        return call(f"llvm.fptosi.sat.{to}.{source}", to, (of, value))
     if target in FLOATS:
         return emit(f"{'uitofp' if source in ('u8', 'b8') else 'sitofp'} {of} {value} to {to}")
     if source == "b8" or BITS[source] < BITS[target]:
@@ -171,29 +180,19 @@ def special(value: float | str, dtype: str) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', held))[0]:016X}"
 
 
-def suffix(dtype: str) -> str:
-    return dtype
-
-
-@cache
-def target_machine() -> llvm.TargetMachine:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
-
-
 @cache
 def machine_code(text: str) -> tuple[llvm.ExecutionEngine, int]:
-    machine = target_machine()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)
     module.verify()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
+    )
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = True
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    engine = llvm.create_mcjit_compiler(module, llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True))  # fmt: skip
+    engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return engine, engine.get_function_address("kernel")

@@ -167,6 +167,23 @@ def test_a_later_stage_reads_what_an_earlier_one_stored(machine):
 
 
 @on_each_machine
+def test_what_two_stages_need_is_computed_anew_where_its_input_was_overwritten(machine):
+    x = torch.rand(6, 50)
+    before, out = x.clone(), torch.empty(6, 50)
+    there = Access(0, 0, (50, 1))
+    power = load("f32", there).exp()
+    stages = (
+        Stage((Reduction("max", power),)),
+        Stage(stores=(Store(there, load("f32", there) * 0.5),)),
+        Stage(stores=(Store(Access(1, 0, (50, 1)), power / reduced(0, "f32")),)),
+    )
+    kernel = Kernel("powers", ("f32", "f32"), frozenset({0, 1}), (Loop((6, 50), 1, stages),))
+    launch(kernel, (x, out), machine)
+    assert torch.equal(x, before * 0.5)
+    torch.testing.assert_close(out, x.exp() / before.exp().amax(1, keepdim=True))
+
+
+@on_each_machine
 def test_loops_of_one_kernel_are_all_computed(machine):
     counts = (10, 70_000, 1, 3000)
     tensors, loops = [], []

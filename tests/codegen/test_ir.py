@@ -57,6 +57,19 @@ def test_a_broadcast_load_stands_before_the_loop():
     assert "load float, ptr %b1" in before and "%b1" not in loop
 
 
+def test_powers_of_a_softmax_are_computed_once_for_both_stages():
+    text = print_ir(examples.softmax(64, 512), preset("x86-64-v4"))
+    assert "%b2 = alloca [512 x float]" in text
+    single = print_ir(examples.elementwise("exp", load("f32", Access(0, 0, (1,))).exp(), (512,), ("f32",)),
+                      preset("x86-64-v4"))
+    vectors = text.count("fdiv <16 x float>")
+    assert vectors and text.count("@llvm.fma.v16f32(<16 x float> %") == vectors * _fmas_of_one_vector(single)
+
+
+def _fmas_of_one_vector(text):
+    return text.count("@llvm.fma.v16f32(<16 x float> %") // text.count("store <16 x float>")
+
+
 def test_a_value_that_is_used_often_is_printed_once():
     x = load("f32", Access(0, 0, (1,)))
     for _ in range(40):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import math
@@ -69,8 +70,14 @@ class Tally:
         self.overloads: set[str] = set()
         self.refused: set[str] = set()
         self.wrong: list[str] = []
+        self.seen: collections.Counter[tuple] = collections.Counter()
 
     def __call__(self, func: Any, args: tuple, kwargs: dict, eager: Any) -> None:
+        """Of calls with equal types and numbers two are enough."""
+        key = (str(func), repr(typed(args)), repr(typed(kwargs)))
+        self.seen[key] += 1
+        if self.seen[key] > 2:
+            return
         reason = refusal(func, args, kwargs)
         if reason is not None:
             self.refused.add(str(func))
@@ -288,7 +295,7 @@ def test_a_dtype_holds_what_eager_fills_into_it():
     for dtype in (torch.uint8, torch.int8, torch.int32, torch.float16, torch.bfloat16, torch.float32):
         for number in (-1, -255, -256, 255, 256, 127, 128, -129, -1.5, 0.5, 7e4, 1e39, INF, NAN, 65504.0):
             try:
-                torch.zeros(1, dtype=dtype).fill_(number)
+                torch.zeros(2, dtype=dtype).fill_(number)  # of one element it lets more pass
                 is_held = True
             except RuntimeError:
                 is_held = False

@@ -19,6 +19,9 @@ from .eager import run
 from .numbers import compile_per_number, has_numbers
 from .registry import CompiledFn, register_backend
 
+GRAD_SWITCHES = {torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad}
+"""Calls in a graph that can turn gradients on half way."""
+
 
 @register_backend(runs_python=True)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
@@ -35,7 +38,9 @@ def _compile(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     why = why_not_compiled(gm, example_inputs)
     if why is None:
         try:
-            compiled = compile_graph(gm, example_inputs)
+            compiled: CompiledFn = compile_graph(gm, example_inputs)
+            if torch.is_autocast_enabled("cpu"):
+                compiled = without_autocast(compiled)
             return Contest(compiled, run(gm), f"a graph of {len(gm.graph.nodes)} nodes") \
                 if current().never_slower else compiled
         except Untraceable as reason:
@@ -57,6 +62,14 @@ def _compile(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
 
 def why_not_compiled(gm: GraphModule, example_inputs: list[Any]) -> str | None:
     needs_grad = any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
-    if needs_grad and torch.is_grad_enabled():
+    if needs_grad and (torch.is_grad_enabled() or any(node.target in GRAD_SWITCHES for node in gm.graph.nodes)):
         return "gradients flow through it"
     return None
+
+
+def without_autocast(compiled: CompiledFn) -> CompiledFn:
+    """What autocast casts is part of the compiled graph. It must not cast a second time when that runs."""
+    def call(*inputs: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            return compiled(*inputs)
+    return call

@@ -92,7 +92,7 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         operations.settle_all(m, value)
     value = m.plainly(cls, *args, **kwargs)
     try:
-        m.recorder.record(cls, args, kwargs, value)
+        m.recorder.record(cls, args, kwargs, value, live_allowed=False)
     except Exception as error:
         m.recorder.undo_to(mark)
         m.late(breaks.UNKNOWN_TENSOR, f"{cls.__qualname__}: {error}", value)

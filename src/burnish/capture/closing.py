@@ -14,6 +14,7 @@ from .breaks import Break
 from .checks import check_twice, write_check
 from .frames import Frame, Generator
 from .layout import take_apart
+from .metadata import global_state
 from .templates import Rebuilder
 from .tracer import Tracer
 
@@ -38,7 +39,7 @@ def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, b
     if graph_module is not None:
         # Making text of a graph is dear, so who shows it does that.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
-        graph = backend(graph_module, list(recorder.examples))
+        graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected)
     finish = _finish(rebuilder, answer)
     return Segment(
         check,
@@ -51,6 +52,18 @@ def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, b
         state=tracer.heap.guards[0].expected,
         writes_inputs=bool(recorder.written_inputs()),
     )
+
+
+def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple) -> Callable:
+    """What the backend makes of the graph, under the switches it will run under: those the segment began with."""
+    now = global_state()
+    if now == start:
+        return backend(graph_module, examples)
+    restore_state(start)
+    try:
+        return backend(graph_module, examples)
+    finally:
+        restore_state(now)
 
 
 def _running_generators(frame: Frame | None) -> dict[int, int]:

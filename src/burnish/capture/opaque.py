@@ -51,7 +51,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         trouble = error
     else:
         try:
-            m.recorder.record(function, plain_args, kwargs, value)
+            m.recorder.record(function, plain_args, kwargs, value, live_allowed=False)
         except Exception as error:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)

@@ -228,4 +228,7 @@ def triangle(x: TensorType, diagonal: int = 0) -> TensorType:
 
 @shape("aten.roll.default")
 def roll(x: TensorType, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorType:
+    """Without dimensions the elements are rolled in row-major order. Otherwise parts are joined, as `cat` would."""
+    if not dims:
+        return fresh(x, x.shape)
     return formatted(x, x.shape, suggested(x)) if x.numel else copied(x)

@@ -32,10 +32,11 @@ def keep(box: Box, lane: int, buffers: int) -> tuple[Box, tuple[str, ...]]:
     strides, step = [0] * len(box.extents), 1
     for k in reversed(box.inner):
         strides[k], step = step, step * box.extents[k]
+    stored = {store.access.buffer for stage in box.stages for store in stage.stores + stage.row_stores}
     stages, dtypes = list(box.stages), list[str]()
     for early in range(len(stages) - 1):
         for late in range(early + 1, len(stages)):
-            for x in _shared(stages[early], stages[late], lane):
+            for x in _shared(stages[early], stages[late], lane, stored):
                 if length * sum(BITS[d] for d in (*dtypes, x.dtype)) > 8 * LONGEST:
                     continue
                 access = Access(buffers + len(dtypes), 0, tuple(strides))
@@ -46,10 +47,9 @@ def keep(box: Box, lane: int, buffers: int) -> tuple[Box, tuple[str, ...]]:
     return (replace(box, stages=tuple(stages)), tuple(dtypes)) if dtypes else (box, ())
 
 
-def _shared(early: Stage, late: Stage, lane: int) -> list[Scalar]:
-    """The largest values of both that are worth keeping."""
+def _shared(early: Stage, late: Stage, lane: int, stored: set[int]) -> list[Scalar]:
+    """The largest values of both that are worth keeping. What is loaded from a stored buffer may change in between."""
     known = set(walk(*expressions((early,))))
-    stored = {store.access.buffer for store in (*early.stores, *early.row_stores)}
     costs: dict[Scalar, float] = {}
     is_in_lanes: dict[Scalar, bool] = {}
     is_fixed: dict[Scalar, bool] = {}

@@ -64,7 +64,8 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     # A unit costs the same in every piece, roughly.
     grain = max(int(plans.GRAIN * total / max(cycles, 1)), 1)
     head, *loops = listing(kernel)
-    lines = [f"; {line}" for line in (*kernel.origin, f"kernel {kernel.name}{head}", *loops)]
+    head = f"kernel {kernel.name}{head}"
+    lines = [f"; {line}" for line in ("\n".join(kernel.origin).splitlines() + [head] + loops)]
     if len(pieces) > 1:
         declarations |= {"declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)"}
     lines += ["", f'target triple = "{target.triple}"', "", *_entry(pieces, total, grain), *functions, ""]
@@ -84,30 +85,31 @@ def _weighed(planned: list[tuple[Box, Plan]]) -> list[Piece]:
 
 
 def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
+    # A unit of a single loop is an item of it: nothing is to be divided.
+    body = "items" if len(pieces) > 1 else "loop0"
     lines = [f"define void @{SYMBOL}(ptr %buffers) #0 {{"]
     if total > grain:
-        lines.append(f"  %r = call i32 @{PARALLEL}(i64 0, i64 {total}, i64 {grain}, ptr @items, ptr %buffers)")
+        lines.append(f"  %r = call i32 @{PARALLEL}(i64 0, i64 {total}, i64 {grain}, ptr @{body}, ptr %buffers)")
     elif pieces:
-        lines.append(f"  call void @items(i64 0, i64 {total}, ptr %buffers)")
-    lines += ["  ret void", "}", ""]
-    if not pieces:
+        lines.append(f"  call void @{body}(i64 0, i64 {total}, ptr %buffers)")
+    lines += ["  ret void", "}"]
+    if len(pieces) < 2:
         return lines
+    lines.append("")
     lines.append("define internal void @items(i64 %begin, i64 %end, ptr %buffers) #0 {")
     start = 0
     for number, piece in enumerate(pieces):
         units = piece.plan.items * piece.weight
         ends = []
         for name in ("begin", "end"):
-            value = f"%{name}"
-            if len(pieces) > 1:
-                # From units since the start of this loop to its items. An item goes to whoever has its last unit.
-                lines += [
-                    f"  %{name}{number}.from = sub i64 {value}, {start}",
-                    f"  %{name}{number}.low = call i64 @llvm.smax.i64(i64 %{name}{number}.from, i64 0)",
-                    f"  %{name}{number}.in = call i64 @llvm.smin.i64(i64 %{name}{number}.low, i64 {units})",
-                    f"  %{name}{number} = udiv i64 %{name}{number}.in, {piece.weight}",
-                ]
-                value = f"%{name}{number}"
+            # From units since the start of this loop to its items. An item goes to whoever has its last unit.
+            value = f"%{name}{number}"
+            lines += [
+                f"  {value}.from = sub i64 %{name}, {start}",
+                f"  {value}.low = call i64 @llvm.smax.i64(i64 {value}.from, i64 0)",
+                f"  {value}.in = call i64 @llvm.smin.i64(i64 {value}.low, i64 {units})",
+                f"  {value} = udiv i64 {value}.in, {piece.weight}",
+            ]
             ends.append(value)
         lines.append(f"  call void @loop{number}(i64 {ends[0]}, i64 {ends[1]}, ptr %buffers)")
         start += units

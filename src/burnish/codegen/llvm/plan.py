@@ -2,7 +2,7 @@
 
     f32 softmax over rows of 512     lanes: i1 by 16, 2 vectors a turn; an item is a row
     column sums of f32[4096, 1024]   lanes: i0 (a row variable) by 16, 4 vectors; an item is 64 columns
-    f32 addition over 1048576        lanes: i0 by 16, 4 vectors a turn; an item is 4096 elements
+    f32 addition over 1048576        lanes: i0 by 16, 2 vectors a turn; an item is 4096 elements
     transposing f32[1024, 1024]      lanes: i1 by 16; an item is a tile of 16 by 16, turned in registers
 
 An item is what one turn of the parallel loop computes. The choice is by a small cost model, in cycles.
@@ -107,7 +107,9 @@ def _cut(box: Box, lane: int | None, width: int, cycles: float, host: Host) -> P
         return Plan("tiles", lane, width, 1, width, items, cycles, across)
     elif box.is_elementwise:
         extent = box.extents[lane]
-        copies = _copies(extent, width, 4 if body <= 8 else 2 if body <= 24 else 1)
+        # Where lanes are masked at the end anyway, a long body is printed once, not three times.
+        longest = 40 if extent % width == 0 else 12
+        copies = _copies(extent, width, 2 if body <= longest else 1)
         block = max(BLOCK // (width * copies), 1) * width * copies
         kind, items = "elements", rows // extent * -(-extent // block)
     elif lane >= box.rows:
@@ -118,7 +120,9 @@ def _cut(box: Box, lane: int | None, width: int, cycles: float, host: Host) -> P
         kind, copies = "rows", 1
         for wanted in (8, 4, 2):
             is_even = host.has_masks or extent % (width * wanted) == 0
-            if body <= 32 // wanted * 2 and extent >= 2 * wanted * width and is_even:
+            # Enough items for several threads come before long ones.
+            is_shared = wanted == 2 or rows // (width * wanted) >= 8
+            if body <= 32 // wanted * 2 and extent >= 2 * wanted * width and is_even and is_shared:
                 copies = wanted
                 break
         block = width * copies

@@ -1,0 +1,150 @@
+"""Whether compiled arithmetic is right: as near to float64 as eager is, element by element.
+
+    wrong = why_wrong(eager, compiled, truth)                  None, or what is wrong in words
+
+The rule, for each element, once both are of one dtype and shape:
+
+1. Integers and booleans are equal. Where eager's float is NaN or infinite, so is the compiled one, with the same sign.
+2. The error against float64 is at most twice eager's, and one rounding unit (of the result's dtype, at the true value).
+3. Eager's error may be nought by luck, in a sum whose terms cancel for one. What breaks rule 2 is looked at again:
+   eager's error there is taken to be the greatest of those that it makes on the inputs and on `NEIGHBOURS` others,
+   each number of which is moved by at most two rounding units.
+
+Complex numbers count as pairs. The sign of zero does not count. Where float64 has no answer (what draws random numbers
+draws others) eager's result stands for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+NEIGHBOURS = 12
+FACTOR = 2.0
+ROUNDINGS = 1.0
+"""What is added to twice eager's error, in rounding units."""
+
+DOUBLE = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
+          torch.complex64: torch.complex128, torch.complex32: torch.complex128}
+
+Errors = Callable[[], Iterator[torch.Tensor]]
+
+
+def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None,
+              eager_errors: Errors | None = None) -> str | None:
+    """`eager_errors` gives eager's errors on neighbouring inputs; it is asked only if rule 2 does not hold."""
+    if bitwise_equal(eager, got):
+        return None
+    eager, got = real(eager), real(got)
+    if not eager.is_floating_point():
+        return told(eager, got, eager != got)
+    finite = eager.isfinite()
+    special = (eager == got) | (eager.isnan() & got.isnan())
+    if bool((~finite & ~special).any()):
+        return told(eager, got, ~finite & ~special)
+    if bool((finite & ~got.isfinite()).any()):
+        return told(eager, got, finite & ~got.isfinite())
+    exact = eager.double() if truth is None or truth.shape != eager.shape or not comparable(truth) \
+        else real(truth).double()
+    own, ours = error(eager, exact), error(got, exact)
+    slack = ROUNDINGS * rounding_unit(exact, eager.dtype)
+    bad = finite & ~special & (ours > FACTOR * own + slack)
+    if not bool(bad.any()):
+        return None
+    for other in eager_errors() if eager_errors is not None else ():
+        if other.shape == own.shape:
+            own = torch.maximum(own, other)
+            bad &= ours > FACTOR * own + slack
+            if not bool(bad.any()):
+                return None
+    return told(eager, got, bad, exact, own)
+
+
+def told(eager: torch.Tensor, got: torch.Tensor, bad: torch.Tensor, exact: torch.Tensor | None = None,
+         own: torch.Tensor | None = None) -> str:
+    worst = int(bad.flatten().to(torch.uint8).argmax())
+    if exact is not None:
+        excess = torch.where(bad, error(got, exact) / rounding_unit(exact, eager.dtype), -1.0)
+        worst = int(excess.flatten().argmax())
+    place = tuple(int(k) for k in torch.unravel_index(torch.tensor(worst), eager.shape)) if eager.ndim else ()
+    text = f"{int(bad.sum())} of {bad.numel()} elements, at {place}: {eager[place].item()!r} expected, got " \
+           f"{got[place].item()!r}"
+    if exact is not None and own is not None:
+        unit = rounding_unit(exact, eager.dtype)[place].item()
+        text += f", truly {exact[place].item()!r}; off by {error(got, exact)[place].item() / unit:.1f} rounding " \
+                f"units, eager by {own[place].item() / unit:.1f}"
+    return text
+
+
+def bitwise_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """True saves the slow comparison; False says nothing (NaN, layouts and dtypes without `equal`)."""
+    try:
+        return a.layout is torch.strided and not a.is_nested and torch.equal(a, b)
+    except RuntimeError:
+        return False
+
+
+def comparable(x: torch.Tensor) -> bool:
+    return x.dtype in (torch.float64, torch.complex128)
+
+
+def real(x: torch.Tensor) -> torch.Tensor:
+    """The numbers, complex ones as pairs."""
+    x = x.detach()
+    if x.layout is not torch.strided:
+        x = x.to_dense()
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
+def error(x: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    return (x.double() - exact).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+
+
+def rounding_unit(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The distance from the numbers to the next ones of the dtype."""
+    info = torch.finfo(dtype)
+    _, exponent = torch.frexp(x.abs().nan_to_num(nan=0.0, posinf=info.max).clamp(info.tiny, info.max))
+    return torch.ldexp(torch.full_like(x, info.eps), (exponent - 1).double())
+
+
+# -- inputs for the true result, and such as lie beside those given ----------------------------------------------------
+
+def doubled(tree: Any) -> Any:
+    """Arguments with every float in float64, and every float dtype asked for too."""
+    def change(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.to(DOUBLE[leaf.dtype]) if leaf.dtype in DOUBLE else leaf.clone()
+        return DOUBLE.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+    return tree_map(change, tree)
+
+
+def moved(tree: Any, seed: int) -> Any:
+    """Arguments with every float moved by at most two rounding units."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        made = leaf.clone()
+        if leaf.layout is torch.strided and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel():
+            parts = torch.view_as_real(made.resolve_conj()) if leaf.is_complex() else made
+            steps = torch.randint(-2, 3, parts.shape, generator=generator)
+            parts.copy_(parts * (1 + steps.to(parts.dtype) * torch.finfo(parts.dtype).eps))
+        return made
+    return tree_map(change, tree)
+
+
+@contextlib.contextmanager
+def in_double() -> Iterator[None]:
+    """Integers become float64 where they become floats."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
