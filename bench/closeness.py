@@ -8,7 +8,7 @@ The rule, for each element, once both are of one dtype and shape:
 2. The error against float64 is at most twice eager's, and one rounding unit (of the result's dtype, at the true value).
 3. Eager's error may be nought by luck, in a sum whose terms cancel for one. What breaks rule 2 is looked at again:
    eager's error there is taken to be the greatest of those that it makes on the inputs and on `NEIGHBOURS` others,
-   each number of which is moved by at most two rounding units.
+   each number of which is moved by a few rounding units.
 
 Complex numbers count as pairs. The sign of zero does not count. Where float64 has no answer (what draws random numbers
 draws others) eager's result stands for it.
@@ -24,7 +24,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-NEIGHBOURS = 12
+NEIGHBOURS = 24
+FAR = 16
+"""By how many rounding units a number of a neighbouring input is moved at most; by 2 where numbers are short."""
+
 FACTOR = 2.0
 ROUNDINGS = 1.0
 """What is added to twice eager's error, in rounding units."""
@@ -124,7 +127,7 @@ def doubled(tree: Any) -> Any:
 
 
 def moved(tree: Any, seed: int) -> Any:
-    """Arguments with every float moved by at most two rounding units."""
+    """Arguments with every float moved by some rounding units."""
     generator = torch.Generator().manual_seed(seed)
 
     def change(leaf: Any) -> Any:
@@ -133,7 +136,8 @@ def moved(tree: Any, seed: int) -> Any:
         made = leaf.clone()
         if leaf.layout is torch.strided and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel():
             parts = torch.view_as_real(made.resolve_conj()) if leaf.is_complex() else made
-            steps = torch.randint(-2, 3, parts.shape, generator=generator)
+            far = FAR if parts.dtype.itemsize > 2 else 2
+            steps = torch.randint(-far, far + 1, parts.shape, generator=generator)
             parts.copy_(parts * (1 + steps.to(parts.dtype) * torch.finfo(parts.dtype).eps))
         return made
     return tree_map(change, tree)

@@ -62,6 +62,7 @@ class Outcome:
     breaks: tuple[str, ...] = ()
     samples: int = 0
     ways: set[str] = dataclasses.field(default_factory=set)
+    refusals: set[str] = dataclasses.field(default_factory=set)
 
     @property
     def way(self) -> str:
@@ -97,6 +98,7 @@ def check_operator(op: Any, most_samples: int | None = None, backend: str = "eag
                 continue
             outcome.samples += 1
             outcome.ways.add("not captured" if seen.breaks and watched.way == "views" else watched.way)
+            outcome.refusals.update(watched.refusals)
             codes.update(seen.break_codes)
             if verdict == "equal" and seen.breaks:
                 verdict, detail = "break", seen.breaks[0]
@@ -111,6 +113,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.way = "views"
+        self.refusals: set[str] = set()
 
     def __enter__(self) -> Watched:
         self.stop = events.subscribe(self.note)
@@ -122,6 +125,7 @@ class Watched:
     def note(self, event: events.Event) -> None:
         if event.kind == "lower.refused":
             self.way = "refused"
+            self.refusals.add(" ".join(event.data["text"].split())[:160])
         elif event.kind == "loops" and self.way != "refused":
             steps = {type(step).__name__ for step in event.data["plan"].steps}
             if "Launch" in steps:
@@ -187,7 +191,7 @@ def observe_call(fn: Callable, inputs: tuple) -> Seen:
             result = fn(*args, **kwargs)
         except Exception as raised:
             error = raised
-    return Seen(result, (args, kwargs), error, torch.rand(1))
+    return Seen(result, (args, kwargs), error, torch.rand(1, dtype=torch.float32))
 
 
 def fresh(inputs: tuple) -> tuple:
@@ -393,7 +397,7 @@ def main() -> int:
     if settings.refused:
         for outcome in outcomes:
             if outcome.way == "refused":
-                print(f"refused    {outcome.name}")
+                print(f"refused    {outcome.name}: {'; '.join(sorted(outcome.refusals))}")
     unheard = [outcome.name for outcome in outcomes if not outcome.samples]
     if unheard:
         print(f"no usable sample: {', '.join(unheard)}")

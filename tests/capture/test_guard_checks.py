@@ -71,6 +71,26 @@ def test_lazy_conjugation_and_negation_are_noticed():
     assert not settled(plain, plain.clone())((negative, plain.clone()))
 
 
+def stale_view():
+    """A view that has a history which torch refuses to tell."""
+    base = torch.zeros(2, 3, requires_grad=True) * 2
+    view = base.unbind()[1]
+    base.view(6).sub_(1)
+    return view
+
+
+def test_a_view_whose_history_is_refused_has_facts_and_goes_through_compiled_code():
+    view = stale_view()
+    with pytest.raises(RuntimeError, match="modified inplace"):
+        view.is_leaf  # noqa: B018
+    same = settled(view, torch.zeros(3))
+    assert not same((torch.zeros(3, requires_grad=True), torch.zeros(3)))
+    compiled = burnish.compile(lambda x: x.detach() + 1, backend="eager")
+    for _ in range(3):
+        assert torch.equal(compiled(stale_view()), torch.zeros(3))
+    assert len(compiled.__burnish_program__.entry.segments) == 1
+
+
 def test_a_tensor_that_stands_for_two_inputs_passes_where_its_facts_do():
     same = settled(torch.zeros(2), torch.zeros(2))
     x = torch.zeros(2)

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from .random_kernels import elementwise, reducing
 from .running import MACHINES, check
 
-EXAMPLES = settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("machine", MACHINES)

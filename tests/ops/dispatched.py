@@ -21,7 +21,7 @@ from burnish.tensors.indices import Affine, constant, identity
 from burnish.tensors.types import TensorType
 from burnish.tensors.views import shapes_along, source_index
 
-MOST_ELEMENTS = 150
+MOST_ELEMENTS = 64
 """Views of larger tensors are not followed element by element."""
 
 
@@ -131,17 +131,20 @@ def fault_of_chain(chain: tuple, source: torch.Tensor, shown: torch.Tensor) -> s
     if any(before == after and type(step).__name__ in ("Reshape", "Expand") and is_plain(source)
            for step, before, after in zip(chain, shapes, shapes[1:], strict=False)):
         return "a map that does nothing"
-    if shown.numel() > MOST_ELEMENTS:
+    if not 0 < shown.numel() <= MOST_ELEMENTS:
         return ""
-    shape = tuple(shown.shape)
-    symbolic = source_index(chain, identity(shape), tuple(source.shape), shape) if shown.numel() else None
-    for place in itertools.product(*map(range, shape)):
-        at = source_index(chain, tuple(constant(k, 0) for k in place), tuple(source.shape), ())
-        index = tuple(x.offset for x in at)
-        if any(k < 0 for k in index) or not same_value(source[index], shown[place]):
-            return f"element {place} is not {index} of the source"
-        if symbolic is not None and tuple(evaluated(x, place) for x in symbolic) != index:
-            return f"element {place}: {symbolic} is not {index}"
+    shape, places = tuple(shown.shape), list(itertools.product(*map(range, shown.shape)))
+    found = [source_index(chain, tuple(constant(k, 0) for k in place), tuple(source.shape), ()) for place in places]
+    indices = [tuple(x.offset for x in index) for index in found]
+    if any(not 0 <= k < n for index in indices for k, n in zip(index, source.shape, strict=True)):
+        return "an index out of bounds"
+    numbers = torch.arange(source.numel()).reshape(source.shape)
+    read = source.flatten()[torch.stack([numbers[index] for index in indices])].reshape(shape)
+    if not torch.allclose(read, shown, rtol=0, atol=0, equal_nan=True):
+        return f"other elements: {indices}"
+    symbolic = source_index(chain, identity(shape), tuple(source.shape), shape)
+    if symbolic is not None and indices != [tuple(evaluated(x, place) for x in symbolic) for place in places]:
+        return f"{symbolic} does not give {indices}"
     return ""
 
 
@@ -151,7 +154,3 @@ def is_plain(x: torch.Tensor) -> bool:
 
 def evaluated(x: Affine, place: tuple[int, ...]) -> int:
     return x.offset + sum(c * k for c, k in zip(x.coefficients, place, strict=True))
-
-
-def same_value(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(a, b) or bool(a.isnan() and b.isnan())

@@ -51,7 +51,7 @@ def operator_calls(
         for dtype in dtypes:
             if dtype not in op.dtypes:
                 continue
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             name = f"{op.name} {op.variant_test_name} {str(dtype).removeprefix('torch.')}"
             for i, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), most)):
                 for args, kwargs in in_layouts((sample.input, *sample.args), sample.kwargs, times, i):
@@ -65,7 +65,7 @@ def module_calls(dtypes: tuple[torch.dtype, ...], times: int = 0) -> Iterator[Ca
         for dtype, training in itertools.product(dtypes, (False, True)):
             if dtype not in info.dtypes:
                 continue
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             inputs = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=False, training=training)
             for i, sample in enumerate(inputs):
                 built = sample.constructor_input

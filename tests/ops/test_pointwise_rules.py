@@ -20,12 +20,22 @@ from burnish.ops.scalar import Access, load
 from burnish.tensors.types import DTYPES, NAMES
 from burnish.tensors.views import Slice
 
-from .elementwise_arguments import INF, NAN, arguments, dtype_calls, layout_calls, number_choices, special_calls
+from .elementwise_arguments import (
+    INF,
+    NAN,
+    arguments,
+    dtype_calls,
+    layout_calls,
+    number_choices,
+    special_calls,
+    tensor_names,
+)
 from .elementwise_calls import (
     Watcher,
     checked,
     difference,
     difference_of_values,
+    expression_of,
     overload_of,
     records,
     refusal,
@@ -289,6 +299,33 @@ def test_a_number_beside_a_half_precision_tensor_is_rounded_before_it_is_compare
     assert RECORDS["aten.eq.Scalar"].notes["site"]
     eq = RECORDS["aten.eq.Scalar"].rule.rule
     assert "0.10009765625" in str(eq(load("f32", Access(0, 0, (1,))), 0.1, site=Site("bf16", 64)))
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=NAMES.get)
+@pytest.mark.parametrize("name", (
+    "add.Tensor", "sub.Tensor", "rsub.Tensor", "mul.Tensor", "div.Tensor", "maximum.default", "addcmul.default",
+    "floor_divide.default", "lt.Tensor", "eq.Tensor", "add.Scalar", "rsub.Scalar", "mul.Scalar", "div.Scalar",
+    "lt.Scalar", "eq.Scalar", "leaky_relu.default", "lerp.Scalar", "softshrink.default"))
+def test_numbers_among_halves_are_as_exact_as_eagers(name, dtype):
+    """Bit by bit: some operators round a number, or a tensor without dimensions, to the half precision, some do not."""
+    func = overload_of(f"aten.{name}")
+    x = torch.randn(512, generator=torch.Generator().manual_seed(0)).to(dtype)
+    tenth = torch.tensor(0.1)
+    calls: list[tuple[tuple, dict]]
+    if name == "addcmul.default":
+        calls = [((x, x, x.flip(0)), {"value": 0.1})]
+    elif name == "lerp.Scalar":
+        calls = [((x, x.flip(0), 0.1), {})]
+    elif name.endswith("Scalar") or len(tensor_names(func)) == 1:
+        calls = [((x, 0.1), {})]
+    else:
+        calls = [((x, tenth), {}), ((tenth, x), {})]
+        if "alpha" in str(func._schema):
+            calls.append(((x, x.flip(0)), {"alpha": 0.1}))
+    for args, kwargs in calls:
+        eager = func(*args, **kwargs)
+        expression, tensors = expression_of(RECORDS[f"aten.{name}"], args, kwargs, typed(eager))
+        assert torch.equal(evaluated(expression, [tensor.expand(512).contiguous() for tensor in tensors]), eager)
 
 
 def test_a_dtype_holds_what_eager_fills_into_it():

@@ -151,7 +151,8 @@ def drawn_image(drawn, tensor, size):
     channels = x.shape[1]
     return drawn.choice((
         (F.max_pool2d, (x, 2)), (F.avg_pool2d, (x, 3, 1, 1)), (F.adaptive_avg_pool2d, (x, 1)),
-        (F.adaptive_avg_pool2d, (x, 2)), (F.batch_norm, (x, torch.zeros(channels), torch.ones(channels))),
+        (F.adaptive_avg_pool2d, (x, 2)), (F.batch_norm, (x, None, None, None, None, True)),
+        (torch.native_batch_norm, (x, None, None, torch.zeros(channels), torch.ones(channels), False, 0.1, 1e-5)),
         (F.group_norm, (x, 1)), (F.interpolate, (x, None, 2)), (F.interpolate, (x, (7, 7), None, "bilinear")),
         (F.adaptive_max_pool2d, (x, 2)), (F.pixel_unshuffle, (x[..., :4, :4], 2)), (F.pad, (x, (1, 1), "reflect")),
     ))
@@ -164,9 +165,9 @@ DRAWN = {"convolution": drawn_convolution, "index": drawn_index, "attention": dr
 # -- quick -------------------------------------------------------------------------------------------------------------
 
 def test_common_operators_have_eagers_types():
-    ledger = observed(Ledger(), operator_calls(DTYPES, most=4, times=1, only=COMMON))
+    ledger = observed(Ledger(), operator_calls((torch.float32, torch.int64), most=4, times=1, only=COMMON))
     equal_to_eager(ledger)
-    assert len(ledger.agreed) > 100 and len(ledger.followed) > 300
+    assert len(ledger.agreed) > 75 and len(ledger.followed) > 200
 
 
 def test_drawn_calls_have_eagers_types():
@@ -178,7 +179,8 @@ def test_drawn_calls_have_eagers_types():
 def test_gradients_of_drawn_calls_have_eagers_types():
     ledger = observed(Ledger(), drawn_calls(1, 60, "convolution", "attention", "rows", "image"), gradients=True)
     equal_to_eager(ledger)
-    assert ledger.agreed["aten.convolution_backward.default"] and ledger.agreed["aten.native_batch_norm_backward.default"]
+    assert ledger.agreed["aten.convolution_backward.default"]
+    assert ledger.agreed["aten.native_batch_norm_backward.default"]
 
 
 def test_more_than_150_overloads_have_shape_rules():

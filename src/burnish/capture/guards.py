@@ -31,6 +31,7 @@ from .metadata import (
     SameTensors,
     global_state,
     is_comparable,
+    is_leaf,
     tensor_facts,
 )
 from .sources import Source
@@ -188,7 +189,7 @@ class CheckWriter:
         else:
             same = SameTensors(facts)
             at = self.constant(same)
-            passed = " and ".join([f"{at}.compare({', '.join(names)})", *same.rest(names)])
+            passed = " and ".join([f"{at}.compare({', '.join(names)})", *same.rest(names, self.constant(is_leaf))])
             self.conditions.append(f"not ({passed}) and not {at}.settle({group})")
 
     def function(self, name: str, parameters: str, result: str) -> Callable:

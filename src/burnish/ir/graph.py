@@ -1,13 +1,15 @@
 """The compiler's graph: operators over values, in the order in which they run.
 
     >>> print(graph)
-    graph(x: f32[2, 3], w: f32[4, 3])
-      t = view w  permute[1, 0]                              : f32[3, 4]{1, 3}
-      mm = aten.mm.default x, t                              : f32[2, 4]
+    graph(x: f32[2, 3], w: f32[4, 3] state)
+      view = view w, permute[1, 0]                           : f32[3, 4]{1, 3}
+      mm = aten.mm.default x, view                           : f32[2, 4]
       return mm
 
 A `Value` is a tensor without its data: a name and a type. A `Node` applies an operator to values and constants and
 makes one value or several. Graphs are changed by making new ones: a pass walks the nodes and adds what it wants.
+
+What is printed can be read back by `ir.parse`. Only what a chosen library call holds has no text.
 """
 
 from __future__ import annotations
@@ -16,8 +18,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..ops.record import Op
 from ..tensors.types import TensorType
+from ..tensors.views import Map
+
+RESERVED = ("_", "None", "True", "False", "inf", "nan")
+"""No names of values: they mean something else in the printed text."""
+
+WIDTH = 120
+"""Of the printed text: where the inputs do not fit into one line, each has its own."""
 
 
 class Value:
@@ -80,10 +91,6 @@ class Alias:
     type: TensorType | None
     maps: tuple = ()
 
-    def __str__(self) -> str:
-        shown = "".join(f" {step}" for step in self.maps)
-        return f"alias(input {self.input}{shown})"
-
 
 class Graph:
     """Inputs, nodes in running order, outputs (a value, an `Alias`, or a constant), and writes to inputs at the end."""
@@ -95,7 +102,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.outputs: list[Any] = []
         self.writes: list[Write] = []
-        self.names: dict[str, int] = {}
+        self.names: dict[str, int] = dict.fromkeys(RESERVED, 1)
 
     def input(self, type: TensorType, name: str, is_state: bool = False) -> Value:
         value = Value(type, self.fresh_name(name))
@@ -131,9 +138,14 @@ class Graph:
         return self.input(value.type, value.name, value.is_state)
 
     def fresh_name(self, name: str) -> str:
-        number = self.names.get(name, 0)
+        """The name itself, or with the first number behind it that makes it one of its own."""
+        number, made = self.names.get(name, 0), name
+        if number:
+            while (made := f"{name}_{number}") in self.names:
+                number += 1
+            self.names[made] = 1
         self.names[name] = number + 1
-        return f"{name}_{number}" if number else name
+        return made
 
     def __str__(self) -> str:
         return print_graph(self)
@@ -173,10 +185,13 @@ def types_of(tree: Any) -> Any:
 
 
 def print_graph(graph: Graph) -> str:
-    inputs = ", ".join(f"{value.name}: {value.type}" for value in graph.inputs)
-    lines = [f"graph({inputs})", *(f"  {print_node(node)}" for node in graph.nodes)]
+    inputs = [f"{value.name}: {value.type}{' state' * value.is_state}" for value in graph.inputs]
+    head = f"graph({', '.join(inputs)})"
+    if len(head) > WIDTH:
+        head = "".join(["graph(\n", *(f"    {text},\n" for text in inputs), ")"])
+    lines = [head, *(f"  {print_node(node)}" for node in graph.nodes)]
     lines += [f"  write {graph.inputs[write.input].name} <- {write.value.name}" for write in graph.writes]
-    lines.append(f"  return {', '.join(map(print_argument, graph.outputs))}")
+    lines.append(f"  return {', '.join(print_output(graph, out) for out in graph.outputs)}".rstrip())
     return "\n".join(lines)
 
 
@@ -184,14 +199,35 @@ def print_node(node: Node) -> str:
     results = ", ".join("_" if value is None else value.name for value in node.results)
     args = [print_argument(arg) for arg in node.args]
     args += [f"{name}={print_argument(arg)}" for name, arg in node.kwargs.items()]
+    text = f"{results} = {node.op.name}" if results else node.op.name
+    text = " ".join([text, ", ".join(args)]) if args else text
     types = ", ".join("_" if value is None else str(value.type) for value in node.results)
-    return f"{f'{results} = {node.op.name} ' + ', '.join(args):<70} : {types}"
+    return f"{text:<70} : {types}" if types else text
+
+
+def print_output(graph: Graph, out: Any) -> str:
+    if not isinstance(out, Alias):
+        return print_argument(out)
+    maps = "".join(f" {step}" for step in out.maps)
+    type = "" if out.type is None else f": {out.type}"
+    return f"alias({graph.inputs[out.input].name}{maps}{type})"
 
 
 def print_argument(arg: Any) -> str:
-    if isinstance(arg, Value):
-        return arg.name
-    if isinstance(arg, (tuple, list)):
-        inside = ", ".join(map(print_argument, arg))
-        return f"[{inside}]" if isinstance(arg, list) else f"({inside}{',' * (len(arg) == 1)})"
-    return str(arg) if not isinstance(arg, str) else repr(arg)
+    match arg:
+        case Value():
+            return arg.name
+        case None | bool() | int() | float() | str():
+            return repr(arg)
+        case tuple() if arg and isinstance(arg[0], Map):
+            return " ".join(map(str, arg))
+        case tuple() | list():
+            inside = ", ".join(map(print_argument, arg))
+            return f"[{inside}]" if isinstance(arg, list) else f"({inside}{',' * (len(arg) == 1)})"
+        case complex():
+            return f"complex({arg.real}, {arg.imag})"
+        case torch.device():
+            return f"@{arg}"
+        case torch.dtype() | torch.layout() | torch.memory_format():
+            return str(arg)
+    return f"<{getattr(arg, 'name', type(arg).__name__)}>"

@@ -35,13 +35,13 @@ def why_not_alpha(x: TensorType | Number, y: TensorType | Number, alpha: Number 
 
 
 @elementwise("aten.add.Tensor", "aten.add.Scalar", takes="bifc", why_not=why_not_alpha, wraps=True)
-def add(x: Operand, y: Operand, alpha: Number = 1) -> Scalar:
-    x, y = paired(x, y)
+def add(x: Operand, y: Operand, alpha: Number = 1, site: Site | None = None) -> Scalar:
+    x, y = paired(x, y, site)
     if x.dtype == "b8":
         return x | y if alpha else x
     if alpha == 1:
         return x + y
-    return fma(y, operand(alpha, x.dtype), x) if is_float(x) else x + y * alpha
+    return fma(y, operand(alpha, x.dtype, site), x) if is_float(x) else x + y * alpha
 
 
 def why_not_sub(x: TensorType | Number, y: TensorType | Number, alpha: Number = 1) -> str | None:
@@ -51,19 +51,19 @@ def why_not_sub(x: TensorType | Number, y: TensorType | Number, alpha: Number = 
 
 
 @elementwise("aten.sub.Tensor", "aten.sub.Scalar", takes="ifc", why_not=why_not_sub, wraps=True)
-def sub(x: Operand, y: Operand, alpha: Number = 1) -> Scalar:
-    x, y = paired(x, y)
+def sub(x: Operand, y: Operand, alpha: Number = 1, site: Site | None = None) -> Scalar:
+    x, y = paired(x, y, site)
     if alpha == 1:
         return x - y
-    return fma(y, operand(-alpha, x.dtype), x) if is_float(x) else x - y * alpha
+    return fma(y, operand(-alpha, x.dtype, site), x) if is_float(x) else x - y * alpha
 
 
 @elementwise("aten.rsub.Tensor", "aten.rsub.Scalar", takes="ifc", order=(1, 0), why_not=why_not_sub, wraps=True)
-def rsub(x: Operand, y: Operand, alpha: Number = 1) -> Scalar:
-    return sub(y, x, alpha)
+def rsub(x: Operand, y: Operand, alpha: Number = 1, site: Site | None = None) -> Scalar:
+    return sub(y, x, alpha, site)
 
 
-@elementwise("aten.mul.Tensor", "aten.mul.Scalar", takes="bifc", wraps=True)
+@elementwise("aten.mul.Tensor", "aten.mul.Scalar", takes="bifc", wraps=True, wide=1)
 def mul(x: Operand, y: Operand) -> Scalar:
     x, y = paired(x, y)
     return x & y if x.dtype == "b8" else x * y
@@ -111,13 +111,13 @@ def lerp(x: Scalar, end: Scalar, weight: Scalar | Number) -> Scalar:
 
 # -- quotients ---------------------------------------------------------------------------------------------------------
 
-@elementwise("aten.div.Tensor", "aten.div.Scalar", promotion="floating", takes="fc", cost=3, wraps=True)
+@elementwise("aten.div.Tensor", "aten.div.Scalar", promotion="floating", takes="fc", cost=3, wraps=True, wide=1)
 def div(x: Operand, y: Operand) -> Scalar:
     x, y = paired(x, y)
     return x / y
 
 
-@elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", cost=8, wraps=True)
+@elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", cost=8, wraps=True, wide=1)
 def div_mode(x: Operand, y: Operand, rounding_mode: str | None = None) -> Scalar:
     x, y = paired(x, y)
     if rounding_mode == "floor":
@@ -140,7 +140,7 @@ true_quotient = elementwise_shape(promotion="floating", takes="fc", wraps=True)
 rounded_quotient = elementwise_shape(takes="if", wraps=True)
 
 
-@elementwise("aten.floor_divide.default", "aten.floor_divide.Scalar", takes="if", cost=8, wraps=True)
+@elementwise("aten.floor_divide.default", "aten.floor_divide.Scalar", takes="if", cost=8, wraps=True, wide=1)
 def floor_divide(x: Operand, y: Operand) -> Scalar:
     """Of floats as Python has it: exact where the quotient is an integer, though x / y rounds up to one."""
     x, y = paired(x, y)

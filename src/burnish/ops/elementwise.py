@@ -119,9 +119,13 @@ def elementwise(
     like: int | None = None,
     contiguous: bool = False,
     wraps: bool = False,
+    wide: int | None = None,
     why_not: Callable[..., str | None] | None = None,
 ) -> Callable[[Callable], Callable]:
-    """Register an element-wise operator; what the options say of its result stands at `ResultType`."""
+    """Register an element-wise operator; what the options say of its result stands at `ResultType`.
+
+    `wide` is the position of an operand that is not rounded to a half precision if it has no dimensions.
+    """
     def register(rule: Callable) -> Callable:
         pointwise(*names, promotion=promotion, apart=apart, cost=cost)(rule)
         made = record(names[0]).rule
@@ -129,7 +133,7 @@ def elementwise(
         shape(*names)(ResultType(made, takes, order, like, contiguous, wraps, why_not))
         is_told = "site" in rule.__code__.co_varnames[:rule.__code__.co_argcount + rule.__code__.co_kwonlyargcount]
         for name in names:
-            record(name).notes["site"] = is_told
+            record(name).notes.update(site=is_told, wide=wide)
         return rule
     return register
 
@@ -160,10 +164,11 @@ def element(op: Op, args: Sequence[Any], kwargs: dict[str, Any], types: Sequence
     if KINDS.get(stored, "c") == "c" or KINDS.get(target, "c") == "c":
         raise NoRule(f"{result.dtype} of {dtype} operands")
     computed = NAMES[compute_dtype(dtype)]
-    operands = [
-        converted(converted(arg, stored), computed) if isinstance(arg, Scalar) and k not in rule.apart else arg
-        for k, arg in enumerate(args)
-    ]
+    operands = list(args)
+    for k, arg in enumerate(args):
+        if isinstance(arg, Scalar) and k not in rule.apart:
+            is_wide = k == op.notes.get("wide") and not types[k].shape and arg.dtype in FLOATS
+            operands[k] = converted(arg if is_wide else converted(arg, stored), computed)
     more = {**kwargs, "site": Site(stored, result.numel)} if op.notes.get("site") else kwargs
     return converted(rule.rule(*operands, **more), target)
 

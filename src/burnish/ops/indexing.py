@@ -14,6 +14,7 @@ import torch
 from ..tensors.promotion import common_dtype
 from ..tensors.strides import elementwise_stride
 from ..tensors.types import TensorType
+from ..tensors.views import Expand, view_stride
 from .memory_format import CONTIGUOUS, copied, formatted, suggested
 from .record import NoRule, broadcast_shape, fresh, shape, wrapped_dim
 
@@ -71,13 +72,12 @@ def index(x: TensorType, indices: Indices) -> TensorType:
     # As TensorIterator sees them: the source does not move along the indices, the indices not along the rest.
     source = TensorType(
         result, (*steps[:front], *(0,) * len(chosen), *steps[front + len(places):]), x.dtype, x.device)
+    beside = (*(1,) * front, *chosen, *(1,) * len(after))
     read = []
     for k in places:
         one = indices[k]
-        missing = len(chosen) - one.ndim
-        stride = (*(0,) * missing, *(0 if n == 1 != m else s for n, m, s in zip(
-            one.shape, chosen[missing:], one.stride, strict=True)))
-        read.append(TensorType(result, (*(0,) * front, *stride, *(0,) * len(after)), one.dtype, one.device))
+        stride = one.stride if one.shape == chosen else Expand(chosen).stride(one)
+        read.append(TensorType(beside, view_stride(chosen, stride, beside), one.dtype, one.device))
     return TensorType(result, elementwise_stride(result, [source, *read]), x.dtype, x.device)
 
 

@@ -1,4 +1,4 @@
-"""Losses: the types of their results.
+"""Losses against classes: the types of their results. Losses element by element are in `losses.py`.
 
     nll_loss_forward(f32[4, 10], i64[4], None, 1, -100)     f32[], f32[]
 
@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-from ..tensors.promotion import common_dtype
-from ..tensors.strides import elementwise_stride
 from ..tensors.types import TensorType
 from .memory_format import copied
-from .record import broadcast_shape, fresh, shape
+from .record import fresh, shape
 
 
 @shape("aten.nll_loss_forward.default")
@@ -32,17 +30,6 @@ def nll_loss2d_forward(
 @shape("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")
 def nll_loss_backward(grad_output: TensorType, x: TensorType, *_: object) -> TensorType:
     return fresh(x, x.shape)
-
-
-def element_wise(*operands: TensorType) -> TensorType:
-    sizes = broadcast_shape([operand.shape for operand in operands])
-    return TensorType(sizes, elementwise_stride(sizes, operands), common_dtype(operands), operands[0].device)
-
-
-@shape("aten.mse_loss.default", "aten.smooth_l1_loss.default", "aten.huber_loss.default")
-def mse_loss(x: TensorType, target: TensorType, reduction: int = 1, *_: object) -> TensorType:
-    each = element_wise(x, target)
-    return each if reduction == 0 else fresh(each, ())
 
 
 @shape("aten.binary_cross_entropy.default")

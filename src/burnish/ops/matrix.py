@@ -98,7 +98,7 @@ def addr(bias: TensorType, a: TensorType, b: TensorType, **_: object) -> TensorT
     return TensorType(found, elementwise_stride(found, [bias, column, row]), dtype, a.device)
 
 
-@shape("aten.linear.default", "aten.mkldnn_linear.default", "aten._mkl_linear.default")
+@shape("aten.linear.default", "aten.mkldnn_linear.default")
 def linear(x: TensorType, weight: TensorType, bias: TensorType | None = None, *_: object) -> TensorType:
     agree(x.shape[-1], weight.shape[-1])
     return fresh(x, (*x.shape[:-1], *weight.shape[:-1]))

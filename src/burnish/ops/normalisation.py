@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from ..tensors.types import TensorType
-from .memory_format import formatted, suggested
+from .memory_format import copied, formatted, is_contiguous_as, suggested
 from .record import fresh, shape
 
 
@@ -100,7 +100,8 @@ def native_group_norm_backward(
     N: int, C: int, HxW: int, group: int, output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
     parameter = fresh(x if weight is None else weight, (C,))
-    found = formatted(x, x.shape, suggested(x)), parameter, parameter
+    laid = x if is_contiguous_as(x, suggested(x)) else formatted(x, x.shape, suggested(x))
+    found = copied(laid), parameter, parameter
     return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))
 
 

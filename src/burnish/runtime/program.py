@@ -56,7 +56,7 @@ class FrozenProgram:
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
         self.positions = state
         self.lock = threading.Lock()
-        self.kept: tuple[tuple, tuple, list[torch.Tensor]] = ((), (), [])
+        self.kept: tuple[tuple | None, tuple, list[torch.Tensor]] = (None, (), [])
 
     @property
     def source(self) -> str:

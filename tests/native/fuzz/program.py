@@ -13,6 +13,7 @@ one: in the run that shows what is true they all mean float64.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,7 +137,6 @@ class Program:
 
 def renamed(line: Line, names: dict[str, str]) -> Line:
     """With other names for the inputs. A name is never part of another word: it is an x with a number."""
-    import re
     text = re.sub(r"\bx\d+\b", lambda match: names.get(match.group(), match.group()), line.text)
     return Line(text, tuple(names.get(n, n) for n in line.defines), tuple(names.get(n, n) for n in line.uses))
 

@@ -46,7 +46,7 @@ NOT_IN_F64 = {
 
 
 def expand(x: Scalar) -> Scalar:
-    """The expression with nothing in it that `why_not_expandable` has no objection to but base operations."""
+    """The same value in base operations, and in those that `why_not_expandable` objects to."""
     found: dict[Scalar, Scalar] = {}
     for node in walk(x):
         found[node] = expanded(node, tuple(found[arg] for arg in node.args))
@@ -54,20 +54,24 @@ def expand(x: Scalar) -> Scalar:
 
 
 def expanded(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
+    """One node, on operands that are expanded."""
     value = None
-    if node.op in EXPANSIONS:
-        rule = EXPANSIONS[node.op]
-        if node.dtype in ("f16", "bf16"):
-            value = cast(rule(*(cast(arg, "f32") for arg in args)), node.dtype)
-        elif why_not_expandable(node.op, node.dtype) is None and not is_for_printers(node) or node.op == "pow":
-            value = rule(*args)
+    # A power may be simple although powers are not.
+    if why_not_expandable(node.op, node.dtype) is None or node.op == "pow" and node.dtype == "f64":
+        value = expansion(node.op, node.dtype, args)
     if value is not None:
         return value
     return node if args == node.args else make(node.op, node.dtype, args, node.payload)
 
 
-def is_for_printers(node: Scalar) -> bool:
-    return node.dtype in INTEGERS and node.op in INTEGER_DIVISION
+def expansion(op: str, dtype: str, args: tuple[Scalar, ...]) -> Scalar | None:
+    if op not in EXPANSIONS or dtype in INTEGERS and op in INTEGER_DIVISION:
+        return None
+    rule = EXPANSIONS[op]
+    if dtype in ("f16", "bf16"):
+        value = rule(*(cast(arg, "f32") for arg in args))
+        return value if value is None else cast(value, dtype)
+    return rule(*args)
 
 
 def why_not_expandable(op: str, dtype: str) -> str | None:

@@ -22,12 +22,15 @@ class Table:
     log2: tuple[float, float]
     """log(2) is the sum."""
     lowest: float
-    """exp is 0 below."""
+    """exp is 0 below, and well above already: a result just under the smallest float takes processors ten times as
+    long as one far under it, and masked attention is full of them."""
+    lowest_sigmoid: float
+    lowest_exp2: float
+    """The same."""
     highest: float
     """exp is infinite above."""
     lowest_expm1: float
     """expm1 is -1 below."""
-    lowest_exp2: float
     highest_exp2: float
     exp: tuple[float, ...]
     """exp(r), |r| <= log(2)."""
@@ -42,10 +45,11 @@ class Table:
 TABLES = {
     "f32": Table(
         log2=(0.6931471824645996, -1.904654323148236e-09),
-        lowest=-104.0,
+        lowest=-176.0,
+        lowest_sigmoid=-130.0,
+        lowest_exp2=-250.0,
         highest=89.0,
         lowest_expm1=-18.0,
-        lowest_exp2=-151.0,
         highest_exp2=128.0,
         exp=(1.0, 1.0, 0.5000003576278687, 0.16666631400585175, 0.041661109775304794, 0.008335009217262268,
              0.0014107618480920792, 0.00019767390040215105),
@@ -58,10 +62,11 @@ TABLES = {
     ),
     "f64": Table(
         log2=(0.6931471805599453, 2.3190468138462996e-17),
-        lowest=-746.0,
+        lowest=-1418.0,
+        lowest_sigmoid=-1000.0,
+        lowest_exp2=-2000.0,
         highest=710.0,
         lowest_expm1=-38.0,
-        lowest_exp2=-1076.0,
         highest_exp2=1024.0,
         exp=(1.0, 0.9999999999999999, 0.499999999999999, 0.1666666666666719, 0.04166666666671026, 0.008333333333255944,
              0.0013888888882794726, 0.00019841269891410668, 2.4801591157458253e-05, 2.7557303656349843e-06,
@@ -129,7 +134,7 @@ def sigmoid(x: Scalar) -> Scalar:
     """1 / (1 + exp(-x)), both sides of the fraction so much smaller that exp(-x) does not overflow."""
     table, half = TABLES[x.dtype], layout(x).bias // 2
     # Above the upper bound the sum is 1.
-    scale, r = reduced_by_log2(-at_most(at_least(x, table.lowest), -table.lowest_expm1), 1.0, -half)
+    scale, r = reduced_by_log2(-at_most(at_least(x, table.lowest_sigmoid), -table.lowest_expm1), 1.0, -half)
     one = const(0.5**half, x.dtype)
     # 1 + 2**n is rounded where n is just the length of a mantissa. What is lost goes into the smaller addend.
     most = scale + one

@@ -49,14 +49,15 @@ def sine_of_quadrants(size: Scalar, ahead: int, sign: Scalar | None) -> Scalar:
     n, r = shifted - rounder, size
     for word in HALF_PI_F32:
         r = times(n, -word, r)
-    value = sine_of_reduced(r, bits(shifted) + ahead, sign)
+    value = sine_of_reduced(r, bits(shifted), ahead, sign)
     large_n, large_r = without_turns(cast(size, "f64"))
-    quadrant = bits(cast(large_n, "f32") + rounder) + ahead
-    return rarely(size > LARGE, sine_of_reduced(cast(large_r, "f32"), quadrant, sign), value)
+    large_value = sine_of_reduced(cast(large_r, "f32"), bits(cast(large_n, "f32") + rounder), ahead, sign)
+    return rarely(size > LARGE, large_value, value)
 
 
-def sine_of_reduced(r: Scalar, quadrant: Scalar, sign: Scalar | None) -> Scalar:
-    """sin(r + quadrant * pi / 2) of a small r. Only the last two bits of the quadrant count."""
+def sine_of_reduced(r: Scalar, quadrant: Scalar, ahead: int, sign: Scalar | None) -> Scalar:
+    """sin(r + (quadrant + ahead) * pi / 2) of a small r. Only the last two bits of the quadrant count."""
+    quadrant = quadrant + ahead if ahead else quadrant
     square = r * r
     sine = fma(square * r, polynomial(square, SIN_F32), r)
     cosine = fma(square, polynomial(square, COS_F32), const(1.0, "f32"))
