@@ -10,7 +10,7 @@ import warnings
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from .. import events
 from ..runtime.contest import Contest
@@ -18,9 +18,6 @@ from ..settings import current
 from .eager import run
 from .numbers import compile_per_number, has_numbers
 from .registry import CompiledFn, register_backend
-
-GRAD_SWITCHES = {torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad}
-"""Calls in a graph that can turn gradients on half way."""
 
 
 @register_backend(runs_python=True)
@@ -62,9 +59,16 @@ def _compile(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
 
 def why_not_compiled(gm: GraphModule, example_inputs: list[Any]) -> str | None:
     needs_grad = any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
-    if needs_grad and (torch.is_grad_enabled() or any(node.target in GRAD_SWITCHES for node in gm.graph.nodes)):
+    if needs_grad and (torch.is_grad_enabled() or any(turns_gradients_on(node) for node in gm.graph.nodes)):
         return "gradients flow through it"
     return None
+
+
+def turns_gradients_on(node: Node) -> bool:
+    """Whether a call in a graph can turn gradients on half way."""
+    if node.target in (torch._C._set_grad_enabled, torch.set_grad_enabled):
+        return node.args != (False,)
+    return node.target is torch.enable_grad
 
 
 def without_autocast(compiled: CompiledFn) -> CompiledFn:

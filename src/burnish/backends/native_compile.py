@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +26,23 @@ __all__ = ["Untraceable", "compile_graph"]
 
 def compile_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Program | FrozenProgram:
     """Raises Untraceable where the graph holds what must run as it stands."""
+    with collection_paused():
+        return program_of(gm, example_inputs)
+
+
+@contextlib.contextmanager
+def collection_paused() -> Iterator[None]:
+    """Compiling makes many small objects that stay: looking for garbage among them costs a fifth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def program_of(gm: GraphModule, example_inputs: Sequence[Any]) -> Program | FrozenProgram:
     graph, tensors = lower(gm, example_inputs)
     constants = dict(enumerate(tensors, len(graph.inputs) - len(tensors)))
     graph = choose_calls(graph)

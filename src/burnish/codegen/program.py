@@ -119,7 +119,7 @@ class DriverWriter:
             left = self.result(node.results[0])
         else:
             left = "".join(f"{self.result(value)}, " for value in node.results)
-        self.line(f"{left} = {name}({', '.join(args)})")
+        self.line(f"{left} = {name}({', '.join(args)})" if left else f"{name}({', '.join(args)})")
         for value in results:
             self.check_stride(value)
 

@@ -65,6 +65,10 @@ class Builder:
     def restride(self, x: Value, stride: tuple[int, ...]) -> Value:
         return x if x.type.stride == stride else self.apply(RESTRIDE, (x, stride))
 
+    def copy(self, x: Value) -> Value:
+        """The same in memory of its own."""
+        return self.apply(RESTRIDE, (x, x.type.stride))
+
     def reduce(self, op: str, x: Value, dims: Iterable[int], keep: bool = True) -> Value:
         """Over `dims` (all of them if there are none), which stay as dimensions of one element if `keep`."""
         over = tuple(sorted(d % max(x.ndim, 1) for d in dims)) or tuple(range(x.ndim))

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ops.prims import VIEW
 from .build import Builder
 from .graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from .storage import source_of
 
 
 class Rewriter:
@@ -47,12 +49,22 @@ class Rewriter:
         made = self.build.apply(node.op, args, kwargs)
         return (made,) if isinstance(made, Value) else made
 
+    def restore(self, old: Value) -> None:
+        """Give a value the strides it had; what it is a view of first, so that both go on sharing memory."""
+        made, source = self.env[old], source_of(old)
+        if source is not None:
+            before = self.env[source]
+            self.restore(source)
+            if self.env[source] is not before and old.node is not None and old.node.op is VIEW:
+                self.env[old] = self.build.view(self.env[source], *old.node.args[1])
+                return
+        if made.type.stride != old.type.stride:
+            self.env[old] = self.build.restride(made, old.type.stride)
+
     def finish(self) -> None:
         """What leaves the graph has the strides that eager gives it."""
         for old in dict.fromkeys(value for value in values_in(tuple(self.old.outputs))):
-            made = self.env[old]
-            if made.type.stride != old.type.stride:
-                self.env[old] = self.build.restride(made, old.type.stride)
+            self.restore(old)
         self.new.outputs = [out if isinstance(out, Alias) else replaced(out, self.env.__getitem__)
                             for out in self.old.outputs]
         self.new.writes = [Write(write.input, self.env[write.value]) for write in self.old.writes]

@@ -14,6 +14,7 @@ from .clean import clean
 from .decompose import decompose
 from .fold import fold
 from .functionalize import functionalize
+from .separate import owners, separate
 from .trace import trace
 
 PASSES = (
@@ -25,6 +26,7 @@ PASSES = (
     fold,  # before a call is chosen: the folded weight is what gets packed
     clean,  # what was folded leaves its old parts behind
 )
+# Then `separate`, last: passes may take one value for another, and only now is it known which.
 
 
 def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[Any]]:
@@ -35,6 +37,8 @@ def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[A
     for step in PASSES:
         graph = step(graph)
         announce(step.__name__, graph)
+    graph = separate(graph, owners(traced.graph), len(traced.constants))
+    announce("separate", graph)
     return graph, traced.constants
 
 

@@ -424,7 +424,7 @@ def copies(*names: str) -> None:
         if viewed.rule is not None:
             copy.rule = type(viewed.rule)(viewed.rule.maps, is_alias=False)
         elif "maps" in viewed.notes:
-            copy.notes["maps"] = viewed.notes["maps"]
+            copy.notes.update(maps=viewed.notes["maps"], is_copy=True)
 
 
 def dense(x: TensorType) -> TensorType:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ..ir.state import state_values
-from ..ops.prims import VIEW
+from ..ir.storage import source_of
 
 
 def split_frozen(graph: Graph) -> tuple[Graph, Graph] | None:
@@ -35,11 +35,9 @@ def leaving(graph: Graph) -> set[Value]:
     """What a caller gets hold of: he may change it, so it is made anew for him."""
     found: set[Value] = set()
     for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
-        while value not in found:
+        while value is not None and value not in found:
             found.add(value)
-            if value.node is None or value.node.op is not VIEW:
-                break
-            value = value.node.args[0]
+            value = source_of(value)
     return found
 
 

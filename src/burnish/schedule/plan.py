@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
+from ..ir.storage import aliased_argument
 from ..ops.prims import RUN, VIEW
 from ..tensors.types import TensorType
 from ..tensors.views import view_type
@@ -179,6 +180,12 @@ def place_in_arena(plan: Plan) -> None:
             case Call(node):
                 if writes_into(node):
                     first[node.results[0]] = number  # type: ignore[index]
+                source = aliased_argument(node)
+                for value in node.results if source is not None else ():
+                    # A view that is made by a call keeps the memory of what it shows.
+                    roots[value] = roots.get(source, source)  # type: ignore[index, arg-type]
+                    if id(value) in outside:
+                        outside.add(id(roots[value]))  # type: ignore[index]
                 for value in (*node.operands, *(v for v in node.results if v is not None)):
                     last[roots.get(value, value)] = number
     free: list[tuple[int, int]] = []

@@ -1,0 +1,95 @@
+"""What eager gives memory of its own has it here too.
+
+    s = sum x, (), for x without dimensions, is x itself         s = restride x
+    return s                                               =>    return s
+
+    a = exp x;  return a, a                                =>    b = restride a;  return a, b
+
+Values never change inside the graph, so passes may let one stand for another. Outside the graph tensors are written to:
+outputs share memory with each other, and with inputs, exactly where they do in eager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ..ir.graph import Alias, Graph, Value, Write, replaced
+from ..ir.rewrite import Rewriter
+from ..ir.storage import aliased_argument, source_of, storage_of
+
+Owners = Sequence[Value | None]
+
+
+def owners(traced: Graph) -> Owners:
+    """For each output the value of the trace that made its memory; None where it is no tensor."""
+    root: dict[Value, Value] = {value: value for value in traced.inputs}
+    for node in traced.nodes:
+        source = aliased_argument(node)
+        for value in node.results:
+            if value is not None:
+                root[value] = value if source is None else root[source]
+    return [root[out] if isinstance(out, Value) else None for out in traced.outputs]
+
+
+def separate(graph: Graph, owners: Owners, constants: int) -> Graph:
+    """So many inputs, the last ones, are constants that the graph brought along: eager makes them anew each time."""
+    return Separator(graph, owners, constants).run()
+
+
+class Separator(Rewriter):
+    def __init__(self, graph: Graph, owners: Owners, constants: int):
+        super().__init__(graph)
+        self.owners, self.first_constant = owners, len(graph.inputs) - constants
+
+    def rewrite(self, node: object, args: object, kwargs: object) -> None:
+        return None
+
+    def finish(self) -> None:
+        super().finish()
+        self.new.outputs = [self.of_constant(out) if isinstance(out, Alias) and out.input >= self.first_constant else out
+                            for out in self.new.outputs]
+        self.separate_outputs()
+        self.new.writes = [self.separated(write) for write in self.new.writes if write.input < self.first_constant]
+
+    def of_constant(self, out: Alias) -> Value:
+        return self.build.view(self.new.inputs[out.input], *out.maps)
+
+    def separate_outputs(self) -> None:
+        taken: dict[Value, Value | None] = dict.fromkeys(self.new.inputs)
+        wrong: list[tuple[int, Value, Value | None]] = []
+        for k, (out, owner) in enumerate(zip(self.new.outputs, self.owners, strict=True)):
+            if isinstance(out, Value) and taken.setdefault(base := storage_of(out), owner) is not owner:
+                wrong.append((k, base, owner))
+        shared = Counter((base, owner) for _, base, owner in wrong)
+        copies: dict[tuple[Value, Value | None], Value] = {}
+        for k, base, owner in wrong:
+            out = self.new.outputs[k]
+            if shared[base, owner] == 1:
+                self.new.outputs[k] = self.build.copy(out)
+                continue
+            # Several outputs of one storage: it is copied whole, so that it stays one storage.
+            copy = copies.get((base, owner))
+            if copy is None:
+                copy = copies[base, owner] = self.build.copy(base)
+            self.new.outputs[k] = self.shown_again(out, base, copy)
+
+    def shown_again(self, value: Value, base: Value, copy: Value) -> Value:
+        """The same view of the copy."""
+        if value is base:
+            return copy
+        source, node = source_of(value), value.node
+        assert source is not None and node is not None
+        again = self.shown_again(source, base, copy)
+        args = replaced(node.args, lambda v: again if v is source else v)
+        made = self.build.apply_typed(node.op, args, node.kwargs, tuple(v and v.type for v in node.results))
+        found = made[value.position]
+        assert found is not None
+        return found
+
+    def separated(self, write: Write) -> Write:
+        """Inputs are written one after the other: none may be read after it was written."""
+        written = {self.new.inputs[other.input] for other in self.new.writes}
+        if storage_of(write.value) in written and write.value is not self.new.inputs[write.input]:
+            return Write(write.input, self.build.copy(write.value))
+        return write
