@@ -39,6 +39,7 @@ EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "atanh": np.arctanh,
     "erf": scipy.special.erf,
     "erfc": scipy.special.erfc,
+    "erfinv": scipy.special.erfinv,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "reciprocal": lambda x: 1 / x,
 }

@@ -10,14 +10,14 @@ the last place.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
 from burnish.ops import families  # noqa: F401  (fills the records)
-from burnish.ops.elementwise import element
+from burnish.ops.elementwise import element, rounded
 from burnish.ops.record import RECORDS, NoRule, Op, Pointwise
 from burnish.ops.scalar import Access, Scalar, load
 from burnish.tensors.types import NAMES, TensorType
@@ -91,7 +91,7 @@ def difference(func: Any, args: tuple, kwargs: dict, eager: Any, is_typed_only: 
         return None
     expression, tensors = expression_of(op, args, kwargs, found)
     got = evaluated(expression, [tensor.expand(found.shape).reshape(-1) for tensor in tensors])
-    where = difference_of_values(got, eager.reshape(-1), lambda: wide_reference(func, args, kwargs),
+    where = difference_of_values(got, eager.reshape(-1), lambda: wide_references(func, args, kwargs),
                                  signed_zeros=op.name not in ANY_ZERO)
     return None if where is None else f"{op}: {where}, of {types} {named_types or ''}"
 
@@ -131,38 +131,48 @@ def expression_of(op: Op, args: tuple, kwargs: dict, result: TensorType) -> tupl
     return element(op, tree_map_only(torch.Tensor, loaded, args), kwargs, typed(args), result), tensors
 
 
-def wide_reference(func: Any, args: tuple, kwargs: dict) -> torch.Tensor | None:
-    """The same call in float64, flat; None where that is another call."""
-    wide = torch.get_default_dtype()
+def wide_references(func: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
+    """The same call in float64, flat, with its numbers as they are and as float32 holds them.
 
-    def widened(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.double() if tensor.is_floating_point() else tensor
-    try:
-        torch.set_default_dtype(torch.float64)
-        found = func(*tree_map_only(torch.Tensor, widened, args), **tree_map_only(torch.Tensor, widened, kwargs))
-    except RuntimeError:
-        return None
-    finally:
-        torch.set_default_dtype(wide)
-    return found.reshape(-1) if isinstance(found, torch.Tensor) and found.dtype is torch.float64 else None
+    Which of the two eager's kernel means differs between its vectorized and its plain part. There is none where
+    tensors of another dtype make another call.
+    """
+    def widened(part: Any) -> Any:
+        return part.double() if isinstance(part, torch.Tensor) and part.is_floating_point() else part
+
+    def held(part: Any) -> Any:
+        return rounded(part, "f32") if isinstance(part, float) else widened(part)
+
+    usual = torch.get_default_dtype()
+    for change in (widened, held):
+        try:
+            torch.set_default_dtype(torch.float64)
+            found = func(*map(change, args), **{name: change(part) for name, part in kwargs.items()})
+        except RuntimeError:
+            return
+        finally:
+            torch.set_default_dtype(usual)
+        if isinstance(found, torch.Tensor) and found.dtype is torch.float64:
+            yield found.reshape(-1)
 
 
 def difference_of_values(
-    got: torch.Tensor, eager: torch.Tensor, reference: Callable[[], torch.Tensor | None], signed_zeros: bool = True
+    got: torch.Tensor, eager: torch.Tensor, references: Callable[[], Iterable[torch.Tensor]], signed_zeros: bool = True
 ) -> str | None:
     if got.dtype is not eager.dtype:
         return f"elements of {got.dtype}, eager's of {eager.dtype}"
-    wrong = ~((got == eager) | ((got != got) & (eager != eager)))
-    exact = reference() if eager.is_floating_point() and wrong.any() else None
-    if exact is not None:
-        wrong &= ~(is_near(got, eager, exact) | (got == exact.to(eager.dtype)))
+    wrong, told = ~((got == eager) | ((got != got) & (eager != eager))), None
+    if eager.is_floating_point() and wrong.any():
+        for exact in references():
+            wrong &= ~(is_near(got, eager, exact) | (got == exact.to(eager.dtype)))
+            told = exact if told is None else told
     if eager.is_floating_point() and signed_zeros:
         wrong |= (got == 0) & (eager == 0) & (got.signbit() != eager.signbit())
     if not wrong.any():
         return None
     at = int(wrong.nonzero()[0])
-    told = "" if exact is None else f" (exactly {exact[at].item()!r})"
-    return f"{int(wrong.sum())} of {wrong.numel()}: at {at} {got[at].item()!r}, eager {eager[at].item()!r}{told}"
+    exactly = "" if told is None else f" (exactly {told[at].item()!r})"
+    return f"{int(wrong.sum())} of {wrong.numel()}: at {at} {got[at].item()!r}, eager {eager[at].item()!r}{exactly}"
 
 
 def is_near(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:

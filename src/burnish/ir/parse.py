@@ -25,7 +25,7 @@ from ..ops import families  # noqa: F401  (fills the records)
 from ..ops.record import RECORDS, Op, lookup
 from ..tensors.types import CPU, DTYPES, TensorType, contiguous_stride
 from ..tensors.views import Diagonal, Expand, Map, Permute, Reshape, Slice
-from .graph import Alias, Graph, Value, Write
+from .graph import RESERVED, Alias, Graph, Value, Write
 
 TOKEN = re.compile(r"""\s*(?:
     (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*") |
@@ -33,7 +33,7 @@ TOKEN = re.compile(r"""\s*(?:
     (?P<word>[^\W\d]\w*(?:\.\w+)*) |
     (?P<thing><[^>-][^>]*>) |
     (?P<mark><-|[][(){}<>,:=@*+]) |
-    (?P<end>$)
+    (?P<end>(?:\#.*)?$)
 )""", re.VERBOSE)
 
 CONSTANTS = {"None": None, "True": True, "False": False}
@@ -134,8 +134,7 @@ class GraphParser:
     def __init__(self, text: str):
         self.graph = Graph()
         self.values: dict[str, Value] = {}
-        lines = enumerate((line.partition("#")[0].strip() if "'" not in line else line.strip()
-                           for line in text.splitlines()), 1)
+        lines = enumerate(map(str.strip, text.splitlines()), 1)
         self.lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
 
     def run(self) -> Graph:
@@ -177,6 +176,8 @@ class GraphParser:
     def named(self, tokens: Tokens, name: str, type: TensorType) -> Value:
         if name in self.values:
             raise tokens.error(f"there are two values called {name}")
+        if name in RESERVED:
+            raise tokens.error(f"{name} is no name of a value")
         self.values[name] = Value(type, self.graph.fresh_name(name))
         return self.values[name]
 

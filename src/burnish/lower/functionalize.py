@@ -8,11 +8,14 @@
 Each tensor of the trace is a chain of view maps on a root: an input, or the fresh result of a node. A root has a
 current value. An operator in place becomes its functional form, and the root gets a new current value; a view that is
 read later is taken from that one. Inputs that were written are given their last value at the end.
+
+What is copied in another order of elements, `flip` for one, is such a view too, and a root of its own.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,21 +24,28 @@ import torch
 from ..ir.build import Builder
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced
 from ..ir.infer import Untraceable
+from ..ir.storage import aliased_argument
 from ..ops.prims import VIEW
-from ..ops.record import Op, View, lookup
+from ..ops.record import NoRule, Op, View, lookup
 from ..tensors.simplify import simplified
-from ..tensors.views import Expand, Maps, inverse
+from ..tensors.types import TensorType
+from ..tensors.views import Map, Maps, inverse
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Root:
     current: Value
-    shape: tuple[int, ...]
+    type: TensorType
+    """As eager lays it out. What is current may lie otherwise."""
     input: int | None = None
     is_written: bool = False
     has_unknown_views: bool = False
     views: dict[Maps, Value] = field(default_factory=dict)
     """What was taken from the current value."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +69,21 @@ class Functionalizer:
     def run(self) -> Graph:
         for k, value in enumerate(self.old.inputs):
             made = self.new.copy_input(value)
-            self.places[value] = Place(Root(made, value.shape, input=k), ())
+            self.places[value] = Place(Root(made, value.type, input=k), ())
         for node in self.old.nodes:
             self.build.line = node.line
-            written = written_argument(node)
+            written = written_arguments(node)
             if written is not None:
                 self.write_in_place(node, *written)
-            elif isinstance(node.op.rule, View) and node.op.rule.is_alias:
-                self.take_view(node, node.op.rule.maps(node.args[0].type, *node.args[1:], **node.kwargs))
-            elif "maps" in node.op.notes:
-                self.take_views(node)
-            else:
+                continue
+            chains = view_chains(node)
+            if chains is None:
                 self.keep(node)
+            else:
+                self.take_views(node, chains)
+        for value in self.old.outputs:
+            if isinstance(value, Value):
+                self.lay_out(self.places[value].root)
         self.new.outputs = [self.output(value) for value in self.old.outputs]
         for place in self.places.values():
             if place.root.input is not None and place.root.is_written and not place.maps:
@@ -81,39 +94,48 @@ class Functionalizer:
 
     def keep(self, node: Node) -> None:
         """An operator that makes something fresh, as it stands."""
+        source = aliased_argument(node)
+        if source is not None:
+            self.lay_out(self.places[source].root)
         results = self.build.apply_typed(
             node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
             tuple(None if value is None else value.type for value in node.results),
         )
-        source = aliased_argument(node)
         if source is not None:
             # A view without maps, `as_strided` say: it may be read, but nothing of its storage may be written.
             root = self.places[source].root
-            if root.is_written:
+            if root.is_written and root.input is not None:
                 raise Untraceable(f"{node.op} of a tensor that was written to")
+            if root.input is None and node.op.name.startswith("aten.as_strided."):
+                raise Untraceable("as_strided() of an intermediate, which need not lie where it lies in eager")
             root.has_unknown_views = True
             for old, made in zip(node.results, results, strict=True):
                 if old is not None:
-                    self.places[old] = Place(Root(made, old.shape, has_unknown_views=True), ())
+                    self.places[old] = Place(Root(made, old.type, has_unknown_views=True), ())
             return
         for old, made in zip(node.results, results, strict=True):
             if old is not None:
-                self.places[old] = Place(Root(made, old.shape), ())
+                self.places[old] = Place(Root(made, old.type), ())
 
-    def take_view(self, node: Node, maps: Any) -> None:
+    def take_views(self, node: Node, chains: Sequence[Sequence[Map]]) -> None:
         place = self.places[node.args[0]]
-        self.places[node.results[0]] = Place(place.root, simplified((*place.maps, *maps), place.root.shape))
-
-    def take_views(self, node: Node) -> None:
-        """A view with several results, like `split`."""
-        place = self.places[node.args[0]]
-        chains = node.op.notes["maps"](node.args[0].type, *node.args[1:], **node.kwargs)
+        is_alias = aliased_argument(node) is not None
         for result, maps in zip(node.results, chains, strict=True):
-            self.places[result] = Place(place.root, simplified((*place.maps, *maps), place.root.shape))
+            assert result is not None
+            shown = Place(place.root, simplified((*place.maps, *maps), place.root.shape))
+            self.places[result] = shown if is_alias else Place(Root(self.read_place(shown), result.type), ())
+
+    def lay_out(self, root: Root) -> None:
+        """Before anyone looks at strides: what is current gets those that eager gives it."""
+        if root.input is None and root.current.type.stride != root.type.stride:
+            root.current = self.build.restride(root.current, root.type.stride)
+            root.views.clear()
 
     def read(self, value: Value) -> Value:
         """What the tensor holds now."""
-        place = self.places[value]
+        return self.read_place(self.places[value])
+
+    def read_place(self, place: Place) -> Value:
         root = place.root
         if not place.maps:
             return root.current
@@ -122,16 +144,36 @@ class Functionalizer:
             found = root.views[place.maps] = self.build.apply(VIEW, (root.current, place.maps))
         return found
 
-    def write_in_place(self, node: Node, target: Value, functional: Op | None) -> None:
-        place = self.places[target]
-        if place.root.has_unknown_views:
-            raise Untraceable(f"{node.op} writes to a tensor that is also seen through strides of its own")
-        if any(isinstance(step, Expand) for step in place.maps) and inverse(place.maps, place.root.shape) is None:
-            raise Untraceable(f"{node.op} writes to an expanded tensor")
-        value = self.new_value(node, target, functional)
-        if value.shape != target.shape:
-            value = self.build.expand(value, target.shape)
-        self.store(place, self.build.convert(value, target.dtype))
+    def write_in_place(self, node: Node, targets: list[Value], functional: Op | None) -> None:
+        for target in targets:
+            place = self.places[target]
+            if place.root.has_unknown_views:
+                raise Untraceable(f"{node.op} writes to a tensor that is also seen through strides of its own")
+            if overlaps_itself(target.type) or overlaps_itself(place.root.type):
+                raise Untraceable(f"{node.op} writes to a tensor whose elements share memory")
+        if len(targets) == 1:
+            values: tuple[Value, ...] = (self.new_value(node, targets[0], functional),)
+        else:
+            values = self.new_values(node, functional)
+        made, values = values[:len(values) - len(targets)], values[len(values) - len(targets):]
+        for old, value in zip(node.results, made, strict=True):
+            if old is not None:
+                self.places[old] = Place(Root(value, old.type), ())
+        for target, value in zip(targets, values, strict=True):
+            why = why_not_stored(value.type, target.type, node)
+            if why is not None:
+                raise Untraceable(f"{node.op}: {why}")
+            if value.shape != target.shape:
+                value = self.build.expand(value, target.shape)
+            self.store(self.places[target], self.build.convert(value, target.dtype))
+
+    def new_values(self, node: Node, functional: Op | None) -> tuple[Value, ...]:
+        """Of an operator that writes to several: fresh results first, then what it writes."""
+        if functional is None:
+            raise Untraceable(f"{node.op} has no form that leaves its arguments alone")
+        outs = {a.name for a in node.op.target._schema.arguments if a.is_out}
+        kwargs = {k: replaced(v, self.read) for k, v in node.kwargs.items() if k not in outs}
+        return self.build.apply(functional, replaced(node.args, self.read), kwargs)
 
     def new_value(self, node: Node, target: Value, functional: Op | None) -> Value:
         args = replaced(node.args, self.read)
@@ -147,7 +189,9 @@ class Functionalizer:
                 return args[1]
         if functional is None:
             raise Untraceable(f"{node.op} has no form that leaves its argument alone")
-        kwargs.pop("out", None)
+        for argument in node.op.target._schema.arguments:
+            if argument.is_out:
+                kwargs.pop(argument.name, None)
         return self.build.apply(functional, args, kwargs)
 
     def store(self, place: Place, value: Value) -> None:
@@ -171,56 +215,83 @@ class Functionalizer:
         return self.read(value)
 
 
-def written_argument(node: Node) -> tuple[Value, Op | None] | None:
-    """The tensor an operator writes to, and the operator that computes what it writes."""
+def view_chains(node: Node) -> Sequence[Sequence[Map]] | None:
+    """For each result the maps that say where its elements come from; None where no maps say it."""
+    rule = node.op.rule
+    try:
+        if isinstance(rule, View):
+            return (rule.maps(node.args[0].type, *node.args[1:], **node.kwargs),)
+        if "maps" in node.op.notes:
+            return node.op.notes["maps"](node.args[0].type, *node.args[1:], **node.kwargs)
+    except NoRule:
+        pass
+    return None
+
+
+def overlaps_itself(type: TensorType) -> bool:
+    """Whether two elements may lie in one place. Sorted by strides, each dimension must step over those before it."""
+    if 0 in type.shape:
+        return False
+    reach = 0
+    for stride, size in sorted((s, n) for s, n in zip(type.stride, type.shape, strict=True) if n != 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
+def why_not_stored(value: TensorType, target: TensorType, node: Node) -> str | None:
+    """Eager would raise, or make the tensor another one."""
+    name = node.op.name
+    if name.startswith(("aten.copy_.", "aten.fill_.")):
+        can_cast = True
+    else:
+        can_cast = torch.can_cast(value.dtype, target.dtype)
+    if not can_cast:
+        return f"{value.dtype} does not go into {target.dtype}"
+    sizes = zip(reversed(value.shape), reversed(target.shape), strict=False)
+    if value.ndim > target.ndim or any(n not in (1, m) for n, m in sizes):
+        return f"a tensor of {list(target.shape)} does not take a result of {list(value.shape)}"
+    if node.op.target._schema.arguments[-1].is_out and value.shape != target.shape:
+        return f"out= of {list(target.shape)} is made larger, to {list(value.shape)}"
+    return None
+
+
+def written_arguments(node: Node) -> tuple[list[Value], Op | None] | None:
+    """The tensors an operator writes to, and the operator that computes what it writes."""
     if node.op.target is None:
         return None
-    found = _in_place(node.op.target)
-    if found is None:
+    places, functional = _in_place(node.op.target)
+    if not places:
         return None
-    at, functional = found
-    target = node.args[at] if isinstance(at, int) else node.kwargs[at]
-    return target, None if functional is None else lookup(functional)
+    targets = [node.args[at] if isinstance(at, int) else node.kwargs[at] for at in places]
+    return targets, None if functional is None else lookup(functional)
 
 
 @functools.cache
-def _in_place(func: Any) -> tuple[int | str, Any] | None:
-    arguments = func._schema.arguments
-    for k, argument in enumerate(arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            return (argument.name if argument.kwarg_only else k), _functional(func)
-    return None
+def _in_place(func: Any) -> tuple[list[int | str], Any]:
+    places = [argument.name if argument.kwarg_only else k for k, argument in enumerate(func._schema.arguments)
+              if argument.alias_info is not None and argument.alias_info.is_write]
+    return places, _functional(func) if places else None
 
 
 def _functional(func: Any) -> Any:
     """The overload with the same arguments that writes to none of them."""
     name = func._schema.name.split("::")[1]
-    names = [a.name for a in func._schema.arguments if not a.is_out]
-    packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
-    if packet is None:
-        return None
-    for overload in packet.overloads():
-        found = getattr(packet, overload)
-        arguments = found._schema.arguments
-        if [a.name for a in arguments] == names and not any(a.alias_info and a.alias_info.is_write for a in arguments) \
-                and all(str(a.type) == str(b.type) for a, b in zip(arguments, func._schema.arguments, strict=False)):
-            return found
+    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
+    for base in (name.removesuffix("_"), f"{name}_functional"):
+        packet = getattr(torch.ops.aten, base, None)
+        for overload in packet.overloads() if packet is not None else ():
+            found = getattr(packet, overload)
+            arguments = found._schema.arguments
+            if not any(a.alias_info and a.alias_info.is_write for a in arguments) and len(found._schema.returns) \
+                    and same_arguments([(a.name, str(a.type)) for a in arguments], wanted):
+                return found
     return None
 
 
-def aliased_argument(node: Node) -> Value | None:
-    """The argument whose storage a result of the operator shares."""
-    at = None if node.op.target is None else _aliased(node.op.target)
-    return None if at is None or at >= len(node.args) or not isinstance(node.args[at], Value) else node.args[at]
-
-
-@functools.cache
-def _aliased(func: Any) -> int | None:
-    if not any(r.alias_info is not None for r in func._schema.returns):
-        return None
-    for k, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None:
-            return k
-    return None
-
-
+def same_arguments(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> bool:
+    """What is optional in one may be required in the other."""
+    return len(found) == len(wanted) and all(
+        a == b and s.removeprefix("Optional[").rstrip("]") == t.removeprefix("Optional[").rstrip("]")
+        for (a, s), (b, t) in zip(found, wanted, strict=True))

@@ -74,7 +74,11 @@ def trace(gm: GraphModule, example_inputs: Sequence[Any]) -> Traced:
                 elif node.op == "output":
                     outputs = torch.fx.node.map_arg(node.args[0], env.__getitem__)
                 else:
-                    env[node] = tracer.call(gm, node, env)
+                    try:
+                        env[node] = tracer.call(gm, node, env)
+                    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+                        # The user's mistake, which eager is to report, or torch code that wants to see data.
+                        raise Untraceable(f"{node.target} cannot be traced: {error}") from error
         finally:
             torch._C._pop_torch_dispatch_stack(None)
     tracer.traced.graph.outputs = [tracer.output(out) for out in outputs]
@@ -124,6 +128,7 @@ class Tracer:
         return out
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        func = declared(func, args)
         signature = signature_of(func)
         if signature.why_not is not None:
             raise Untraceable(signature.why_not)
@@ -132,15 +137,18 @@ class Tracer:
         graph_args = self.unwrapped(args)
         graph_kwargs = {name: self.unwrapped(arg) for name, arg in kwargs.items()} if kwargs else {}
         op = lookup(func)
-        if signature.returns_argument is not None:
+        if signature.returns_written:
             # In place, or into `out`: the result is the argument, which must still have the type it had.
-            given = args[signature.returns_argument] if isinstance(signature.returns_argument, int) \
-                else kwargs[signature.returns_argument]
+            given = [args[at] if isinstance(at, int) else kwargs[at] for at in signature.written]
             if signature.changes_type:
-                self.change_type(func, given, args)
-                return given
+                self.change_type(func, given[0], args)
+            else:
+                self.graph.add(op, graph_args, graph_kwargs, (), self.line)
+            return given[0] if len(given) == 1 else tuple(given)
+        if not func._schema.returns:
+            # It looks at data, and raises perhaps.
             self.graph.add(op, graph_args, graph_kwargs, (), self.line)
-            return given
+            return None
         result = result_types(op, graph_args, graph_kwargs)
         made = self.graph.add(op, graph_args, graph_kwargs, result, self.line)
         if isinstance(made, Value):
@@ -220,11 +228,20 @@ def why_not_called(target: Any) -> str | None:
     return f"a call of {getattr(target, '__qualname__', target)}"
 
 
+def declared(func: Any, args: tuple) -> Any:
+    """The same operator under a name whose schema tells what it writes to. Running statistics are written silently."""
+    if func is torch.ops.aten.native_batch_norm.default and args[5] and args[3] is not None and args[4] is not None:
+        return torch.ops.aten._native_batch_norm_legit.default
+    return func
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """What a schema says that tracing must know."""
 
-    returns_argument: int | str | None
+    written: tuple[int | str, ...]
+    """Positions of the arguments that are written to, or their names where they have no position."""
+    returns_written: bool
     changes_type: bool
     returns_list: bool
     is_composite: bool
@@ -237,17 +254,15 @@ def signature_of(func: torch._ops.OpOverload) -> Signature:
     returns = schema.returns
     written = [k for k, argument in enumerate(schema.arguments)
                if argument.alias_info is not None and argument.alias_info.is_write]
-    why, returned = None, None
+    answered = [r.alias_info is not None and r.alias_info.is_write for r in returns]
+    why = None
     if any(str(r.type) not in ("Tensor", "List[Tensor]", "Optional[Tensor]") for r in returns):
         why = f"{func} answers with something that is no tensor"
-    elif len(written) > 1 or (written and str(schema.arguments[written[0]].type) != "Tensor"):
-        why = f"{func} writes to several tensors"
-    elif written:
-        argument = schema.arguments[written[0]]
-        if len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write:
-            returned = argument.name if argument.kwarg_only else written[0]
-        else:
-            why = f"{func} writes to one tensor and returns another"
+    elif any(str(schema.arguments[k].type) != "Tensor" for k in written):
+        why = f"{func} writes to a list of tensors"
+    elif written and (any(answered) and len(answered) != len(written) or any(answered) != all(answered) or not returns):
+        why = f"{func} writes to one tensor and returns another"
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     changes = torch.Tag.inplace_view in func.tags or func.name() in ("aten::resize_", "aten::set_")
-    return Signature(returned, changes, bool(returns) and str(returns[0].type) == "List[Tensor]", composite, why)
+    places = tuple(schema.arguments[k].name if schema.arguments[k].kwarg_only else k for k in written)
+    return Signature(places, any(answered), changes, bool(returns) and str(returns[0].type) == "List[Tensor]", composite, why)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ..tensors.strides import elementwise_stride
+from ..tensors.strides import preserved_stride
 from ..tensors.types import TensorType
 from .elementwise import elementwise, elementwise_shape, is_float, why_not_half
 from .record import record, shape
@@ -121,7 +121,7 @@ def register_real_part(name: str) -> None:
     def result(x: TensorType) -> TensorType:
         if not x.dtype.is_complex:
             return real(x)
-        return TensorType(x.shape, elementwise_stride(x.shape, [x]), x.dtype.to_real(), x.device)
+        return TensorType(x.shape, preserved_stride(x), x.dtype.to_real(), x.device)
 
 
 for name in ("aten.abs.default", "aten.angle.default"):

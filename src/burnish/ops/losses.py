@@ -14,7 +14,7 @@ from typing import Any
 from ..tensors.strides import preserved_stride
 from ..tensors.types import TensorType
 from .activations import log_sigmoid
-from .elementwise import Site, elementwise, operand, why_not_alike
+from .elementwise import Site, elementwise, operand, rounded, why_not_alike
 from .record import NoRule, broadcast_shape, decomposition, fresh, record, shape
 from .scalar import Scalar, maximum, select
 
@@ -150,11 +150,15 @@ def huber_loss_backward(
     return select((gap <= -delta) | (gap >= delta), outer, gap * part * grad)
 
 
+def why_not_entropy(grad: TensorType, x: TensorType, *others: Any) -> str | None:
+    return "gradients of another shape" if grad.shape not in ((), x.shape) else why_not_gradient(grad, x, *others)
+
+
 @elementwise("aten.binary_cross_entropy_backward.default", takes="f", cost=8, apart=(4,), like=1,
-             why_not=why_not_gradient)
+             why_not=why_not_entropy)
 def binary_cross_entropy_backward(
     grad: Scalar, x: Scalar, y: Scalar, weight: Scalar | None = None, reduction: int = MEAN, site: Site | None = None
 ) -> Scalar:
-    slope = grad * (x - y) / maximum((1 - x) * x, 1e-12)
+    slope = grad * (x - y) / maximum((1 - x) * x, rounded(1e-12, "f32"))
     slope = slope if weight is None else slope * weight
     return slope * share(reduction, site) if reduction == MEAN else slope

@@ -23,7 +23,7 @@ from llvmlite.binding import ffi
 
 from ... import events
 from ...errors import InternalError
-from ...runtime import threads
+from ...runtime import threads, vector_math
 from ...runtime.kernels import NativeKernel, bind, load
 from ...schedule.loops import Kernel
 from . import parallel
@@ -133,12 +133,14 @@ def _machine(target: Host) -> llvm.TargetMachine:
 def _symbols() -> dict[str, int]:
     """What kernels call that is not in them."""
     found = threads.addresses()
+    vectors = {symbol: address for lanes in (2, 4, 8, 16) for dtype in ("f32", "f64")
+               for symbol, address in vector_math.addresses(lanes, dtype).values()}
     if PARALLEL in found:
-        return found
+        return found | vectors
     text = parallel.OPENMP if found else parallel.SERIAL
     address, tracker = load(object_code(text, host()), PARALLEL, found)
     _forever.append(tracker)
-    return {PARALLEL: address}
+    return {PARALLEL: address} | vectors
 
 
 def _workers() -> int:

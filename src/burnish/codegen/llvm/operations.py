@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ...errors import InternalError
 from ...ops.scalar import BITS, FLOATS, wrap
+from ...runtime import vector_math
 from .scopes import Code, Scope
 from .types import WIDE, literal, register, suffix, vector
 
@@ -116,8 +117,38 @@ class Operations:
         if op in _FLOAT_COMPARISONS:
             return self.compare(op, dtype, x, args[1])
         if op in _LIBRARY:
-            return self._library(op + "f" * (dtype == "f32"), scalar, args)
+            return self._vector(op, dtype, args) or self._library(op + "f" * (dtype == "f32"), scalar, args)
         raise InternalError("codegen", f"no instruction for {op} of {dtype}")
+
+    def _vector(self, op: str, dtype: str, args: list[str]) -> str | None:
+        """A function that takes vectors, where there is one of this width, or of half or a quarter of it."""
+        for lanes in (self.width, self.width // 2, self.width // 4):
+            found = vector_math.addresses(lanes, dtype).get(op) if lanes > 1 else None
+            if found is not None:
+                break
+        else:
+            return None
+        type = register(dtype, lanes)
+        self.code.declarations.add(f"declare {type} @{found[0]}({', '.join([type] * len(args))})")
+        parts = []
+        for start in range(0, self.width, lanes):
+            pieces = [self._lanes(dtype, arg, start, lanes) for arg in args]
+            parts.append(self.emit(f"call {type} @{found[0]}({', '.join(f'{type} {piece}' for piece in pieces)})"))
+        while len(parts) > 1:
+            parts = [self._joined(dtype, a, b, lanes) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            lanes *= 2
+        return parts[0]
+
+    def _lanes(self, dtype: str, x: str, start: int, count: int) -> str:
+        if count == self.width:
+            return x
+        mask = ", ".join(f"i32 {start + k}" for k in range(count))
+        whole = self.type(dtype)
+        return self.emit(f"shufflevector {whole} {x}, {whole} poison, <{count} x i32> <{mask}>")
+
+    def _joined(self, dtype: str, a: str, b: str, lanes: int) -> str:
+        type, mask = register(dtype, lanes), ", ".join(f"i32 {k}" for k in range(2 * lanes))
+        return self.emit(f"shufflevector {type} {a}, {type} {b}, <{2 * lanes} x i32> <{mask}>")
 
     def _library(self, function: str, scalar: str, args: list[str]) -> str:
         self.code.declare(scalar, function, *[scalar] * len(args))
