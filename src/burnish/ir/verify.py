@@ -16,6 +16,7 @@ strides are eager's again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,15 +88,22 @@ def wrong_arguments(node: Node) -> Iterator[str]:
                     if not isinstance(part, (Value, *CONSTANTS)))
     if node.op.target is None:
         return
-    arguments = node.op.target._schema.arguments
-    positional = [argument.name for argument in arguments if not argument.kwarg_only]
+    positional, required, known = parameters(node.op.target)
     if len(node.args) > len(positional):
         yield f"{node.op} takes at most {len(positional)} arguments by position, not {len(node.args)}"
-    given = {*positional[: len(node.args)], *node.kwargs}
-    known = {argument.name for argument in arguments}
     yield from (f"{node.op} has no argument called {name}" for name in node.kwargs if name not in known)
-    yield from (f"{node.op} needs its argument {argument.name}" for argument in arguments
-                if argument.name not in given and not argument.has_default_value())
+    missing = required.difference(positional[:len(node.args)], node.kwargs)
+    if missing:
+        yield f"{node.op} lacks {', '.join(sorted(missing))}"
+
+
+@functools.cache
+def parameters(target: torch._ops.OpOverload) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
+    """The names of the positional ones, of those without default, and of all."""
+    arguments = target._schema.arguments
+    return (tuple(argument.name for argument in arguments if not argument.kwarg_only),
+            frozenset(argument.name for argument in arguments if not argument.has_default_value()),
+            frozenset(argument.name for argument in arguments))
 
 
 def leaves(tree: Any) -> Iterator[Any]:
@@ -121,7 +129,7 @@ def wrong_types(node: Node, strides: bool) -> Iterator[str]:
             if value is not None:
                 yield f"{value} is made, but its operator's rule leaves it out"
         elif (value.shape, value.dtype, value.type.device) != (type.shape, type.dtype, type.device) \
-                or strides and value.type.stride != type.stride:
+                or strides and not same_type(value.type, type):
             yield f"{value} has the type {value.type}, but its operator's rule says {type}"
 
 

@@ -63,7 +63,7 @@ def joined_view(build: Builder, known: dict, source: Value, maps: tuple, old: Va
 
 
 def needed_nodes(graph: Graph) -> set[int]:
-    """The nodes that an output or a write depends on, that draw random numbers in order, or that check and may raise."""
+    """The nodes that outputs and writes depend on, that draw random numbers in order, or that check and may raise."""
     needed: set[int] = set()
     stack = [value.node for value in values_in(tuple(graph.outputs))] + [write.value.node for write in graph.writes]
     stack += [node for node in graph.nodes if is_random(node) or not node.results]

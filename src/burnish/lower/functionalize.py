@@ -242,12 +242,8 @@ def overlaps_itself(type: TensorType) -> bool:
 
 def why_not_stored(value: TensorType, target: TensorType, node: Node) -> str | None:
     """Eager would raise, or make the tensor another one."""
-    name = node.op.name
-    if name.startswith(("aten.copy_.", "aten.fill_.")):
-        can_cast = True
-    else:
-        can_cast = torch.can_cast(value.dtype, target.dtype)
-    if not can_cast:
+    is_copy = node.op.name.startswith(("aten.copy_.", "aten.fill_."))
+    if not is_copy and not torch.can_cast(value.dtype, target.dtype):
         return f"{value.dtype} does not go into {target.dtype}"
     sizes = zip(reversed(value.shape), reversed(target.shape), strict=False)
     if value.ndim > target.ndim or any(n not in (1, m) for n, m in sizes):

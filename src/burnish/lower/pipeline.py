@@ -14,7 +14,7 @@ from .clean import clean
 from .decompose import decompose
 from .fold import fold
 from .functionalize import functionalize
-from .separate import owners, separate
+from .separate import separate
 from .trace import trace
 
 PASSES = (
@@ -37,7 +37,7 @@ def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[A
     for step in PASSES:
         graph = step(graph)
         announce(step.__name__, graph)
-    graph = separate(graph, owners(traced.graph), len(traced.constants))
+    graph = separate(graph, traced.graph, len(traced.constants))
     announce("separate", graph)
     return graph, traced.constants
 

@@ -12,16 +12,19 @@ outputs share memory with each other, and with inputs, exactly where they do in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from ..ir.graph import Alias, Graph, Value, Write, replaced
 from ..ir.rewrite import Rewriter
 from ..ir.storage import aliased_argument, source_of, storage_of
 
-Owners = Sequence[Value | None]
+
+def separate(graph: Graph, traced: Graph, constants: int) -> Graph:
+    """`traced` tells what shares memory. So many of the inputs, the last ones, are constants that the graph brought
+    along: eager makes them anew each time."""
+    return Separator(graph, traced, constants).run()
 
 
-def owners(traced: Graph) -> Owners:
+def owners(traced: Graph) -> list[Value | None]:
     """For each output the value of the trace that made its memory; None where it is no tensor."""
     root: dict[Value, Value] = {value: value for value in traced.inputs}
     for node in traced.nodes:
@@ -32,33 +35,31 @@ def owners(traced: Graph) -> Owners:
     return [root[out] if isinstance(out, Value) else None for out in traced.outputs]
 
 
-def separate(graph: Graph, owners: Owners, constants: int) -> Graph:
-    """So many inputs, the last ones, are constants that the graph brought along: eager makes them anew each time."""
-    return Separator(graph, owners, constants).run()
-
-
 class Separator(Rewriter):
-    def __init__(self, graph: Graph, owners: Owners, constants: int):
+    def __init__(self, graph: Graph, traced: Graph, constants: int):
         super().__init__(graph)
-        self.owners, self.first_constant = owners, len(graph.inputs) - constants
+        self.traced, self.first_constant = traced, len(graph.inputs) - constants
 
     def rewrite(self, node: object, args: object, kwargs: object) -> None:
         return None
 
     def finish(self) -> None:
         super().finish()
-        self.new.outputs = [self.of_constant(out) if isinstance(out, Alias) and out.input >= self.first_constant else out
-                            for out in self.new.outputs]
+        self.new.outputs = list(map(self.without_constant, self.new.outputs))
         self.separate_outputs()
         self.new.writes = [self.separated(write) for write in self.new.writes if write.input < self.first_constant]
 
-    def of_constant(self, out: Alias) -> Value:
-        return self.build.view(self.new.inputs[out.input], *out.maps)
+    def without_constant(self, out: object) -> object:
+        """An output that shows a constant is an output that may be copied."""
+        if isinstance(out, Alias) and out.input >= self.first_constant:
+            return self.build.view(self.new.inputs[out.input], *out.maps)
+        return out
 
     def separate_outputs(self) -> None:
-        taken: dict[Value, Value | None] = dict.fromkeys(self.new.inputs)
+        taken: dict[Value, Value | None] = dict(zip(self.new.inputs, self.traced.inputs, strict=True))
+        taken.update((value, None) for value in self.new.inputs[self.first_constant:])
         wrong: list[tuple[int, Value, Value | None]] = []
-        for k, (out, owner) in enumerate(zip(self.new.outputs, self.owners, strict=True)):
+        for k, (out, owner) in enumerate(zip(self.new.outputs, owners(self.traced), strict=True)):
             if isinstance(out, Value) and taken.setdefault(base := storage_of(out), owner) is not owner:
                 wrong.append((k, base, owner))
         shared = Counter((base, owner) for _, base, owner in wrong)

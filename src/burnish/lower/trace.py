@@ -265,4 +265,5 @@ def signature_of(func: torch._ops.OpOverload) -> Signature:
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     changes = torch.Tag.inplace_view in func.tags or func.name() in ("aten::resize_", "aten::set_")
     places = tuple(schema.arguments[k].name if schema.arguments[k].kwarg_only else k for k in written)
-    return Signature(places, any(answered), changes, bool(returns) and str(returns[0].type) == "List[Tensor]", composite, why)
+    returns_list = bool(returns) and str(returns[0].type) == "List[Tensor]"
+    return Signature(places, any(answered), changes, returns_list, composite, why)

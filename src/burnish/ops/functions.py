@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ..tensors.strides import preserved_stride
-from ..tensors.types import TensorType
+from ..tensors.types import TensorType, contiguous_stride
 from .elementwise import elementwise, elementwise_shape, is_float, why_not_half
 from .record import record, shape
 from .scalar import Scalar, cast, const, is_nan, select, unary
@@ -112,20 +113,18 @@ def angle(x: Scalar) -> Scalar:
     return select(is_nan(x), x, select(x < 0, math.pi, const(0, x.dtype)))
 
 
-def register_real_part(name: str) -> None:
+def register_real_part(name: str, stride: Callable[[TensorType], tuple[int, ...]]) -> None:
     """Of complex numbers the result is real."""
     real = record(name).shape
     assert real is not None
 
     @shape(name)
     def result(x: TensorType) -> TensorType:
-        if not x.dtype.is_complex:
-            return real(x)
-        return TensorType(x.shape, preserved_stride(x), x.dtype.to_real(), x.device)
+        return TensorType(x.shape, stride(x), x.dtype.to_real(), x.device) if x.dtype.is_complex else real(x)
 
 
-for name in ("aten.abs.default", "aten.angle.default"):
-    register_real_part(name)
+register_real_part("aten.abs.default", preserved_stride)
+register_real_part("aten.angle.default", lambda x: contiguous_stride(x.shape))
 
 
 @elementwise("aten.special_entr.default", promotion="floating", takes="f", cost=15)

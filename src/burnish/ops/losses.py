@@ -137,7 +137,7 @@ def smooth_l1_loss_backward(
     outer = select(gap <= -beta, operand(-part, x.dtype), operand(part, x.dtype)) * grad
     if beta == 0:
         return select(gap.eq(0), 0, outer)
-    return select((gap <= -beta) | (gap >= beta), outer, gap * part * grad / beta)
+    return select((gap <= -beta) | (gap >= beta), outer, gap * part / beta * grad)
 
 
 @elementwise("aten.huber_loss_backward.default", takes="f", cost=8, apart=(3, 4), contiguous=True,

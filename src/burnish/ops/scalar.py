@@ -6,7 +6,7 @@ subexpressions cost nothing and `is` compares.
 
     >>> x = load("f32", Access(0, 0, (1,)))
     >>> print(select(x > 0, x, x.exp() - 1))
-    select(gt(b0[i0], 0.0), b0[i0], sub(exp(b0[i0]), 1.0))
+    select(gt(b0[i0], 0.0.f32), b0[i0], sub(exp(b0[i0]), 1.0.f32))
 
 Types are the dtype names of `tensors.types`: b8 (bool), u8, i8, i16, i32, i64, f16, bf16, f32, f64. Both operands of a
 binary operation have one type; the rules that write expressions insert the casts. Integer arithmetic wraps around.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -279,17 +279,27 @@ def walk(*roots: Scalar) -> Iterator[Scalar]:
             stack.extend((arg, False) for arg in reversed(x.args) if id(arg) not in seen)
 
 
-def text(x: Scalar) -> str:
+def text(root: Scalar, names: Mapping[Scalar, str] | None = None) -> str:
+    """The expression in full, but for parts that have names. What is used twice stands there twice."""
+    texts: dict[Scalar, str] = dict(names or {})
+    for x in walk(root):
+        if x not in texts:
+            texts[x] = own_text(x, [texts[arg] for arg in x.args])
+    return texts[root]
+
+
+def own_text(x: Scalar, args: Sequence[str]) -> str:
+    """The outermost operation, with `args` for its operands."""
+    inside = f"({', '.join(args)})" if args else ""
     match x.op:
         case "const":
-            return repr(x.payload)
+            return f"{x.payload!r}.{x.dtype}"
         case "index":
             return f"i{x.payload}"
         case "reduced":
             return f"r{x.payload}"
         case "load":
-            extra = f"({', '.join(map(text, x.args))})" if x.args else ""
-            return f"{x.payload}{extra}"
+            return f"{x.payload}{inside}"
         case "cast" | "bitcast":
-            return f"{x.op}.{x.dtype}({text(x.args[0])})"
-    return f"{x.op}({', '.join(map(text, x.args))})"
+            return f"{x.op}.{x.dtype}{inside}"
+    return f"{x.op}{inside}"

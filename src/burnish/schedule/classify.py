@@ -44,7 +44,7 @@ def classify(graph: Graph) -> Classes:
         why = why_not_loop(node)
         if why is None:
             classes.loops.add(node)
-        elif node.op is not VIEW:
+        elif node.op is not VIEW or view_type(node.args[1], node.args[0].type) is None:
             classes.why_library[node] = why
     for node in graph.nodes:
         if node in classes.why_library:

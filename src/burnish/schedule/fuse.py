@@ -63,7 +63,7 @@ class Fuser:
             if node in self.classes.loops:
                 if value is not None and (value in self.classes.stored or is_reduction(value)):
                     self.place(value)
-            elif node.op is not VIEW:
+            elif node in self.classes.why_library:
                 self.add_library(node)
         return self.fusion
 

@@ -11,9 +11,9 @@ they stored in this row. A softmax over the last dimension of f32[64, 512]:
     kernel softmax(b0: f32, b1: f32 out)
       loop i0 < 64 rows, i1 < 512
         stage
-          r0 = max b0[512*i0 + i1]
+          r0 = max.f32 b0[512*i0 + i1]
         stage
-          r1 = sum exp(sub(b0[512*i0 + i1], r0))
+          r1 = sum.f32 exp(sub(b0[512*i0 + i1], r0))
         stage
           b1[512*i0 + i1] = div(exp(sub(b0[512*i0 + i1], r0)), r1)
 
@@ -21,13 +21,18 @@ What holds of every loop: a buffer that is stored to is loaded from only at exac
 later stage or in the same element before the store (an update in place), and no two elements store to one place.
 A loop without inner variables and with stores alone is a plain element-wise kernel; how to cut and to vectorize the
 box is the printer's business.
+
+A part of an expression that a stage uses twice is printed once, under a name of its own, `t0 = exp(b0[i0])`. Such a
+name is notation and no step of its own. `schedule.parse_loops` reads kernels back.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..ops.scalar import Access, Scalar, text
+from ..ops.scalar import Access, Scalar, own_text, text, walk
 
 REDUCTIONS = frozenset("sum prod max min argmax argmin any all".split())
 """max and min propagate NaN. argmax and argmin give the first best position, counted in row-major order over the inner
@@ -96,26 +101,48 @@ def print_kernel(kernel: Kernel) -> str:
     buffers = ", ".join(
         f"b{n}: {dtype}{' out' if n in kernel.stored else ''}" for n, dtype in enumerate(kernel.dtypes)
     )
-    lines = [f"# {line}" for line in kernel.origin]
+    lines = [f"# {part}" for line in kernel.origin for part in line.splitlines()]
     lines.append(f"kernel {kernel.name}({buffers})")
     for loop in kernel.loops:
         lines += _print_loop(loop)
     return "\n".join(lines)
 
 
-def _print_loop(loop: Loop) -> list[str]:
+def _print_loop(loop: Loop) -> Iterator[str]:
     box = ", ".join(f"i{k} < {n}{' rows' if k + 1 == loop.rows else ''}" for k, n in enumerate(loop.extents))
-    lines, number = [f"  loop {box or 'once'}"], 0
+    yield f"  loop {box or 'once'}"
+    reductions, parts = 0, 0
     for stage in loop.stages:
-        lines.append("    stage")
-        for reduction in stage.reductions:
-            lines.append(f"      r{number} = {reduction.op}.{reduction.dtype} {text(reduction.value)}")
-            number += 1
-        lines += [f"      {_print_store(store)}" for store in stage.stores]
-        lines += [f"      row {_print_store(store)}" for store in stage.row_stores]
-    return lines
+        yield "    stage"
+        shared = _used_twice(stage)
+        names: dict[Scalar, str] = {}
+        for start, statement in _statements(stage, reductions):
+            for x in walk(*_roots(statement)):
+                if x in shared and x not in names:
+                    yield f"      t{parts} = {own_text(x, [text(arg, names) for arg in x.args])}"
+                    names[x] = f"t{parts}"
+                    parts += 1
+            args = f"({', '.join(text(arg, names) for arg in _roots(statement)[:-1])})"
+            yield f"      {start.replace('()', '' if args == '()' else args)} {text(statement.value, names)}"
+        reductions += len(stage.reductions)
 
 
-def _print_store(store: Store) -> str:
-    extra = f"({', '.join(map(text, store.args))})" if store.args else ""
-    return f"{store.access}{extra} = {text(store.value)}"
+def _statements(stage: Stage, number: int) -> Iterator[tuple[str, Reduction | Store]]:
+    """Each with what stands before its value; `()` for the place of an access's arguments."""
+    for k, reduction in enumerate(stage.reductions, number):
+        yield f"r{k} = {reduction.op}.{reduction.dtype}", reduction
+    for store in stage.stores:
+        yield f"{store.access}() =", store
+    for store in stage.row_stores:
+        yield f"row {store.access}() =", store
+
+
+def _roots(statement: Reduction | Store) -> tuple[Scalar, ...]:
+    return (statement.value,) if isinstance(statement, Reduction) else (*statement.args, statement.value)
+
+
+def _used_twice(stage: Stage) -> set[Scalar]:
+    """The expressions of a stage that have operands and several users."""
+    roots = [root for _, statement in _statements(stage, 0) for root in _roots(statement)]
+    uses = Counter([*roots, *(arg for x in walk(*roots) for arg in x.args)])
+    return {x for x, count in uses.items() if count > 1 and x.args}

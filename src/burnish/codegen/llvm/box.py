@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...ops.scalar import FLOATS, Access, Scalar, const, make, walk
-from ...runtime import vector_math
 from ...schedule.loops import Loop, Reduction, Stage, Store
 from ..mathematics import expanded, why_not_expandable
 
@@ -131,16 +130,9 @@ def remade(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     return make(x.op, x.dtype, args, x.payload)
 
 
-CALLED = {"sin", "cos", "tan"}
-"""Operations that eager's own vector function does faster than an expansion without branches: large arguments take it
-as long as all the rest together, and the function can skip that."""
-
-
 def _expanded(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     """In base operations, where there is a way to write it so."""
     x = remade(x, args)
-    if x.op in CALLED and x.dtype == "f32" and (x.op in vector_math.addresses(16, "f32")):
-        return x
     is_float = x.dtype in FLOATS and why_not_expandable(x.op, x.dtype) is None
     return expanded(x, args) if is_float else x
 

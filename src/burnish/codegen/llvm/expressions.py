@@ -99,7 +99,7 @@ class Values:
                 stack.pop()
                 continue
             missing = [
-                a for a in x.args if a.op != "const" and self._key(a, copy) not in self._scope(a).memo
+                a for a in self._needed(x) if a.op != "const" and self._key(a, copy) not in self._scope(a).memo
             ]
             if missing:
                 stack.extend(reversed(missing))
@@ -107,6 +107,34 @@ class Values:
                 memo[key] = self._print(x, copy)
                 stack.pop()
         return self._scope(root).memo[self._key(root, copy)]
+
+    def _is_jump(self, x: Scalar) -> bool:
+        """A select whose first value is computed only where a lane wants it. Blocks can be added to the innermost scope
+        alone: the loops inside of another one begin where it ended."""
+        return x.op == "select" and x.payload == "rare" and self.is_in_lanes(x) and self._scope(x) is self.code.here
+
+    def _needed(self, x: Scalar) -> tuple[Scalar, ...]:
+        """The operands that must be there before it is printed."""
+        return (x.args[0], x.args[2]) if self._is_jump(x) else x.args
+
+    def _jump(self, x: Scalar, copy: int) -> str:
+        scope, width = self._scope(x), self.width_of(x)
+        number, type = self.code.name()[1:], register(x.dtype, width)
+        condition, usual = self.wide(x.args[0], copy, width), self.wide(x.args[2], copy, width)
+        lanes = register("b8", width)
+        some = condition if width == 1 else self.code.call(
+            scope, "i1", f"llvm.vector.reduce.or.{suffix('i1', width)}", (lanes, condition))
+        scope.put(f"br i1 {some}, label %rare_{number}, label %usual_{number}")
+        before, known = scope.label, dict(scope.memo)
+        scope.begin(f"rare_{number}")
+        value = Operations(self.code, scope, width).select(condition, x.dtype, self.wide(x.args[1], copy, width), usual)
+        scope.put(f"br label %usual_{number}")
+        after = scope.label
+        scope.begin(f"usual_{number}")
+        # What was computed on the way is not there for those who did not take it.
+        scope.memo.clear()
+        scope.memo.update(known)
+        return self.code.emit(scope, f"phi {type} [{usual}, %{before}], [{value}, %{after}]")
 
     def _key(self, x: Scalar, copy: int) -> tuple:
         return (x, copy, self.width) if self.is_in_lanes(x) else (x, 0, 1)
@@ -135,6 +163,8 @@ class Values:
 
     def _print(self, x: Scalar, copy: int) -> str:
         scope, width = self._scope(x), self.width_of(x)
+        if self._is_jump(x):
+            return self._jump(x, copy)
         match x.op:
             case "load":
                 return self._load(x, copy)

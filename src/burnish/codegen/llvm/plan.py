@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from ...ops.scalar import BITS, FLOATS, Access, walk
+from ...ops.scalar import BITS, FLOATS, Access, Scalar, walk
 from .box import Box, accesses, expressions, part
 from .target import Host
 
@@ -168,6 +168,18 @@ def _element_bits(box: Box) -> int:
     return max((BITS[dtype] for dtype in dtypes), default=32)
 
 
+def usually(*roots: Scalar) -> set[Scalar]:
+    """What is computed below the roots, less what only the rare branch of a select needs."""
+    found: set[Scalar] = set()
+    stack = list(roots)
+    while stack:
+        x = stack.pop()
+        if x not in found:
+            found.add(x)
+            stack.extend((x.args[0], x.args[2]) if x.op == "select" and x.payload == "rare" else x.args)
+    return found
+
+
 def _cycles(box: Box, lane: int | None, host: Host) -> float:
     """An estimate for the whole box, with this variable in lanes."""
     if 0 in box.extents[: box.rows]:
@@ -179,7 +191,7 @@ def _cycles(box: Box, lane: int | None, host: Host) -> float:
     rows = math.prod(box.extents[: box.rows])
     for stage in box.stages:
         single = (stage,)
-        turn = 1.0 + sum(COST.get(x.op, 1) for x in walk(*expressions(single))) + 2 * len(stage.reductions)
+        turn = 1.0 + sum(COST.get(x.op, 1) for x in usually(*expressions(single))) + 2 * len(stage.reductions)
         for a in accesses(single):
             is_turned = across is not None and is_across(a, lane, across)
             turn += 6 if is_turned else _access_cycles(a, lane, width, host)

@@ -29,6 +29,11 @@ class Scope:
     def put(self, line: str) -> None:
         self.lines.append(f"  {line}")
 
+    def begin(self, label: str) -> None:
+        """Start a block: what is put from here on stands in it."""
+        self.lines.append(f"{label}:")
+        self.label = label
+
 
 class Code:
     def __init__(self) -> None:

@@ -1,0 +1,96 @@
+"""Is a program, compiled, what it is in eager?
+
+Shapes, dtypes, strides, aliasing, and what became of the inputs are compared as they are; exact values to the bit, and
+the others by the rule of `bench.closeness`, with the program in float64 as what is true.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+import torch
+from bench.operators import Different, Judge, Seen, Watched, exactly, last_line, observe_call, same
+
+import burnish
+from burnish.settings import patch
+
+from .program import Program
+
+CALLS = (("first call", 0), ("replay", 0), ("replay with other numbers", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: str
+    """What failed, without numbers: failures of one kind are likely one defect."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    failure: Failure | None
+    way: str
+    """How it ran: see `bench.operators.WAYS`."""
+
+
+class ProgramJudge(Judge):
+    """Exact values are equal; the others are as near to the truth as eager's."""
+
+    def __init__(self, program: Program, more: int):
+        super().__init__(program.function(), (program.arguments(more), {}), program.function(in_double=True))
+        self.program = program
+
+    def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:
+        is_exact = number in self.program.exact_inputs if part == "inputs" else \
+            self.program.outputs[number] in self.program.exact
+        if is_exact:
+            return exactly(eager, got)
+        return super().__call__(eager, got, part, number)
+
+
+def check(program: Program) -> Verdict:
+    """What is wrong with it, if anything. A program that eager does not run has no failure."""
+    fn = program.function()
+    burnish.reset()
+    with torch.no_grad(), patch(never_slower=False, on_error="raise"), Watched() as watched:
+        compiled = burnish.compile(fn, backend="burnish")
+        for name, more in CALLS:
+            inputs = program.arguments(more), {}
+            want = observe_call(fn, inputs)
+            if want.error is not None:
+                return Verdict(None, watched.way)
+            got = observe_call(compiled, inputs)
+            failure = why_different(program, want, got, more)
+            if failure is not None:
+                return Verdict(Failure(failure.kind, f"{name}: {failure.message}"), watched.way)
+    return Verdict(None, watched.way)
+
+
+def why_different(program: Program, want: Seen, got: Seen, more: int) -> Failure | None:
+    if got.error is not None:
+        text = last_line(got.error)
+        return Failure(f"crashed: {type(got.error).__name__}: {without_numbers(text)}"[:160], text)
+    try:
+        same(want, got, True, ProgramJudge(program, more))
+    except Different as difference:
+        return Failure(kind_of(str(difference)), str(difference))
+    return None
+
+
+def kind_of(text: str) -> str:
+    words = "shape dtype stride layout aliasing structure random".split()
+    found = next((word for word in words if re.search(rf"\b{word}\b", text)), "values")
+    return f"different: {text.split(':')[0]}: {found}"
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"\b[a-z_]*\d[\w.]*", "#", text)
+
+
+@functools.cache
+def silence() -> None:
+    """What torch warns of is no matter here."""
+    import warnings
+    warnings.simplefilter("ignore")
