@@ -10,6 +10,8 @@ The rule, for each element, once both are of one dtype and shape:
    eager's error there is taken to be the greatest of those that it makes on the inputs and on `NEIGHBOURS` others,
    each number of which is moved by a few rounding units.
 
+What is float64 itself has no better truth. Its errors are those that eager makes in float32, in rounding units.
+
 Complex numbers count as pairs. The sign of zero does not count. Where float64 has no answer (what draws random numbers
 draws others) eager's result stands for it.
 """
@@ -34,6 +36,8 @@ ROUNDINGS = 1.0
 
 DOUBLE = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
           torch.complex64: torch.complex128, torch.complex32: torch.complex128}
+
+SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 Errors = Callable[[], Iterator[torch.Tensor]]
 
@@ -108,6 +112,11 @@ def error(x: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return (x.double() - exact).abs().nan_to_num(nan=math.inf, posinf=math.inf)
 
 
+def scaled_error(x: torch.Tensor, exact: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """An error in float32, as so many rounding units of float64 at `at`."""
+    return error(x, exact) / rounding_unit(exact, torch.float32) * rounding_unit(at.double(), torch.float64)
+
+
 def rounding_unit(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The distance from the numbers to the next ones of the dtype."""
     info = torch.finfo(dtype)
@@ -123,6 +132,15 @@ def doubled(tree: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf.to(DOUBLE[leaf.dtype]) if leaf.dtype in DOUBLE else leaf.clone()
         return DOUBLE.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+    return tree_map(change, tree)
+
+
+def singled(tree: Any) -> Any:
+    """Arguments with every float64 in float32, and so where it is asked for."""
+    def change(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.to(SINGLE[leaf.dtype]) if leaf.dtype in SINGLE else leaf.clone()
+        return SINGLE.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
     return tree_map(change, tree)
 
 

@@ -41,7 +41,20 @@ import burnish
 from burnish import events
 from burnish.settings import patch
 
-from .closeness import NEIGHBOURS, bitwise_equal, doubled, error, in_double, moved, real, why_wrong
+from .closeness import (
+    DOUBLE,
+    NEIGHBOURS,
+    SINGLE,
+    bitwise_equal,
+    doubled,
+    error,
+    in_double,
+    moved,
+    real,
+    scaled_error,
+    singled,
+    why_wrong,
+)
 from .observe import Observed
 
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool)
@@ -268,15 +281,17 @@ def exactly(a: torch.Tensor, b: torch.Tensor, part: str = "", number: int = 0) -
 class Judge:
     """Compares by `bench.closeness`, and finds what eager gives in float64 when that is first asked for."""
 
-    def __init__(self, fn: Callable, inputs: tuple, fn_in_double: Callable | None = None):
-        self.fn, self.inputs, self.fn_in_double = fn, inputs, fn_in_double or fn
+    def __init__(self, fn: Callable, inputs: tuple, in_double: Callable | None = None, in_single: Callable | None = None):
+        """`in_double` and `in_single` are the function with other dtypes where it names some itself."""
+        self.fn, self.inputs, self.fn_in_double, self.fn_in_single = fn, inputs, in_double or fn, in_single or fn
 
     def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:
         if bitwise_equal(eager, got):
             return None
         if eager.layout is not torch.strided or eager.is_nested or eager.is_quantized:
             return exactly(eager, got)
-        return why_wrong(eager, got, self.leaf(self.truth, part, number), lambda: self.errors(part, number))
+        errors = functools.partial(self.scaled_errors, eager) if eager.dtype in SINGLE else self.errors
+        return why_wrong(eager, got, self.leaf(self.truth, part, number), lambda: errors(part, number))
 
     @functools.cached_property
     def truth(self) -> Seen | None:
@@ -303,6 +318,16 @@ class Judge:
             exact = self.leaf(self.in_double(near), part, number)
             if eager is not None and exact is not None and eager.shape == exact.shape:
                 yield error(real(eager), real(exact).double())
+
+    def scaled_errors(self, at: torch.Tensor, part: str, number: int) -> Iterator[torch.Tensor]:
+        """For a result in float64: what eager's errors in float32 would be there."""
+        for seed in range(NEIGHBOURS):
+            near = moved(singled(self.inputs), seed)
+            eager = self.leaf(observe_call(self.fn_in_single, near), part, number)
+            exact = self.leaf(self.in_double(near), part, number)
+            if eager is not None and exact is not None and eager.shape == exact.shape == at.shape \
+                    and eager.dtype in DOUBLE:
+                yield scaled_error(real(eager), real(exact), real(at))
 
 
 def plain_equal(a: Any, b: Any) -> bool:

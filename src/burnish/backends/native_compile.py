@@ -11,11 +11,13 @@ import torch
 from torch.fx import GraphModule
 
 from ..codegen.llvm import compile_kernels
+from ..codegen.llvm.sampler import sampler
 from ..codegen.program import build_program
 from ..ir.graph import Graph
 from ..ir.infer import Untraceable
 from ..lower.pipeline import lower
-from ..runtime.program import FrozenProgram, Program
+from ..runtime.frozen import FrozenProgram
+from ..runtime.program import Program
 from ..schedule.choose_calls import choose_calls
 from ..schedule.emit import Launch
 from ..schedule.frozen import split_frozen
@@ -53,7 +55,7 @@ def program_of(gm: GraphModule, example_inputs: Sequence[Any]) -> Program | Froz
     once = build_program(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     state = [k for k, value in enumerate(prologue.inputs) if value in read and value.is_state]
-    return FrozenProgram(compiled(main, constants), once, state)
+    return FrozenProgram(compiled(main, constants), once, state, sampler())
 
 
 def compiled(graph: Graph, constants: Mapping[int, torch.Tensor]) -> Program:

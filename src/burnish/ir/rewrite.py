@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops.prims import VIEW
+from ..ops.record import Op
 from .build import Builder
 from .graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from .storage import source_of
@@ -46,8 +47,11 @@ class Rewriter:
         """The node as it was. Where it reads something that lies otherwise now, so may its results."""
         if all(self.env[value].type == value.type for value in node.operands):
             return self.build.apply_typed(node.op, args, kwargs, tuple(v and v.type for v in node.results))
-        made = self.build.apply(node.op, args, kwargs)
+        made = self.apply(node.op, args, kwargs)
         return (made,) if isinstance(made, Value) else made
+
+    def apply(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return self.build.apply(op, args, kwargs)
 
     def restore(self, old: Value) -> None:
         """Give a value the strides it had; what it is a view of first, so that both go on sharing memory."""

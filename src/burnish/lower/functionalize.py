@@ -179,8 +179,10 @@ class Functionalizer:
         args = replaced(node.args, self.read)
         kwargs = {k: replaced(v, self.read) for k, v in node.kwargs.items()}
         match node.op.name:
-            case "aten.copy_.default":
+            case "aten.copy_.default" if isinstance(args[1], Value):
                 return args[1]
+            case "aten.copy_.default":
+                return self.build.full(target.shape, args[1], target.type)
             case "aten.zero_.default":
                 return self.build.full(target.shape, 0, target.type)
             case "aten.fill_.Scalar":

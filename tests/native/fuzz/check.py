@@ -39,7 +39,8 @@ class ProgramJudge(Judge):
     """Exact values are equal; the others are as near to the truth as eager's."""
 
     def __init__(self, program: Program, more: int):
-        super().__init__(program.function(), (program.arguments(more), {}), program.function(in_double=True))
+        super().__init__(program.function(), (program.arguments(more), {}), program.function(torch.float64),
+                         program.function(torch.float32))
         self.program = program
 
     def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:

@@ -110,9 +110,10 @@ class Program:
         result = f"    return ({''.join(f'{name}, ' for name in self.outputs)})"
         return "\n".join([*made, "", f"def f({arguments}):", *body, result, ""])
 
-    def function(self, in_double: bool = False) -> Callable[..., Any]:
+    def function(self, floats: torch.dtype | None = None) -> Callable[..., Any]:
+        """`floats`: what every floating dtype named in it shall be."""
         text = str(self)
-        space = namespace(in_double)
+        space = namespace(floats)
         exec(compile(text[text.index("def f("):], "<fuzz>", "exec"), space)
         return space["f"]
 
@@ -141,9 +142,9 @@ def renamed(line: Line, names: dict[str, str]) -> Line:
     return Line(text, tuple(names.get(n, n) for n in line.defines), tuple(names.get(n, n) for n in line.uses))
 
 
-def namespace(in_double: bool = False) -> dict[str, Any]:
-    floats = {name.upper(): torch.float64 if in_double else DTYPES[name] for name in FLOATS}
-    return {"torch": torch, "F": F, **floats, "given": given}
+def namespace(floats: torch.dtype | None = None) -> dict[str, Any]:
+    named = {name.upper(): floats or DTYPES[name] for name in FLOATS}
+    return {"torch": torch, "F": F, **named, "given": given}
 
 
 __all__ = ["DTYPES", "FLOATS", "LAYOUTS", "Input", "Line", "Program", "given", "namespace"]

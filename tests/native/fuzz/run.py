@@ -53,8 +53,9 @@ def main() -> int:
     for kind, cases in found.items():
         report(kind, cases, settings.shrink_seconds)
     counts = ", ".join(f"{count} {way}" for way, count in ways.most_common())
-    print(f"{sum(ways.values())} graphs in {time.monotonic() - start:.0f} s: {sum(map(len, found.values()))} differ from "
-          f"eager in {len(found)} ways; {counts}")
+    differ = sum(map(len, found.values()))
+    print(f"{sum(ways.values())} graphs in {time.monotonic() - start:.0f} s: {differ} differ from eager in {len(found)} "
+          f"ways; {counts}")
     return 1 if found else 0
 
 

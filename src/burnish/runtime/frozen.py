@@ -1,0 +1,99 @@
+"""A program with work that is done once for a module's state, and done again when the state has changed.
+
+    program = FrozenProgram(main, prologue, state=[1, 2], sampler)
+    program(x, weight, bias)        packs weight and bias
+    program(x, weight, bias)        uses what was packed
+    weight.add_(1)
+    program(x, weight, bias)        packs again
+
+A tensor is the same if it lies at the same address, its version counter has not moved, and a few of its elements,
+spread over all of it, have not changed. The counter sees every edit that goes through a tensor; the elements see what
+goes past it, as `weight.data -= rate * weight.grad` does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .kernels import NativeKernel
+from .program import Program
+
+SAMPLES = 16
+"""Elements that are looked at in each tensor. They cost about a nanosecond each."""
+
+WORD = 4
+"""Bytes that are compared at each place."""
+
+
+class Samples:
+    """Words of memory, as they were. `changed()` looks whether they still are."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], sampler: NativeKernel):
+        places = [place for tensor in tensors for place in sampled_places(tensor)]
+        count = len(places)
+        self.addresses = (ctypes.c_uint64 * max(count, 1))(*places)
+        self.words = (ctypes.c_uint32 * max(count, 1))(*(ctypes.c_uint32.from_address(p).value for p in places))
+        self.count, self.found = ctypes.c_int64(count), ctypes.c_uint32(0)
+        self.table = sampler.table(*(ctypes.addressof(x) for x in (self.addresses, self.words, self.count, self.found)))
+        self.launch = sampler.launch
+
+    def changed(self) -> bool:
+        self.launch(self.table)
+        return self.found.value != 0
+
+
+def sampled_places(tensor: torch.Tensor) -> list[int]:
+    """Addresses spread over a tensor's memory."""
+    if not tensor.numel() or tensor.device.type != "cpu":
+        return []
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    words = reach * tensor.element_size() // WORD
+    if words <= SAMPLES:
+        return [tensor.data_ptr() + WORD * k for k in range(words)]
+    # Not at even distances: those would meet the same column of a matrix again and again.
+    return [tensor.data_ptr() + WORD * ((k * words + (k * 7919) % words) // SAMPLES % words) for k in range(SAMPLES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was made, from which state. The old tensors are held, so that nothing else comes to lie there."""
+
+    stamp: tuple
+    samples: Samples
+    made: tuple
+    state: list[torch.Tensor]
+
+
+class FrozenProgram:
+    """`main`'s last inputs are what `prologue` makes of the inputs at the positions `state`."""
+
+    def __init__(self, main: Program, prologue: Program, state: Sequence[int], sampler: NativeKernel):
+        self.main, self.prologue, self.positions, self.sampler = main, prologue, state, sampler
+        reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
+        self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
+        self.lock = threading.Lock()
+        self.kept: Kept | None = None
+
+    @property
+    def source(self) -> str:
+        return f"# once\n{self.prologue.source}\n# every call\n{self.main.source}"
+
+    def __call__(self, *inputs: Any) -> tuple:
+        kept = self.kept
+        if kept is None or self.stamp_of(inputs) != kept.stamp or kept.samples.changed():
+            kept = self.refreshed(inputs)
+        return self.main(*inputs, *kept.made)
+
+    def refreshed(self, inputs: tuple) -> Kept:
+        with self.lock:
+            state = [inputs[k].detach() for k in self.positions]
+            # Looked at before it is used: what changes meanwhile is noticed by the next call.
+            samples, stamp = Samples(state, self.sampler), self.stamp_of(inputs)
+            self.kept = Kept(stamp, samples, self.prologue(*inputs), state)
+            return self.kept
