@@ -12,8 +12,10 @@ what it had.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from .machine import describe
 from .models import FUNCTIONS, MODELS
 from .plot import plot, why_not_plot
 from .progress import Progress
-from .record import BURNISH, EAGER, Run
+from .record import BURNISH, EAGER, Overhead, Run
 from .table import report
 
 DEFAULT_AGAINST = "eager,torch.compile"
@@ -60,16 +62,12 @@ def measure(run: Run, options: argparse.Namespace) -> int:
                 options.seconds, 0 if options.steady_only else options.starts, options.limit)
     run.settings.update(asdict(plan))
     run.machine["torch_threads"] = plan.threads or run.machine["torch_threads"]
-    with Progress(len(models) + options.overhead) as progress:
+    with Progress(len(models) + options.overhead) as progress, terminated_as_interrupted():
         conductor = Conductor(plan, progress)
         try:
             if options.overhead:
-                from .overhead import CONTESTANTS
                 progress.begin("overhead")
-                try:
-                    run.overheads = conductor.overheads(list(CONTESTANTS))
-                except RuntimeError as error:
-                    raise BurnishError(str(error)) from error
+                run.overheads = overheads(conductor)
                 progress.finish()
                 keep(run, options)
             for model in models:
@@ -82,6 +80,28 @@ def measure(run: Run, options: argparse.Namespace) -> int:
             print(f"Interrupted; {len(run.rows)} of {len(models)} models are measured.", file=sys.stderr)
             return INTERRUPTED
     return 1 if any(row.results[BURNISH].why and row.results[EAGER].why is None for row in run.rows) else 0
+
+
+def overheads(conductor: Conductor) -> list[Overhead]:
+    from .overhead import CONTESTANTS
+
+    try:
+        return conductor.overheads(list(CONTESTANTS))
+    except RuntimeError as error:
+        raise BurnishError(str(error)) from error
+
+
+@contextlib.contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Whichever way a run is stopped, the process it waits for is stopped with it."""
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def keep(run: Run, options: argparse.Namespace) -> None:

@@ -281,9 +281,11 @@ def exactly(a: torch.Tensor, b: torch.Tensor, part: str = "", number: int = 0) -
 class Judge:
     """Compares by `bench.closeness`, and finds what eager gives in float64 when that is first asked for."""
 
-    def __init__(self, fn: Callable, inputs: tuple, in_double: Callable | None = None, in_single: Callable | None = None):
+    def __init__(self, fn: Callable, inputs: tuple, in_double: Callable | None = None,
+                 in_single: Callable | None = None):
         """`in_double` and `in_single` are the function with other dtypes where it names some itself."""
-        self.fn, self.inputs, self.fn_in_double, self.fn_in_single = fn, inputs, in_double or fn, in_single or fn
+        self.fn, self.inputs = fn, inputs
+        self.fn_in_double, self.fn_in_single = in_double or fn, in_single or fn
 
     def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:
         if bitwise_equal(eager, got):

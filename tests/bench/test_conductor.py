@@ -1,6 +1,7 @@
 """Processes: their answers, their deaths and their silence. The processes here are small scripts."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -57,6 +58,21 @@ def test_process_that_dies_is_told_with_its_signal_its_turn_and_its_last_words()
 def test_process_that_is_silent_is_given_up():
     outcome = Scripted("tell(stage='compiles', contestant='burnish'); time.sleep(60)", limit=0.5).outcome()
     assert outcome.hangs and outcome.why.startswith("nothing was heard") and outcome.contestant == "burnish"
+
+
+def test_interrupted_run_takes_its_process_along():
+    conductor = Scripted("tell(stage='compiles', pid=os.getpid()); time.sleep(60)")
+
+    def interrupt(message):
+        if message:
+            conductor.pid = message["pid"]
+            raise KeyboardInterrupt
+
+    conductor.told = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        conductor.outcome()
+    with pytest.raises(ProcessLookupError):
+        os.kill(conductor.pid, 0)
 
 
 def test_warnings_of_burnish_are_kept():

@@ -54,8 +54,8 @@ def main() -> int:
         report(kind, cases, settings.shrink_seconds)
     counts = ", ".join(f"{count} {way}" for way, count in ways.most_common())
     differ = sum(map(len, found.values()))
-    print(f"{sum(ways.values())} graphs in {time.monotonic() - start:.0f} s: {differ} differ from eager in {len(found)} "
-          f"ways; {counts}")
+    seconds = time.monotonic() - start
+    print(f"{sum(ways.values())} graphs in {seconds:.0f} s: {differ} differ from eager in {len(found)} ways; {counts}")
     return 1 if found else 0
 
 
