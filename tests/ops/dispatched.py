@@ -97,7 +97,10 @@ class Ledger:
             self.wrong.setdefault(name, []).append(f"{call}: {want} expected, got {said!r}")
             return result
         self.agreed[name] += 1
-        fault = self.fault_of_maps(found, args, kwargs, arg_types, kwarg_types, result)
+        try:
+            fault = self.fault_of_maps(found, args, kwargs, arg_types, kwarg_types, result)
+        except Exception as error:
+            fault = f"maps: {error!r}"
         if fault:
             self.wrong.setdefault(name, []).append(f"{call}: {fault}")
         return result

@@ -6,6 +6,7 @@ and Python inside the graph) runs eagerly, node by node, and an event says why.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from typing import Any
 
@@ -23,6 +24,32 @@ from .registry import CompiledFn, register_backend
 @register_backend(runs_python=True)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
+    if gm.meta.get("burnish_again"):
+        return Waiting(gm)
+    return _compile_all(gm, example_inputs)
+
+
+class Waiting:
+    """A graph for other sizes, say, of a function that has been compiled before. Sizes that come once (a sequence that
+    grows with every call) are not worth compiling for: the graph is compiled when it is asked for a second time."""
+
+    def __init__(self, gm: GraphModule):
+        self.gm, self.eager = gm, run(gm)
+        self.runs = 0
+        self.compiled: CompiledFn | None = None
+        self.lock = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.compiled is not None:
+            return self.compiled(*inputs)
+        with self.lock:
+            self.runs += 1
+            if self.runs > 1 and self.compiled is None:
+                self.compiled = _compile_all(self.gm, list(inputs))
+        return (self.compiled or self.eager)(*inputs)
+
+
+def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     if has_numbers(example_inputs):
         return compile_per_number(_compile, gm, example_inputs)
     return _compile(gm, example_inputs)

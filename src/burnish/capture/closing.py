@@ -19,8 +19,14 @@ from .templates import Rebuilder
 from .tracer import Tracer
 
 
-def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, backend: Callable) -> Segment:
-    """Make the segment that ends with ``result`` returned, or before the instruction ``frame`` stands at."""
+def close(
+    tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, backend: Callable, is_again: bool = False
+) -> Segment:
+    """Make the segment that ends with ``result`` returned, or before the instruction ``frame`` stands at.
+
+    ``is_again``: other segments start at the same place. Their graphs were not asked for again so far, and neither may
+    this one be: a backend that compiles can wait for that.
+    """
     rebuilder = Rebuilder(tracer)
     layout = None
     if frame is None:
@@ -39,6 +45,7 @@ def close(tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, b
     if graph_module is not None:
         # Making text of a graph is dear, so who shows it does that.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
+        graph_module.meta["burnish_again"] = is_again
         graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected)
     finish = _finish(rebuilder, answer)
     return Segment(

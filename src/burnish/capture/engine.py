@@ -260,7 +260,8 @@ class Program:
     ) -> None:
         traced = time.perf_counter()
         try:
-            segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend)
+            segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend,
+                            is_again=bool(continuation.segments))
         except Unrebuildable as error:
             if self.options.fullgraph:
                 raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error

@@ -138,15 +138,10 @@ class GraphParser:
         self.lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
 
     def run(self) -> Graph:
-        head: list[str] = []
-        number = 0
-        lines = iter(self.lines)
-        for number, line in lines:
-            head.append(line)
-            if line.endswith(")"):
-                break
-        self.head(Tokens(" ".join(head), number))
-        for number, line in lines:
+        # The inputs may have a line each.
+        end = next((k for k, (_, line) in enumerate(self.lines, 1) if line.endswith(")")), len(self.lines))
+        self.head(Tokens(" ".join(line for _, line in self.lines[:end])))
+        for number, line in self.lines[end:]:
             tokens = Tokens(line, number)
             if tokens.taken("return"):
                 self.graph.outputs = tokens.until("", lambda tokens=tokens: self.output(tokens))

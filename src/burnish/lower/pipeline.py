@@ -9,6 +9,8 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..ir.graph import Graph
+from ..ir.verify import verify
+from ..settings import current
 from .calls import name_calls
 from .clean import clean
 from .decompose import decompose
@@ -28,6 +30,9 @@ PASSES = (
 )
 # Then `separate`, last: passes may take one value for another, and only now is it known which.
 
+KEEP_STRIDES = ("trace", "functionalize")
+"""After these every value lies as in eager. Later ones let a value lie otherwise inside the graph."""
+
 
 def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[Any]]:
     """The functional graph of a captured one, and the constants that are its last inputs."""
@@ -35,13 +40,16 @@ def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[A
     graph = traced.graph
     announce("trace", graph)
     for step in PASSES:
-        graph = step(graph)
-        announce(step.__name__, graph)
-    graph = separate(graph, traced.graph, len(traced.constants))
-    announce("separate", graph)
+        before, graph = graph, step(graph)
+        announce(step.__name__, graph, before)
+    before, graph = graph, separate(graph, traced.graph, len(traced.constants))
+    announce("separate", graph, before)
     return graph, traced.constants
 
 
-def announce(stage: str, graph: Graph) -> None:
+def announce(stage: str, graph: Graph, before: Graph | None = None) -> None:
+    """A pass is done: tell who listens, and check it where the setting `check` is on."""
     if events.is_watched():
         events.emit("lower", text=f"after {stage}\n{graph}", stage=stage, graph=graph)
+    if current().check:
+        verify(graph, stage, before, strides=stage in KEEP_STRIDES)

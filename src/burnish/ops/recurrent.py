@@ -7,6 +7,8 @@ An LSTM is one such call for each layer and direction; a GRU arrives as matrix p
 
 from __future__ import annotations
 
+import torch
+
 from ..tensors.types import TensorType
 from .record import NoRule, fresh, shape
 
@@ -17,8 +19,8 @@ def mkldnn_rnn_layer(
     hx: TensorType, cx: TensorType, reverse: bool, batch_sizes: list[int], mode: int, hidden_size: int,
     num_layers: int, has_biases: bool, bidirectional: bool, batch_first: bool, train: bool,
 ) -> tuple[TensorType | None, ...]:
-    """The input has positions first whatever `batch_first` says. In training oneDNN keeps a workspace."""
-    if train:
+    """The input has positions first whatever `batch_first` says. For gradients oneDNN keeps a workspace."""
+    if train or torch.is_grad_enabled():
         raise NoRule("only oneDNN knows the size of its workspace")
     return fresh(x, (*x.shape[:2], hidden_size)), fresh(x, hx.shape), fresh(x, cx.shape), None
 
@@ -28,4 +30,7 @@ def mkldnn_rnn_layer_backward(
     x: TensorType, weight1: TensorType, weight2: TensorType, weight3: TensorType, weight4: TensorType,
     hx: TensorType, cx: TensorType, *_: object, **__: object,
 ) -> tuple[TensorType, ...]:
-    return tuple(fresh(like, like.shape) for like in (x, weight1, weight2, weight3, weight4, hx, cx))
+    """Without biases the weights are given twice; there are gradients for biases all the same."""
+    bias = fresh(weight1, weight1.shape[:1])
+    dx, dw1, dw2, dhx, dcx = (fresh(like, like.shape) for like in (x, weight1, weight2, hx, cx))
+    return dx, dw1, dw2, bias, bias, dhx, dcx

@@ -116,33 +116,29 @@ def _print_loop(loop: Loop) -> Iterator[str]:
         yield "    stage"
         shared = _used_twice(stage)
         names: dict[Scalar, str] = {}
-        for start, statement in _statements(stage, reductions):
-            for x in walk(*_roots(statement)):
+        for left, args, op, value in _statements(stage, reductions):
+            for x in walk(*args, value):
                 if x in shared and x not in names:
                     yield f"      t{parts} = {own_text(x, [text(arg, names) for arg in x.args])}"
                     names[x] = f"t{parts}"
                     parts += 1
-            args = f"({', '.join(text(arg, names) for arg in _roots(statement)[:-1])})"
-            yield f"      {start.replace('()', '' if args == '()' else args)} {text(statement.value, names)}"
+            inside = f"({', '.join(text(arg, names) for arg in args)})" if args else ""
+            yield f"      {left}{inside} = {op}{text(value, names)}"
         reductions += len(stage.reductions)
 
 
-def _statements(stage: Stage, number: int) -> Iterator[tuple[str, Reduction | Store]]:
-    """Each with what stands before its value; `()` for the place of an access's arguments."""
+def _statements(stage: Stage, number: int) -> Iterator[tuple[str, tuple[Scalar, ...], str, Scalar]]:
+    """Where something goes, the arguments of that access, what is done with the value, and the value."""
     for k, reduction in enumerate(stage.reductions, number):
-        yield f"r{k} = {reduction.op}.{reduction.dtype}", reduction
+        yield f"r{k}", (), f"{reduction.op}.{reduction.dtype} ", reduction.value
     for store in stage.stores:
-        yield f"{store.access}() =", store
+        yield str(store.access), store.args, "", store.value
     for store in stage.row_stores:
-        yield f"row {store.access}() =", store
-
-
-def _roots(statement: Reduction | Store) -> tuple[Scalar, ...]:
-    return (statement.value,) if isinstance(statement, Reduction) else (*statement.args, statement.value)
+        yield f"row {store.access}", store.args, "", store.value
 
 
 def _used_twice(stage: Stage) -> set[Scalar]:
     """The expressions of a stage that have operands and several users."""
-    roots = [root for _, statement in _statements(stage, 0) for root in _roots(statement)]
+    roots = [root for _, args, _, value in _statements(stage, 0) for root in (*args, value)]
     uses = Counter([*roots, *(arg for x in walk(*roots) for arg in x.args)])
     return {x for x, count in uses.items() if count > 1 and x.args}

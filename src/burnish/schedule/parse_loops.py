@@ -108,8 +108,9 @@ class KernelParser:
     def run(self) -> Kernel:
         name = ""
         loops: list[tuple[tuple[int, ...], int, list[OpenStage]]] = []
-        for self.number, self.line in self.lines:
-            word = self.line.split()[0]
+        for number, line in self.lines:
+            self.number, self.line = number, line
+            word = line.split()[0]
             if word == "kernel":
                 name = self.head()
             elif word == "loop":
