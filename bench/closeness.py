@@ -10,7 +10,8 @@ The rule, for each element, once both are of one dtype and shape:
    eager's error there is taken to be the greatest of those that it makes on the inputs and on `NEIGHBOURS` others,
    each number of which is moved by a few rounding units.
 
-What is float64 itself has no better truth. Its errors are those that eager makes in float32, in rounding units.
+What is float64 itself has no better truth than eager's. As eager's error, in rounding units, counts the greatest that
+it makes in any element in float32, and it counts once more because eager is no truth.
 
 Complex numbers count as pairs. The sign of zero does not count. Where float64 has no answer (what draws random numbers
 draws others) eager's result stands for it.
@@ -113,8 +114,10 @@ def error(x: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 
 def scaled_error(x: torch.Tensor, exact: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """An error in float32, as so many rounding units of float64 at `at`."""
-    return error(x, exact) / rounding_unit(exact, torch.float32) * rounding_unit(at.double(), torch.float64)
+    """The greatest error in float32, as so many rounding units of float64 at `at`, and half of it more."""
+    units = error(x, exact) / rounding_unit(exact, torch.float32)
+    worst = units[units.isfinite()].max() if units.numel() else 0.0
+    return (FACTOR + 1) / FACTOR * worst * rounding_unit(at.double(), torch.float64)
 
 
 def rounding_unit(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -129,9 +129,9 @@ def run_sample(op: Any, sample: Any, watcher: Watcher) -> None:
 
 @pytest.mark.parametrize("dtype", QUICKLY_SAMPLED, ids=NAMES.get)
 def test_types_and_elements_are_eagers_on_some_samples(dtype):
-    tally = run_samples(dtype, most=1, stride=3)
+    tally = run_samples(dtype, most=1, stride=5)
     assert tally.wrong == []
-    assert len(tally.overloads) > 20
+    assert len(tally.overloads) > 15
 
 
 @slow

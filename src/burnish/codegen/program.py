@@ -28,7 +28,6 @@ from ..runtime.program import Program, restrided
 from ..schedule.emit import Launch, view_offset
 from ..schedule.plan import Call, Plan, Show, writes_into
 from ..tensors.types import TensorType
-from ..tensors.views import view_type
 
 
 def build_program(plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor]) -> Program:
@@ -191,9 +190,7 @@ class DriverWriter:
             name = self.names[value]
             if out.type is None:
                 return name
-            found = view_type(out.maps, value.type)
-            assert found is not None
-            return self.strided(name, found, view_offset(out.maps, value.type))
+            return self.strided(name, out.type, view_offset(out.maps, value.type))
         if isinstance(out, Value):
             return self.tensor(out)
         if isinstance(out, (list, tuple)):

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..ops.prims import VIEW
 from ..ops.record import View
+from ..tensors.types import has_stride
 from ..tensors.views import view_type
 from .graph import Node, Value
 
@@ -22,9 +23,17 @@ def source_of(value: Value) -> Value | None:
     if node is None:
         return None
     if node.op is VIEW:
-        source = node.args[0]
-        return source if view_type(node.args[1], source.type) == value.type else None
+        return node.args[0] if is_shown(value) else None
     return aliased_argument(node)
+
+
+def is_shown(value: Value) -> bool:
+    """Whether a view is one in memory too, not a copy. Strides of dimensions of one element mean nothing."""
+    node = value.node
+    if node is None or node.op is not VIEW:
+        return False
+    shown = view_type(node.args[1], node.args[0].type)
+    return shown is not None and has_stride(shown, value.type.stride)
 
 
 def storage_of(value: Value) -> Value:

@@ -55,7 +55,7 @@ def joined_view(build: Builder, known: dict, source: Value, maps: tuple, old: Va
     maps = simplified(maps, source.shape)
     if not maps and source.type == old.type:
         return source
-    key = ("view", source, maps)
+    key = ("view", source, maps, old.type)
     found = known.get(key)
     if found is None:
         found = known[key] = build.apply_typed(VIEW, (source, maps), {}, (old.type,))

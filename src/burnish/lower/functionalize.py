@@ -28,7 +28,7 @@ from ..ir.storage import aliased_argument
 from ..ops.prims import VIEW
 from ..ops.record import NoRule, Op, View, lookup
 from ..tensors.simplify import simplified
-from ..tensors.types import TensorType
+from ..tensors.types import TensorType, has_stride
 from ..tensors.views import Map, Maps, inverse
 
 
@@ -191,9 +191,12 @@ class Functionalizer:
                 return args[1]
         if functional is None:
             raise Untraceable(f"{node.op} has no form that leaves its argument alone")
-        for argument in node.op.target._schema.arguments:
+        required = {a.name for a in functional.target._schema.arguments if not a.has_default_value()}
+        for position, argument in enumerate(node.op.target._schema.arguments):
             if argument.is_out:
                 kwargs.pop(argument.name, None)
+            elif position >= len(args) and argument.name in required - set(kwargs):
+                kwargs[argument.name] = argument.default_value  # bernoulli_ has a default that bernoulli lacks
         return self.build.apply(functional, args, kwargs)
 
     def store(self, place: Place, value: Value) -> None:
@@ -214,7 +217,12 @@ class Functionalizer:
         if place.root.input is not None:
             is_itself = value is self.old.inputs[place.root.input]
             return Alias(place.root.input, None if is_itself else value.type, place.maps)
-        return self.read(value)
+        made = self.read(value)
+        if made.type.stride != value.type.stride and has_stride(made.type, value.type.stride):
+            # Strides that mean nothing, but that programs can read.
+            made = self.build.apply_typed(VIEW, (place.root.current, place.maps), {}, (value.type,))[0]
+            assert made is not None
+        return made
 
 
 def view_chains(node: Node) -> Sequence[Sequence[Map]] | None:

@@ -30,8 +30,8 @@ PASSES = (
 )
 # Then `separate`, last: passes may take one value for another, and only now is it known which.
 
-KEEP_STRIDES = ("trace", "functionalize")
-"""After these every value lies as in eager. Later ones let a value lie otherwise inside the graph."""
+KEEP_STRIDES = ("trace",)
+"""After these every value lies as in eager. The others let a value lie otherwise inside the graph."""
 
 
 def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[Any]]:

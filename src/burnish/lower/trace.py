@@ -12,9 +12,10 @@ The calls are seen through a raw entry of the dispatch stack: torch's TorchDispa
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +66,8 @@ def trace(gm: GraphModule, example_inputs: Sequence[Any]) -> Traced:
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()
-    with _lock, torch.inference_mode(False), torch.no_grad():
+    with _lock, plain_tensors():
+        before = switches()
         torch._C._push_on_torch_dispatch_stack(tracer)
         try:
             for node in gm.graph.nodes:
@@ -81,9 +83,36 @@ def trace(gm: GraphModule, example_inputs: Sequence[Any]) -> Traced:
                         raise Untraceable(f"{node.target} cannot be traced: {error}") from error
         finally:
             torch._C._pop_torch_dispatch_stack(None)
+            after = switches()
+            put_back(before)
+    if after != before:
+        raise Untraceable("it ends under other switches of torch (grad mode, autocast) than it begins with")
     tracer.traced.graph.outputs = [tracer.output(out) for out in outputs]
     tracer.finish()
     return tracer.traced
+
+
+@contextlib.contextmanager
+def plain_tensors() -> Iterator[None]:
+    """Inference mode changes which operators come out at the bottom; the trace is made without it."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def switches() -> tuple:
+    """What a call in a graph may change for those that follow, and for whoever runs after the graph."""
+    return (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
+            torch.is_inference_mode_enabled(), torch.get_default_dtype())
+
+
+def put_back(state: tuple) -> None:
+    torch.set_grad_enabled(state[0])
+    torch.set_autocast_enabled("cpu", state[1])
+    torch.set_autocast_dtype("cpu", state[2])
+    torch.set_default_dtype(state[4])
 
 
 class Tracer:

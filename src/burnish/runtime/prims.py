@@ -27,7 +27,7 @@ def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
                     x = x.narrow(step.dim, last, step.start + 1 - last).flip(step.dim)[
                         (slice(None),) * step.dim + (slice(None, None, -step.step),)]
             case "Diagonal":
-                x = x.diagonal(step.shift, step.a, step.b)
+                x = x.diagonal(step.shift, step.a, step.b).narrow(-1, 0, step.size)
     return x
 
 
@@ -56,10 +56,14 @@ def reduce_prod(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
 
 
 def reduce_max(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    if _is_over_nothing(x, dims):
+        return x.new_full(_kept_shape(x, dims), -torch.inf if x.is_floating_point() else _limits(x).min)
     return x.amax(dims, keepdim=True) if dims else x.clone()
 
 
 def reduce_min(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    if _is_over_nothing(x, dims):
+        return x.new_full(_kept_shape(x, dims), torch.inf if x.is_floating_point() else _limits(x).max)
     return x.amin(dims, keepdim=True) if dims else x.clone()
 
 
@@ -80,10 +84,25 @@ def reduce_argmin(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
 
 
 def _position(find: Any, x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    shape = _kept_shape(x, dims)
+    if x.numel() == 0:
+        return torch.zeros(shape, dtype=torch.int64, device=x.device)
     rest = [k for k in range(x.ndim) if k not in dims]
-    shape = [1 if k in dims else n for k, n in enumerate(x.shape)]
     flat = x.permute(*rest, *dims).reshape(*(x.shape[k] for k in rest), -1)
     return find(flat, -1).reshape(shape)
+
+
+def _kept_shape(x: torch.Tensor, dims: tuple[int, ...]) -> list[int]:
+    return [1 if k in dims else n for k, n in enumerate(x.shape)]
+
+
+def _is_over_nothing(x: torch.Tensor, dims: tuple[int, ...]) -> bool:
+    """Then a reduction gives its identity, where torch raises."""
+    return any(x.shape[k] == 0 for k in dims)
+
+
+def _limits(x: torch.Tensor) -> torch.iinfo:
+    return torch.iinfo(torch.uint8 if x.dtype is torch.bool else x.dtype)
 
 
 FUNCTIONS = {

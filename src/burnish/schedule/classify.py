@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ..ir.graph import Graph, Node, Value, values_in
+from ..ir.storage import is_shown
 from ..ops.prims import REDUCTION_OF, VIEW
 from ..ops.record import Pointwise
 from ..tensors.types import NAMES
-from ..tensors.views import Expand, view_type
+from ..tensors.views import Expand
 from .expressions import rule_fails
 
 CHEAP = 2
@@ -44,7 +45,7 @@ def classify(graph: Graph) -> Classes:
         why = why_not_loop(node)
         if why is None:
             classes.loops.add(node)
-        elif node.op is not VIEW or view_type(node.args[1], node.args[0].type) is None:
+        elif node.op is not VIEW or not is_shown(node.results[0]):  # type: ignore[arg-type]
             classes.why_library[node] = why
     for node in graph.nodes:
         if node in classes.why_library:
@@ -78,7 +79,7 @@ def why_not_loop(node: Node) -> str | None:
 def store(classes: Classes, value: Value) -> None:
     """A value that something outside the loops reads: it, or what it is a view of."""
     node = value.node
-    while node is not None and node.op is VIEW and view_type(node.args[1], node.args[0].type) == value.type:
+    while node is not None and is_shown(value):
         value = node.args[0]
         node = value.node
     classes.stored.add(value)

@@ -176,6 +176,8 @@ def view_offset(maps: tuple, source: TensorType) -> int:
     shape = source.shape
     for step in maps:
         shape = step.result_shape(shape)
+    if 0 in shape:
+        return 0
     index = source_index(maps, tuple(constant(0, 0) for _ in shape), source.shape, ())
     assert index is not None
     return sum(x.offset * stride for x, stride in zip(index, source.stride, strict=True))

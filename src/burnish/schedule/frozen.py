@@ -16,10 +16,15 @@ from ..ir.storage import source_of
 def split_frozen(graph: Graph) -> tuple[Graph, Graph] | None:
     """Prologue and main graph, or None where there is nothing to do once."""
     state = state_values(graph) - leaving(graph)
-    moved = [node for node in graph.nodes if node.results and all(v is None or v in state for v in node.results)]
+    moved: list[Node] = []
+    inside: set[Value] = set()
+    for node in graph.nodes:
+        if node.results and all(v is None or v in state for v in node.results) \
+                and all(v.node is None or v in inside for v in node.operands):
+            moved.append(node)
+            inside.update(v for v in node.results if v is not None)
     if not moved:
         return None
-    inside = {value for node in moved for value in node.results if value is not None}
     gone = set(moved)
     rest = [node for node in graph.nodes if node not in gone]
     used = dict.fromkeys(value for node in rest for value in node.operands if value in inside)

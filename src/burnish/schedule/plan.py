@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
-from ..ir.storage import aliased_argument
+from ..ir.storage import aliased_argument, is_shown
 from ..ops.prims import RUN, VIEW
 from ..tensors.types import TensorType
-from ..tensors.views import view_type
 from .classify import Classes, classify
 from .emit import Launch, emit, view_offset
 from .fuse import Fusion, Unit, fuse
@@ -101,9 +100,8 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
             return
         show(node.args[0])
         shown.add(value)
-        type = view_type(node.args[1], node.args[0].type)
-        assert type is not None, node
-        steps.append(Show(value, node.args[0], type, view_offset(node.args[1], node.args[0].type)))
+        assert is_shown(value), node
+        steps.append(Show(value, node.args[0], value.type, view_offset(node.args[1], node.args[0].type)))
 
     for unit in in_order(fusion.units):
         if isinstance(unit.what, Group):

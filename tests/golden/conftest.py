@@ -1,0 +1,5 @@
+"""`pytest tests/golden --update-golden` writes what the stages make now into the files."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")

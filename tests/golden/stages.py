@@ -1,0 +1,137 @@
+"""Programs are captured and lowered up to a stage, and what comes out is printed.
+
+    made("functionalize", program)      the graphs of every stage up to that one
+    printed("functionalize", program)   the text for a golden file
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+import burnish
+from burnish import events
+from burnish.ir.graph import Graph
+from burnish.ir.infer import Untraceable
+from burnish.ir.parse import parse_graph, parse_type
+from burnish.ir.verify import verify
+from burnish.lower import pipeline
+from burnish.lower.separate import separate
+from burnish.lower.trace import trace
+from burnish.schedule.frozen import split_frozen
+from burnish.schedule.plan import make_plan
+
+from .cases import Case
+
+PASSES = {step.__name__: step for step in pipeline.PASSES}
+
+
+@dataclass(slots=True)
+class Lowered:
+    """The graph after each stage, in order, and what they take."""
+
+    stages: list[tuple[str, Graph]]
+    inputs: list[Any]
+    constants: list[torch.Tensor] = field(default_factory=list)
+
+
+def function(program: str) -> tuple[Callable, dict[str, str]]:
+    """The last function of a program, and the type of each argument as it is written."""
+    space: dict[str, Any] = {"torch": torch, "F": F}
+    exec(compile(f"from __future__ import annotations\n{program}", "<golden>", "exec"), space)
+    fn = [value for value in space.values() if inspect.isfunction(value)][-1]
+    return fn, {name: str(p.annotation).strip("'\"") for name, p in inspect.signature(fn).parameters.items()}
+
+
+def example(text: str, seed: int = 0) -> torch.Tensor:
+    """A tensor of a type; of whole numbers small ones, that can be indices."""
+    type = parse_type(text.removesuffix(" state"))
+    made = torch.empty_strided(type.shape, type.stride, dtype=type.dtype)
+    generator = torch.Generator().manual_seed(seed)
+    if type.dtype.is_floating_point:
+        return made.copy_(torch.rand(type.shape, generator=generator, dtype=torch.float64) * 2 - 0.5)
+    return made.copy_(torch.randint(0, 2, type.shape, generator=generator))
+
+
+def lowered(program: str, last: str = "separate", seed: int = 0) -> Lowered:
+    """Every stage of the way down, or those up to the first one called `last`."""
+    fn, types = function(program)
+    given = {name: example(text, seed + k) for k, (name, text) in enumerate(types.items())}
+    found: list[Lowered] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+        own = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        for node in own:
+            node.meta["burnish_state"] = types.get(node.name, "").endswith(" state")
+        # The call itself goes on with the inputs and may write to them.
+        found.append(Lowered([], [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]))
+        lower(gm, inputs, found[-1], last)
+        return gm.forward
+
+    with torch.no_grad():
+        burnish.compile(fn, backend=backend, fullgraph=True)(*given.values())
+    made, = found
+    return made
+
+
+def lower(gm: torch.fx.GraphModule, inputs: list[Any], into: Lowered, last: str) -> None:
+    traced = trace(gm, inputs)
+    into.constants = traced.constants
+    steps = [("trace", lambda graph: traced.graph), *((step.__name__, step) for step in pipeline.PASSES),
+             ("separate", lambda graph: separate(graph, traced.graph, len(traced.constants)))]
+    graph = None
+    for name, step in steps:
+        before, graph = graph, step(graph)
+        verify(graph, name, before, strides=name in pipeline.KEEP_STRIDES)
+        into.stages.append((name, graph))
+        if name == last:
+            return
+
+
+def printed(case: Case) -> str:
+    """What belongs below [out]."""
+    last = case.stage if case.stage in PASSES or case.stage in ("trace", "separate") else "separate"
+    if not case.is_python:
+        graph = parse_graph(case.program)
+        verify(graph, "what is given")
+        return FINISH.get(case.stage, lambda graph: passed(case.stage, graph))(graph)
+    try:
+        graph = lowered(case.program, last).stages[-1][1]
+    except Untraceable as reason:
+        return f"runs eagerly: {reason}"
+    return FINISH.get(case.stage, str)(graph)
+
+
+def passed(stage: str, graph: Graph) -> str:
+    made = PASSES[stage](graph)
+    verify(made, stage, graph)
+    return str(made)
+
+
+def parts(graph: Graph) -> str:
+    made = split_frozen(graph)
+    if made is None:
+        return "nothing is done once"
+    for part in made:
+        verify(part, "split_frozen")
+    return f"once: {made[0]}\nevery call: {made[1]}"
+
+
+def plan(graph: Graph) -> str:
+    """The steps, then why things were not fused. Where kernels come from is left out."""
+    texts: list[str] = []
+    stop = events.subscribe(lambda event: texts.append(event.data["text"]) if event.kind == "loops" else None)
+    try:
+        make_plan(graph)
+    finally:
+        stop()
+    return "\n".join(line for line in texts[0].rstrip().splitlines() if not line.startswith("#"))
+
+
+FINISH: dict[str, Callable[[Graph], str]] = {"split_frozen": parts, "plan": plan}
+"""Stages that make something else than one graph."""
