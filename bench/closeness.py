@@ -148,15 +148,16 @@ def singled(tree: Any) -> Any:
 
 
 def moved(tree: Any, seed: int) -> Any:
-    """Arguments with every float moved by some rounding units."""
+    """Arguments with every float moved by some rounding units; integers too, as floats, for every other seed."""
     generator = torch.Generator().manual_seed(seed)
 
     def change(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        made = leaf.clone()
-        if leaf.layout is torch.strided and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel():
-            parts = torch.view_as_real(made.resolve_conj()) if leaf.is_complex() else made
+        is_whole = not (leaf.is_floating_point() or leaf.is_complex() or leaf.dtype is torch.bool)
+        made = leaf.float() if is_whole and seed % 2 and leaf.layout is torch.strided else leaf.clone()
+        if leaf.layout is torch.strided and (made.is_floating_point() or made.is_complex()) and leaf.numel():
+            parts = torch.view_as_real(made.resolve_conj()) if made.is_complex() else made
             far = FAR if parts.dtype.itemsize > 2 else 2
             steps = torch.randint(-far, far + 1, parts.shape, generator=generator)
             parts.copy_(parts * (1 + steps.to(parts.dtype) * torch.finfo(parts.dtype).eps))

@@ -62,26 +62,35 @@ def lowered(program: str, last: str = "separate", seed: int = 0) -> Lowered:
     """Every stage of the way down, or those up to the first one called `last`."""
     fn, types = function(program)
     given = {name: example(text, seed + k) for k, (name, text) in enumerate(types.items())}
-    found: list[Lowered] = []
+    (gm, inputs), = captured(fn, tuple(given.values()))
+    for node in gm.graph.nodes:
+        if node.op == "placeholder":
+            node.meta["burnish_state"] = types.get(node.name, "").endswith(" state")
+    return lower(gm, inputs, last)
+
+
+def captured(fn: Callable, args: tuple, kwargs: dict[str, Any] | None = None) -> list[tuple[torch.fx.GraphModule, list]]:
+    """The graphs of one call, each with what it was given, as that was before the call."""
+    found: list[tuple[torch.fx.GraphModule, list]] = []
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
-        own = [node for node in gm.graph.nodes if node.op == "placeholder"]
-        for node in own:
-            node.meta["burnish_state"] = types.get(node.name, "").endswith(" state")
-        # The call itself goes on with the inputs and may write to them.
-        found.append(Lowered([], [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]))
-        lower(gm, inputs, found[-1], last)
+        found.append((gm, copies(inputs)))
         return gm.forward
 
     with torch.no_grad():
-        burnish.compile(fn, backend=backend, fullgraph=True)(*given.values())
-    made, = found
-    return made
+        burnish.compile(fn, backend=backend, fullgraph=True)(*args, **kwargs or {})
+    return found
 
 
-def lower(gm: torch.fx.GraphModule, inputs: list[Any], into: Lowered, last: str) -> None:
+def copies(inputs: list[Any]) -> list[Any]:
+    """The same tensors in other memory, lying as they do."""
+    return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x.detach())
+            if isinstance(x, torch.Tensor) else x for x in inputs]
+
+
+def lower(gm: torch.fx.GraphModule, inputs: list[Any], last: str = "separate") -> Lowered:
     traced = trace(gm, inputs)
-    into.constants = traced.constants
+    into = Lowered([], inputs, traced.constants)
     steps = [("trace", lambda graph: traced.graph), *((step.__name__, step) for step in pipeline.PASSES),
              ("separate", lambda graph: separate(graph, traced.graph, len(traced.constants)))]
     graph = None
@@ -90,7 +99,8 @@ def lower(gm: torch.fx.GraphModule, inputs: list[Any], into: Lowered, last: str)
         verify(graph, name, before, strides=name in pipeline.KEEP_STRIDES)
         into.stages.append((name, graph))
         if name == last:
-            return
+            break
+    return into
 
 
 def printed(case: Case) -> str:

@@ -151,7 +151,7 @@ class Functionalizer:
                 raise Untraceable(f"{node.op} writes to a tensor that is also seen through strides of its own")
             if overlaps_itself(target.type) or overlaps_itself(place.root.type):
                 raise Untraceable(f"{node.op} writes to a tensor whose elements share memory")
-        if len(targets) == 1:
+        if len(targets) == 1 and not node.results:
             values: tuple[Value, ...] = (self.new_value(node, targets[0], functional),)
         else:
             values = self.new_values(node, functional)

@@ -212,7 +212,8 @@ def spread(g: Any, x: Any, dim: Dims, correction: float | None, keepdim: bool) -
     if not x.ndim:
         raise NoRule("no dimension")
     dims = over(x, dim)
-    mean, variance = moments(g, widened(g, x), dims, 1.0 if correction is None else float(correction))
+    # Eager accumulates these in f64, whatever the dtype.
+    mean, variance = moments(g, g.convert(x, torch.float64), dims, 1.0 if correction is None else float(correction))
     kept = [n for k, n in enumerate(x.shape) if k not in dims]
     return (variance, mean) if keepdim else (g.reshape(variance, kept), g.reshape(mean, kept))
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.graph import Node, Value
+from ..ops.elementwise import converted, element
 from ..ops.prims import CONVERT, RESTRIDE, VIEW
-from ..ops.record import NoRule, Pointwise, operand_dtype
-from ..ops.scalar import Scalar, cast, const
+from ..ops.record import NoRule, Pointwise
+from ..ops.scalar import Scalar, const
 from ..ops.scalar import index as loop_variable
 from ..tensors.indices import Affine, Index, constant
-from ..tensors.promotion import compute_dtype
 from ..tensors.types import NAMES
 from ..tensors.views import source_index
 
@@ -75,37 +75,17 @@ def broadcast_index(value: Value, index: Index, count: int) -> Index:
 
 def pointwise_scalar(node: Node, operand: Callable[[Value], Scalar]) -> Scalar:
     """An element-wise operator's rule, its operands converted before and its result after."""
-    rule = node.op.rule
-    assert isinstance(rule, Pointwise)
     result = node.results[0]
     assert result is not None
     if node.op is CONVERT or node.op is RESTRIDE:
         return converted(operand(node.args[0]), NAMES[result.dtype])
-    dtype = NAMES[compute_dtype(operand_dtype(rule, [_type(a) for a in node.args],
-                                              {k: _type(a) for k, a in node.kwargs.items()}))]
-    args = [_operand(arg, position in rule.apart, dtype, operand) for position, arg in enumerate(node.args)]
-    kwargs = {k: _operand(arg, False, dtype, operand) for k, arg in node.kwargs.items()}
-    made = rule.rule(*args, **kwargs)
-    if not isinstance(made, Scalar):
-        made = const(made, dtype)
-    return converted(made, NAMES[result.dtype])
 
+    def given(arg: Any) -> Any:
+        return operand(arg) if isinstance(arg, Value) else arg
 
-def _type(arg: Any) -> Any:
-    return arg.type if isinstance(arg, Value) else arg
-
-
-def _operand(arg: Any, is_apart: bool, dtype: str, operand: Callable[[Value], Scalar]) -> Any:
-    if not isinstance(arg, Value):
-        return arg
-    return operand(arg) if is_apart else converted(operand(arg), dtype)
-
-
-def converted(x: Scalar, dtype: str) -> Scalar:
-    """As torch converts: to bool is to ask whether it is not zero."""
-    if x.dtype == dtype:
-        return x
-    return x.ne(0) if dtype == "b8" else cast(x, dtype)
+    types = [arg.type if isinstance(arg, Value) else arg for arg in node.args]
+    kwargs = {name: given(arg) for name, arg in node.kwargs.items()}
+    return element(node.op, [given(arg) for arg in node.args], kwargs, types, result.type)
 
 
 def affine_scalar(x: Affine) -> Scalar:

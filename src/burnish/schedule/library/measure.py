@@ -130,13 +130,15 @@ def bind(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> list[torch
 
 
 def random_tensor(type: TensorType) -> torch.Tensor:
+    """Its own numbers: the program's random state is the program's."""
     tensor = torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
+    numbers = torch.Generator(type.device).manual_seed(0)
     # One element per place in memory: a stride of 0 repeats it.
     base = tensor.as_strided(*_places(type))
     if type.dtype.is_floating_point or type.dtype.is_complex:
-        base.uniform_(-1, 1) if type.dtype.is_floating_point else base.normal_()
+        base.uniform_(-1, 1, generator=numbers) if type.dtype.is_floating_point else base.normal_(generator=numbers)
     else:
-        base.random_(0, 2)
+        base.random_(0, 2, generator=numbers)
     return tensor
 
 
