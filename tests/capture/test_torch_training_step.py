@@ -6,9 +6,10 @@ import torch
 import burnish
 
 
-def losses(compiled, make_optimizer, accumulate=1):
+def losses(compiled, make_optimizer):
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4))
+    layers = torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4)
+    model = torch.nn.Sequential(*layers)
     optimizer = make_optimizer(model.parameters())
 
     def step(x, y):

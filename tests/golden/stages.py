@@ -28,6 +28,7 @@ from burnish.schedule.plan import make_plan
 
 from .cases import Case
 
+Captured = tuple[torch.fx.GraphModule, list]
 PASSES = {step.__name__: step for step in pipeline.PASSES}
 
 
@@ -69,9 +70,9 @@ def lowered(program: str, last: str = "separate", seed: int = 0) -> Lowered:
     return lower(gm, inputs, last)
 
 
-def captured(fn: Callable, args: tuple, kwargs: dict[str, Any] | None = None) -> list[tuple[torch.fx.GraphModule, list]]:
+def captured(fn: Callable, args: tuple, kwargs: dict[str, Any] | None = None) -> list[Captured]:
     """The graphs of one call, each with what it was given, as that was before the call."""
-    found: list[tuple[torch.fx.GraphModule, list]] = []
+    found: list[Captured] = []
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
         found.append((gm, copies(inputs)))
@@ -84,7 +85,7 @@ def captured(fn: Callable, args: tuple, kwargs: dict[str, Any] | None = None) ->
 
 def copies(inputs: list[Any]) -> list[Any]:
     """The same tensors in other memory, lying as they do."""
-    return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x.detach())
+    return [torch.empty(0, dtype=x.dtype).set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
             if isinstance(x, torch.Tensor) else x for x in inputs]
 
 

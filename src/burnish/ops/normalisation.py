@@ -100,7 +100,7 @@ def native_group_norm_backward(
     N: int, C: int, HxW: int, group: int, output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
     parameter = fresh(x if weight is None else weight, (C,))
-    laid = x if is_contiguous_as(x, suggested(x)) else formatted(x, x.shape, suggested(x))
+    laid = x if x.numel and is_contiguous_as(x, suggested(x)) else formatted(x, x.shape, suggested(x))
     found = copied(laid), parameter, parameter
     return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))
 

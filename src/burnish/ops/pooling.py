@@ -97,14 +97,14 @@ def adaptive_max_pool3d(x: TensorType, output_size: Sequence[int]) -> tuple[Tens
 
 @shape("aten.max_pool2d_with_indices_backward.default", "aten.avg_pool2d_backward.default",
        "aten._adaptive_avg_pool2d_backward.default", "aten.adaptive_max_pool2d_backward.default",
-       "aten.max_pool3d_with_indices_backward.default",
-       "aten._adaptive_avg_pool3d_backward.default", "aten.adaptive_max_pool3d_backward.default")
+       "aten.max_pool3d_with_indices_backward.default")
 def pool_backward(grad_output: TensorType, x: TensorType, *_: object, **__: object) -> TensorType:
     return formatted(x, x.shape, suggested(x))
 
 
-@shape("aten.avg_pool3d_backward.default")
-def avg_pool3d_backward(grad_output: TensorType, x: TensorType, *_: object) -> TensorType:
+@shape("aten.avg_pool3d_backward.default", "aten._adaptive_avg_pool3d_backward.default",
+       "aten.adaptive_max_pool3d_backward.default")
+def pool_backward_contiguous(grad_output: TensorType, x: TensorType, *_: object) -> TensorType:
     return fresh(x, x.shape)
 
 
@@ -125,17 +125,23 @@ shape("aten.upsample_nearest3d.default", "aten._upsample_nearest_exact3d.default
       "aten.upsample_trilinear3d.default")(resized(3))
 
 
+@shape("aten.upsample_nearest2d_backward.default", "aten._upsample_nearest_exact2d_backward.default",
+       "aten.upsample_bilinear2d_backward.default", "aten._upsample_bilinear2d_aa_backward.default",
+       "aten.upsample_trilinear3d_backward.default")
 def resized_backward(
     grad_output: TensorType, output_size: Sequence[int], input_size: Sequence[int], *_: object, **__: object
 ) -> TensorType:
     return formatted(grad_output, input_size, suggested(grad_output))
 
 
-shape(*(f"aten.{name}_backward.default" for name in (
-    "upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_linear1d", "upsample_nearest2d",
-    "_upsample_nearest_exact2d", "upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bilinear2d_aa",
-    "_upsample_bicubic2d_aa", "upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_trilinear3d",
-)))(resized_backward)
+@shape("aten.upsample_nearest1d_backward.default", "aten._upsample_nearest_exact1d_backward.default",
+       "aten.upsample_linear1d_backward.default", "aten.upsample_bicubic2d_backward.default",
+       "aten._upsample_bicubic2d_aa_backward.default", "aten.upsample_nearest3d_backward.default",
+       "aten._upsample_nearest_exact3d_backward.default")
+def resized_backward_contiguous(
+    grad_output: TensorType, output_size: Sequence[int], input_size: Sequence[int], *_: object, **__: object
+) -> TensorType:
+    return fresh(grad_output, input_size)
 
 
 @shape("aten.max_unpool2d.default")

@@ -51,6 +51,9 @@ TOKEN = re.compile(r"""\s*(?:
 )""", re.VERBOSE)
 
 OTHERS: dict[str, Callable[..., Scalar]] = {"select": select, "fma": fma, "is_nan": is_nan, "is_inf": is_inf}
+CASTS = ("cast", "bitcast")
+OPERANDS = {**dict.fromkeys(UNARY, 1), **dict.fromkeys(BINARY | COMPARISONS, 2), **dict.fromkeys(CASTS, 1),
+            "select": 3, "fma": 3, "is_nan": 1, "is_inf": 1}
 
 
 def parse_kernel(text: str) -> Kernel:
@@ -198,22 +201,18 @@ class KernelParser:
         if word in self.parts:
             return self.parts[word]
         op, _, dtype = word.partition(".")
+        if op not in OPERANDS or (op in CASTS) != (dtype in BITS):
+            raise self.error(f"there is no operation called {word}", tokens)
         args = self.arguments(tokens)
-        counts = 1 if op in UNARY or op in ("cast", "bitcast") or op in ("is_nan", "is_inf") else \
-            2 if op in BINARY or op in COMPARISONS else 3
-        if len(args) != counts:
+        if len(args) != OPERANDS[op]:
             raise self.error(f"{op} of {len(args)} operands", tokens)
-        if op in ("cast", "bitcast") and dtype in BITS:
+        if op in CASTS:
             return make(op, dtype, args)
         if op in UNARY:
             return unary(op, *args)
         if op in BINARY:
             return binary(op, *args)
-        if op in COMPARISONS:
-            return compare(op, *args)
-        if op in OTHERS:
-            return OTHERS[op](*args)
-        raise self.error(f"there is no operation called {word}", tokens)
+        return compare(op, *args) if op in COMPARISONS else OTHERS[op](*args)
 
     def arguments(self, tokens: ScalarTokens) -> tuple[Scalar, ...]:
         found: list[Scalar] = []
