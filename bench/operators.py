@@ -292,8 +292,14 @@ class Judge:
             return None
         if eager.layout is not torch.strided or eager.is_nested or eager.is_quantized:
             return exactly(eager, got)
-        errors = functools.partial(self.scaled_errors, eager) if eager.dtype in SINGLE else self.errors
-        return why_wrong(eager, got, self.leaf(self.truth, part, number), lambda: errors(part, number))
+        is_double = eager.dtype in SINGLE and self.rounded_to(part, number) in (None, torch.float64)
+        errors = functools.partial(self.scaled_errors, eager) if is_double else self.errors
+        return why_wrong(eager, got, self.leaf(self.truth, part, number), lambda: errors(part, number),
+                         self.rounded_to(part, number))
+
+    def rounded_to(self, part: str, number: int) -> torch.dtype | None:
+        """The shortest dtype on the way, where it is known and is not the result's."""
+        return None
 
     @functools.cached_property
     def truth(self) -> Seen | None:

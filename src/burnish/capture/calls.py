@@ -110,6 +110,8 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         if answer is not MISSING:
             return answer
     module = function.__globals__.get("__name__")
+    if module == "torch._dynamo.mutation_guard" and function.__name__ == "tag":
+        return None  # Dynamo, used in the same process, numbers new modules for guards of its own
     if module is not None and module.startswith("torch._functorch"):
         return opaque.call_transform(m, function, args, kwargs)
     if is_leaf(function) and (

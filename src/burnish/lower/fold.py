@@ -4,6 +4,8 @@
     m = c * s  (s: [1, C, 1, 1])          b1 = b * s + t
     y = m + t                             y  = conv x, w1, b1, ...
 
+or, rounded once, y = addcmul t, c, s.
+
 That is what remains of a batch norm in evaluation.
 """
 
@@ -31,6 +33,8 @@ class Folder(Rewriter):
         self.uses.update(write.value for write in graph.writes)
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if node.op.name == "aten.addcmul.default" and not kwargs and len(args) == 3:
+            return self.both(node, node.args, args)
         if node.op.name not in ("aten.mul.Tensor", "aten.add.Tensor") or kwargs or len(args) != 2:
             return None
         for product, factor, made_factor in ((node.args[0], node.args[1], args[1]),
@@ -38,6 +42,16 @@ class Folder(Rewriter):
             if isinstance(product, Value) and isinstance(factor, Value) and self.takes(node, product, factor):
                 call = self.env[product].node
                 return self.folded(call, node.op.name == "aten.mul.Tensor", made_factor)
+        return None
+
+    def both(self, node: Node, old: tuple, args: tuple) -> Any:
+        """shift + product * scale."""
+        shift, made_shift = old[0], args[0]
+        for product, scale, made_scale in ((old[1], old[2], args[2]), (old[2], old[1], args[1])):
+            if all(isinstance(value, Value) for value in (shift, product, scale)) \
+                    and self.takes(node, product, scale) and self.takes(node, product, shift):
+                scaled = self.folded(self.env[product].node, True, made_scale)
+                return self.folded(scaled.node, False, made_shift)
         return None
 
     def takes(self, node: Node, product: Value, factor: Value) -> bool:

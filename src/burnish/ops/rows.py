@@ -307,11 +307,13 @@ def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int,
 
 
 def affine(g: Any, y: Any, weight: Any, bias: Any) -> Any:
+    """Rounded once where there is both, as in eager: what is scaled and what is added often cancel."""
+    weight, bias = (None if p is None else g.convert(p, y.dtype) for p in (weight, bias))
+    if weight is not None and bias is not None:
+        return g("addcmul", bias, y, weight)
     if weight is not None:
-        y = g("mul.Tensor", y, g.convert(weight, y.dtype))
-    if bias is not None:
-        y = g("add.Tensor", y, g.convert(bias, y.dtype))
-    return y
+        return g("mul.Tensor", y, weight)
+    return y if bias is None else g("add.Tensor", y, bias)
 
 
 @decomposition("aten._native_batch_norm_legit_no_training.default")
@@ -324,10 +326,9 @@ def batch_norm_inference(
     scale = g("rsqrt", g("add.Scalar", widened(g, variance), eps))
     if weight is not None:
         scale = g("mul.Tensor", scale, widened(g, weight))
-    shift = g("neg", g("mul.Tensor", widened(g, mean), scale))
-    if bias is not None:
-        shift = g("add.Tensor", shift, widened(g, bias))
-    y = g("add.Tensor", g("mul.Tensor", widened(g, x), g.reshape(scale, shape)), g.reshape(shift, shape))
+    less = g("neg", widened(g, mean))
+    shift = g("mul.Tensor", less, scale) if bias is None else g("addcmul", widened(g, bias), less, scale)
+    y = g("addcmul", g.reshape(shift, shape), widened(g, x), g.reshape(scale, shape))
     empty = g.full((0,), 0.0, x.type)
     return g.convert(y, result), empty, empty
 

@@ -7,6 +7,8 @@
         check.py      when the segment is used again: the generated check, its constants as comments
         finish.py     how results and effects are made from the graph's outputs
         break.txt     why it ends where it does; absent where the function returns
+        1-trace.txt   what Burnish's own compiler made of it, a file for each pass; `ir.parse` reads them
+        plan.txt      its kernels and calls in order; `schedule.parse_loops` reads the kernels
 
 Numbers go on where an earlier run, or another process, stopped.
 """
@@ -31,11 +33,22 @@ _lock = threading.Lock()
 
 def start(directory: Callable[[], Path | None]) -> Callable[[], None]:
     """Write each segment below the directory named at that moment. The result ends it."""
+    stages = threading.local()
 
     def write(event: Event) -> None:
         target = directory()
-        if event.kind == "segment" and target is not None:
-            write_segment(target, event.data["segment"], event.data.get("where"))
+        if target is None:
+            return
+        # A segment is announced when it is complete: what the compiler makes of it comes before, in the same thread.
+        if event.kind == "lower":
+            made = [] if event.data["stage"] == "trace" else getattr(stages, "made", [])
+            stages.made = [*made, (f"{len(made) + 1}-{event.data['stage']}.txt", f"{event.data['graph']}\n")]
+        elif event.kind == "loops":
+            stages.made = [*getattr(stages, "made", []), ("plan.txt", f"{event.data['plan']}\n")]
+        elif event.kind == "segment":
+            place = write_segment(target, event.data["segment"], event.data.get("where"))
+            for name, text in stages.__dict__.pop("made", []):
+                (place / name).write_text(text, encoding="utf-8")
 
     return subscribe(write)
 

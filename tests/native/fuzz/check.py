@@ -16,7 +16,7 @@ from bench.operators import Different, Judge, Seen, Watched, exactly, last_line,
 import burnish
 from burnish.settings import patch
 
-from .program import Program
+from .program import DTYPES, Program
 
 CALLS = (("first call", 0), ("replay", 0), ("replay with other numbers", 1))
 
@@ -44,11 +44,15 @@ class ProgramJudge(Judge):
         self.program = program
 
     def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:
-        is_exact = number in self.program.exact_inputs if part == "inputs" else \
-            self.program.outputs[number] in self.program.exact
-        if is_exact:
+        if self.name(part, number) in self.program.exact:
             return exactly(eager, got)
         return super().__call__(eager, got, part, number)
+
+    def name(self, part: str, number: int) -> str:
+        return f"x{number}" if part == "inputs" else self.program.outputs[number]
+
+    def rounded_to(self, part: str, number: int) -> torch.dtype | None:
+        return DTYPES[self.program.shortest[self.name(part, number)]]
 
 
 def check(program: Program) -> Verdict:

@@ -35,7 +35,10 @@ class Maker:
         self.lines: list[Line] = []
         self.values: dict[str, torch.Tensor] = {}
         self.exact: dict[str, bool] = {}
+        self.shortest: dict[str, str] = {}
         self.is_special = self.chance(6)
+        self.draws = self.chance(5)
+        """Whether it draws random numbers. They are others in float64, so nothing else in it is inexact then."""
         self.count = 0
 
     # ---- chance
@@ -79,6 +82,7 @@ class Maker:
         self.inputs.append(made)
         self.values[name] = given(made.shape, made.dtype, made.layout, made.seed, made.special, made.limit)
         self.exact[name] = True
+        self.shortest[name] = dtype
         return name
 
     def pick(self, test: Test | None = None, exact: bool = False) -> str:
@@ -137,6 +141,8 @@ class Maker:
         uses = self.read_in(text)
         if exact is None or exact:
             exact = all(self.exact[name] for name in uses)
+        if self.draws and not exact:
+            raise Rejected
         line = f"{', '.join(names)} = {text}" if outputs < 2 else f"{', '.join(names)}, = {text}"
         self.run(line)
         made = [self.space[name] for name in names]
@@ -145,11 +151,14 @@ class Maker:
                 raise Rejected
             if not exact and value.is_floating_point() and not is_tame(value):
                 raise Rejected
+            if not has_memory(value):
+                raise Rejected
         self.count += outputs
         self.lines.append(Line(line, names, uses))
         for name, value in zip(names, made, strict=True):
             self.values[name] = value
             self.exact[name] = bool(exact)
+            self.shortest[name] = shortest([name_of(value), *(self.shortest[n] for n in uses), *named_in(text)])
         return names
 
     def change(self, target: str, text: str, exact: bool | None = None) -> None:
@@ -161,6 +170,8 @@ class Maker:
                and name in sharing):
             raise Rejected
         exact = all(self.exact[name] for name in uses) if exact is None else exact
+        if self.draws and not exact:
+            raise Rejected
         before = {name: self.values[name].clone() for name in sharing}
         self.run(text)
         if not exact and any(self.values[name].is_floating_point() and not is_tame(self.values[name])
@@ -173,8 +184,10 @@ class Maker:
                     self.values[name] = before[name]
             raise Rejected
         self.lines.append(Line(text, (), uses))
+        dtype = shortest([self.shortest[name] for name in (*uses, *sharing)])
         for name in sharing:
             self.exact[name] &= exact
+            self.shortest[name] = dtype
 
     def run(self, text: str) -> None:
         self.space.update(self.values)
@@ -196,8 +209,29 @@ class Maker:
             outputs += (f"x{self.integer(0, len(self.inputs) - 1)}",)
         return Program(
             tuple(self.inputs), tuple(self.lines), outputs, frozenset(n for n, e in self.exact.items() if e),
-            frozenset(k for k in range(len(self.inputs)) if self.exact[f"x{k}"]),
+            dict(self.shortest),
         )
+
+
+def name_of(value: torch.Tensor) -> str:
+    return next((name for name, dtype in DTYPES.items() if dtype is value.dtype), "i64")
+
+
+def named_in(text: str) -> list[str]:
+    return [name for name in FLOATS if re.search(rf"\b{name.upper()}\b", text)]
+
+
+def shortest(names: Sequence[str]) -> str:
+    """Of whole numbers no float dtype is rounded to: those of others count."""
+    order = ("bf16", "f16", "f32", "f64")
+    floats = [name for name in names if name in order]
+    return min(floats, key=order.index) if floats else names[0]
+
+
+def has_memory(x: torch.Tensor) -> bool:
+    """Eager's convolution over no channels answers with a tensor that has elements but no memory for them."""
+    last = x.storage_offset() + sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
+    return not x.numel() or x.untyped_storage().nbytes() > last * x.dtype.itemsize
 
 
 def is_tame(x: torch.Tensor) -> bool:

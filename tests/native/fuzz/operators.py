@@ -21,8 +21,8 @@ def operator(weight: int) -> Callable[[Grow], Grow]:
 
 SINGLE = """
 -{x}; {x}.abs(); torch.relu({x}); {x} * {x}; torch.square({x}); {x}.clamp(-2, 1.5); {x}.clamp(min=0); {x}.neg();
-F.leaky_relu({x}, 0.25); F.relu6({x}); F.hardtanh({x}, -1.0, 2.0); {x}.reciprocal(); {x}.abs().sqrt(); {x} + 1; {x} * 2;
-1 - {x}; {x} / 3; 2 / {x}; {x} - 0.5; {x}.positive(); {x}.clone(); torch.nan_to_num({x}); F.threshold({x}, 0.5, -1.0)
+F.leaky_relu({x}, 0.25); F.relu6({x}); F.hardtanh({x}, -1.0, 2.0); {x}.reciprocal(); {x}.positive(); {x} + 1; {x} * 2;
+1 - {x}; {x} / 3; 2 / {x}; {x} - 0.5; {x}.clone(); torch.nan_to_num({x}); F.threshold({x}, 0.5, -1.0)
 """.replace("\n", " ").split(";")
 JUMPS = """
 {x}.floor(); {x}.ceil(); {x}.trunc(); {x}.round(); {x}.sign(); {x}.frac(); {x} > 0; {x} <= 1; {x} == 0; {x} != 2;
@@ -40,7 +40,7 @@ F.logsigmoid({x}); {x}.abs().pow(2.5); {x} ** 2; {x} ** 3; {x}.clamp(-0.9, 0.9).
 {x}.clamp(-4, 4).sinh(); {x}.clamp(-4, 4).cosh(); ({x}.abs() + 1).acosh(); {x}.clamp(-0.9, 0.9).atanh();
 torch.erfc({x});
 F.tanhshrink({x}); F.softsign({x}); ({x}.abs() + 0.5).lgamma(); {x}.sinc(); torch.logit({x}, eps=0.1);
-{x}.clamp(-1, 1).tan()
+{x}.clamp(-1, 1).tan(); {x}.abs().sqrt()
 """.replace("\n", " ").split(";")
 WHOLE = """
 ~{x}; {x} & 3; {x} | 4; {x} ^ 5; {x} << 1; {x} >> 1; {x} // 3; {x} % 4; {x} * {x}; {x} + 1; {x} - 2; {x}.abs();
@@ -152,7 +152,7 @@ def reduction(m: Maker) -> object:
     if name == "logsumexp" and not over:
         raise Rejected
     if name in ("mean", "var", "std", "norm", "logsumexp") and is_whole:
-        x = f"{x}.float()" if m.chance(50) else f"{x}.to(F32)"
+        x = f"{x}.to(F32)"
     if name == "norm":
         order = m.one(("2", "1", "float('inf')", "3"))
         return m.add(f"torch.linalg.vector_norm({x}, {order}, {rest})", exact=False)
@@ -431,11 +431,13 @@ def fresh(m: Maker) -> object:
                         f"torch.ones({m.shape(2)}, dtype=BF16)")), exact=True)
 
 
-@operator(1)
+@operator(5)
 def drawn(m: Maker) -> object:
+    if not m.draws:
+        raise Rejected
     x = m.floating()
     return m.add(m.one((f"torch.rand_like({x})", f"F.dropout({x}, 0.5)", f"torch.randn({m.shape(2)})",
-                        f"torch.bernoulli(torch.full_like({x}, 0.5))")), exact=False)
+                        f"torch.bernoulli(torch.full_like({x}, 0.5))")))
 
 
 # -- in place ----------------------------------------------------------------------------------------------------------

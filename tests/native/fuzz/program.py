@@ -100,8 +100,8 @@ class Program:
     lines: tuple[Line, ...]
     outputs: tuple[str, ...]
     exact: frozenset[str]
-    exact_inputs: frozenset[int]
-    """Inputs whose contents afterwards must be eager's to the bit."""
+    shortest: dict[str, str]
+    """For each value, inputs with what they hold in the end among them, the shortest float dtype it was rounded to."""
 
     def __str__(self) -> str:
         arguments = ", ".join(f"x{k}" for k in range(len(self.inputs)))
@@ -132,7 +132,7 @@ class Program:
             self, inputs=tuple(self.inputs[k] for k in numbers), lines=tuple(changed),
             outputs=tuple(names.get(name, name) for name in outputs),
             exact=frozenset(names.get(name, name) for name in self.exact),
-            exact_inputs=frozenset(numbers.index(k) for k in self.exact_inputs if k in numbers),
+            shortest={names.get(name, name): dtype for name, dtype in self.shortest.items()},
         )
 
 
