@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 from mpmath import mp, mpf
 
@@ -194,17 +193,6 @@ def erfc_fit(centre: float, end: float, count: int) -> Fit:
     return Fit(function, (-1, (mpf(end) - centre) / (mpf(end) + centre)), count, relative(function), dtype="f64")
 
 
-def erfinv_fit(ends: tuple[float | mpf, float], count: int, power: int) -> Fit:
-    """erfinv(x) / x of s, where -log2(1 - x**2) is a power of s."""
-
-    @cache
-    def function(s: mpf) -> mpf:
-        x = mp.sqrt(-mp.expm1(-(s**power) * mp.log(2)))
-        return mp.erfinv(x) / x if x else mp.sqrt(mp.pi) / 2
-
-    return Fit(function, ends, count, relative(function), dtype="f64")
-
-
 HALF_LOG2 = (-mp.log(2) * 0.5001, mp.log(2) * 0.5001)
 LOG2 = (-mp.log(2) * 1.0001, mp.log(2) * 1.0001)
 THIRD = (-mpf(1) / 3, mpf(1) / 3)
@@ -248,8 +236,6 @@ FITS: dict[str, Fit] = {
     "error_functions.TABLES.f64.far": erf_far_fit(5.95, 18, "f64"),
     "error_functions.TABLES.f64.exp2": exp2_fit(11, "f64"),
     "error_functions.ERFC": erfc_fit(2.5, 10.2, 11),
-    "error_functions.ERFINV_NEAR": erfinv_fit((0, 6), 10, 1),
-    "error_functions.ERFINV_FAR": erfinv_fit((mp.sqrt(6), 4.905), 12, 2),
 }
 
 

@@ -73,9 +73,11 @@ def lowered(program: str, last: str = "separate", seed: int = 0) -> Lowered:
 def captured(fn: Callable, args: tuple, kwargs: dict[str, Any] | None = None) -> list[Captured]:
     """The graphs of one call, each with what it was given, as that was before the call."""
     found: list[Captured] = []
+    # When a graph is complete its operations have run: arguments may have been written to.
+    originals = dict(zip(map(id, args), copies(list(args)), strict=True))
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
-        found.append((gm, copies(inputs)))
+        found.append((gm, [originals[id(x)] if id(x) in originals else copies([x])[0] for x in inputs]))
         return gm.forward
 
     with torch.no_grad():
@@ -90,7 +92,8 @@ def copies(inputs: list[Any]) -> list[Any]:
 
 
 def lower(gm: torch.fx.GraphModule, inputs: list[Any], last: str = "separate") -> Lowered:
-    traced = trace(gm, inputs)
+    with torch.no_grad():
+        traced = trace(gm, inputs)
     into = Lowered([], inputs, traced.constants)
     steps = [("trace", lambda graph: traced.graph), *((step.__name__, step) for step in pipeline.PASSES),
              ("separate", lambda graph: separate(graph, traced.graph, len(traced.constants)))]

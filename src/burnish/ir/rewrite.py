@@ -23,6 +23,8 @@ class Rewriter:
         self.old, self.new = graph, Graph()
         self.build = Builder(self.new)
         self.env: dict[Value, Any] = {}
+        self.restored: set[Value] = set()
+        """Old values that lay otherwise in the new graph, and were laid out again at its end."""
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
@@ -55,15 +57,18 @@ class Rewriter:
 
     def restore(self, old: Value) -> None:
         """Give a value the strides it had; what it is a view of first, so that both go on sharing memory."""
+        if old in self.restored:
+            return
         made, source = self.env[old], source_of(old)
         if source is not None:
-            before = self.env[source]
             self.restore(source)
-            if self.env[source] is not before and old.node is not None and old.node.op is VIEW:
-                self.env[old] = self.build.view(self.env[source], *old.node.args[1])
+            if source in self.restored and old.node is not None and old.node.op is VIEW:
+                self.env[old] = self.build.apply_typed(VIEW, (self.env[source], old.node.args[1]), {}, (old.type,))[0]
+                self.restored.add(old)
                 return
         if made.type.stride != old.type.stride:
             self.env[old] = self.build.restride(made, old.type.stride)
+            self.restored.add(old)
 
     def finish(self) -> None:
         """What leaves the graph has the strides that eager gives it."""

@@ -182,7 +182,9 @@ class Functionalizer:
             case "aten.copy_.default" if isinstance(args[1], Value):
                 return args[1]
             case "aten.copy_.default":
-                return self.build.full(target.shape, args[1], target.type)
+                # Converted as tensors are, where a number that does not fit would be refused.
+                number = torch.tensor(args[1])
+                return self.build.full((), args[1], target.type, number.dtype)
             case "aten.zero_.default":
                 return self.build.full(target.shape, 0, target.type)
             case "aten.fill_.Scalar":

@@ -93,6 +93,8 @@ def convolution(
 ) -> TensorType:
     if x.ndim != weight.ndim:
         raise NoRule("a convolution without a batch")
+    if 0 in x.shape or 0 in weight.shape:
+        raise NoRule("a convolution of nothing: eager answers in shapes of its own")
     found = convolved_shape(x, weight, stride, padding, dilation, transposed, output_padding, groups)
     if x.ndim == 3:
         return of_image(formatted(x, as_row(fresh(x, found)).shape, suggested(as_row(weight))))

@@ -190,6 +190,18 @@ def moments(g: Any, x: Any, dims: tuple[int, ...], correction: float) -> tuple[A
     return mean, g("div.Scalar", total, max(float(n) - correction, 0.0))
 
 
+def centred(g: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """What is apart from the mean, the mean and the variance. The mean is rounded, and where a row varies little that
+    is seen: so the mean of what is apart is taken in the same pass as the variance, and taken off again."""
+    n = float(count(x, dims))
+    first = g("div.Scalar", g.reduce("sum", x, dims), n)
+    apart = g("sub.Tensor", x, first)
+    rest = g("div.Scalar", g.reduce("sum", apart, dims), n)
+    square = g("div.Scalar", g.reduce("sum", g("mul.Tensor", apart, apart), dims), n)
+    variance = g("sub.Tensor", square, g("mul.Tensor", rest, rest))
+    return g("sub.Tensor", apart, rest), g("add.Tensor", first, rest), variance
+
+
 @decomposition("aten.var.correction")
 def var(g: Any, x: Any, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     return var_mean(g, x, dim, correction=correction, keepdim=keepdim)[0]
@@ -272,9 +284,9 @@ def layer_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, bia
     if not dims:
         raise NoRule("no dimension")
     x = widened(g, x)
-    mean, variance = moments(g, x, dims, 0.0)
+    apart, mean, variance = centred(g, x, dims)
     rstd = g("rsqrt", g("add.Scalar", variance, eps))
-    y = g("mul.Tensor", g("sub.Tensor", x, mean), rstd)
+    y = g("mul.Tensor", apart, rstd)
     return g.convert(affine(g, y, weight, bias), result), mean, rstd
 
 
@@ -297,9 +309,9 @@ def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int,
     floats(x)
     shape, result = x.shape, x.dtype
     rows = g.reshape(widened(g, x), (N, group, (C // group) * HxW))
-    mean, variance = moments(g, rows, (2,), 0.0)
+    apart, mean, variance = centred(g, rows, (2,))
     rstd = g("rsqrt", g("add.Scalar", variance, eps))
-    y = g.reshape(g("mul.Tensor", g("sub.Tensor", rows, mean), rstd), (N, C, HxW))
+    y = g.reshape(g("mul.Tensor", apart, rstd), (N, C, HxW))
     columns = [None if p is None else g.reshape(p, (1, C, 1)) for p in (weight, bias)]
     y = g.reshape(affine(g, y, *columns), shape)
     kept = [g.convert(g.reshape(s, (N, group)), result) for s in (mean, rstd)]

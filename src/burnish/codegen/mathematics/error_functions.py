@@ -1,4 +1,4 @@
-"""erf, erfc, erfinv.
+"""erf and erfc.
 
 erf(x) is an odd polynomial up to 1, and 1 - 2**p(x) above, where the polynomial p is negative and large enough that
 little of the error of 2**p is seen.
@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...ops.scalar import Scalar, cast, compare, const, fma, select
+from ...ops.scalar import Scalar, cast, fma, select
 from .exponentials import wide_exp2
 from .floats import at_most, bits, from_bits, layout, magnitude, polynomial, shift_left, signed_like
-from .logarithms import wide_log2_of_1p
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,6 @@ ERFC = (0.21080636427317231, -0.37173672949018216, 0.25171316266948585, -0.12503
         0.0002365667181802868, -0.00011065381173609402, -3.7465579063114754e-05)  # fmt: skip
 """erfc(s) * exp(s**2) of (s - 2.5) / (s + 2.5), s <= 10.2, to 2**-29."""
 
-ERFINV_NEAR = (0.8862269263784394, 0.16081958075028893, 0.005549172018284588, -0.0007783088975959932,
-               -2.8687400614412864e-05, 6.801021482402556e-06, 5.276777288167611e-07,
-               -1.6494020639953107e-07, 1.2834133411195399e-08, -3.60302600778746e-10)  # fmt: skip
-"""erfinv(x) / x of w = -log2(1 - x**2), w <= 6, to 2**-29."""
-ERFINV_FAR = (1.4567591242424365, -3.144279203454492, 6.745358835684355, -7.476700599953576,
-              5.268646911024495, -2.4426655638419965, 0.7680092100777374, -0.16564384318973985,
-              0.024235017814658456, -0.002306134118475966, 0.00012908356504827374, -3.2314990971882017e-06)  # fmt: skip
-"""The same of sqrt(w), 6 <= w <= 24, which is as near to 1 as an f32 comes, to 2**-28."""
-
 
 def erf(x: Scalar) -> Scalar:
     table, parts = TABLES[x.dtype], layout(x)
@@ -90,13 +80,4 @@ def erfc(x: Scalar) -> Scalar:
     return cast(select(x < 0.0, 2.0 - value, value), "f32")
 
 
-def erfinv(x: Scalar) -> Scalar:
-    """In f64: 1 - x**2 is exact there."""
-    size, wide = magnitude(x), cast(x, "f64")
-    w = -wide_log2_of_1p(-(wide * wide))
-    value = cast(wide * select(w < 6.0, polynomial(w, ERFINV_NEAR), polynomial(w.sqrt(), ERFINV_FAR)), "f32")
-    edge = select(compare("eq", size, 1.0), const(math.inf, x.dtype), math.nan)
-    return select(size < 1.0, value, signed_like(edge, x))
-
-
-EXPANSIONS = {"erf": erf, "erfc": erfc, "erfinv": erfinv}
+EXPANSIONS = {"erf": erf, "erfc": erfc}
