@@ -151,6 +151,8 @@ class Functionalizer:
                 raise Untraceable(f"{node.op} writes to a tensor that is also seen through strides of its own")
             if overlaps_itself(target.type) or overlaps_itself(place.root.type):
                 raise Untraceable(f"{node.op} writes to a tensor whose elements share memory")
+            if torch.Tag.nondeterministic_seeded in node.op.target.tags and not target.type.is_contiguous:
+                raise Untraceable(f"{node.op} draws numbers in the order of a tensor that is not contiguous")
         if len(targets) == 1 and not node.results:
             values: tuple[Value, ...] = (self.new_value(node, targets[0], functional),)
         else:
