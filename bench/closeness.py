@@ -4,7 +4,8 @@
 
 The rule, for each element, once both are of one dtype and shape:
 
-1. Integers and booleans are equal. Where eager's float is NaN or infinite, so is the compiled one, with the same sign.
+1. Integers and booleans are equal. Where eager's float is NaN or infinite, the compiled one is the same, or what
+   eager gives in float64.
 2. The error against float64 is at most twice eager's, and one rounding unit (of the result's dtype, at the true value).
 3. Eager's error may be nought by luck, in a sum whose terms cancel for one. What breaks rule 2 is looked at again:
    eager's error there is taken to be the greatest of those that it makes on the inputs and on `NEIGHBOURS` others,
@@ -55,6 +56,9 @@ def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None
         return told(eager, got, eager != got)
     finite = eager.isfinite()
     special = (eager == got) | (eager.isnan() & got.isnan())
+    if truth is not None and comparable(truth) and truth.shape == eager.shape:
+        meant = real(truth).to(eager.dtype)
+        special |= ~eager.isfinite() & ((meant == got) | (meant.isnan() & got.isnan()))
     if bool((~finite & ~special).any()):
         return told(eager, got, ~finite & ~special)
     if bool((finite & ~got.isfinite()).any()):

@@ -360,7 +360,7 @@ def indexed(m: Maker) -> object:
         if not m.exact[x]:
             raise Rejected
         return m.add(f"{x}.sort({d}, descending={m.chance(50)}).values")
-    index = m.new_input((m.size(),), "i64", "indices", n)
+    index = m.new_input((m.size() or 1,), "i64", "indices", n)
     return m.add(f"F.one_hot({index}, {n})")
 
 

@@ -3,7 +3,7 @@
 Between the scheduler, whose expressions say `exp`, and a printer, which knows what machines do in an instruction:
 
     >>> print(expand(unary("rsqrt", load("f32", Access(0, 0, (1,))))))
-    div(1.0, sqrt(b0[i0]))
+    div(1.0.f32, sqrt(b0[i0]))
 
 Results are within 2 units in the last place over the whole range, denormals included, and NaN, infinities and signed
 zeros give what they give in eager. f16 and bf16 are computed in f32.

@@ -5,7 +5,7 @@ comparison with NaN is false, so the bounded value is NaN again, and that form i
 
     >>> x = load("f32", Access(0, 0, (1,)))
     >>> print(at_most(x, 2.0))
-    select(gt(b0[i0], 2.0), 2.0, b0[i0])
+    select(gt(b0[i0], 2.0.f32), 2.0.f32, b0[i0])
 """
 
 from __future__ import annotations

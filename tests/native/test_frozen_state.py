@@ -1,0 +1,94 @@
+"""Weights are packed once. Whatever changes them is seen by the very next call."""
+
+import copy
+
+import pytest
+import torch
+
+import burnish
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Linear(8 * 8 * 8, 32), torch.nn.GELU(), torch.nn.Linear(32, 4),
+    ).eval()
+
+
+def in_place(model):
+    with torch.no_grad():
+        model[4].weight.add_(1)
+
+
+def past_the_counter(model):
+    model[4].weight.data *= 2
+
+
+def manual_descent(model):
+    model[0].weight.data -= 0.1 * torch.rand_like(model[0].weight)
+
+
+def other_data(model):
+    model[6].weight.data = torch.randn(4, 32)
+
+
+def other_parameter(model):
+    model[6].weight = torch.nn.Parameter(torch.randn(4, 32))
+
+
+def loaded(model):
+    model.load_state_dict({name: torch.rand_like(value, dtype=torch.float32).to(value.dtype)
+                           for name, value in model.state_dict().items()})
+
+
+def optimizer_step(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(2, 3, 8, 8)).sum().backward()
+    optimizer.step()
+
+
+def running_statistics(model):
+    model.train()
+    model(torch.randn(4, 3, 8, 8) * 3 + 1)
+    model.eval()
+
+
+CHANGES = [in_place, past_the_counter, manual_descent, other_data, other_parameter, loaded, optimizer_step,
+           running_statistics]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_changed_weight_is_seen_by_the_next_call(change):
+    model, x = network(), torch.randn(2, 3, 8, 8)
+    compiled = burnish.compile(model)
+    with torch.no_grad():
+        for _ in range(3):
+            before = compiled(x)
+        torch.testing.assert_close(before, model(x))
+    change(model)
+    with torch.no_grad():
+        after = compiled(x)
+        torch.testing.assert_close(after, model(x))
+    assert not torch.equal(before, after)
+
+
+def test_two_models_of_one_class_keep_their_own_weights():
+    first, x = network(), torch.randn(2, 3, 8, 8)
+    second = copy.deepcopy(first)
+    in_place(second)
+    compiled = [burnish.compile(model) for model in (first, second)]
+    with torch.no_grad():
+        for _ in range(3):
+            for model, run in zip((first, second), compiled, strict=True):
+                torch.testing.assert_close(run(x), model(x))
+
+
+def test_a_result_that_is_made_from_weights_alone_belongs_to_the_caller():
+    weight = torch.nn.Linear(4, 4)
+    compiled = burnish.compile(lambda x: (weight.weight * 2, x + 1))
+    with torch.no_grad():
+        for _ in range(4):
+            doubled, _ = compiled(torch.ones(3))
+            torch.testing.assert_close(doubled, weight.weight * 2)
+            doubled.zero_()
