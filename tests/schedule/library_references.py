@@ -102,10 +102,10 @@ def check_all(spec: Spec, inputs: Mapping[str, torch.Tensor] | None = None) -> l
 
 
 def typical(spec: Spec, exact: torch.Tensor, dtype: torch.dtype) -> float:
-    """The error to expect of a sum of n terms in whatever order: some sqrt(n) / 2 roundings. Where a result has few
-    elements eager's own may be smaller by luck."""
+    """The error to expect of n terms that are added one after the other: the partial sums grow as sqrt(k), so that the
+    roundings add up to sqrt(n / 2) of the last one. In a result of few elements eager's may be smaller by luck."""
     terms = max(spec.flops // max(2 * exact.numel(), 1), 1)
-    return rounding(exact, dtype) * max(1.0, terms ** 0.5 / 2)
+    return rounding(exact, dtype) * max(1.0, (terms / 2) ** 0.5)
 
 
 def results(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
