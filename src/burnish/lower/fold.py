@@ -4,7 +4,7 @@
     m = c * s  (s: [1, C, 1, 1])          b1 = b * s + t
     y = m + t                             y  = conv x, w1, b1, ...
 
-or c - t, or, rounded once, addcmul t, c, s.
+or, rounded once, y = addcmul t, c, s.
 
 That is what remains of a batch norm in evaluation.
 """
@@ -35,12 +35,7 @@ class Folder(Rewriter):
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if node.op.name == "aten.addcmul.default" and not kwargs and len(args) == 3:
             return self.both(node, node.args, args)
-        if node.op.name not in ("aten.mul.Tensor", "aten.add.Tensor", "aten.sub.Tensor") or kwargs or len(args) != 2:
-            return None
-        if node.op.name == "aten.sub.Tensor":
-            product, less = node.args
-            if isinstance(product, Value) and isinstance(less, Value) and self.takes(node, product, less):
-                return self.folded(self.env[product].node, False, self.build("neg", args[1]))
+        if node.op.name not in ("aten.mul.Tensor", "aten.add.Tensor") or kwargs or len(args) != 2:
             return None
         for product, factor, made_factor in ((node.args[0], node.args[1], args[1]),
                                              (node.args[1], node.args[0], args[0])):

@@ -338,9 +338,9 @@ def batch_norm_inference(
     scale = g("rsqrt", g("add.Scalar", widened(g, variance), eps))
     if weight is not None:
         scale = g("mul.Tensor", scale, widened(g, weight))
-    # Not x * scale + (bias - mean * scale), one operation less: mean * scale is rounded where it may be large.
-    apart = g("sub.Tensor", widened(g, x), g.reshape(widened(g, mean), shape))
-    y = affine(g, apart, g.reshape(scale, shape), None if bias is None else g.reshape(bias, shape))
+    less = g("neg", widened(g, mean))
+    shift = g("mul.Tensor", less, scale) if bias is None else g("addcmul", widened(g, bias), less, scale)
+    y = g("addcmul", g.reshape(shift, shape), widened(g, x), g.reshape(scale, shape))
     empty = g.full((0,), 0.0, x.type)
     return g.convert(y, result), empty, empty
 

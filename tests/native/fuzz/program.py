@@ -127,13 +127,12 @@ class Program:
         used = {name for line in kept for name in line.uses} | set(outputs)
         numbers = [k for k in range(len(self.inputs)) if f"x{k}" in used]
         names = {f"x{k}": f"x{n}" for n, k in enumerate(numbers)}
-        known = [name for name in self.shortest if name in names or name[0] != "x"]
         changed = [renamed(line, names) for line in kept]
         return replace(
             self, inputs=tuple(self.inputs[k] for k in numbers), lines=tuple(changed),
             outputs=tuple(names.get(name, name) for name in outputs),
-            exact=frozenset(names.get(name, name) for name in known if name in self.exact),
-            shortest={names.get(name, name): self.shortest[name] for name in known},
+            exact=frozenset(names.get(name, name) for name in self.exact),
+            shortest={names.get(name, name): dtype for name, dtype in self.shortest.items()},
         )
 
 
