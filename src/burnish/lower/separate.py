@@ -50,9 +50,11 @@ class Separator(Rewriter):
         self.new.writes = [self.separated(write) for write in self.new.writes if write.input < self.first_constant]
 
     def without_constant(self, out: object) -> object:
-        """An output that shows a constant is an output that may be copied."""
+        """An output that shows a constant is an output that may be copied, as the program left it."""
         if isinstance(out, Alias) and out.input >= self.first_constant:
-            return self.build.view(self.new.inputs[out.input], *out.maps)
+            input = self.new.inputs[out.input]
+            held = next((write.value for write in self.new.writes if write.input == out.input), input)
+            return self.build.view(self.build.restride(held, input.type.stride), *out.maps)
         return out
 
     def separate_outputs(self) -> None:

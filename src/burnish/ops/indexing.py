@@ -180,6 +180,8 @@ def stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     dim = wrapped_dim(dim, first.ndim + 1)
     if any(x.shape != first.shape for x in tensors):
         raise NoRule(f"stack of {tensors}")
+    if first.ndim in (4, 5) and not all(x.is_contiguous for x in tensors):
+        raise NoRule("of tensors that are channels last eager stacks some so too")
     return fresh(first, (*first.shape[:dim], len(tensors), *first.shape[dim:]), common_dtype(tensors))
 
 
