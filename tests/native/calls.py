@@ -12,7 +12,6 @@ from bench.operators import Judge, Watched, observe_call, same
 import burnish
 from burnish.settings import patch
 
-
 ALL = ("native", "library", "views")
 
 
