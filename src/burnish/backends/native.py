@@ -1,7 +1,7 @@
 """The backend "burnish": our own compiler.
 
-The captured graph is lowered, scheduled, printed and compiled; what the compiler does not take on (gradients, for now,
-and Python inside the graph) runs eagerly, node by node, and an event says why.
+The captured graph is lowered, with its gradients where they flow, scheduled, printed and compiled; what the compiler
+does not take on (Python inside the graph, for one) runs eagerly, node by node, and an event says why.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch.fx import GraphModule, Node
 from .. import events
 from ..runtime.contest import Contest
 from ..settings import current
-from .eager import run
+from .drawing import drawing, perform
 from .numbers import compile_per_number, has_numbers
 from .registry import CompiledFn, register_backend
 
 
-@register_backend(runs_python=True)
+@register_backend(runs_python=True, perform=perform)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
     if gm.meta.get("burnish_again"):
@@ -34,7 +34,7 @@ class Waiting:
     grows with every call) are not worth compiling for: the graph is compiled when it is asked for a second time."""
 
     def __init__(self, gm: GraphModule):
-        self.gm, self.eager = gm, run(gm)
+        self.gm, self.eager = gm, drawing(gm)
         self.runs = 0
         self.compiled: CompiledFn | None = None
         self.lock = threading.Lock()
@@ -51,7 +51,7 @@ class Waiting:
 
 def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     if has_numbers(example_inputs):
-        return compile_per_number(_compile, gm, example_inputs)
+        return compile_per_number(_compile, gm, example_inputs, drawing(gm))
     return _compile(gm, example_inputs)
 
 
@@ -59,36 +59,34 @@ def _compile(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     # The compiler and llvmlite are imported when the first graph comes, not by `import burnish`.
     from .native_compile import Untraceable, compile_graph
 
-    why = why_not_compiled(gm, example_inputs)
-    if why is None:
-        try:
-            compiled: CompiledFn = compile_graph(gm, example_inputs)
-            if torch.is_autocast_enabled("cpu"):
-                compiled = without_autocast(compiled)
-            return Contest(compiled, run(gm), f"a graph of {len(gm.graph.nodes)} nodes") \
-                if current().never_slower else compiled
-        except Untraceable as reason:
-            why = str(reason)
-        except Exception as error:
-            if current().on_error == "raise":
-                raise
-            # Whatever failed, the graph itself is sound: it runs as it stands.
-            why = f"the compiler failed: {type(error).__name__}: {error}"
-            warnings.warn(
-                f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and runs it eagerly. This is a "
-                f"defect of Burnish, not of your program: {why:.2000}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+    try:
+        compiled: CompiledFn = compile_graph(gm, example_inputs, needs_gradients(gm, example_inputs))
+        if torch.is_autocast_enabled("cpu"):
+            compiled = without_autocast(compiled)
+        return Contest(compiled, drawing(gm), f"a graph of {len(gm.graph.nodes)} nodes") \
+            if current().never_slower else compiled
+    except Untraceable as reason:
+        why = str(reason)
+    except Exception as error:
+        if current().on_error == "raise":
+            raise
+        # Whatever failed, the graph itself is sound: it runs as it stands.
+        why = f"the compiler failed: {type(error).__name__}: {error}"
+        warnings.warn(
+            f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and runs it eagerly. This is a "
+            f"defect of Burnish, not of your program: {why:.2000}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm)
-    return run(gm)
+    return drawing(gm)
 
 
-def why_not_compiled(gm: GraphModule, example_inputs: list[Any]) -> str | None:
-    needs_grad = any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
-    if needs_grad and (torch.is_grad_enabled() or any(turns_gradients_on(node) for node in gm.graph.nodes)):
-        return "gradients flow through it"
-    return None
+def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:
+    """Whether gradients may flow through the graph."""
+    if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
+        return False
+    return torch.is_grad_enabled() or any(turns_gradients_on(node) for node in gm.graph.nodes)
 
 
 def turns_gradients_on(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,23 +13,33 @@ from torch.fx import GraphModule
 from ..codegen.llvm import compile_kernels
 from ..codegen.llvm.sampler import sampler
 from ..codegen.program import build_program
-from ..ir.graph import Graph
+from ..ir.gradients import Gradients
+from ..ir.graph import Alias, Graph
 from ..ir.infer import Untraceable
-from ..lower.pipeline import lower
+from ..ir.state import is_random
+from ..lower.pipeline import Lowered, lower
+from ..runtime.differentiable import Differentiable, Layout, Shown
 from ..runtime.frozen import FrozenProgram
 from ..runtime.program import Program
 from ..schedule.choose_calls import choose_calls
-from ..schedule.emit import Launch
+from ..schedule.emit import Launch, view_offset
 from ..schedule.frozen import split_frozen
-from ..schedule.plan import make_plan, plan_of_calls
+from ..schedule.loops import Kernel
+from ..schedule.plan import Plan, make_plan, plan_of_calls
+from ..schedule.split_backward import split_backward
+from .eager import run
 
 __all__ = ["Untraceable", "compile_graph"]
 
 
-def compile_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Program | FrozenProgram:
-    """Raises Untraceable where the graph holds what must run as it stands."""
+def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False) -> Callable[..., tuple]:
+    """Raises Untraceable where the graph holds what must run as it stands. With `gradients` the results are autograd's,
+    if an input requires gradients."""
     with collection_paused():
-        return program_of(gm, example_inputs)
+        lowered = lower(gm, example_inputs, gradients)
+        if lowered.gradients is not None and lowered.gradients.flows:
+            return differentiable(gm, lowered, lowered.gradients)
+        return program_of(lowered)
 
 
 @contextlib.contextmanager
@@ -44,10 +54,8 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def program_of(gm: GraphModule, example_inputs: Sequence[Any]) -> Program | FrozenProgram:
-    graph, tensors = lower(gm, example_inputs)
-    constants = dict(enumerate(tensors, len(graph.inputs) - len(tensors)))
-    graph = choose_calls(graph)
+def program_of(lowered: Lowered) -> Program | FrozenProgram:
+    graph, constants = choose_calls(lowered.graph), lowered.constants
     parts = split_frozen(graph)
     if parts is None:
         return compiled(graph, constants)
@@ -58,7 +66,50 @@ def program_of(gm: GraphModule, example_inputs: Sequence[Any]) -> Program | Froz
     return FrozenProgram(compiled(main, constants), once, state, sampler())
 
 
+def differentiable(gm: GraphModule, lowered: Lowered, gradients: Gradients) -> Differentiable:
+    """Forward and backward, compiled both."""
+    graph = choose_calls(lowered.graph)
+    halves = split_backward(graph, gradients, len(lowered.constants))
+    outputs = halves.forward.outputs
+    shown = {k: shown_input(out, halves.forward) for k, out in enumerate(outputs[:gradients.outputs])
+             if isinstance(out, Alias)}
+    halves.forward.outputs = [out for out in outputs if not isinstance(out, Alias)]
+    place = {k: at for at, k in enumerate(k for k in range(gradients.outputs) if k not in shown)}
+    tangents = graph.inputs[gradients.tangents:gradients.tangents + len(gradients.flows)]
+    layout = Layout(
+        outputs=gradients.outputs, shown=shown, flows=tuple(place[k] for k in gradients.flows),
+        spent=tuple(place[k] for k in gradients.spent),
+        tangents=tuple((value.shape, value.type.stride, value.dtype) for value in tangents),
+        saved_inputs=halves.saved_inputs, saved_outputs=tuple(place[k] for k in halves.saved_outputs),
+        watched=halves.watched, gradients=gradients.inputs, inputs=gradients.tangents,
+        why_not_twice=why_not_twice(halves.forward),
+    )
+    values = list(lowered.constants.values())
+    plans = [make_plan(half) for half in (halves.forward, halves.backward)]
+    kernels = compile_kernels([kernel for plan in plans for kernel in kernels_of(plan)])
+    count = len(kernels_of(plans[0]))
+    forward, backward = (
+        build_program(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), takes_list=takes_list)
+        for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True))
+    return Differentiable(forward, backward, layout, run(gm))
+
+
+def shown_input(out: Alias, graph: Graph) -> Shown:
+    if out.type is None:
+        return Shown(out.input)
+    return Shown(out.input, out.type.shape, out.type.stride, view_offset(out.maps, graph.inputs[out.input].type))
+
+
+def why_not_twice(forward: Graph) -> str | None:
+    if forward.writes:
+        return "writes to its inputs"
+    return "draws random numbers" if any(is_random(node) for node in forward.nodes) else None
+
+
 def compiled(graph: Graph, constants: Mapping[int, torch.Tensor]) -> Program:
     plan = make_plan(graph)
-    kernels = [step.kernel for step in plan.steps if isinstance(step, Launch)]
-    return build_program(plan, compile_kernels(kernels), constants)
+    return build_program(plan, compile_kernels(kernels_of(plan)), constants)
+
+
+def kernels_of(plan: Plan) -> list[Kernel]:
+    return [step.kernel for step in plan.steps if isinstance(step, Launch)]

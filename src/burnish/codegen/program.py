@@ -30,9 +30,12 @@ from ..schedule.plan import Call, Plan, Show, writes_into
 from ..tensors.types import TensorType
 
 
-def build_program(plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor]) -> Program:
-    """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes."""
-    return DriverWriter(plan, kernels, constants).program()
+def build_program(
+    plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor], takes_list: bool = False
+) -> Program:
+    """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. A driver that
+    takes a list of the inputs empties it, and lets go of each input where it was last read."""
+    return DriverWriter(plan, kernels, constants).program(takes_list)
 
 
 class DriverWriter:
@@ -47,14 +50,14 @@ class DriverWriter:
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
 
-    def program(self) -> Program:
+    def program(self, takes_list: bool) -> Program:
         graph = self.plan.graph
         parameters = [value for k, value in enumerate(graph.inputs) if k not in self.constants]
         for value in parameters:
             self.names[value] = self.identifier(value.name)
         for k, tensor in self.constants.items():
             self.names[graph.inputs[k]] = self.bind("constant", tensor)
-        last = self.last_uses()
+        last = self.last_uses(parameters if takes_list else ())
         for number, step in enumerate(self.plan.steps):
             match step:
                 case Launch():
@@ -66,7 +69,10 @@ class DriverWriter:
             self.release(last.get(number, ()))
         self.write_inputs()
         self.line(f"return ({''.join(f'{self.output(out)}, ' for out in graph.outputs)})")
-        head = ", ".join(["frame", *(self.names[value] for value in parameters)])
+        names = [self.names[value] for value in parameters]
+        if takes_list:
+            self.lines.insert(0, f"{''.join(f'{name}, ' for name in names)} = inputs; inputs.clear()")
+        head = ", ".join(["frame", *(["inputs"] if takes_list else names)])
         source = "\n".join([f"def run({head}):", *(f"    {line}" for line in self.lines), ""])
         return Program(source, self.namespace, self.frame_maker())
 
@@ -269,8 +275,8 @@ class DriverWriter:
             return frame
         return make
 
-    def last_uses(self) -> dict[int, list[Value]]:
-        """For each step the local values whose last reader it is."""
+    def last_uses(self, inputs: Sequence[Value]) -> dict[int, list[Value]]:
+        """For each step the local values, and the given inputs, whose last reader it is."""
         graph = self.plan.graph
         last: dict[Value, int] = {}
         for number, step in enumerate(self.plan.steps):
@@ -283,7 +289,7 @@ class DriverWriter:
                     used = [value, source]
             for value in used:
                 last[value] = number
-        kept = {*graph.inputs, *values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+        kept = {*(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
         found: dict[int, list[Value]] = {}
         for value, number in last.items():
             if value not in kept:

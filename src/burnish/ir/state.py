@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .graph import Graph, Value
+from ..ops.random import SEED
+from .graph import Graph, Node, Value
 
 
 def state_values(graph: Graph) -> set[Value]:
@@ -13,7 +14,13 @@ def state_values(graph: Graph) -> set[Value]:
     found = {value for k, value in enumerate(graph.inputs) if value.is_state and k not in written}
     for node in graph.nodes:
         operands = list(node.operands)
-        is_random = node.op.target is not None and torch.Tag.nondeterministic_seeded in node.op.target.tags
-        if not is_random and all(value in found for value in operands):
+        if not is_random(node) and all(value in found for value in operands):
             found.update(value for value in node.results if value is not None)
     return found
+
+
+def is_random(node: Node) -> bool:
+    """Whether it advances torch's random state. Such nodes are neither joined nor left out: eager draws too."""
+    if node.op.target is None:
+        return node.op is SEED
+    return torch.Tag.nondeterministic_seeded in node.op.target.tags

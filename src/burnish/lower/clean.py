@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from ..ir.build import Builder
-from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ..ir.graph import Alias, Graph, Value, Write, replaced, values_in
+from ..ir.state import is_random
 from ..ops.prims import VIEW
 from ..tensors.simplify import simplified
 
@@ -74,11 +73,6 @@ def needed_nodes(graph: Graph) -> set[int]:
         needed.add(id(node))
         stack.extend(value.node for value in node.operands)
     return needed
-
-
-def is_random(node: Node) -> bool:
-    """Whether it advances torch's random state. Such nodes are neither joined nor left out: eager draws too."""
-    return node.op.target is not None and torch.Tag.nondeterministic_seeded in node.op.target.tags
 
 
 def frozen(tree: Any) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch.fx import GraphModule
 
 from .. import events
+from ..ir.gradients import Gradients
 from ..ir.graph import Graph
 from ..ir.verify import verify
 from ..settings import current
@@ -34,9 +36,17 @@ KEEP_STRIDES = ("trace",)
 """After these every value lies as in eager. The others let a value lie otherwise inside the graph."""
 
 
-def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[Any]]:
-    """The functional graph of a captured one, and the constants that are its last inputs."""
-    traced = trace(gm, example_inputs)
+@dataclass(slots=True)
+class Lowered:
+    graph: Graph
+    constants: dict[int, Any]
+    """What the graph's last inputs are, by their positions: tensors that the captured graph brought along."""
+    gradients: Gradients | None
+
+
+def lower(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False) -> Lowered:
+    """The functional graph of a captured one; with its gradients, if they are asked for and flow."""
+    traced = trace(gm, example_inputs, gradients)
     graph = traced.graph
     announce("trace", graph)
     for step in PASSES:
@@ -44,7 +54,8 @@ def lower(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Graph, list[A
         announce(step.__name__, graph, before)
     before, graph = graph, separate(graph, traced.graph, len(traced.constants))
     announce("separate", graph, before)
-    return graph, traced.constants
+    constants = dict(enumerate(traced.constants, len(graph.inputs) - len(traced.constants)))
+    return Lowered(graph, constants, traced.gradients)
 
 
 def announce(stage: str, graph: Graph, before: Graph | None = None) -> None:

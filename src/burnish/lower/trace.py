@@ -22,10 +22,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ..ir.gradients import Gradients
 from ..ir.graph import Graph, Value
 from ..ir.infer import Untraceable, result_types
 from ..ops.record import lookup
+from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
+from .differentiate import add_gradients
 
 
 class TraceTensor(torch.Tensor):
@@ -55,14 +58,17 @@ class Traced:
     graph: Graph
     constants: list[torch.Tensor] = field(default_factory=list)
     """Tensors that the graph itself brought along. They are its last inputs."""
+    gradients: Gradients | None = None
+    """Where gradients were asked for and flow: what was added to the graph for them."""
 
 
 _lock = threading.Lock()
 
 
-def trace(gm: GraphModule, example_inputs: Sequence[Any]) -> Traced:
-    """The ATen calls of a captured graph. Python numbers among the inputs become constants."""
-    tracer = Tracer()
+def trace(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False) -> Traced:
+    """The ATen calls of a captured graph, and of its gradients if they are asked for. Python numbers among the inputs
+    become constants."""
+    tracer = Tracer(gradients)
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()
@@ -81,9 +87,11 @@ def trace(gm: GraphModule, example_inputs: Sequence[Any]) -> Traced:
                     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                         # The user's mistake, which eager is to report, or torch code that wants to see data.
                         raise Untraceable(f"{node.target} cannot be traced: {error}") from error
+            after = switches()
+            if gradients and after == before:
+                outputs = add_gradients(tracer, list(outputs))
         finally:
             torch._C._pop_torch_dispatch_stack(None)
-            after = switches()
             put_back(before)
     if after != before:
         raise Untraceable("it ends under other switches of torch (grad mode, autocast) than it begins with")
@@ -118,9 +126,12 @@ def put_back(state: tuple) -> None:
 class Tracer:
     """Receives every ATen call made while the trace is on."""
 
-    def __init__(self) -> None:
+    def __init__(self, gradients: bool = False) -> None:
         self.graph = Graph()
         self.traced = Traced(self.graph)
+        self.gradients = gradients
+        self.inputs: list[Any] = []
+        """What the graph was run with: tensors of this trace, and numbers."""
         self.line: str | None = None
         self.constants: dict[int, Value] = {}
         self.held: list[Any] = []
@@ -128,12 +139,21 @@ class Tracer:
     def input(self, example: Any, name: str, is_state: bool) -> Any:
         if not isinstance(example, torch.Tensor):
             self.graph.inputs.append(Value(TensorType.contiguous((), torch.int64), self.graph.fresh_name(name)))
+            self.inputs.append(example)
             return example
         why = why_not_input(example)
         if why is not None:
             raise Untraceable(why)
         value = self.graph.input(TensorType.of(example), name, is_state and not example.is_inference())
-        return TraceTensor.make(value, example.storage_offset())
+        made = TraceTensor.make(value, example.storage_offset())
+        if self.gradients and example.requires_grad:
+            made.requires_grad_()
+        self.inputs.append(made)
+        return made
+
+    def tangent(self, out: TraceTensor) -> TraceTensor:
+        """An input for the gradients that flow into an output."""
+        return TraceTensor.make(self.graph.input(gradient_type(out.value.type), f"{out.value.name}_tangent"))
 
     def call(self, gm: GraphModule, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
         """Run one node of the captured graph."""
@@ -228,6 +248,11 @@ class Tracer:
 
     def finish(self) -> None:
         self.graph.inputs.extend(self.constants.values())
+
+
+def gradient_type(type: TensorType) -> TensorType:
+    """How gradients of a tensor are laid out: as the tensor is where it is dense."""
+    return TensorType(type.shape, preserved_stride(type), type.dtype, type.device)
 
 
 def why_not_input(tensor: torch.Tensor) -> str | None:

@@ -9,6 +9,7 @@ The prologue's outputs are the main graph's last inputs. They hold as long as th
 from __future__ import annotations
 
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ..ir.part import part
 from ..ir.state import state_values
 from ..ir.storage import source_of
 
@@ -28,9 +29,9 @@ def split_frozen(graph: Graph) -> tuple[Graph, Graph] | None:
     gone = set(moved)
     rest = [node for node in graph.nodes if node not in gone]
     used = dict.fromkeys(value for node in rest for value in node.operands if value in inside)
-    prologue, env = copied(graph, moved, ())
+    prologue, env = part(moved, graph.inputs)
     prologue.outputs = [env[value] for value in used]
-    main, env = copied(graph, rest, tuple(used))
+    main, env = part(rest, [*graph.inputs, *used])
     main.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
     main.writes = [Write(write.input, env[write.value]) for write in graph.writes]
     return prologue, main
@@ -44,16 +45,3 @@ def leaving(graph: Graph) -> set[Value]:
             found.add(value)
             value = source_of(value)
     return found
-
-
-def copied(graph: Graph, nodes: list[Node], more_inputs: tuple[Value, ...]) -> tuple[Graph, dict[Value, Value]]:
-    """A graph of some of the nodes, with more of the old values as inputs."""
-    new = Graph()
-    env = {value: new.copy_input(value) for value in graph.inputs}
-    env.update((value, new.input(value.type, value.name)) for value in more_inputs)
-    for node in nodes:
-        made = new.add(node.op, replaced(node.args, env.__getitem__),
-                       {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
-                       tuple(v and v.type for v in node.results), node.line)
-        env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
-    return new, env

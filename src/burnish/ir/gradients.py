@@ -1,0 +1,28 @@
+"""What of a graph's inputs and outputs is there for gradients.
+
+    graph(x, w, y_tangent)          Gradients(outputs=1, flows=(0,), tangents=2, inputs=(1,))
+      return y, w_gradient
+
+The graph computes a program and its gradients: `lower.differentiate` adds them, `schedule.split_backward` takes forward
+and backward apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """What `add_gradients` added to a graph."""
+
+    outputs: int
+    """How many of the graph's outputs, the first ones, are the program's own."""
+    flows: tuple[int, ...]
+    """The positions of those that require gradients: there is one tangent for each."""
+    tangents: int
+    """The position of the first tangent among the graph's inputs."""
+    inputs: tuple[int, ...]
+    """The positions of the inputs whose gradients are the graph's further outputs, in this order."""
+    spent: tuple[int, ...] = ()
+    """Of `flows` those whose backward the program has run itself: what comes in there is an error."""

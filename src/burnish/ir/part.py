@@ -1,0 +1,22 @@
+"""A graph of some of another graph's nodes.
+
+    graph, env = part(nodes, inputs)       `inputs`: the old values that the new graph is given
+    graph.outputs = [env[value]]           `env`: from old values to new ones
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .graph import Graph, Node, Value, replaced
+
+
+def part(nodes: Iterable[Node], inputs: Sequence[Value]) -> tuple[Graph, dict[Value, Value]]:
+    new = Graph()
+    env = {value: new.copy_input(value) for value in inputs}
+    for node in nodes:
+        made = new.add(node.op, replaced(node.args, env.__getitem__),
+                       {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
+                       tuple(v and v.type for v in node.results), node.line)
+        env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
+    return new, env

@@ -1,0 +1,94 @@
+"""Backward joins the trace: PyTorch's own autograd runs on the tensors of the trace.
+
+    y = aten.mm.default x, w              y = aten.mm.default x, w
+    return y                        =>    t = aten.t.default x
+                                          mm = aten.mm.default t, tangent
+                                          return y, mm
+
+Each output that gradients can flow into gets an input for them, its `tangent`; the gradients of the inputs become
+further outputs. What comes out is one graph for forward and backward, which `schedule.split_backward` takes apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..ir.gradients import Gradients
+from ..ir.infer import Untraceable
+
+if TYPE_CHECKING:
+    from .trace import Tracer
+
+SPENT = "backward through the graph a second time"
+"""What torch says where the captured program has already run the backward of an output itself."""
+
+
+def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
+    """The outputs and the gradients behind them. `tracer.traced.gradients` tells which is which."""
+    check_inputs(tracer)
+    given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
+    flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
+    check_outputs([outputs[k] for k in flows])
+    sources = [tracer.inputs[k] for k in given]
+    first = len(tracer.graph.inputs)
+    tangents = {k: tracer.tangent(outputs[k]) for k in flows}
+    spent: list[int] = []
+    try:
+        found = derivatives([outputs[k] for k in flows], sources, list(tangents.values()))
+    except Spent:
+        spent = [k for k in flows if is_spent(outputs[k], sources, tangents[k])]
+        left = [k for k in flows if k not in spent]
+        found = derivatives([outputs[k] for k in left], sources, [tangents[k] for k in left])
+    inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
+    tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, tuple(spent))
+    return [*outputs, *(gradient for gradient in found if gradient is not None)]
+
+
+class Spent(Untraceable):
+    """The program has run backward itself, and nothing is left of what it needed."""
+
+
+def derivatives(outputs: list[Any], inputs: list[Any], tangents: list[Any]) -> list[Any]:
+    if not outputs:
+        return [None] * len(inputs)
+    with torch.autocast("cpu", enabled=False):  # where backward usually runs
+        try:
+            return list(torch.autograd.grad(outputs, inputs, tangents, allow_unused=True, retain_graph=True))
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            why = Spent if SPENT in str(error) else Untraceable
+            raise why(f"its gradients cannot be traced: {error}") from error
+
+
+def is_spent(out: Any, inputs: list[Any], tangent: Any) -> bool:
+    try:
+        derivatives([out], inputs, [tangent])
+    except Spent:
+        return True
+    return False
+
+
+def is_differentiable(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.requires_grad
+
+
+def is_shown_input(out: torch.Tensor, inputs: list[Any]) -> bool:
+    """An input itself or a view of one: made anew for each call, with autograd's own formula."""
+    return any(out is x or out._base is x for x in inputs)
+
+
+def check_inputs(tracer: Tracer) -> None:
+    """What a graph writes into tensors that gradients flow through is autograd's business."""
+    for tensor, value in zip(tracer.inputs, tracer.graph.inputs, strict=True):
+        if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
+            raise Untraceable(f"it writes to {value}, an input, what gradients flow through")
+
+
+def check_outputs(outputs: list[Any]) -> None:
+    """A write to one of two views changes the gradient of the other: only autograd keeps count of that."""
+    bases: dict[int, Any] = {}
+    for out in outputs:
+        base = out if out._base is None else out._base
+        if bases.setdefault(id(base), out) is not out:
+            raise Untraceable("two of its outputs share memory, and gradients flow into both")

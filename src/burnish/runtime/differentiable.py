@@ -1,0 +1,161 @@
+"""A compiled graph that gradients flow through: forward and backward, joined for autograd.
+
+    step = Differentiable(forward, backward, layout, eager)
+    y = step(x, w)              y.grad_fn is ours
+    y.sum().backward()          runs the compiled backward
+
+Saved inputs and outputs are watched by autograd: to write to them before backward is an error, as it is in eager. The
+other saved values are known to nobody else and are dropped one by one as backward reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .program import restrided
+
+TWICE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
+    "after calling backward."
+)
+"""Torch's own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An output that is an input, or a view of one."""
+
+    input: int
+    shape: tuple[int, ...] | None = None
+    stride: tuple[int, ...] = ()
+    offset: int = 0
+    """Of elements, from where the input begins."""
+
+    def of(self, inputs: Sequence[Any]) -> torch.Tensor:
+        x = inputs[self.input]
+        return x if self.shape is None else x.as_strided(self.shape, self.stride, x.storage_offset() + self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which tensors stand where. Forward answers the outputs that are not `shown`, then the values to be saved.
+    Backward takes the tangents, the saved inputs, outputs and other values, and answers the gradients of `gradients`.
+    """
+
+    outputs: int
+    shown: dict[int, Shown]
+    """The others, by their position among all outputs."""
+    flows: tuple[int, ...]
+    """Positions of the outputs that gradients flow into, among forward's."""
+    spent: tuple[int, ...]
+    """Of those the ones whose backward the program has run itself."""
+    tangents: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
+    """Shape, stride and dtype that backward expects of each."""
+    saved_inputs: tuple[int, ...]
+    saved_outputs: tuple[int, ...]
+    watched: tuple[int, ...]
+    """Among the values to be saved: those that share memory with an input or output."""
+    gradients: tuple[int, ...]
+    """Positions of inputs."""
+    inputs: int
+    why_not_twice: str | None
+    """Why gradients of gradients cannot be had; None where they can."""
+
+
+class Differentiable:
+    """`eager` is the graph as it stands: gradients of gradients come from there."""
+
+    def __init__(self, forward: Callable, backward: Callable, layout: Layout, eager: Callable):
+        self.forward, self.backward, self.layout, self.eager = forward, backward, layout, eager
+
+    @property
+    def source(self) -> str:
+        return f"# forward\n{self.forward.source}\n# backward\n{self.backward.source}"  # type: ignore[attr-defined]
+
+    def __call__(self, *inputs: Any) -> tuple:
+        made = Compiled.apply(self, *inputs)
+        layout = self.layout
+        if not layout.shown:
+            return made
+        rest = iter(made)
+        return tuple(layout.shown[k].of(inputs) if k in layout.shown else next(rest) for k in range(layout.outputs))
+
+
+class Compiled(torch.autograd.Function):
+    """What autograd sees."""
+
+    @staticmethod
+    def forward(ctx: Any, step: Differentiable, *inputs: Any) -> tuple:
+        layout = step.layout
+        ctx.step, ctx.inputs = step, inputs
+        ctx.set_materialize_grads(False)
+        made = step.forward(*inputs)
+        count = layout.outputs - len(layout.shown)
+        # A view that was made in here could not be written to outside. It shares its version with what it shows.
+        outputs = tuple(x.detach() if isinstance(x, torch.Tensor) and x._is_view() else x for x in made[:count])
+        kept = list(made[count:])
+        ctx.save_for_backward(*[inputs[k] for k in layout.saved_inputs], *[outputs[k] for k in layout.saved_outputs],
+                              *[kept[k] for k in layout.watched])
+        ctx.kept = kept
+        constant = [x for k, x in enumerate(outputs) if k not in layout.flows and isinstance(x, torch.Tensor)]
+        if constant:
+            ctx.mark_non_differentiable(*constant)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> tuple:
+        step: Differentiable = ctx.step
+        layout = step.layout
+        if torch.is_grad_enabled():
+            return None, *gradients_to_differentiate(step, ctx.inputs, tangents)
+        if ctx.kept is None:
+            raise RuntimeError(TWICE)
+        flowing = [tangents[k] for k in layout.flows]
+        for k in layout.spent:
+            if tangents[k] is not None:
+                raise RuntimeError(TWICE)
+        given = [as_expected(x, *expected) for x, expected in zip(flowing, layout.tangents, strict=True)]
+        watched = ctx.saved_tensors[:len(layout.saved_inputs) + len(layout.saved_outputs)]
+        given += watched
+        given += ctx.kept
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            ctx.kept = None
+        del watched
+        found = step.backward(given)
+        gradients: list[Any] = [None] * (layout.inputs + 1)
+        for at, gradient in zip(layout.gradients, found, strict=True):
+            gradients[at + 1] = gradient
+        return tuple(gradients)
+
+
+def as_expected(x: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype) -> torch.Tensor:
+    """A tangent in the memory layout that backward was compiled for."""
+    if x is None:
+        return torch.zeros(shape, dtype=dtype).as_strided(shape, stride) if not shape else \
+            torch.empty_strided(shape, stride, dtype=dtype).zero_()
+    return x if x.stride() == stride else restrided(x, shape, stride)
+
+
+def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """By the eager graph, run once more: its gradients can be differentiated again."""
+    layout = step.layout
+    if layout.why_not_twice is not None:
+        raise RuntimeError(
+            f"Gradients of gradients (create_graph=True) through compiled code that {layout.why_not_twice}: that part "
+            "of the program cannot be run a second time. Keep it out of compilation with burnish.disable(function), or "
+            "call backward without create_graph."
+        )
+    with torch.enable_grad():
+        outputs = step.eager(*inputs)
+        made = [out for k, out in enumerate(outputs) if k not in layout.shown]
+        pairs = [(made[k], tangents[k]) for k in layout.flows if tangents[k] is not None]
+        wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
+        found = iter(torch.autograd.grad([out for out, _ in pairs], wanted, [tangent for _, tangent in pairs],
+                                         allow_unused=True, create_graph=True))
+    return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]

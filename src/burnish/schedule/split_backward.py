@@ -1,0 +1,209 @@
+"""Forward and backward become graphs of their own; what backward reads of forward is saved, or computed again.
+
+    y = linear x, w, b                    forward(x, w, b): y, z            saves y
+    z = aten.gelu.default y         =>
+    g = aten.gelu_backward t, y           backward(t, y): g, ...
+
+Forward is what the program's outputs and writes need; all the rest is backward. A value is computed again where that
+costs no further memory: an element-wise result of what is saved anyway, a view. What forward stores anyway, results and
+operands of library calls, is saved as it is: computing it again would save memory, but no time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir.build import Builder
+from ..ir.gradients import Gradients
+from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ..ir.part import part
+from ..ir.state import is_random
+from ..ir.storage import storage_of
+from ..ops.prims import VIEW
+from ..ops.record import Pointwise
+from .classify import why_not_loop
+
+FEW = 8
+"""A value is not computed again from more values than this."""
+
+SMALL = 16
+"""What is this many times smaller than a value may be saved in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Backward is called with the tangents, then the saved inputs, outputs and other values, in this order."""
+
+    forward: Graph
+    backward: Graph
+    saved_inputs: tuple[int, ...]
+    """Positions among forward's inputs."""
+    saved_outputs: tuple[int, ...]
+    """Positions among the program's outputs."""
+    watched: tuple[int, ...]
+    """Of forward's further outputs, which are saved, those that share memory with an output or input of the program.
+    Were that written to, they would change."""
+
+
+def split_backward(graph: Graph, gradients: Gradients, constants: int) -> Halves:
+    return Splitter(graph, gradients, constants).halves()
+
+
+class Splitter:
+    def __init__(self, graph: Graph, gradients: Gradients, constants: int):
+        self.graph, self.gradients = graph, gradients
+        first = gradients.tangents
+        end = len(graph.inputs) - constants
+        self.given, self.tangents = graph.inputs[:first], graph.inputs[first:end]
+        self.constants = graph.inputs[end:]
+        self.outputs, self.results = graph.outputs[:gradients.outputs], graph.outputs[gradients.outputs:]
+        self.place = {node: k for k, node in enumerate(graph.nodes)}
+        self.made_for = {value for value in values_in(tuple(self.outputs))} | {w.value for w in graph.writes}
+        self.forward = self.forward_nodes()
+        self.backward = self.ancestors(values_in(tuple(self.results)), stop=self.forward)
+        self.written = {graph.inputs[write.input] for write in graph.writes}
+        self.read_directly = {shown for value in self.read_by_backward() for shown in with_sources(value)}
+        self.stored = self.stored_anyway()
+
+    def forward_nodes(self) -> set[Node]:
+        found = self.ancestors(self.made_for)
+        for node in self.graph.nodes:
+            if node not in found and (is_random(node) or not node.results):
+                found |= self.ancestors(node.operands) | {node}
+        return found
+
+    def ancestors(self, values: Iterable[Value], stop: Iterable[Node] = ()) -> set[Node]:
+        found: set[Node] = set()
+        stack = [value.node for value in values]
+        while stack:
+            node = stack.pop()
+            if node is not None and node not in found and node not in stop:
+                found.add(node)
+                stack.extend(value.node for value in node.operands)
+        return found
+
+    def read_by_backward(self) -> Iterator[Value]:
+        """Inputs and values of forward, as often as they are read."""
+        operands = [value for node in self.backward for value in node.operands]
+        for value in (*operands, *values_in(tuple(self.results))):
+            if value.node in self.forward or value.node is None and value in self.given:
+                yield value
+        for out in self.results:
+            if isinstance(out, Alias) and out.input < len(self.given):
+                yield self.given[out.input]
+
+    def stored_anyway(self) -> set[Value]:
+        found = set(self.made_for)
+        for node in self.graph.nodes:
+            if node in self.forward and why_not_loop(node) is not None:
+                found.update(node.operands)
+                found.update(value for value in node.results if value is not None)
+        return found
+
+    # ---- saved or computed again
+
+    def choose(self) -> tuple[list[Value], set[Node]]:
+        """The values to save, and the nodes of forward that backward repeats. Readers come before what they read."""
+        waiting: list[tuple[int, int, Value]] = []
+        seen: set[Value] = set()
+
+        def need(value: Value) -> None:
+            if value not in seen and value not in self.constants:
+                seen.add(value)
+                at = -1 if value.node is None else self.place[value.node]
+                heapq.heappush(waiting, (-at, len(seen), value))
+
+        for value in self.read_directly:
+            need(value)
+        saved: list[Value] = []
+        again: set[Node] = set()
+        while waiting:
+            value = heapq.heappop(waiting)[2]
+            if value.node is not None and self.is_computed_again(value, seen):
+                again.add(value.node)
+                for operand in value.node.operands:
+                    need(operand)
+            else:
+                saved.append(value)
+        return saved, again
+
+    def is_computed_again(self, value: Value, seen: set[Value]) -> bool:
+        node = value.node
+        assert node is not None
+        if node.op is VIEW:
+            return True
+        if value in self.stored:
+            return False
+        sources = self.sources(value, {})
+        if sources is None:
+            return False
+        more = [source for source in sources if source not in seen and source not in self.read_directly]
+        return sum(source.type.bytes for source in more) * SMALL <= value.type.bytes
+
+    def sources(self, value: Value, known: dict[Value, Any]) -> frozenset[Value] | None:
+        """What must be saved to compute a value again; None where that cannot be."""
+        if value in known:
+            return known[value]
+        node = value.node
+        found: frozenset[Value] | None = frozenset((value,))
+        if value in self.constants:
+            found = frozenset()
+        elif node is None:
+            found = found if self.may_be_saved(value) else None
+        elif node.op is VIEW or value not in self.stored and isinstance(node.op.rule, Pointwise) and \
+                why_not_loop(node) is None:
+            parts = [self.sources(operand, known) for operand in node.operands]
+            found = None if None in parts else frozenset().union(*parts)  # type: ignore[arg-type]
+            if found is not None and len(found) > FEW:
+                found = None
+        known[value] = found
+        return found
+
+    def may_be_saved(self, value: Value) -> bool:
+        """Inputs that eager would not save might be written to by then, and that would be an error here alone."""
+        return value in self.read_directly and value not in self.written
+
+    # ---- the graphs
+
+    def halves(self) -> Halves:
+        saved, again = self.choose()
+        inputs = [value for value in saved if value.node is None and value not in self.written]
+        outputs = {}
+        for k, out in enumerate(self.outputs):
+            if isinstance(out, Value) and out.node is not None:
+                outputs.setdefault(out, k)
+        kept = [value for value in saved if value in outputs]
+        more = [value for value in saved if value not in outputs and value not in inputs]
+        forward, env = part((node for node in self.graph.nodes if node in self.forward), [*self.given, *self.constants])
+        forward.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in self.outputs]
+        build = Builder(forward)
+        forward.outputs += [build.copy(env[value]) if value in self.written else env[value] for value in more]
+        forward.writes = [Write(write.input, env[write.value]) for write in self.graph.writes]
+        shared = {*(storage_of(value) for value in outputs), *self.given}
+        return Halves(
+            forward, self.backward_graph(again, [*inputs, *kept, *more]),
+            tuple(self.given.index(value) for value in inputs), tuple(outputs[value] for value in kept),
+            tuple(k for k, value in enumerate(more) if value not in self.written and storage_of(value) in shared),
+        )
+
+    def backward_graph(self, again: set[Node], saved: list[Value]) -> Graph:
+        inputs = [*self.tangents, *saved, *self.constants]
+        nodes = (node for node in self.graph.nodes if node in again or node in self.backward)
+        graph, env = part(nodes, inputs)
+        for out in self.results:
+            if isinstance(out, Alias):
+                graph.outputs.append(Alias(inputs.index(self.graph.inputs[out.input]), out.type, out.maps))
+            else:
+                graph.outputs.append(replaced(out, env.__getitem__))
+        return graph
+
+
+def with_sources(value: Value) -> Iterator[Value]:
+    """A value and what it is a view of."""
+    yield value
+    while value.node is not None and value.node.op is VIEW:
+        value = value.node.args[0]
+        yield value
