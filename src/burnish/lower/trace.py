@@ -144,7 +144,9 @@ class Tracer:
         why = why_not_input(example)
         if why is not None:
             raise Untraceable(why)
-        value = self.graph.input(TensorType.of(example), name, is_state and not example.is_inference())
+        # Parameters that learn change with every step: nothing is prepared for them.
+        is_state = is_state and not self.gradients and not example.is_inference()
+        value = self.graph.input(TensorType.of(example), name, is_state)
         made = TraceTensor.make(value, example.storage_offset())
         if self.gradients and example.requires_grad:
             made.requires_grad_()

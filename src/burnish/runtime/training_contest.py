@@ -1,0 +1,105 @@
+"""Never slower, in training: forward and backward together have to prove themselves against eager.
+
+    call = TrainingContest(compiled, eager, name)
+    call(x, w).backward()       the first calls run one or the other, timed, in turns; then the faster one stays
+
+Backward is somebody else's call. It is timed by autograd's own hooks: from where it enters the outputs to where it goes
+on to what the inputs were made of, or ends. Both contestants are timed so, and neither is changed by it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from .. import events
+
+WARM_CALLS = 2
+"""Compiled code's first calls, untimed."""
+
+ROUNDS = 3
+"""Timed calls of each."""
+
+PATIENCE = 24
+"""After so many calls those count whose backward never came: forward alone decides."""
+
+SLOWER = 1.03
+"""Eager takes over where compiled code takes more than this much of its time. Less is noise."""
+
+
+class Run:
+    """One timed call: seconds of its forward, and of its backward once that has come."""
+
+    def __init__(self) -> None:
+        self.forward = 0.0
+        self.backward: float | None = None
+        self.entered: float | None = None
+
+    def watch(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+        sources = [x.grad_fn for x in inputs if isinstance(x, torch.Tensor) and x.grad_fn is not None]
+        for out in outputs:
+            if isinstance(out, torch.Tensor) and out.grad_fn is not None and out.grad_fn not in sources:
+                out.grad_fn.register_prehook(self.enter if sources else self.enter_last)
+        for source in sources:
+            source.register_prehook(self.leave)
+
+    def enter(self, gradients: tuple) -> None:
+        if self.entered is None:
+            self.entered = perf_counter()
+
+    def enter_last(self, gradients: tuple) -> None:
+        if self.entered is None:
+            self.entered = perf_counter()
+            torch.autograd.Variable._execution_engine.queue_callback(self.leave)  # type: ignore[attr-defined]
+
+    def leave(self, gradients: tuple = ()) -> None:
+        if self.entered is not None:
+            self.backward = perf_counter() - self.entered
+
+
+class TrainingContest:
+    def __init__(self, compiled: Callable[..., Any], eager: Callable[..., Any], name: str):
+        self.compiled, self.eager, self.name = compiled, eager, name
+        self.calls = 0
+        self.runs: tuple[list[Run], list[Run]] = ([], [])
+        self.lock = threading.Lock()
+        self.decided: Callable[..., Any] | None = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.decided is not None:
+            return self.decided(*inputs)
+        with self.lock:
+            turn = self.calls
+            self.calls += 1
+        if turn < WARM_CALLS or not torch.is_grad_enabled():
+            return self.compiled(*inputs)
+        which, run = turn % 2, Run()
+        start = perf_counter()
+        result = (self.eager if which else self.compiled)(*inputs)
+        run.forward = perf_counter() - start
+        run.watch(result, inputs)
+        with self.lock:
+            self.runs[which].append(run)
+            self.decide(turn)
+        return result
+
+    def decide(self, turn: int) -> None:
+        timed = [[run for run in runs if run.backward is not None] for runs in self.runs]
+        if min(map(len, timed)) < ROUNDS:
+            if turn < PATIENCE:
+                return
+            timed = list(self.runs)
+        compiled, eager = (min((run.forward + (run.backward or 0.0) for run in runs), default=0.0) for runs in timed)
+        is_slower = compiled > SLOWER * eager > 0
+        self.decided = self.eager if is_slower else self.compiled
+        self.runs = ([], [])
+        events.emit(
+            "runtime.contest",
+            text=f"{self.name}, forward and backward: compiled {compiled * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms a "
+                 f"call: {'eager' if is_slower else 'compiled code'} stays",
+            compiled=compiled, eager=eager, kept="eager" if is_slower else "compiled",
+        )
