@@ -18,8 +18,10 @@ from . import losses as losses
 from . import matrix as matrix
 from . import normalisation as normalisation
 from . import pooling as pooling
+from . import random as random
 from . import recurrent as recurrent
 from . import reductions as reductions
+from . import row_gradients as row_gradients
 from . import rows as rows
 from . import selection as selection
 from . import views as views

@@ -14,7 +14,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ..ir.build import Builder
 from ..ir.gradients import Gradients
@@ -67,6 +66,7 @@ class Splitter:
         self.written = {graph.inputs[write.input] for write in graph.writes}
         self.read_directly = {shown for value in self.read_by_backward() for shown in with_sources(value)}
         self.stored = self.stored_anyway()
+        self.known: dict[Value, frozenset[Value] | None] = {}
 
     def forward_nodes(self) -> set[Node]:
         found = self.ancestors(self.made_for)
@@ -137,16 +137,16 @@ class Splitter:
             return True
         if value in self.stored:
             return False
-        sources = self.sources(value, {})
+        sources = self.sources(value)
         if sources is None:
             return False
         more = [source for source in sources if source not in seen and source not in self.read_directly]
         return sum(source.type.bytes for source in more) * SMALL <= value.type.bytes
 
-    def sources(self, value: Value, known: dict[Value, Any]) -> frozenset[Value] | None:
+    def sources(self, value: Value) -> frozenset[Value] | None:
         """What must be saved to compute a value again; None where that cannot be."""
-        if value in known:
-            return known[value]
+        if value in self.known:
+            return self.known[value]
         node = value.node
         found: frozenset[Value] | None = frozenset((value,))
         if value in self.constants:
@@ -155,11 +155,11 @@ class Splitter:
             found = found if self.may_be_saved(value) else None
         elif node.op is VIEW or value not in self.stored and isinstance(node.op.rule, Pointwise) and \
                 why_not_loop(node) is None:
-            parts = [self.sources(operand, known) for operand in node.operands]
+            parts = [self.sources(operand) for operand in node.operands]
             found = None if None in parts else frozenset().union(*parts)  # type: ignore[arg-type]
             if found is not None and len(found) > FEW:
                 found = None
-        known[value] = found
+        self.known[value] = found
         return found
 
     def may_be_saved(self, value: Value) -> bool:
