@@ -32,11 +32,13 @@ from .eager import run
 __all__ = ["Untraceable", "compile_graph"]
 
 
-def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False) -> Callable[..., tuple]:
+def compile_graph(
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_floats: bool = False
+) -> Callable[..., tuple]:
     """Raises Untraceable where the graph holds what must run as it stands. With `gradients` the results are autograd's,
-    if an input requires gradients."""
+    if an input requires gradients. With `open_floats` floats among the inputs may be others in the next call."""
     with collection_paused():
-        lowered = lower(gm, example_inputs, gradients)
+        lowered = lower(gm, example_inputs, gradients, open_floats)
         if lowered.gradients is not None and lowered.gradients.flows:
             return differentiable(gm, lowered, lowered.gradients)
         return program_of(lowered)

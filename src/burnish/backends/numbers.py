@@ -21,19 +21,21 @@ LIMIT = 8
 """How many combinations are compiled. Any other runs the graph eagerly: a number that keeps changing is no constant."""
 
 
-def has_numbers(inputs: list[Any]) -> bool:
-    return any(is_number(value) for value in inputs)
+NUMBERS = (int, float, complex)
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, (int, float, complex))
+def has_numbers(inputs: list[Any], kinds: tuple[type, ...] = NUMBERS) -> bool:
+    return any(isinstance(value, kinds) for value in inputs)
 
 
 def compile_per_number(
-    compile_graph: Callable[[GraphModule, list[Any]], Callable[..., Any]], gm: GraphModule, example_inputs: list[Any]
+    compile_graph: Callable[[GraphModule, list[Any]], Callable[..., Any]], gm: GraphModule, example_inputs: list[Any],
+    eager: Callable[..., Any] | None = None, kinds: tuple[type, ...] = NUMBERS,
 ) -> Callable[..., Any]:
-    """Compile for the example inputs now and for other numbers as they come, up to LIMIT."""
-    positions = [i for i, value in enumerate(example_inputs) if is_number(value)]
+    """Compile for the example inputs now and for other numbers as they come, up to LIMIT. `eager` is how the graph runs
+    as it stands, where that is not plainly. Numbers of other than these `kinds` the compiled graph takes as they come.
+    """
+    positions = [i for i, value in enumerate(example_inputs) if isinstance(value, kinds)]
     compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
     lock = threading.RLock()
 
@@ -45,7 +47,7 @@ def compile_per_number(
                 found = compiled.get(key)
                 if found is None:
                     if len(compiled) >= LIMIT:
-                        return gm.forward
+                        return eager or gm.forward
                     found = compiled[key] = compile_graph(own_copy(gm), inputs)
         return found
 

@@ -27,7 +27,7 @@ from ..runtime.prims import FUNCTIONS
 from ..runtime.program import Program, restrided
 from ..schedule.emit import Launch, view_offset
 from ..schedule.plan import Call, Plan, Show, writes_into
-from ..tensors.types import TensorType
+from ..tensors.types import NumberType, TensorType
 
 
 def build_program(
@@ -49,6 +49,7 @@ class DriverWriter:
         self.tables: list[list[Value]] = []
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
+        self.number_slots: dict[str, torch.dtype] = {}
 
     def program(self, takes_list: bool) -> Program:
         graph = self.plan.graph
@@ -101,10 +102,21 @@ class DriverWriter:
 
     def pointer(self, value: Value) -> str:
         name = self.names[value]
+        if isinstance(value.type, NumberType):
+            return self.number_pointer(value, name)
         if value not in self.pointers:
             self.pointers.add(value)
             self.line(f"{name}_p = {name}.data_ptr()")
         return f"{name}_p"
+
+    def number_pointer(self, value: Value, name: str) -> str:
+        """Kernels read a number from a place of the frame."""
+        slot = f"number_{name}"
+        if value not in self.pointers:
+            self.pointers.add(value)
+            self.number_slots[slot] = value.dtype
+            self.line(f"frame.{slot}.value = {name}")
+        return f"frame.{slot}_p"
 
     def call(self, node: Node) -> None:
         if node.op is RUN:
@@ -144,6 +156,8 @@ class DriverWriter:
 
     def check_stride(self, value: Value) -> None:
         """Kernels rely on the strides that were foreseen."""
+        if isinstance(value.type, NumberType):
+            return
         name, type = self.names[value], value.type
         self.line(f"if {name}.stride() != {type.stride}: {name} = restrided({name}, {type.shape}, {type.stride})")
 
@@ -256,7 +270,10 @@ class DriverWriter:
         arena_bytes, views, offsets = self.plan.arena, self.arena_views, self.plan.offsets
         tables = [(len(values), [(at, offsets[value]) for at, value in enumerate(values) if value in offsets])
                   for values in self.tables]
-        slots = ("arena", *views, *(f"table_{n}" for n in range(len(tables))))
+        numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
+                   for slot, dtype in self.number_slots.items()}
+        slots = ("arena", *views, *numbers, *(f"{slot}_p" for slot in numbers),
+                 *(f"table_{n}" for n in range(len(tables))))
         frame_class = type("Frame", (), {"__slots__": slots})
 
         def make() -> Any:
@@ -267,6 +284,9 @@ class DriverWriter:
             for name, (type, offset) in views.items():
                 whole = frame.arena[start:start + arena_bytes // 16 * 16].view(type.dtype)
                 setattr(frame, name, torch.as_strided(whole, type.shape, type.stride, whole.storage_offset() + offset))
+            for slot, kind in numbers.items():
+                setattr(frame, slot, place := kind())
+                setattr(frame, f"{slot}_p", ctypes.addressof(place))
             for number, (size, fixed) in enumerate(tables):
                 table = (ctypes.c_void_p * max(size, 1))()
                 for at, offset in fixed:
@@ -289,7 +309,8 @@ class DriverWriter:
                     used = [value, source]
             for value in used:
                 last[value] = number
-        kept = {*(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+        kept = {*(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)),
+                *(write.value for write in graph.writes)}
         found: dict[int, list[Value]] = {}
         for value, number in last.items():
             if value not in kept:

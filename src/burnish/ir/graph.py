@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ..ops.record import Op
-from ..tensors.types import TensorType
+from ..tensors.types import NumberType, TensorType
 from ..tensors.views import Map
 
 RESERVED = ("_", "None", "True", "False", "inf", "nan")
@@ -122,7 +122,7 @@ class Graph:
         """Append a node and return its value, or the tuple of its values."""
         node = Node(op, args, kwargs, line)
         name = name or short_name(op)
-        if isinstance(types, TensorType):
+        if isinstance(types, (TensorType, NumberType)):
             value = Value(types, self.fresh_name(name), node)
             node.results = (value,)
             self.nodes.append(node)
@@ -180,8 +180,12 @@ def replaced(tree: Any, change: Callable[[Value], Any]) -> Any:
 
 
 def types_of(tree: Any) -> Any:
-    """The same arguments with each value replaced by its type: what shape rules take."""
-    return replaced(tree, lambda value: value.type)
+    """The same arguments with each value replaced by its type: what shape rules take. A number stands for itself."""
+    return replaced(tree, seen_by_rules)
+
+
+def seen_by_rules(value: Value) -> Any:
+    return value.type.example if isinstance(value.type, NumberType) else value.type
 
 
 def print_graph(graph: Graph) -> str:

@@ -14,7 +14,7 @@ import torch
 
 from ..ops import families  # noqa: F401  (fills the records)
 from ..ops.record import NoRule, Op
-from ..tensors.types import NAMES, TensorType
+from ..tensors.types import NAMES, NumberType, TensorType
 from .graph import replaced, types_of
 
 
@@ -57,5 +57,7 @@ def type_of(tensor: torch.Tensor | None) -> TensorType | None:
     return TensorType.of(tensor)
 
 
-def zeros_of(type: TensorType) -> torch.Tensor:
+def zeros_of(type: TensorType | NumberType) -> torch.Tensor | int | float:
+    if isinstance(type, NumberType):
+        return type.example
     return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device).zero_()

@@ -25,7 +25,7 @@ import torch
 from ..errors import InternalError
 from ..ops.prims import PREPARE, RUN
 from ..ops.record import NoRule
-from ..tensors.types import TensorType, has_stride
+from ..tensors.types import NumberType, TensorType, has_stride
 from ..tensors.views import Map, view_type
 from .graph import RESERVED, Alias, Graph, Node, Value, print_node, types_of, values_in
 
@@ -147,7 +147,7 @@ def ruled_types(node: Node) -> tuple | str | None:
         return None
     except Exception as error:
         return f"the shape rule of {node.op} does not take its arguments: {type(error).__name__}: {error}"
-    return (found,) if isinstance(found, TensorType) else tuple(found)
+    return (found,) if isinstance(found, (TensorType, NumberType)) else tuple(found)
 
 
 # -- the graph's ends --------------------------------------------------------------------------------------------------

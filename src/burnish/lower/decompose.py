@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.build import Builder
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph, Node, values_in
 from ..ir.rewrite import Rewriter
 from ..ops.record import NoRule, Op
+from ..tensors.types import NumberType
 
 
 def decompose(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -> Graph:
@@ -47,6 +48,12 @@ class Recursive(Builder):
         try:
             return op.decompose(self, *args, **kwargs)
         except NoRule:
+            del self.graph.nodes[position:]
+            return None
+        except TypeError:
+            if not any(isinstance(value.type, NumberType) for value in values_in((args, tuple(kwargs.values())))):
+                raise
+            # It computes with a number that is not known yet.
             del self.graph.nodes[position:]
             return None
 

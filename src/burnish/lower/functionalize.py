@@ -26,6 +26,7 @@ from ..ir.graph import Alias, Graph, Node, Value, Write, replaced
 from ..ir.infer import Untraceable
 from ..ir.storage import aliased_argument
 from ..ops.prims import VIEW
+from ..ops.random import is_philox
 from ..ops.record import NoRule, Op, View, lookup
 from ..tensors.simplify import simplified
 from ..tensors.types import TensorType, has_stride
@@ -151,7 +152,8 @@ class Functionalizer:
                 raise Untraceable(f"{node.op} writes to a tensor that is also seen through strides of its own")
             if overlaps_itself(target.type) or overlaps_itself(place.root.type):
                 raise Untraceable(f"{node.op} writes to a tensor whose elements share memory")
-            if torch.Tag.nondeterministic_seeded in node.op.target.tags and not target.type.is_contiguous:
+            if torch.Tag.nondeterministic_seeded in node.op.target.tags and not target.type.is_contiguous and not (
+                    functional is not None and is_philox(functional, target.dtype, node.kwargs.get("generator"))):
                 raise Untraceable(f"{node.op} draws numbers in the order of a tensor that is not contiguous")
         if len(targets) == 1 and not node.results:
             values: tuple[Value, ...] = (self.new_value(node, targets[0], functional),)
@@ -282,10 +284,10 @@ def written_arguments(node: Node) -> tuple[list[Value], Op | None] | None:
 def _in_place(func: Any) -> tuple[list[int | str], Any]:
     places = [argument.name if argument.kwarg_only else k for k, argument in enumerate(func._schema.arguments)
               if argument.alias_info is not None and argument.alias_info.is_write]
-    return places, _functional(func) if places else None
+    return places, functional_form(func) if places else None
 
 
-def _functional(func: Any) -> Any:
+def functional_form(func: Any) -> Any:
     """The overload with the same arguments that writes to none of them."""
     name = func._schema.name.split("::")[1]
     wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]

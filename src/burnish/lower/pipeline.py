@@ -44,9 +44,11 @@ class Lowered:
     gradients: Gradients | None
 
 
-def lower(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False) -> Lowered:
+def lower(
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_floats: bool = False
+) -> Lowered:
     """The functional graph of a captured one; with its gradients, if they are asked for and flow."""
-    traced = trace(gm, example_inputs, gradients)
+    traced = trace(gm, example_inputs, gradients, open_floats)
     graph = traced.graph
     announce("trace", graph)
     for step in PASSES:

@@ -29,6 +29,7 @@ from ..ops.record import lookup
 from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
 from .differentiate import add_gradients
+from .numbers import Numbers, check_numbers
 
 
 class TraceTensor(torch.Tensor):
@@ -60,15 +61,30 @@ class Traced:
     """Tensors that the graph itself brought along. They are its last inputs."""
     gradients: Gradients | None = None
     """Where gradients were asked for and flow: what was added to the graph for them."""
+    has_numbers: bool = False
+    """Whether there are Python numbers in it that may be others in the next call."""
 
+
+ITEM = torch.ops.aten._local_scalar_dense.default
 
 _lock = threading.Lock()
 
 
-def trace(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False) -> Traced:
+def trace(
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_floats: bool = False
+) -> Traced:
     """The ATen calls of a captured graph, and of its gradients if they are asked for. Python numbers among the inputs
-    become constants."""
-    tracer = Tracer(gradients)
+    become constants, except for floats that are to stay open: numbers that may be others in the next call."""
+    traced = trace_once(gm, example_inputs, gradients, open_floats, 0)
+    if traced.has_numbers:
+        check_numbers(traced, trace_once(gm, example_inputs, gradients, open_floats, 1))
+    return traced
+
+
+def trace_once(
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open_floats: bool, salt: int
+) -> Traced:
+    tracer = Tracer(gradients, open_floats, salt)
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()
@@ -126,17 +142,21 @@ def put_back(state: tuple) -> None:
 class Tracer:
     """Receives every ATen call made while the trace is on."""
 
-    def __init__(self, gradients: bool = False) -> None:
+    def __init__(self, gradients: bool = False, open_floats: bool = False, salt: int = 0) -> None:
         self.graph = Graph()
         self.traced = Traced(self.graph)
-        self.gradients = gradients
+        self.gradients, self.open_floats = gradients, open_floats
         self.inputs: list[Any] = []
         """What the graph was run with: tensors of this trace, and numbers."""
+        self.numbers = Numbers(self.graph, salt)
         self.line: str | None = None
         self.constants: dict[int, Value] = {}
         self.held: list[Any] = []
 
     def input(self, example: Any, name: str, is_state: bool) -> Any:
+        if isinstance(example, float) and self.open_floats:
+            self.inputs.append(self.numbers.input(example, name))
+            return self.inputs[-1]
         if not isinstance(example, torch.Tensor):
             self.graph.inputs.append(Value(TensorType.contiguous((), torch.int64), self.graph.fresh_name(name)))
             self.inputs.append(example)
@@ -166,6 +186,10 @@ class Tracer:
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         if node.op != "call_function":
             raise Untraceable(f"a {node.op} node")
+        if self.numbers.any_in((args, kwargs)):
+            found = self.numbers.call(node.target, args, kwargs)
+            if found is not None:
+                return found
         why = why_not_called(node.target)
         if why is not None:
             raise Untraceable(why)
@@ -176,9 +200,11 @@ class Tracer:
             return out.value
         if isinstance(out, torch.Tensor):
             return self.constant(out)
-        return out
+        return self.numbers.unwrapped(out)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        if func is ITEM:
+            return self.numbers.item(args[0].value, self.line)
         func = declared(func, args)
         signature = signature_of(func)
         if signature.why_not is not None:
@@ -234,7 +260,7 @@ class Tracer:
             return tuple(parts) if isinstance(tree, tuple) else parts
         if isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             raise Untraceable("a symbolic number of torch's")
-        return tree
+        return self.numbers.unwrapped(tree)
 
     def constant(self, tensor: torch.Tensor) -> Value:
         """A tensor with data, made by Python while tracing."""
@@ -249,6 +275,7 @@ class Tracer:
         return value
 
     def finish(self) -> None:
+        self.traced.has_numbers = bool(self.numbers.known)
         self.graph.inputs.extend(self.constants.values())
 
 

@@ -152,10 +152,15 @@ def no_rule(*args: Any, **kwargs: Any) -> Scalar:
     raise NoRule("no scalar expression gives it")
 
 
-def element(op: Op, args: Sequence[Any], kwargs: dict[str, Any], types: Sequence[Any], result: TensorType) -> Scalar:
+def element(
+    op: Op, args: Sequence[Any], kwargs: dict[str, Any], types: Sequence[Any], result: TensorType,
+    numbers: Sequence[str] = (),
+) -> Scalar:
     """The element of the result, from a `Scalar` in its stored dtype for each tensor of the arguments.
 
     `types` are the positional arguments once more, with types for tensors. Tensors among `kwargs` keep their dtype.
+    Python numbers may be scalars as well: their type is a number, or `numbers` names them. They are seen in the dtype
+    of the computation.
     """
     rule = op.rule
     assert isinstance(rule, Pointwise)
@@ -166,9 +171,13 @@ def element(op: Op, args: Sequence[Any], kwargs: dict[str, Any], types: Sequence
     computed = NAMES[compute_dtype(dtype)]
     operands = list(args)
     for k, arg in enumerate(args):
-        if isinstance(arg, Scalar) and k not in rule.apart:
+        if isinstance(arg, Scalar) and not isinstance(types[k], TensorType):
+            operands[k] = converted(converted(arg, stored) if op.notes.get("site") else arg, computed)
+        elif isinstance(arg, Scalar) and k not in rule.apart:
             is_wide = k == op.notes.get("wide") and not types[k].shape and arg.dtype in FLOATS
             operands[k] = converted(arg if is_wide else converted(arg, stored), computed)
+    if numbers:
+        kwargs = kwargs | {name: converted(kwargs[name], computed) for name in numbers}
     more = {**kwargs, "site": Site(stored, result.numel)} if op.notes.get("site") else kwargs
     return converted(rule.rule(*operands, **more), target)
 

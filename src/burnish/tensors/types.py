@@ -8,7 +8,7 @@ A stride is printed where it is not the contiguous one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -65,6 +65,44 @@ class TensorType:
         strides = "" if self.stride == contiguous_stride(self.shape) else f"{{{', '.join(map(str, self.stride))}}}"
         device = "" if self.device.type == "cpu" else f"@{self.device}"
         return f"{name}[{', '.join(map(str, self.shape))}]{strides}{device}"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberType:
+    """The type of a Python number that may be another one in each call: a learning rate, what `item()` answers.
+
+    It is no tensor: for promotion it counts as a Python number. In a kernel it is one element of `dtype`.
+    """
+
+    dtype: torch.dtype
+    example: int | float = field(compare=False)
+    """What it was when the graph was traced."""
+    shape: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    device: torch.device = CPU
+
+    @classmethod
+    def of(cls, example: int | float) -> NumberType:
+        return cls(torch.float64 if isinstance(example, float) else torch.int64, example)
+
+    @property
+    def bytes(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def numel(self) -> int:
+        return 1
+
+    @property
+    def ndim(self) -> int:
+        return 0
+
+    @property
+    def is_contiguous(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"number {NAMES[self.dtype]}"
 
 
 def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
