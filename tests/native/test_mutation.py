@@ -165,3 +165,22 @@ def test_running_statistics_are_updated_in_training():
             x = torch.randn(8, 5)
             torch.testing.assert_close(compiled(x), (eager(x), eager.running_mean * 2))
             torch.testing.assert_close(model.state_dict(), eager.state_dict())
+
+
+@pytest.mark.parametrize("name", ["the whole", "a row", "copied over", "read before and after", "each from the other"])
+def test_inputs_that_overlap_in_a_later_call(name):
+    fn = ON_INPUTS[name]
+    compiled = compiled_with(fn, *(x[:] for x in inputs()))
+    with torch.no_grad(), patch(never_slower=False, on_error="raise"):
+        for _ in range(3):
+            compiled(torch.zeros(8, 6)[:4], torch.ones(8, 6)[:4])
+        for shift in (1, 2, 4):
+            first, second = torch.arange(48.0).view(8, 6), torch.arange(48.0).view(8, 6)
+            try:
+                fn(first[:4], first[shift:shift + 4])
+            except RuntimeError:  # eager refuses to read and write in one place
+                with pytest.raises(RuntimeError):
+                    compiled(second[:4], second[shift:shift + 4])
+                continue
+            compiled(second[:4], second[shift:shift + 4])
+            torch.testing.assert_close(second, first)

@@ -18,6 +18,7 @@ from ..ir.graph import Alias, Graph
 from ..ir.infer import Untraceable
 from ..ir.state import is_random
 from ..lower.pipeline import Lowered, lower
+from ..runtime.apart import Apart
 from ..runtime.differentiable import Differentiable, Layout, Shown
 from ..runtime.frozen import FrozenProgram
 from ..runtime.program import Program
@@ -27,21 +28,35 @@ from ..schedule.frozen import split_frozen
 from ..schedule.loops import Kernel
 from ..schedule.plan import Plan, make_plan, plan_of_calls
 from ..schedule.split_backward import split_backward
-from .eager import run
+from ..tensors.types import TensorType
 
 __all__ = ["Untraceable", "compile_graph"]
 
 
 def compile_graph(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_floats: bool = False
-) -> Callable[..., tuple]:
+    gm: GraphModule, example_inputs: Sequence[Any], eager: Callable[..., Any], gradients: bool = False,
+    open_floats: bool = False,
+) -> Apart | Differentiable | FrozenProgram | Program:
     """Raises Untraceable where the graph holds what must run as it stands. With `gradients` the results are autograd's,
     if an input requires gradients. With `open_floats` floats among the inputs may be others in the next call."""
     with collection_paused():
         lowered = lower(gm, example_inputs, gradients, open_floats)
         if lowered.gradients is not None and lowered.gradients.flows:
-            return differentiable(gm, lowered, lowered.gradients)
-        return program_of(lowered)
+            made: Any = differentiable(eager, lowered, lowered.gradients)
+        else:
+            made = program_of(lowered)
+    written = [write.input for write in lowered.graph.writes]
+    return Apart(made, eager, written, reaches_of(lowered.graph, len(example_inputs))) if written else made
+
+
+def reaches_of(graph: Graph, count: int) -> dict[int, int]:
+    """Over how many bytes each of the first inputs lies."""
+    found = {}
+    for k, value in enumerate(graph.inputs[:count]):
+        if isinstance(value.type, TensorType) and value.type.device.type == "cpu" and value.type.numel:
+            far = sum((size - 1) * stride for size, stride in zip(value.shape, value.type.stride, strict=True))
+            found[k] = (far + 1) * value.dtype.itemsize
+    return found
 
 
 @contextlib.contextmanager
@@ -68,7 +83,7 @@ def program_of(lowered: Lowered) -> Program | FrozenProgram:
     return FrozenProgram(compiled(main, constants), once, state, sampler())
 
 
-def differentiable(gm: GraphModule, lowered: Lowered, gradients: Gradients) -> Differentiable:
+def differentiable(eager: Callable[..., Any], lowered: Lowered, gradients: Gradients) -> Differentiable:
     """Forward and backward, compiled both."""
     graph = choose_calls(lowered.graph)
     halves = split_backward(graph, gradients, len(lowered.constants))
@@ -93,7 +108,7 @@ def differentiable(gm: GraphModule, lowered: Lowered, gradients: Gradients) -> D
     forward, backward = (
         build_program(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), takes_list=takes_list)
         for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True))
-    return Differentiable(forward, backward, layout, run(gm))
+    return Differentiable(forward, backward, layout, eager)
 
 
 def shown_input(out: Alias, graph: Graph) -> Shown:

@@ -71,6 +71,8 @@ class Layout:
 class Differentiable:
     """`eager` is the graph as it stands: gradients of gradients come from there."""
 
+    takes_gradients = True
+
     def __init__(self, forward: Callable, backward: Callable, layout: Layout, eager: Callable):
         self.forward, self.backward, self.layout, self.eager = forward, backward, layout, eager
 

@@ -73,6 +73,8 @@ class Kept:
 class FrozenProgram:
     """`main`'s last inputs are what `prologue` makes of the inputs at the positions `state`."""
 
+    takes_gradients = False
+
     def __init__(self, main: Program, prologue: Program, state: Sequence[int], sampler: NativeKernel):
         self.main, self.prologue, self.positions, self.sampler = main, prologue, state, sampler
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)

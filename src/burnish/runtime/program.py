@@ -18,6 +18,9 @@ import torch
 class Program:
     """`make_frame()` gives what one run at a time needs. The driver is `run(frame, *inputs)`."""
 
+    takes_gradients = False
+    """Whether autograd goes through it."""
+
     def __init__(self, source: str, constants: dict[str, Any], make_frame: Callable[[], Any]):
         self.source, self.make_frame = source, make_frame
         self.frames: list[Any] = []

@@ -1,0 +1,54 @@
+"""Compiled code that writes to its inputs takes them to lie apart. Where they do not, the graph runs as it stands.
+
+    call = Apart(program, eager, written, reaches)
+    call(x, y)                        x is written to: runs the program
+    call(base[:4], base[2:])          runs eagerly: y shows a part of x
+
+What the addresses were is remembered: parameters stay where they are, and looking again costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+class Apart:
+    """`reaches` are the bytes over which each input that is a tensor lies, by its position."""
+
+    def __init__(self, program: Any, eager: Callable, written: Sequence[int], reaches: Mapping[int, int]):
+        self.program, self.eager = program, eager
+        self.positions = [k for k, reach in reaches.items() if reach]
+        self.reaches = [reaches[k] for k in self.positions]
+        self.written = [k in set(written) for k in self.positions]
+        reads = "".join(f"i[{k}].data_ptr(), " for k in self.positions)
+        self.addresses_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
+        self.seen: tuple | None = None
+
+    @property
+    def takes_gradients(self) -> bool:
+        return self.program.takes_gradients
+
+    @property
+    def source(self) -> str:
+        return self.program.source
+
+    def __call__(self, *inputs: Any) -> Any:
+        addresses = self.addresses_of(inputs)
+        if addresses != self.seen:
+            if self.any_shared(addresses):
+                return self.eager(*inputs)
+            self.seen = addresses
+        return self.program(*inputs)
+
+    def any_shared(self, addresses: tuple) -> bool:
+        """Whether something that is written to lies where something else does."""
+        ranges = sorted(zip(addresses, self.reaches, self.written, strict=True))
+        end, written_end = 0, 0
+        for start, reach, is_written in ranges:
+            if start < written_end or is_written and start < end:
+                return True
+            end = max(end, start + reach)
+            if is_written:
+                written_end = max(written_end, start + reach)
+        return False
