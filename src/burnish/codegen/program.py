@@ -93,8 +93,11 @@ class DriverWriter:
         self.line(f"{name}({'t' if moving else f'frame.table_{number}'})")
 
     def make(self, value: Value) -> None:
-        """Memory for what a kernel is about to store, if it has none in the arena."""
+        """Memory for what a kernel is about to store, if it has none in the arena and is not stored into an input."""
         if value in self.plan.offsets:
+            return
+        if value in self.plan.placed:
+            self.names[value] = self.names[self.plan.placed[value]]
             return
         type = value.type
         self.names[value] = self.identifier(value.name)
@@ -193,7 +196,12 @@ class DriverWriter:
     def write_inputs(self) -> None:
         written = {write.input for write in self.plan.graph.writes}
         values = []
-        for write in self.plan.graph.writes:
+        writes = [write for write in self.plan.graph.writes if write.value not in self.plan.placed]
+        placed = [self.names[self.plan.graph.inputs[write.input]] for write in self.plan.graph.writes
+                  if write.value in self.plan.placed]
+        if placed:
+            self.line(f"{self.bind('increment_version', torch._C._increment_version)}([{', '.join(placed)}])")
+        for write in writes:
             name = self.tensor(write.value)
             if len(written) > 1 and write.value in self.plan.graph.inputs:
                 # Two inputs that change places: each is read before any is written.
@@ -201,7 +209,7 @@ class DriverWriter:
                 self.line(f"{kept} = {name}.clone()")
                 name = kept
             values.append(name)
-        for write, name in zip(self.plan.graph.writes, values, strict=True):
+        for write, name in zip(writes, values, strict=True):
             self.line(f"{self.names[self.plan.graph.inputs[write.input]]}.copy_({name})")
 
     def output(self, out: Any) -> str:
@@ -309,7 +317,7 @@ class DriverWriter:
                     used = [value, source]
             for value in used:
                 last[value] = number
-        kept = {*(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)),
+        kept = {*self.plan.placed, *(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)),
                 *(write.value for write in graph.writes)}
         found: dict[int, list[Value]] = {}
         for value, number in last.items():

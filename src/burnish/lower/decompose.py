@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.build import Builder
-from ..ir.graph import Graph, Node, values_in
+from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.rewrite import Rewriter
 from ..ops.record import NoRule, Op
 from ..tensors.types import NumberType
@@ -31,7 +31,13 @@ class Decomposer(Rewriter):
         self.build: Recursive = Recursive(self.new)
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
-        return None if self.keep(node) else self.build.taken_apart(node.op, args, kwargs)
+        found = None if self.keep(node) else self.build.taken_apart(node.op, args, kwargs)
+        if found is None:
+            return None
+        # Statistics, say, are kept in the dtype that eager keeps them in, whatever they are computed in.
+        results = (found,) if isinstance(found, Value) else found
+        return tuple(made if old is None or made is None else self.build.convert(made, old.dtype)
+                     for old, made in zip(node.results, results, strict=True))
 
     def apply(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
         return self.build.apply_whole(op, args, kwargs)

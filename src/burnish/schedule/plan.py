@@ -12,13 +12,17 @@ from dataclasses import dataclass, field
 from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import aliased_argument, is_shown
-from ..ops.prims import RUN, VIEW
+from ..ops.prims import ASSEMBLED, RUN, VIEW
 from ..tensors.types import TensorType
 from .classify import Classes, classify
 from .emit import Launch, emit, view_offset
 from .fuse import Fusion, Unit, fuse
 from .groups import Group
+from .homes import share_homes
+from .in_place import store_in_place
+from .long_rows import divide_long_rows
 from .loops import print_kernel
+from .siblings import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class Plan:
     offsets: dict[Value, int] = field(default_factory=dict)
     """Of the intermediate values that kernels make, in the arena, in bytes."""
     arena: int = 0
+    placed: dict[Value, Value] = field(default_factory=dict)
+    """Values that lie in inputs, which they are written to."""
 
     def __str__(self) -> str:
         parts = []
@@ -68,20 +74,34 @@ def plan_of_calls(graph: Graph) -> Plan:
 
 
 def make_plan(graph: Graph) -> Plan:
+    graph = divide_long_rows(share_homes(graph))
     classes = classify(graph)
     fusion = fuse(graph, classes)
-    steps = steps_of(graph, classes, fusion)
-    plan = Plan(graph, steps)
+    steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
+    steps, placed = store_in_place(graph, steps, [touched(step) for step in steps])
+    plan = Plan(graph, steps, placed=placed)
     place_in_arena(plan)
     if events.is_watched():
-        events.emit("loops", text=f"{plan}\n{explain(classes, fusion)}", plan=plan)
+        why = "\n".join([explain(classes, fusion), *apart])
+        events.emit("loops", text=f"{plan}\n{why}", plan=plan)
     return plan
+
+
+def touched(step: Step) -> list[Value]:
+    """The values that a step reads or makes."""
+    match step:
+        case Launch(_, buffers):
+            return list(buffers)
+        case Show(value, source, _, _):
+            return [value, source]
+        case Call(node):
+            return [*node.operands, *(value for value in node.results if value is not None)]
 
 
 def explain(classes: Classes, fusion: Fusion) -> str:
     """Why things were not fused, in words."""
     lines = [f"library call: {node.results[0] if node.results else node}: {why}"
-             for node, why in classes.why_library.items()]
+             for node, why in classes.why_library.items() if node.op is not ASSEMBLED]
     for unit in fusion.units:
         if isinstance(unit.what, Group):
             lines += [f"not fused with {', '.join(map(str, unit.what.roots))}: {why}" for why in unit.what.refusals]
@@ -111,7 +131,8 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
         else:
             for value in unit.what.operands:
                 show(value)
-            steps.append(Call(unit.what))
+            if unit.what.op is not ASSEMBLED:
+                steps.append(Call(unit.what))
     for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
         show(value)
     return steps
@@ -161,7 +182,8 @@ ALIGNMENT = 64
 def place_in_arena(plan: Plan) -> None:
     """Give each intermediate a range of bytes that is its own from the step that makes it to the last that reads it."""
     outside = {id(v) for v in (*values_in(tuple(plan.graph.outputs)), *(w.value for w in plan.graph.writes))}
-    roots: dict[Value, Value] = {}
+    homes = homes_in(plan.graph)
+    roots: dict[Value, Value] = {value: host for host, values in homes.items() for value in values}
     last: dict[Value, int] = {}
     first: dict[Value, int] = {}
     for number, step in enumerate(plan.steps):
@@ -173,7 +195,7 @@ def place_in_arena(plan: Plan) -> None:
             case Launch(kernel, buffers):
                 for at, value in enumerate(buffers):
                     if at in kernel.stored:
-                        first[value] = number
+                        first.setdefault(roots.get(value, value), number)
                     last[roots.get(value, value)] = number
             case Call(node):
                 if writes_into(node):
@@ -191,10 +213,29 @@ def place_in_arena(plan: Plan) -> None:
     for number, _ in enumerate(plan.steps):
         for value in (v for v, at in first.items() if at == number and id(v) not in outside):
             size = -(-value.type.bytes // ALIGNMENT) * ALIGNMENT
-            plan.offsets[value] = take(free, size, plan)
+            start = plan.offsets[value] = take(free, size, plan)
+            plan.offsets.update((part, start + offset) for part, offset in homes.get(value, {}).items())
             ends.setdefault(last.get(value, number), []).append(value)
         for value in ends.pop(number, ()):
             give(free, plan.offsets[value], -(-value.type.bytes // ALIGNMENT) * ALIGNMENT)
+
+
+def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
+    """For the largest value of each home, what lives there: it and others, and where they begin, in bytes."""
+    inside: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op is ASSEMBLED:
+            inside.setdefault(node.args[2], []).append(node)
+    found: dict[Value, dict[Value, int]] = {}
+    for nodes in inside.values():
+        host = max((value for node in nodes for value in node.results if value is not None),
+                   key=lambda value: value.type.numel)
+        places = found[host] = {}
+        for node in nodes:
+            members, offsets, _ = node.args
+            places.update(zip((*members, *node.results), (*offsets, offsets[0]), strict=True))
+        found[host] = {value: at * host.dtype.itemsize for value, at in places.items()}
+    return found
 
 
 def writes_into(node: Node) -> bool:

@@ -1,0 +1,110 @@
+"""What is written to an input in the end is stored there at once, where the kernel that makes it is the last reader.
+
+    kernel sub(b0: f32, b1: f32, b2: f32 out)            kernel sub(b0: f32 out, b1: f32)
+      loop i0 < 64                                =>       loop i0 < 64
+        stage                                                stage
+          b2[i0] = sub(b0[i0], b1[i0])                         b0[i0] = sub(b0[i0], b1[i0])
+      on w, g, new                                         on w, g
+    write w <- new
+
+An optimizer's step goes through its parameters once so, and needs no memory of its own. Inputs lie apart: the program
+is not run where they do not (`runtime.apart`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..ir.graph import Graph, Value, values_in
+from ..ir.storage import storage_of
+from ..ops.scalar import Access, Scalar, walk
+from .emit import Launch
+from .loops import Kernel, Loop, Stage
+from .siblings import renumbered
+
+
+def store_in_place(
+    graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]]
+) -> tuple[list[Any], dict[Value, Value]]:
+    """The steps with such kernels changed, and the values that need no memory now, each with the input that it lies in.
+    `used` are the values that each step touches."""
+    steps = list(steps)
+    last = {storage_of(value): number for number, values in enumerate(used) for value in values}
+    makers = {step.buffers[at]: number for number, step in enumerate(steps) if isinstance(step, Launch)
+              for at in step.kernel.stored}
+    leaving = {storage_of(value) for value in values_in(tuple(graph.outputs))}
+    targets = [write.value for write in graph.writes]
+    placed: dict[Value, Value] = {}
+    for write in graph.writes:
+        value, input = write.value, graph.inputs[write.input]
+        number = makers.get(value)
+        if number is None or value in leaving or targets.count(value) > 1 or value.type != input.type:
+            continue
+        if last.get(input, -1) > number or input in leaving or input in targets:
+            continue
+        changed = with_one_buffer(steps[number], input, value)
+        if changed is not None:
+            steps[number] = changed
+            placed[value] = input
+    return steps, placed
+
+
+def with_one_buffer(launch: Launch, input: Value, value: Value) -> Launch | None:
+    """The kernel with `input` and `value` in one buffer, or None where an element is read after it was overwritten."""
+    out = launch.buffers.index(value)
+    if input not in launch.buffers:
+        return launch
+    at = launch.buffers.index(input)
+    if at in launch.kernel.stored or not all(reads_before(loop, at, out) for loop in launch.kernel.loops) \
+            or sum(touches(loop, at) for loop in launch.kernel.loops) > 1:
+        return None
+    left = [other for other in launch.buffers if other is not input]
+    places = {other: k for k, other in enumerate(left)}
+    numbers = [places[value if other is input else other] for other in launch.buffers]
+    kernel = launch.kernel
+    dtypes = tuple(kernel.dtypes[launch.buffers.index(other)] for other in left)
+    return Launch(Kernel(kernel.name, dtypes, frozenset(numbers[k] for k in kernel.stored),
+                         tuple(renumbered(loop, numbers) for loop in kernel.loops), kernel.origin), tuple(left))
+
+
+def reads_before(loop: Loop, at: int, out: int) -> bool:
+    """Whether every read of the buffer `at` is of the very element that is stored to `out` then or later.
+
+    In a stage all elements come before what is stored once a row, and the values of one kind of stores before the first
+    of them is stored.
+    """
+    places = [(2 * number + is_row, store.access) for number, stage in enumerate(loop.stages)
+              for is_row, stores in enumerate((stage.stores, stage.row_stores))
+              for store in stores if store.access.buffer == out]
+    for number, stage in enumerate(loop.stages):
+        for is_row, roots in enumerate(read_expressions(stage)):
+            for x in walk(*roots):
+                if x.op == "load" and x.payload.buffer == at and not (
+                        len(places) == 1 and 2 * number + is_row <= places[0][0]
+                        and same_place(x.payload, places[0][1])):
+                    return False
+    return True
+
+
+def same_place(a: Access, b: Access) -> bool:
+    return replace(a, buffer=0) == replace(b, buffer=0) and not a.indirect
+
+
+def touches(loop: Loop, at: int) -> bool:
+    return any(x.op == "load" and x.payload.buffer == at
+               for stage in loop.stages for roots in read_expressions(stage) for x in walk(*roots))
+
+
+def read_expressions(stage: Stage) -> tuple[list[Scalar], list[Scalar]]:
+    """What is computed for every element, and what once a row."""
+    first = [reduction.value for reduction in stage.reductions]
+    found = (first, list[Scalar]())
+    for roots, stores in zip(found, (stage.stores, stage.row_stores), strict=True):
+        for store in stores:
+            roots += [store.value, *store.args]
+    return found
+
+
+__all__ = ["store_in_place"]
