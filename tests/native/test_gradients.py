@@ -367,3 +367,21 @@ def test_inference_after_training_and_back():
             with torch.no_grad():
                 torch.testing.assert_close(run(x), model(x))
             assert run(x).requires_grad
+
+
+def test_the_step_of_an_optimizer_needs_no_gradients_of_its_own():
+    w, g = leaf(8, 8), torch.randn(8, 8)
+
+    def step(w, g):
+        with torch.no_grad():
+            w.sub_(g @ w, alpha=0.1)
+        return (w.detach() @ g).sum()
+
+    run = compiled_on(step, w, g)
+    for _ in range(3):
+        other = w.detach().clone().requires_grad_()
+        want = step(other, g)
+        got = run(w, g)
+        assert got.requires_grad == want.requires_grad
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(w, other)

@@ -19,7 +19,7 @@ from ..ir.infer import Untraceable
 from ..ir.state import is_random
 from ..lower.pipeline import Lowered, lower
 from ..runtime.apart import Apart
-from ..runtime.differentiable import Differentiable, Layout, Shown
+from ..runtime.differentiable import Aside, Differentiable, Layout, Shown
 from ..runtime.frozen import FrozenProgram
 from ..runtime.program import Program
 from ..schedule.choose_calls import choose_calls
@@ -36,15 +36,18 @@ __all__ = ["Untraceable", "compile_graph"]
 def compile_graph(
     gm: GraphModule, example_inputs: Sequence[Any], eager: Callable[..., Any], gradients: bool = False,
     open_floats: bool = False,
-) -> Apart | Differentiable | FrozenProgram | Program:
+) -> Apart | Aside | Differentiable | FrozenProgram | Program:
     """Raises Untraceable where the graph holds what must run as it stands. With `gradients` the results are autograd's,
     if an input requires gradients. With `open_floats` floats among the inputs may be others in the next call."""
     with collection_paused():
         lowered = lower(gm, example_inputs, gradients, open_floats)
-        if lowered.gradients is not None and lowered.gradients.flows:
-            made: Any = differentiable(eager, lowered, lowered.gradients)
-        else:
+        made: Any
+        if lowered.gradients is None:
             made = program_of(lowered)
+        elif lowered.gradients.flows or any(isinstance(out, Alias) for out in lowered.graph.outputs):
+            made = differentiable(eager, lowered, lowered.gradients)
+        else:
+            made = Aside(program_of(lowered))
     written = [write.input for write in lowered.graph.writes]
     return Apart(made, eager, written, reaches_of(lowered.graph, len(example_inputs))) if written else made
 

@@ -89,6 +89,23 @@ class Differentiable:
         return tuple(layout.shown[k].of(inputs) if k in layout.shown else next(rest) for k in range(layout.outputs))
 
 
+class Aside:
+    """A program over tensors that require gradients, none of which leave it: the step of an optimizer, say."""
+
+    takes_gradients = False
+
+    def __init__(self, program: Any):
+        self.program = program
+
+    @property
+    def source(self) -> str:
+        return self.program.source
+
+    def __call__(self, *inputs: Any) -> tuple:
+        with torch.no_grad():
+            return self.program(*inputs)
+
+
 class Compiled(torch.autograd.Function):
     """What autograd sees."""
 
