@@ -157,8 +157,12 @@ def singled(tree: Any) -> Any:
     return tree_map(change, tree)
 
 
-def moved(tree: Any, seed: int) -> Any:
-    """Arguments with every float moved by some rounding units; integers too, as floats, for every other seed."""
+def moved(tree: Any, seed: int, unit: torch.dtype = torch.float64) -> Any:
+    """Arguments with every float moved by some rounding units; integers too, as floats, for every other seed.
+
+    The units are those of `unit` where that is shorter: a float64 that is rounded to float32 later must be moved so far
+    that it is noticed there.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def change(leaf: Any) -> Any:
@@ -170,7 +174,8 @@ def moved(tree: Any, seed: int) -> Any:
             parts = torch.view_as_real(made.resolve_conj()) if made.is_complex() else made
             far = FAR if parts.dtype.itemsize > 2 else 2
             steps = torch.randint(-far, far + 1, parts.shape, generator=generator)
-            parts.copy_(parts * (1 + steps.to(parts.dtype) * torch.finfo(parts.dtype).eps))
+            size = max(torch.finfo(parts.dtype).eps, torch.finfo(unit).eps)
+            parts.copy_(parts * (1 + steps.to(parts.dtype) * size))
         return made
     return tree_map(change, tree)
 

@@ -14,12 +14,13 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar, cast, overload
 
 import torch
 
 from . import marks, settings, stance
-from .backends.registry import lookup
+from .backends.registry import Backend, lookup
 from .capture import builtin_calls, polyfills
 from .capture.engine import Options, Program
 from .errors import UserError, did_you_mean
@@ -27,6 +28,7 @@ from .report import dump, show
 from .report.follow import while_wanted
 
 F = TypeVar("F", bound=Callable[..., Any])
+SETTINGS_AS_OPTIONS = ("eager_random",)
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -49,6 +51,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     dynamic: True for sizes that vary from the start, False for never, None to find out.
     backend: a name of ``list_backends()`` or a function ``(GraphModule, example inputs) -> callable``.
     mode, options: how much to optimize; checked now, used by the native backend.
+        ``options={"eager_random": True}``: draw exactly the random numbers that eager draws.
     disable: return ``model`` as it is.
 
     What is compiled already is compiled anew from the original. What is marked with ``disable`` is returned as it is.
@@ -87,7 +90,24 @@ def options_of(*, fullgraph: bool, dynamic: bool | None, backend: str | Callable
         if not isinstance(value, bool) and not (value is None and name == "dynamic"):
             raise UserError(f"{name}={value!r:.80} is not {accepted}.")
     chosen = lookup("burnish" if backend is None else backend)  # None is torch.compile's own default
+    chosen = configured(chosen, options or {})
     return Options(chosen, chosen.name, chosen.runs_python, fullgraph, dynamic, stance.current)
+
+
+def configured(backend: Backend, options: dict[str, Any]) -> Backend:
+    """The backend under the settings that are given as options, whatever they are elsewhere."""
+    changes = {name: options[name] for name in SETTINGS_AS_OPTIONS if name in options}
+    if not changes:
+        return backend
+    settings.patch(**changes)  # a value that cannot be used is an error here
+
+    def under(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            with settings.patch(**changes):
+                return function(*args)
+        return call
+
+    return replace(backend, fn=under(backend.fn), perform=backend.perform and under(backend.perform))
 
 
 def why_not_compile(model: Any) -> str | None:

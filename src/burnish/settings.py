@@ -51,6 +51,10 @@ class Settings:
     """Let the first calls of a compiled graph take turns with eager, measure both, and keep the faster. Off, compiled
     code is always kept: for tests, and for reproducing a run exactly."""
 
+    eager_random: bool = False
+    """Let compiled code draw exactly the random numbers that eager draws. Off, it draws others, which cost next to
+    nothing; `torch.manual_seed` makes both repeat. Read when a graph is compiled."""
+
     show: frozenset[str] = frozenset()
     """Which stages to print to stderr as they happen, of STAGES. From code any collection of names or one string
     with commas, in the environment BURNISH_SHOW=breaks,guards."""
@@ -255,6 +259,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "on_error": _accept_on_error,
     "check": _accept_bool,
     "never_slower": _accept_bool,
+    "eager_random": _accept_bool,
     "show": _accept_show,
     "dump": _accept_dump,
 }
@@ -262,4 +267,5 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
 # Where the text of a variable is not yet the value.
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "segment_limit": _text_to_int, "check": _text_to_bool, "never_slower": _text_to_bool,
+    "eager_random": _text_to_bool,
 }

@@ -254,14 +254,14 @@ def test_wrong_arguments_of_the_function_are_its_own_type_error():
 def test_warning_names_the_users_function_when_a_module_changes_too_often():
     class Changing(torch.nn.Module):
         def forward(self, x):
-            return x * self.factor
+            return x * self.factors[0]
 
     module = Changing()
     compiled = burnish.compile(module, backend="eager")
     with warnings.catch_warnings(record=True) as told, burnish.settings.patch(segment_limit=2):
         warnings.simplefilter("always")
         for factor in (1.0, 2.0, 3.0, 4.0):
-            module.factor = factor
+            module.factors = [factor]
             torch.testing.assert_close(compiled(X), X * factor)
     about = [str(w.message) for w in told if str(w.message).startswith("burnish")]
     assert len(about) == 1

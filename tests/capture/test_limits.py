@@ -14,16 +14,16 @@ from burnish.settings import patch
 
 def test_past_the_limit_a_point_runs_eagerly_with_one_warning_that_names_the_cause():
     def fn(x, config):
-        return x * config["scale"]
+        return x * len(config["scale"])
     compiled = burnish.compile(fn, backend="eager")
     x = torch.ones(2)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for i in range(20):
-            assert torch.equal(compiled(x, {"scale": i}), x * i)
+            assert torch.equal(compiled(x, {"scale": "a" * i}), x * i)
     ours = [str(w.message) for w in seen if "burnish" in str(w.message)]
     assert len(ours) == 1
-    assert "config['scale'] was 7 and is now 8" in ours[0], ours[0]
+    assert "config['scale'] was 'aaaaaaa' and is now 'aaaaaaaa'" in ours[0], ours[0]
     assert len(compiled.__burnish_program__.entry.segments) == 8
 
 

@@ -18,7 +18,7 @@ ALL = ("native", "library", "views")
 def equal_calls(fn: Callable, *inputs: Any, calls: int = 3, ways: Sequence[str] = ALL) -> None:
     """Each call gets copies of the inputs that overlap as the inputs do. `ways` are those it may run in."""
     burnish.reset()
-    with torch.no_grad(), patch(never_slower=False, on_error="raise"), Watched() as watched:
+    with torch.no_grad(), patch(never_slower=False, on_error="raise", eager_random=True), Watched() as watched:
         compiled = burnish.compile(fn, backend="burnish")
         for _ in range(calls):
             given = copy.deepcopy(inputs), {}
@@ -31,7 +31,7 @@ def equal_calls(fn: Callable, *inputs: Any, calls: int = 3, ways: Sequence[str] 
 
 def compiled_with(fn: Callable, *inputs: Any) -> Callable:
     """Compiled, and past the first call, which runs eagerly."""
-    with torch.no_grad(), patch(never_slower=False, on_error="raise"):
+    with torch.no_grad(), patch(never_slower=False, on_error="raise", eager_random=True):
         compiled = burnish.compile(fn, backend="burnish")
         compiled(*copy.deepcopy(inputs))
     return compiled

@@ -385,3 +385,33 @@ def test_the_step_of_an_optimizer_needs_no_gradients_of_its_own():
         assert got.requires_grad == want.requires_grad
         torch.testing.assert_close(got, want)
         torch.testing.assert_close(w, other)
+
+
+def test_checkpointed_blocks_train_as_in_eager():
+    from torch.utils.checkpoint import checkpoint
+
+    block = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+    x = leaf(4, 8)
+    checkpoint(block, x, use_reentrant=False).square().sum().backward()
+    want = [p.grad.clone() for p in block.parameters()]
+    run = burnish.compile(block)
+    with patch(on_error="raise"):
+        for reentrant in (False, True, False, False, True):
+            block.zero_grad()
+            checkpoint(run, x, use_reentrant=reentrant).square().sum().backward()
+            torch.testing.assert_close([p.grad for p in block.parameters()], want)
+
+
+def test_the_slower_one_of_forward_and_backward_together_is_dropped():
+    told = []
+    stop = events.subscribe(lambda e: told.append(e.data["kept"]) if e.kind == "runtime.contest" else None)
+    try:
+        run = burnish.compile(lambda x: (x.exp() * x.sin()).sum())
+        with patch(never_slower=True, on_error="raise"):
+            for _ in range(12):
+                x = leaf(64, 64)
+                run(x).backward()
+                torch.testing.assert_close(x.grad, x.exp() * x.sin() + x.exp() * x.cos())
+    finally:
+        stop()
+    assert len(told) == 1 and told[0] in ("eager", "compiled")

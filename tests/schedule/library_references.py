@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
+import burnish.codegen.llvm  # noqa: F401  (offers our own kernels)
 from burnish.schedule.library import (
     Activation,
     AttentionSpec,

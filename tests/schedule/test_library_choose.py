@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from burnish.schedule.library import (
+    OWN,
     AttentionSpec,
     ConvSpec,
     LinearSpec,
@@ -16,6 +17,7 @@ from burnish.schedule.library import (
     candidates,
     choose,
     in_channels_last,
+    own,
 )
 from burnish.schedule.library.choose import SMALL, WORTH, key_of
 from burnish.schedule.library.measure import Measured, bind, measure, random_tensor, seconds_waited
@@ -195,9 +197,18 @@ def test_small_work_is_left_to_eager_unmeasured():
     assert (choice.candidate.name, choice.seconds, choice.measured) == ("mm", None, {})
 
 
+def test_small_convolution_goes_to_our_own_kernel_unmeasured():
+    pixel = TensorType.contiguous((1, 16, 1, 1), torch.float32)
+    spec = ConvSpec(pixel, f32(8, 16, 1, 1), f32(8), None, None, (1, 1), (0, 0), (1, 1), is_frozen=True)
+    memory = Memory()
+    choice = choose(spec, seconds=0.001, memory=memory)
+    assert choice.candidate.name == (OWN if own.shape_here() else "convolution") and memory.export() == {}
+
+
 def test_single_candidate_is_not_measured():
     memory = Memory()
-    choice = choose(MatmulSpec(f32(8, 64, 64), f32(8, 64, 64)), seconds=0.001, memory=memory)
+    batch = TensorType.contiguous((8, 64, 64), torch.float64)
+    choice = choose(MatmulSpec(batch, batch), seconds=0.001, memory=memory)
     assert choice.candidate.name == "bmm" and choice.seconds is None and memory.export() == {}
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish.schedule.library import Activation, LinearSpec, candidates, mkl, why_not
+from burnish.schedule.library import Activation, LinearSpec, candidates, mkl, own, why_not
 from burnish.schedule.library.linear import why_not_plain
 from burnish.schedule.library.measure import bind
 
@@ -182,5 +182,6 @@ def test_without_the_libraries_eager_is_left(monkeypatch):
     monkeypatch.setattr(mkl, "library", lambda: None)
     assert "mkl packed" not in [c.name for c in candidates(spec)]
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(own, "_makers", [])
     assert [c.name for c in candidates(spec)] == ["addmm"]
     assert why_not(spec) == "torch runs without oneDNN"

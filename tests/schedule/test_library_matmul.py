@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish.schedule.library import MatmulSpec
+from burnish.schedule.library import MatmulSpec, own
 
 from .library_references import bf16, check_all, f32, strided
 
@@ -49,8 +49,16 @@ def test_other_dtypes_are_right():
 
 
 def test_transposed_batch_may_be_copied_first():
-    assert check_all(MatmulSpec(f32(4, 8, 16), strided((4, 16, 12), (192, 1, 16)))) == ["bmm", "bmm of copies"]
-    assert check_all(MatmulSpec(f32(4, 8, 16), f32(4, 16, 12))) == ["bmm"]
+    ours = ["own"] if own.shape_here() else []
+    transposed = MatmulSpec(f32(4, 8, 16), strided((4, 16, 12), (192, 1, 16)))
+    assert check_all(transposed) == ["bmm", "bmm of copies", *ours]
+    assert check_all(MatmulSpec(f32(4, 8, 16), f32(4, 16, 12))) == ["bmm", *ours]
+
+
+@pytest.mark.parametrize("m,k,n", [(1, 1, 1), (49, 32, 49), (13, 300, 40), (30, 17, 100)])
+def test_batches_of_every_size_are_right(m, k, n):
+    check_all(MatmulSpec(f32(5, m, k), f32(5, k, n)))
+    check_all(MatmulSpec(strided((5, m, k), (k, 5 * k, 1)), strided((5, k, n), (k, 1, 5 * k))))
 
 
 def test_wrong_shapes_are_refused():

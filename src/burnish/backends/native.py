@@ -15,8 +15,9 @@ from torch.fx import GraphModule, Node
 
 from .. import events
 from ..runtime.contest import Contest
-from ..settings import current
-from .drawing import drawing, perform
+from ..runtime.training_contest import TrainingContest
+from ..settings import current, patch
+from .drawing import drawing, draws_as_eager, perform
 from .numbers import compile_per_number, has_numbers
 from .registry import CompiledFn, register_backend
 
@@ -50,21 +51,46 @@ class Waiting:
 
 
 def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    if has_numbers(example_inputs):
-        return compile_per_number(_compile, gm, example_inputs, drawing(gm))
-    return _compile(gm, example_inputs)
+    if has_numbers(example_inputs, WHOLE):
+        return compile_per_number(_compile_floats, gm, example_inputs, drawing(gm), WHOLE)
+    return _compile_floats(gm, example_inputs)
 
 
-def _compile(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+WHOLE = (int, complex)
+"""Numbers that become constants of what is compiled: sizes and positions."""
+
+
+def _compile_floats(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    """Floats stay open; where that cannot be, they are constants as well."""
+    if not has_numbers(example_inputs, (float,)):
+        return _compile(gm, example_inputs)
+    from ..lower.numbers import NumberLost
+
+    try:
+        return _compile(gm, example_inputs, open_floats=True)
+    except NumberLost as why:
+        events.emit("lower.numbers", text=f"compiled once for each combination of floats: {why}", graph_module=gm)
+        return compile_per_number(_compile, gm, example_inputs, drawing(gm), (float,))
+
+
+def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = False) -> CompiledFn:
     # The compiler and llvmlite are imported when the first graph comes, not by `import burnish`.
+    from ..lower.numbers import NumberLost
     from .native_compile import Untraceable, compile_graph
 
     try:
-        compiled: CompiledFn = compile_graph(gm, example_inputs, needs_gradients(gm, example_inputs))
+        with patch(eager_random=draws_as_eager(gm)):
+            compiled: Any = compile_graph(
+                gm, example_inputs, drawing(gm), needs_gradients(gm, example_inputs), open_floats)
+        contest = TrainingContest if compiled.takes_gradients else Contest
         if torch.is_autocast_enabled("cpu"):
             compiled = without_autocast(compiled)
-        return Contest(compiled, drawing(gm), f"a graph of {len(gm.graph.nodes)} nodes") \
+        return contest(compiled, drawing(gm), f"a graph of {len(gm.graph.nodes)} nodes") \
             if current().never_slower else compiled
+    except NumberLost as reason:
+        if open_floats:
+            raise
+        why = str(reason)
     except Untraceable as reason:
         why = str(reason)
     except Exception as error:

@@ -44,7 +44,7 @@ def compile_graph(
         made: Any
         if lowered.gradients is None:
             made = program_of(lowered)
-        elif lowered.gradients.flows or any(isinstance(out, Alias) for out in lowered.graph.outputs):
+        elif lowered.gradients.flows or lowered.gradients.shown:
             made = differentiable(eager, lowered, lowered.gradients)
         else:
             made = Aside(program_of(lowered))
@@ -88,6 +88,10 @@ def program_of(lowered: Lowered) -> Program | FrozenProgram:
 
 def differentiable(eager: Callable[..., Any], lowered: Lowered, gradients: Gradients) -> Differentiable:
     """Forward and backward, compiled both."""
+    if not all(isinstance(lowered.graph.outputs[k], Alias) for k in gradients.shown):
+        raise Untraceable("an output shows an input in a way that has no form here")
+    if any(isinstance(lowered.graph.outputs[k], Alias) for k in gradients.flows):
+        raise Untraceable("an output shares memory with an input, and autograd is not told")
     graph = choose_calls(lowered.graph)
     halves = split_backward(graph, gradients, len(lowered.constants))
     outputs = halves.forward.outputs

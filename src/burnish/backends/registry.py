@@ -30,6 +30,7 @@ from .numbers import compile_per_number, has_numbers, own_copy
 
 CompiledFn = Callable[..., Any]
 CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]
+Perform = Callable[[Callable, tuple, dict], Any]
 F = TypeVar("F", bound=CompilerFn)
 
 ENTRY_POINTS = "torch_dynamo_backends"
@@ -43,11 +44,14 @@ class Backend:
     graphs that hold opaque Python callables, and takes numbers as they come. Any other is taken to treat the
     numbers among its example inputs as constants, as everything built on AOTAutograd does, so it compiles once for
     each combination of numbers.
+
+    `perform(function, args, kwargs)` is how torch calls are made while a graph is recorded, where that is not plainly.
     """
 
     name: str
     fn: CompilerFn
     runs_python: bool = False
+    perform: Perform | None = None
 
     def __call__(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         """Compile a graph. `gm` stays the caller's, unchanged, unless the backend runs it as it is."""
@@ -85,26 +89,29 @@ _lock = threading.Lock()
 
 
 @overload
-def register_backend(compiler_fn: F, name: str | None = None, *, runs_python: bool = False) -> F: ...
+def register_backend(
+    compiler_fn: F, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None
+) -> F: ...
 
 
 @overload
 def register_backend(
-    compiler_fn: None = None, name: str | None = None, *, runs_python: bool = False
+    compiler_fn: None = None, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None
 ) -> Callable[[F], F]: ...
 
 
 def register_backend(
-    compiler_fn: CompilerFn | None = None, name: str | None = None, *, runs_python: bool = False
+    compiler_fn: CompilerFn | None = None, name: str | None = None, *, runs_python: bool = False,
+    perform: Perform | None = None,
 ) -> Any:
     """Let `burnish.compile(backend=name)` find a function. Called, or as a decorator with or without arguments.
 
     `name` defaults to the function's own. Registering the same function again, or a new definition of it (a
     notebook cell that is run again), replaces it; a name taken by another function is a UserError. For
-    `runs_python` see `Backend`.
+    `runs_python` and `perform` see `Backend`.
     """
     if compiler_fn is None:
-        return functools.partial(register_backend, name=name, runs_python=runs_python)
+        return functools.partial(register_backend, name=name, runs_python=runs_python, perform=perform)
     if not callable(compiler_fn):
         raise UserError(
             f"register_backend was given {compiler_fn!r:.80}, which cannot be called. Give it a function that takes "
@@ -118,7 +125,7 @@ def register_backend(
                 f'There is already a backend called "{name}", from {_definition(taken.fn)}. Register this one under '
                 f"another name: register_backend(fn, name=...)."
             )
-        _backends[name] = Backend(name, compiler_fn, runs_python)
+        _backends[name] = Backend(name, compiler_fn, runs_python, perform)
     return compiler_fn
 
 

@@ -28,7 +28,7 @@ from .frames import PUSHED, Generator
 from .heap import MISSING, dict_of
 from .live import Live
 from .metadata import is_tensor
-from .trust import find_on_type, is_trusted, is_trusted_type
+from .trust import find_on_type, is_trusted, is_trusted_namespace, is_trusted_type
 
 NATIVE_TYPES = frozenset((
     int, float, complex, bool, str, bytes, list, dict, tuple, set, frozenset, type(None), slice, range, torch.dtype,
@@ -112,39 +112,45 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
 
 def _plan_for(m: Any, kind: type, name: str) -> Any:
     """How an attribute is read where CPython's rules come down to the instance dictionary and a method of the class:
-    the method, MISSING where the class has nothing of the name, or None where the rules have to be followed."""
+    the method, MISSING where the class has nothing of the name, and whether ``nn.Module`` looks further then. None
+    where the rules have to be followed."""
     if lookup(m, kind, "__getattribute__")[0] is not object.__getattribute__ \
             or type(find_on_type(kind, "__dict__")) is not GetSetDescriptorType:
         return None
     found, _ = lookup(m, kind, name)
-    return found if found is MISSING or type(found) is FunctionType else None
+    if found is not MISSING and type(found) is not FunctionType:
+        return None
+    return found, found is MISSING and lookup(m, kind, "__getattr__")[0] is MODULE_GETATTR
 
 
 def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
     key = (kind, name)
-    method = m.plans.get(key, m)  # the tracer itself: not known yet
-    if method is m:
-        method = m.plans[key] = _plan_for(m, kind, name)
-    if method is not None:
+    plan = m.plans.get(key, m)  # the tracer itself: not known yet
+    if plan is m:
+        plan = m.plans[key] = _plan_for(m, kind, name)
+    if plan is not None:
         origin = m.origins.get(id(obj))
         if origin is not None and origin.obj is obj:
             table = obj.__dict__
             members = origin.members
             if members is None or members.obj is not table:
                 members = m.heap.members(obj)
-            if name in members.known and name in table:
-                return table[name]
-            value = m.heap.read_key(members, name)
-            if value is not MISSING:
-                return value
+            if name in table:
+                return table[name] if name in members.known else m.heap.read_key(members, name)
+            if name not in members.known:
+                m.heap.read_key(members, name)
+            method, looks_further = plan
             if method is not MISSING:
                 return MethodType(method, obj)
-            if lookup(m, kind, "__getattr__")[0] is MODULE_GETATTR:
+            if looks_further:
                 for table_name in MODULE_TABLES:
                     part = table.get(table_name)
                     if part is not None and name in part:
-                        return m.heap.read_key(m.heap.module_table(members, table_name, part), name)
+                        origin = m.origins.get(id(part))
+                        if origin is None:
+                            origin = m.heap.module_table(members, table_name, part)
+                        return part[name] if name in origin.known else m.heap.read_key(origin, name)
         return _load_by_rules(m, obj, kind, name)
     custom, owner = lookup(m, kind, "__getattribute__")
     if isinstance(custom, FunctionType) and not is_trusted_type(owner):
@@ -294,14 +300,7 @@ def _load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
         if type(obj) in (torch.Tensor, torch.nn.Parameter):
             return getattr(obj, name)
     elif name == "grad":
-        origin = m.heap.origin_of(obj)
-        value = obj.grad
-        if origin is None:
-            return value if value is None else m.perform(getattr, obj, name)
-        if name in origin.known:
-            return value
-        origin.known.add(name)
-        return m.heap.admit(value, origin.source.attr("grad"))
+        return m.gradients.read(obj)
     kind = type(obj)
     descriptor, owner = lookup(m, kind, name)
     if descriptor is MISSING:
@@ -367,9 +366,18 @@ def _load_from_class(m: Any, cls: type, name: str) -> Any:
 
 
 def _load_from_module(m: Any, module: ModuleType, name: str) -> Any:
+    namespace = module.__dict__
+    names = m.fixed_names.get(id(namespace))
+    if names is not None and name in names and namespace.get(name, MISSING) is names[name]:
+        return names[name]
     if is_trusted(module.__name__):
         value = m.plainly(getattr, module, name)
-        return m.heap.adopt_named(module.__dict__, name, value) if name in module.__dict__ else m.heap.adopt(value)
+        if name not in namespace:
+            return m.heap.adopt(value)
+        m.heap.adopt_named(namespace, name, value)
+        if is_trusted_namespace(namespace) and namespace[name] is value:
+            m.fixed_names.setdefault(id(namespace), {})[name] = value
+        return value
     value = m.heap.read_key(m.heap.namespace(module.__dict__), name)
     if value is not MISSING:
         return value
@@ -505,6 +513,8 @@ def _will_write_field(m: Any, obj: Any, name: str) -> None:
 
 
 def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
+    if name == "grad":
+        return m.gradients.write(obj, value)
     if lookup(m, type(obj), name)[0] is not MISSING:
         seen = m.recorder.seen
         m.perform(setattr, obj, name, value)
@@ -519,6 +529,8 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
 
 def delete(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
+    if name == "grad" and is_tensor(obj):
+        return m.gradients.write(obj, None)
     if isinstance(obj, (torch.Tensor, type)):
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of .{name}")
     custom, _ = lookup(m, kind, "__delattr__")

@@ -23,16 +23,15 @@ def bind(function: FunctionType, args: tuple, kwargs: dict) -> list:
     if not kwargs and not kw_only and not flags & 12 and len(args) == n:
         return list(args)
     names = co.co_varnames
-    values = [UNBOUND] * (n + kw_only)
-    given = min(len(args), n)
-    values[:given] = args[:given]
+    total, bound = n + kw_only, min(len(args), n)
+    values = [*args[:n], *[UNBOUND] * (total - bound)]
     rest = args[n:]
     extra: dict[str, Any] = {}
     if kwargs:
         first_by_name = co.co_posonlyargcount
         for key, value in kwargs.items():
             try:
-                at = names.index(key, first_by_name, n + kw_only)
+                at = names.index(key, first_by_name, total)
             except ValueError:
                 if not flags & 8 or not isinstance(key, str):
                     raise _argument_error(function, args, kwargs) from None
@@ -41,9 +40,10 @@ def bind(function: FunctionType, args: tuple, kwargs: dict) -> list:
             if values[at] is not UNBOUND:
                 raise _argument_error(function, args, kwargs)
             values[at] = value
+            bound += 1
     if rest and not flags & 4:
         raise _argument_error(function, args, kwargs)
-    if any(v is UNBOUND for v in values):
+    if bound < total:
         defaults = function.__defaults__ or ()
         for i in range(n):
             if values[i] is UNBOUND:

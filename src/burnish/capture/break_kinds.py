@@ -417,13 +417,25 @@ FOREIGN_COMPILED = _kind(
 
 BACKWARD_CALL = _kind(
     "B206", "backward-call",
-    title="gradients are computed here, but the backend takes forward graphs only",
-    why="""`backward()` and `torch.autograd.grad` run the autograd engine over everything that led to the loss. The
-        backend in use is handed a graph of forward operations and has no form for this step, so autograd runs for
-        real.""",
-    what_to_do="""Compile the function that computes the loss and call `backward()` on its result, outside. Or choose
-        a backend that takes whole training steps.""",
+    title="gradients are computed here for something the graph does not hold",
+    why="""`backward()` and `torch.autograd.grad` go into the graph when everything between the loss and its leaves was
+        computed in this same graph. Here autograd runs for real: the forward ran before the graph began (before the
+        compiled function was called, or before another break), or hooks run on the gradients, or gradients of
+        gradients are kept in `.grad`, or the backend in use takes forward graphs only.""",
+    what_to_do="""Compile the whole step, forward, `backward()` and `optimizer.step()`, as one function without a break
+        between them. Or compile the function that computes the loss, and call `backward()` on its result outside.""",
     broken="""
+        import torch
+
+        layer = torch.nn.Linear(3, 1)
+
+        def fn(loss):
+            loss.backward()
+            return loss
+
+        fn(layer(torch.ones(2, 3)).square().mean())
+        """,
+    fixed="""
         import torch
 
         layer = torch.nn.Linear(3, 1)
@@ -434,16 +446,6 @@ BACKWARD_CALL = _kind(
             return loss
 
         fn(torch.ones(2, 3))
-        """,
-    fixed="""
-        import torch
-
-        layer = torch.nn.Linear(3, 1)
-
-        def fn(x):
-            return layer(x).square().mean()
-
-        fn(torch.ones(2, 3)).backward()
         """,
 )
 
@@ -656,7 +658,7 @@ RAISED = _kind(
 TENSOR_STATE = _kind(
     "B401", "tensor-state",
     title="the state of a tensor object is changed",
-    why="""`requires_grad_()`, hooks and writes to `.data` or `.grad` change the tensor object that the caller holds,
+    why="""`requires_grad_()`, hooks and writes to `.data` change the tensor object that the caller holds,
         not a value that flows through the graph. Autograd looks at that state while operations run, so the change has
         to happen at its place, between two graphs.""",
     what_to_do="""Set `requires_grad` and register hooks once, before the compiled function is called. Read

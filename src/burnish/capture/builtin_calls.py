@@ -6,6 +6,7 @@ An entry is a handler ``(machine, args, kwargs)`` that answers the value, ``PUSH
 
 from __future__ import annotations
 
+import bisect
 import builtins
 import functools
 import itertools
@@ -25,7 +26,7 @@ import torch
 from torch.autograd.profiler import record_function
 
 from .. import marks
-from . import attributes, breaks, live, operations, polyfills
+from . import attributes, breaks, gradients, live, operations, optimizers, polyfills
 from . import frames as fr
 from .attributes import lookup, special_method
 from .effects import Effect
@@ -576,6 +577,10 @@ BUILTINS: dict[Any, Callable] = {
 }
 for _function in LIVE_MATH - {min, max}:
     BUILTINS[_function] = _math(_function)
+for _name in ("bisect_left", "bisect_right"):
+    BUILTINS[getattr(bisect, _name)] = functools.partial(
+        lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), getattr(polyfills, _name))
+BUILTINS[torch._C._group_tensors_by_device_and_dtype] = optimizers.group_tensors
 BUILTINS[builtins.__build_class__] = lambda m, args, kwargs: m.stop(breaks.OPAQUE_CALL, "a class statement")
 
 def _cast(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -583,7 +588,9 @@ def _cast(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _enter_record(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``record_function`` names a stretch of work for the profiler. In a graph that stretch no longer exists."""
+    """``record_function`` names a stretch of work for the profiler. In a graph that stretch no longer exists, and
+    where plain Python leaves it, nothing is to be ended."""
+    attributes.store(m, args[0], "run_callbacks_on_exit", False)
     return args[0]
 
 
@@ -603,6 +610,7 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
     record_function.__exit__: _exit_record,
     torch.compiler.is_compiling: _is_compiling,
     marks.is_compiling: _is_compiling,
+    optimizers.HEALTH_CHECK: optimizers.check_capturing,
     torch.compiler.is_dynamo_compiling: _is_compiling,
     functools.reduce: _reduce,
     warnings.warn: _warn,
@@ -612,6 +620,7 @@ for _name in ("debug", "info", "warning", "error", "critical", "exception", "log
     if _name != "exception":
         PYTHON_FUNCTIONS[getattr(logging, _name)] = _root_logging(_name)
 
+PYTHON_FUNCTIONS.update(gradients.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function

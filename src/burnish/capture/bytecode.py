@@ -42,7 +42,7 @@ class Code:
     """A decoded code object."""
 
     __slots__ = ("args_total", "by_instruction", "co", "handlers", "instructions", "is_async", "is_generator",
-                 "is_special", "lines", "live", "n_locals", "names", "opnames", "parameters")
+                 "is_special", "lines", "live", "n_locals", "names", "opnames", "parameters", "plain_parameters")
 
     def __init__(self, co: CodeType):
         self.co = co
@@ -52,6 +52,7 @@ class Code:
         self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
         self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names)  # there may be why_not_interpret() it
         self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
+        self.plain_parameters = -1 if co.co_kwonlyargcount or co.co_flags & 12 else co.co_argcount
         self.live: list[int] | None = None
         units, index_of = _units(co)
         self.lines = _lines(co, units)

@@ -18,13 +18,26 @@ from typing import Any
 
 import torch
 
-from . import binding, breaks, builtin_calls, classes, container_calls, opaque, operations, torch_calls, torch_state
+from . import (
+    binding,
+    breaks,
+    builtin_calls,
+    classes,
+    container_calls,
+    direct,
+    graph_numbers,
+    opaque,
+    operations,
+    optimizers,
+    torch_calls,
+    torch_state,
+)
 from . import frames as fr
 from .attributes import load, lookup, special_method
-from .bytecode import decode
+from .bytecode import Code, decode
 from .effects import Effect
 from .frames import Frame, Generator, Raised
-from .heap import MISSING, Origin
+from .heap import MISSING, UNEXPOSED, Origin
 from .live import Expression, Live, LiveInt
 from .metadata import TENSOR_TYPES, is_tensor
 from .trust import is_leaf, is_pure_module, is_trusted, is_trusted_type, is_user_type, why_not_interpret
@@ -50,12 +63,14 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call(m, function, args, kwargs)
     if kind is BuiltinFunctionType:
         return call_builtin(m, function, args, kwargs)
+    if kind in m.module_kinds:
+        return call_plain_module(m, function, kind, args, kwargs)
+    if kind is METHOD_WRAPPER:
+        return call_unbound(m, function.__objclass__.__dict__[function.__name__], (function.__self__, *args), kwargs)
     if isinstance(function, type):
         return classes.construct(m, function, args, kwargs)
     if kind in METHOD_KINDS:
         return call_unbound(m, function, args, kwargs)
-    if kind is METHOD_WRAPPER:
-        return call_unbound(m, function.__objclass__.__dict__[function.__name__], (function.__self__, *args), kwargs)
     if isinstance(function, torch.nn.Module):
         return call_module(m, function, args, kwargs)
     if kind is functools.partial:
@@ -88,6 +103,9 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     marks = function.__dict__
+    found = m.ordinary.get(id(function))
+    if found is not None and found[0] is function and not marks:
+        return push_ordinary(m, function, found[1], args, kwargs)
     if marks:
         if "__burnish_original__" in marks:
             # The compiled function is guarded by identity; what it was made from is read through it.
@@ -104,12 +122,20 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
             return m.plainly(function, *args, **kwargs)
         if "_torchdynamo_orig_callable" in marks:
             return call(m, marks["_torchdynamo_orig_callable"], args, kwargs)
+        if "__wrapped__" in marks:
+            answer = optimizers.call_decorated(m, function, args, kwargs)
+            if answer is not MISSING:
+                return answer
     handler = builtin_calls.PYTHON_FUNCTIONS.get(function)
     if handler is not None:
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
     module = function.__globals__.get("__name__")
+    if module == "torch.nn.functional" and not marks:
+        as_shown = direct.shown_as(function, args, kwargs)
+        if as_shown is not None:
+            return m.perform_as(function, args, kwargs, None, as_shown)
     if module == "torch._dynamo.mutation_guard" and function.__name__ == "tag":
         return None  # Dynamo, used in the same process, numbers new modules for guards of its own
     if module is not None and module.startswith("torch._functorch"):
@@ -123,7 +149,13 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
     why = why_not_interpret(function) if decode(function.__code__).is_special else None
     if why is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}: {why}")
-    return push_function(m, function, args, kwargs)
+    admit_defaults(m, function)
+    code = decode(function.__code__)
+    # Nobody can see that one is held which closes over no more than a class.
+    if handler is None and not marks and module != "torch._tensor" and not is_leaf(function) \
+            and "<locals>" not in code.co.co_qualname and id(function) not in m.heap.fresh:
+        m.ordinary[id(function)] = (function, code)
+    return push_ordinary(m, function, code, args, kwargs)
 
 
 def takes_user_code(args: tuple, kwargs: dict) -> bool:
@@ -133,24 +165,22 @@ def takes_user_code(args: tuple, kwargs: dict) -> bool:
     return False
 
 
-def push_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    co = function.__code__
+def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwargs: dict) -> Any:
+    if function.__code__ is not code.co:
+        code = decode(function.__code__)
     if m.frame is not None and m.frame.depth > RECURSION_LIMIT:
         raise Raised(RecursionError("maximum recursion depth exceeded"))
-    admit_defaults(m, function)
     try:
-        values = binding.bind(function, args, kwargs)
+        values = [*args] if len(args) == code.plain_parameters and not kwargs else binding.bind(function, args, kwargs)
     except TypeError as error:
         trouble = error
     else:
-        code = decode(co)
         missing = code.n_locals - len(values)
         if missing:
-            values.extend([fr.UNBOUND] * missing)
+            values += [fr.UNBOUND] * missing
         if function.__closure__:
             put_cells(m, function, values, code)
-        frame = Frame(code, function.__globals__, function.__builtins__, values)  # type: ignore[attr-defined]
-        return m.push(frame)
+        return m.push(Frame(code, function.__globals__, function.__builtins__, values))  # type: ignore[attr-defined]
     raise Raised(trouble)
 
 
@@ -194,15 +224,17 @@ def admit_defaults(m: Any, function: FunctionType) -> None:
 
 def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A Python function of torch, or a pure one of the standard library, as one native call."""
-    for value in (*args, *kwargs.values()):
-        m.heap.expose(value)
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) not in UNEXPOSED:
+            m.heap.expose(value)
     if is_pure_module(function.__globals__.get("__name__")):
         return pure(m, function, args, kwargs)
     why = torch_state.why_not_leaf(function)
     if why is not None:
         m.stop(breaks.GLOBAL_SWITCH, why)
     # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
-    args = tuple(a.settle() if type(a) is LiveInt else a for a in args)
+    if LiveInt in map(type, args):
+        args = tuple(a.settle() if type(a) is LiveInt else a for a in args)
     return m.perform(function, *args, **kwargs)
 
 
@@ -248,6 +280,9 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
+    as_shown = direct.shown_as(function, args, kwargs)
+    if as_shown is not None:
+        return m.perform_as(function, args, kwargs, None, as_shown)
     owner = function.__self__
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and function.__name__ == "apply":
         return builtin_calls.apply_function(m, (owner, *args), kwargs)
@@ -288,16 +323,30 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if type(value) not in TENSOR_TYPES and isinstance(value, (list, tuple, dict)):
             m.heap.expose(value)
     name = getattr(function, "__name__", "")
-    if name == "backward" and not m.options.runs_python:
-        m.stop(breaks.BACKWARD_CALL, "backward()")
-    if not torch_calls.takes_live_numbers(function) and any([issubclass(type(a), Live) for a in args]):
-        args = tuple(map(operations.settled, args))
+    if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
+        return args[0] if type(function) in METHOD_KINDS else function.__self__
+    if name == "item" and not kwargs:
+        tensor = args[0] if args else getattr(function, "__self__", None)
+        if graph_numbers.stays_in_graph(m, tensor):
+            return graph_numbers.read(m, tensor)
+    if not torch_calls.takes_live_numbers(function):
+        if any([issubclass(type(a), Live) for a in args]):
+            args = tuple(map(operations.settled, args))
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            graph_numbers.settle_numbers(m, value)
     seen = m.recorder.seen
     value = m.perform(function, *args, **kwargs)
     if m.recorder.seen == seen and name not in torch_calls.FACTS:
         # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
         m.late(breaks.TENSOR_STATE, f"{name}() on a tensor", value)
     return value
+
+
+def is_required_already(m: Any, function: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether ``tensor.requires_grad_(flag)`` changes nothing."""
+    given = args if type(function) in METHOD_KINDS else (function.__self__, *args)
+    tensor, flags = given[0], (*given[1:], *kwargs.values()) or (True,)
+    return type(tensor) in TENSOR_TYPES and m.knows(tensor) and len(flags) == 1 and tensor.requires_grad is flags[0]
 
 
 def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
@@ -353,10 +402,20 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
         return call(m, inside(m, module), args, kwargs)
     if found is not MODULE_CALL:
         return call(m, special_method(m, module, "__call__"), args, kwargs)
+    if kind.__name__ != "OptimizedModule":
+        m.module_kinds.add(kind)
+    return call_plain_module(m, module, kind, args, kwargs)
+
+
+def call_plain_module(m: Any, module: torch.nn.Module, kind: type, args: tuple, kwargs: dict) -> Any:
+    """A module whose class has the ``__call__`` of ``nn.Module``."""
     tables = module.__dict__
     if tables.get("_backward_hooks") or tables.get("_backward_pre_hooks") or GLOBAL_HOOKS[0] or GLOBAL_HOOKS[1]:
         m.stop(breaks.OPAQUE_FUNCTION, f"{kind.__qualname__} has backward hooks")
-    members = m.heap.members(module)
+    origin = m.origins.get(id(module))
+    members = None if origin is None or origin.obj is not module else origin.members
+    if members is None or members.obj is not tables:
+        members = m.heap.members(module)
     plain_call = not (tables.get("_forward_hooks") or tables.get("_forward_pre_hooks") or GLOBAL_HOOKS[2]
                       or GLOBAL_HOOKS[3] or "_compiled_call_impl" in tables)
     if not plain_call:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, operations, polyfills
+from . import breaks, graph_numbers, operations, polyfills
 from .attributes import lookup
 from .frames import Generator, Raised
 from .heap import MISSING
@@ -110,7 +110,10 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
         m.stop(breaks.OUTSIDE_ITERATOR, f"{cls.__name__}() of a {type(items).__qualname__}")
     for value in args:
-        m.heap.expose(value)
+        if cls is list or cls is tuple:
+            m.heap.expose_items(value)
+        else:
+            m.heap.expose(value)
     if isinstance(items, Live):
         args = (items.settle(),)
     if cls in (dict, set, frozenset) and isinstance(items, (list, tuple)):
@@ -145,6 +148,8 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return native(m, cls, args, kwargs)
     value = args[0]
     if isinstance(value, torch.Tensor):
+        if cls in (int, float) and graph_numbers.stays_in_graph(m, value):
+            return _convert(m, cls, (graph_numbers.read(m, value),), kwargs)
         return m.perform(cls, value)
     if isinstance(value, Live):
         if cls is bool:
@@ -208,9 +213,19 @@ def _polyfilled(polyfill: FunctionType, function_first: bool = False, always: bo
         iterables = args[1:] if function_first else args
         if always or any(needs_interpreting(m, a) for a in iterables):
             return m.call(polyfill, args, kwargs)
-        return MISSING if not _is_safe(m, iterables) else native(m, cls, args, kwargs)
+        return MISSING if not _is_safe(m, iterables) else _over_items(m, cls, args, kwargs)
 
     return handler
+
+
+def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """An iterator that hands on the elements of others without looking into them."""
+    for value in (*args, *kwargs.values()):
+        m.heap.expose_items(value)
+        operations.settled(value)
+        m.check_readable(cls, value)
+    args, kwargs = tuple(map(operations.settled, args)), {k: operations.settled(v) for k, v in kwargs.items()}
+    return m.perform(cls, *args, **kwargs)
 
 
 def _is_safe(m: Any, iterables: tuple) -> bool:

@@ -86,7 +86,24 @@ def _check(tracer: Tracer, rebuilder: Rebuilder) -> Callable:
     guards = tracer.heap.guards
     inputs = [handle.source for handle in tracer.recorder.inputs]
     values = [source for _, source in rebuilder.sources.values()]
-    return check_twice(guards, inputs, values) if tracer.checks else write_check(guards, inputs, values)
+    check = check_twice(guards, inputs, values) if tracer.checks else write_check(guards, inputs, values)
+    let_go = tracer.gradients.let_go(values) if tracer.recorder.written_inputs() else []
+    return check if not let_go else releasing(check, let_go)
+
+
+def releasing(check: Callable, owners: list[int]) -> Callable:
+    """A check that clears gradients where the segment is about to run: those the program drops before it computes, so
+    that the graph has their memory. ``owners``: which of the values they belong to."""
+
+    def check_and_release(slots: list) -> Any:
+        found = check(slots)
+        if found is not None:
+            for i in owners:
+                found[1][i].grad = None
+        return found
+
+    check_and_release.__source__ = getattr(check, "__source__", "")  # type: ignore[attr-defined]
+    return check_and_release
 
 
 def _finish(rebuilder: Rebuilder, answer: str) -> Callable:

@@ -111,6 +111,8 @@ ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__
 
 
 def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
+    if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
+        return types.MethodType(owner, args[0])
     operations.settle_all(m, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
@@ -161,8 +163,11 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
             return operations.subscript_dict(m, table, key, origin)
         if name == "__setitem__":
             return operations.store_key(m, table, key, args[1])
-        if origin is not None:
-            _guard_key(m, origin, key, name)
+        found = _guard_key(m, origin, key, name) if origin is not None else None
+        if isinstance(found, Live) and name in ("get", "pop", "setdefault"):
+            if name == "pop":
+                m.plainly(method, *args, **kwargs)
+            return found
         return m.plainly(method, *args, **kwargs)
     if name in ("update", "__ior__") and args and not isinstance(args[0], dict) \
             and (classes.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple))):
@@ -183,15 +188,17 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     return m.made(answer) if isinstance(answer, dict) else answer
 
 
-def _guard_key(m: Any, origin: Any, key: Any, name: str) -> None:
+def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:
+    """Guard what the method is about to find; answers it where it is a number that changes."""
     if not m.heap.is_constant_key(key):
         m.heap.complete(origin)
-        return
-    m.heap.read_key(origin, key)
+        return None
+    found = m.heap.read_key(origin, key)
     if name in ("pop", "__delitem__") and key in origin.obj:
         m.heap.will_write_key(origin, key, deletes=True)
     elif name == "setdefault" and key not in origin.obj:
         m.heap.will_write_key(origin, key)
+    return found
 
 
 # ---- lists and deques

@@ -13,6 +13,7 @@ the very arguments. From then on ``torch.matmul`` on plain arguments is called a
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Iterable
 from types import BuiltinFunctionType, FunctionType
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .metadata import TENSOR_TYPES
-from .torch_calls import IMMEDIATE
+from .torch_calls import IMMEDIATE, known
 
 # How a call is shown to a mode, by what is called. None where that cannot be foretold.
 _learned: dict[Any, Shown | None] = {}
@@ -31,6 +32,13 @@ TORCH_FUNCTIONS = frozenset(f for f in map(functools.partial(getattr, torch._C._
                                            dir(torch._C._VariableFunctions)) if type(f) is BuiltinFunctionType)
 PLAIN = IMMEDIATE | TENSOR_TYPES
 SEQUENCES = (tuple, list, torch.Size)
+
+
+_places: dict[tuple, tuple[list, list] | None] = {}
+
+
+class Given(int):
+    """The number of an argument of a call: those by position, then those by name."""
 
 
 class Shown(NamedTuple):
@@ -43,10 +51,28 @@ class Shown(NamedTuple):
         if self.by_position is None:
             return (function.__self__, *args) if type(getattr(function, "__self__", None)) in TENSOR_TYPES else args, \
                 kwargs
-        values = bound(function, args, kwargs)
-        if len(values) != len(self.by_position) + len(self.by_name) or len(args) > function.__code__.co_argcount:
+        key = (function, len(args), *kwargs)
+        places = _places.get(key, key)
+        if places is key:
+            if len(_places) > 10_000:
+                _places.clear()
+            places = _places[key] = self.places(function, len(args), tuple(kwargs))
+        if places is None:
             return None
-        return tuple([values[name] for name in self.by_position]), {name: values[name] for name in self.by_name}
+        given = (*args, *kwargs.values())
+        by_position, by_name = places
+        return (tuple([given[at] if type(at) is Given else at for at in by_position]),
+                {name: given[at] if type(at) is Given else at for name, at in by_name})
+
+    def places(self, function: Any, count: int, names: tuple[str, ...]) -> tuple[list, list] | None:
+        """Where the arguments shown are found in a call with ``count`` positional arguments and those named: a
+        ``Given``, or a default value as it is."""
+        assert self.by_position is not None
+        values = bound(function, tuple(map(Given, range(count))), dict(zip(names, map(Given, itertools.count(count)),
+                                                                           strict=False)))
+        if len(values) != len(self.by_position) + len(self.by_name) or count > function.__code__.co_argcount:
+            return None
+        return [values[name] for name in self.by_position], [(name, values[name]) for name in self.by_name]
 
 
 def bound(function: FunctionType, args: tuple, kwargs: dict) -> dict[str, Any]:
@@ -90,6 +116,22 @@ def is_plain(values: Iterable[Any]) -> bool:
                 and not (kind is slice and is_plain((value.start, value.stop, value.step))):
             return False
     return True
+
+
+def shown_as(function: Any, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict] | None:
+    """The call that modes would be shown, where it is learned, takes tensors and constants alone and is recorded
+    whenever it answers a tensor; None for any other."""
+    is_method = type(function) is BuiltinFunctionType and type(function.__self__) in TENSOR_TYPES
+    shown = _learned.get(function.__name__ if is_method else function)
+    if shown is None or not known(shown.function).is_plain:
+        return None
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) not in PLAIN and not (type(value) is tuple and IMMEDIATE.issuperset(map(type, value))):
+            return None
+    if _count_modes() or not _is_enabled():
+        return None
+    arguments = shown.arguments(function, args, kwargs)
+    return None if arguments is None else (shown.function, *arguments)
 
 
 def learned(name: Any) -> Shown | None:

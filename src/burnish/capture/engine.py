@@ -25,6 +25,7 @@ from ..errors import BackendError, BurnishError, InternalError, Unsupported
 from ..runtime.segment import Continuation, Segment
 from . import binding, breaks
 from .bytecode import decode
+from .changing import changed_numbers
 from .closing import close, restore_state
 from .failure import write_failure
 from .frames import UNBOUND, Frame, Raised
@@ -60,6 +61,7 @@ class Program:
         """``subject``: what the user compiled, where that is not ``function`` but something it calls."""
         self.function, self.options = function, options
         self.continuations: dict[tuple, Continuation] = {}
+        self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
         self.lock = threading.RLock()
         code = decode(function.__code__)
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
@@ -224,6 +226,9 @@ class Program:
         self.explain_miss(continuation, slots)
         started = time.perf_counter()
         tracer = Tracer(None, self.options)  # type: ignore[arg-type]
+        for segment in continuation.segments:
+            self.changing |= changed_numbers(segment.guards, slots)
+        tracer.changing = frozenset(self.changing)
         tracer.frame = self.start_frame(tracer, continuation, slots)
         signal: Any = None
         broken: Exception | None = None
@@ -327,7 +332,8 @@ class Program:
             values = []
             for i, value in enumerate(slots):
                 source = heap.sources.slot(i, self.code.names[i])
-                values.append(value if value is UNBOUND else heap.admit(value, source))
+                number = heap.changing_number(value, source)
+                values.append(value if value is UNBOUND else heap.admit(value, source) if number is None else number)
             frame = Frame(self.code, self.entry_globals, self.entry_builtins,
                           values + [UNBOUND] * (self.code.n_locals - len(values)))
             tracer.enter(frame, self.function)

@@ -118,10 +118,10 @@ class CheckWriter:
             return f"{base}.cell_contents"
         if source.kind == "call":
             return f"{base}()"
-        if source.kind == "key":
-            return f"list({base})[{source.key}]"
-        if source.kind == "value":
-            return f"list({base}.values())[{source.key}]"
+        if source.kind == "keys":
+            return f"list({base})"
+        if source.kind == "values":
+            return f"list({base}.values())"
         raise AssertionError(source.kind)
 
     def test(self, guard: Guard) -> str:

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 
 from . import live
+from .changing import CHANGING_NAMES, NUMBERS
 from .delegation import runs_code_when_closed
 from .frames import NULL, UNBOUND, Generator
 from .guards import Guard
-from .lifetimes import Origin, WeakOrigin, is_missed, runs_code_at_the_end
+from .lifetimes import EXACT, Origin, WeakOrigin, is_missed, runs_code_at_the_end
 from .metadata import TENSOR_TYPES, global_state, is_tensor, tensor_facts
 from .opcodes.flow import EXHAUSTED
 from .sources import Source, Sources
@@ -58,6 +59,7 @@ IDENTITIES = frozenset(
         types.UnionType,
     )
 )
+FIXED_MODULES = ("torch._ops", "typing")
 DICTS = (dict, types.MappingProxyType)
 LISTS = (list, collections.deque)
 
@@ -104,6 +106,27 @@ def dict_of(obj: Any) -> Any:
         return None
 
 
+def is_compared_by_value(kind: type) -> bool:
+    return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None
+
+
+_plain_kinds: dict[type, bool] = {}
+SPECIAL_KINDS = (tuple, frozenset, functools.partial, functools._lru_cache_wrapper, types.FunctionType, METHOD_WRAPPER,
+                 types.BuiltinFunctionType, types.MethodType, torch.Tensor, type, enum.Enum, types.ModuleType)
+
+
+def is_plain_kind(kind: type) -> bool:
+    """Whether of an object of this kind no more is noted than what kind it is, when it is met."""
+    found = _plain_kinds.get(kind)
+    if found is None:
+        if len(_plain_kinds) > 4096:  # classes made on the fly must not be held for ever
+            _plain_kinds.clear()
+        found = _plain_kinds[kind] = not (
+            is_compared_by_value(kind) or kind in IDENTITIES or issubclass(kind, SPECIAL_KINDS)
+            or kind.__module__ in FIXED_MODULES or any(type(value) is kind for value in SINGLETONS))
+    return found
+
+
 class Heap:
     def __init__(self, tracer: Any):
         self.tracer = tracer
@@ -116,6 +139,7 @@ class Heap:
         self.names_seen: set[tuple[int, str]] = set()
         self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
+        self.live_numbers: dict[int, Any] = {}  # by source
         self.dropped: str | None = None  # what the program let go, so that code ran
         self.guard("state", None, global_state())
 
@@ -140,6 +164,10 @@ class Heap:
         if kind in TENSOR_TYPES and id(value) not in self.origins:
             self.guards.append(_new_guard(Guard, ("tensor", source, tensor_facts(value))))
             self.origins[id(value)] = Origin(value, source)
+            return value
+        if id(value) not in self.origins and is_plain_kind(kind):
+            self.guards.append(_new_guard(Guard, ("type", source, kind)))
+            self.origins[id(value)] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
             return value
         if id(value) in SINGLETON_IDS:
             if not (is_slot and value in (NULL, UNBOUND)):
@@ -204,10 +232,12 @@ class Heap:
         return WeakOrigin(value, source, forget)
 
     def is_compared_by_value(self, kind: type) -> bool:
-        return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None
+        return is_compared_by_value(kind)
 
     def has_fixed_meaning(self, value: Any) -> bool:
         kind = type(value)
+        if is_plain_kind(kind):
+            return False
         if kind is types.FunctionType:
             if "__burnish_original__" in value.__dict__:
                 return True  # compiled wrappers share one code object
@@ -216,7 +246,7 @@ class Heap:
             return isinstance(value.__self__, (types.ModuleType, type, type(None)))
         if kind in IDENTITIES or issubclass(kind, (type, enum.Enum, types.ModuleType)):
             return True
-        return kind.__module__ in ("torch._ops", "typing") or kind is functools._lru_cache_wrapper
+        return kind.__module__ in FIXED_MODULES or kind is functools._lru_cache_wrapper
 
     def adopt(self, value: Any) -> Any:
         """A mutable object found under a fixed name of torch or the standard library: pinned, its content guarded."""
@@ -275,14 +305,50 @@ class Heap:
         """``obj[key]`` of a dictionary, or MISSING; guarded the first time."""
         table = origin.obj
         if not origin.complete and key not in origin.known and key not in origin.written:
-            origin.known.add(key)
             if key in table:
                 value = table[key] if type(table) in PLAIN_TABLES else dict.__getitem__(table, key)
+                if type(value) in NUMBERS or type(value) is tuple:
+                    number = self.changing_number(value, origin.entry(key), key in CHANGING_NAMES)
+                    if number is not None:
+                        return number  # and not known: it is asked for here each time
+                origin.known.add(key)
                 self.admit(value, origin.entry(key))
                 return value
-            self.add(*origin.by_base("absent", key))
+            origin.known.add(key)
+            kind = "absent" if type(table) in EXACT else "absent by base"
+            self.guards.append(_new_guard(Guard, (kind, origin.source, key)))
             return MISSING
         return table[key] if key in table else MISSING  # noqa: SIM401  # a user's dict may define get()
+
+    def live_number(self, value: Any, source: Source) -> Any:
+        """A number of which only the type is guarded, for it is another one on most runs."""
+        found = self.live_numbers.get(id(source))
+        if found is None:
+            self.guard("type", source, type(value))
+            found = live.make(value, live.Expression(None, (source,)), self.tracer)
+            self.live_numbers[id(source)] = found
+        return found
+
+    def changing_number(self, value: Any, source: Source, is_known_to: bool = False) -> Any:
+        """A number that differed between two runs before, as a live one, or a tuple with such numbers; else None."""
+        changing: frozenset = self.tracer.changing
+        if not (is_known_to or changing):
+            return None
+        if type(value) in NUMBERS:
+            return self.live_number(value, source) if is_known_to or source.path() in changing else None
+        if type(value) is not tuple:
+            return None
+        parts = [self.changing_number(part, source.item(i)) for i, part in enumerate(value)]
+        if all(part is None for part in parts):
+            return None
+        found = self.live_numbers.get(id(source))
+        if found is None:
+            self.guard("type", source, tuple)
+            self.guard("length", source, len(value))
+            found = self.live_numbers[id(source)] = tuple(
+                [self.admit(part, source.item(i)) if number is None else number
+                 for i, (part, number) in enumerate(zip(value, parts, strict=True))])
+        return found
 
     def module_table(self, members: Origin, name: str, table: dict) -> Origin:
         """One of the dictionaries in which an ``nn.Module`` keeps parameters, buffers and submodules."""
@@ -351,9 +417,10 @@ class Heap:
                 self.admit(v, origin.entry(k))
         else:
             self.guard(*origin.by_base("length", len(keys)))
+            all_keys, all_values = source.child("keys"), source.child("values")
             for i, (k, v) in enumerate(before):
-                self.admit(k, source.child("key", i))
-                self.admit(v, source.child("value", i))
+                self.admit(k, all_keys.item(i))
+                self.admit(v, all_values.item(i))
         origin.snapshot = before
 
     def is_constant_key(self, key: Any) -> bool:
@@ -383,6 +450,15 @@ class Heap:
         elif issubclass(kind, tuple):
             for part in value:
                 self.expose(part, depth + 1)
+
+    def expose_items(self, value: Any) -> None:
+        """Guard what native code reads that only hands out the elements of ``value``."""
+        if issubclass(type(value), (list, tuple)):
+            origin = self.origins.get(id(value))
+            if origin is not None and not isinstance(value, tuple):
+                self.complete(origin)
+        else:
+            self.expose(value)
 
     def why_not_readable(self, value: Any) -> str | None:
         """Why native code must not read ``value``: an object from outside whose inner state no guard covers."""

@@ -20,6 +20,7 @@ class Expression:
     """A small formula over sources: how a live value is computed again on the next run."""
 
     __slots__ = ("operands", "operation")
+    in_graph = False  # whether it is a number of the graph, which nobody knows before the graph has run
 
     def __init__(self, operation: Callable | None, operands: tuple):
         self.operation, self.operands = operation, operands
@@ -108,6 +109,9 @@ def apply(operation: Callable, *operands: Any) -> Any:
     """A new live value (or, where the answer is no number or string, a settled one)."""
     live = next(o for o in operands if isinstance(o, Live))
     operation = IN_PLACE.get(operation, operation)
+    for operand in operands:
+        if isinstance(operand, Live) and operand.expression.in_graph:
+            return live.tracer.apply_in_graph(operation, operands)
     try:
         value = operation(*map(_plain, operands))
     except Exception:

@@ -45,6 +45,8 @@ SIMPLE = frozenset(
         torch.memory_format,
     )
 )
+CONSTANT_KEYS = frozenset((str, int))
+KEYED = frozenset((dict, set, frozenset, collections.Counter, collections.OrderedDict))
 BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 
 # operation -> (method, reflected method, in-place method)
@@ -310,12 +312,20 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
     from . import polyfills
 
     kind = type(container)
+    if kind is dict and type(item) in CONSTANT_KEYS:
+        origin = m.heap.origin_of(container)
+        if origin is not None and not origin.complete and item not in origin.known and item not in origin.written:
+            m.heap.guard("has" if item in container else "absent", origin.source, item)
+        return (item in container) != invert
     if python_method(m, container, "__contains__") or kind is Generator or (
             lookup(m, kind, "__contains__")[0] is MISSING and not isinstance(container, torch.Tensor)):
         if kind is not Generator and all(lookup(m, kind, n)[0] is MISSING
                                          for n in ("__contains__", "__iter__", "__getitem__")):
             return m.plainly(operator.contains, settled(container), item)  # which refuses
         return m.call(polyfills.not_contains if invert else polyfills.contains, (container, item), {})
+    if isinstance(item, Live) and kind in KEYED | {list, tuple} and all(type(k) in SIMPLE for k in container):
+        expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
+        return live.apply(operator.contains, frozenset(container), item) != invert
     item = settled(item)
     origin = m.heap.origin_of(container)
     if origin is not None and isinstance(container, (dict, types.MappingProxyType)) and m.heap.is_constant_key(item):
@@ -542,7 +552,7 @@ def iterate(m: Any, value: Any) -> Any:
             return m.call(polyfills.iterate_by_index, (value,), {})
         return m.plainly(iter, value)
     if isinstance(value, BUILTIN_CONTAINERS):
-        expose(m, value)
+        m.heap.expose_items(value)
         return m.plainly(iter, value)
     if kind in SIMPLE or is_known_native(kind):
         return m.plainly(iter, value)
@@ -582,7 +592,7 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
     if isinstance(value, tuple):
         return value
     if isinstance(value, (list, collections.deque, dict, set, str, range, torch.Size)):
-        expose(m, value)
+        m.heap.expose_items(value)
         return list(value)
     if isinstance(value, torch.Tensor):
         return m.perform(lambda t: list(iter(t)), value)

@@ -180,6 +180,30 @@ def throw_made(generator, kind, value=None, traceback=None):
     return generator.throw(error if traceback is None else error.with_traceback(traceback))
 
 
+def bisect_right(a, x, lo=0, hi=None, *, key=None):
+    return _bisect(a, x, lo, hi, key, False)
+
+
+def bisect_left(a, x, lo=0, hi=None, *, key=None):
+    return _bisect(a, x, lo, hi, key, True)
+
+
+def _bisect(items, x, low, high, key, is_left):
+    if low < 0:
+        raise ValueError("lo must be non-negative")
+    if high is None:
+        high = len(items)
+    while low < high:
+        middle = (low + high) // 2
+        item = items[middle] if key is None else key(items[middle])
+        goes_right = item < x if is_left else not x < item
+        if goes_right:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 def default_item(table, key, factory):
     value = table[key] = factory()
     return value

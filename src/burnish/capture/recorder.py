@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from . import breaks, torch_calls
 from .live import Live
-from .metadata import TENSOR_TYPES, is_tensor
+from .metadata import TENSOR_TYPES, is_leaf, is_tensor
 from .sources import is_module_state
 from .torch_calls import IMMEDIATE
 
@@ -46,6 +46,9 @@ class Handle:
         self.call, self.path, self.source, self.key = call, path, source, key
 
 
+_new_call = tuple.__new__
+
+
 class NotRecordable(Exception):
     """An argument has no place in a graph."""
 
@@ -54,12 +57,15 @@ class Recorder(TorchFunctionMode):
     def __init__(self, tracer: Any):
         super().__init__()
         self.tracer = tracer
+        # How the backend wants calls to be made: what draws random numbers has to draw what compiled code will.
+        self.perform = getattr(tracer.options.backend, "perform", None)
         self.calls: list[Call] = []
         self.known: dict[int, tuple[Any, Handle]] = {}
         self.inputs: list[Handle] = []
         self.input_of: dict[int, Handle] = {}
         self.examples: list[Any] = []
         self.versions: list[int] = []
+        self.nodes_before: list[Any] = []  # of the autograd graph: inputs hang on them, and they are not this segment's
         self.clones: dict[int, list[tuple[int, Handle]]] = {}
         self.trouble: tuple[breaks.BreakKind, str] | None = None
         self.seconds = 0.0  # spent in torch, which eager spends as well
@@ -79,11 +85,51 @@ class Recorder(TorchFunctionMode):
         """
         self.seen += 1
         started = perf_counter()
-        result = function(*args, **kwargs)
+        perform = self.perform
+        result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
         self.seconds += perf_counter() - started
-        if self.trouble is None:
+        if self.trouble is None and not (type(result) is torch.Tensor and self.is_written_down(
+                shown, shown_args, shown_kwargs, result)):
             self.trouble = self.why_not_record(shown, shown_args, shown_kwargs, result)
         return result
+
+    def is_written_down(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
+        """Write down, in few steps, the commonest kind of call: of tensors and constants alone, with a new tensor as
+        its answer. False where it is another."""
+        known = torch_calls.known(func)
+        if not known.is_plain or id(result) in self.tracer.origins:
+            return False
+        table, positions = self.known, []
+        for value in args:
+            if type(value) not in IMMEDIATE:
+                entry = table.get(id(value))
+                if entry is not None and entry[0]() is value:
+                    value = entry[1]
+                elif type(value) in TENSOR_TYPES:
+                    origin = self.tracer.origins.get(id(value))
+                    if origin is None or origin.obj is not value:
+                        return False
+                    value = self.input(origin.source, value)
+                elif type(value) is tuple and IMMEDIATE.issuperset(map(type, value)):
+                    pass
+                else:
+                    return False
+            positions.append(value)
+        names = {}
+        for key, value in kwargs.items():
+            if type(value) not in IMMEDIATE:
+                entry = table.get(id(value))
+                if entry is None or entry[0]() is not value:
+                    return False
+                value = entry[1]
+            names[key] = value
+        entry = table.get(id(result))
+        if entry is not None and entry[0]() is result:
+            return False  # a tensor that was there already: the call changed it, or gave it back
+        calls = self.calls
+        table[id(result)] = (weakref.ref(result), Handle(len(calls)))
+        calls.append(_new_call(Call, (known.target, tuple(positions), names, self.tracer.user_line())))
+        return True
 
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
         """Write the call down, or answer the break it is."""
@@ -138,9 +184,11 @@ class Recorder(TorchFunctionMode):
         if kind in TENSOR_TYPES or is_tensor(value):
             return self.tensor(value)
         if isinstance(value, Live):
+            if value.expression.in_graph and not live_allowed:
+                raise NotRecordable("a number read from a tensor")  # as an argument that shapes what follows
             return self.live_input(value) if live_allowed else value.settle()
         if kind is tuple or kind is list or kind is torch.Size:
-            return (list if kind is list else tuple)(self.argument(v, False) for v in value)
+            return (list if kind is list else tuple)(self.argument(v, live_allowed) for v in value)
         if kind is dict:
             return {k: self.argument(v, False) for k, v in value.items()}
         if kind is slice:
@@ -170,6 +218,8 @@ class Recorder(TorchFunctionMode):
             self.inputs.append(handle)
             self.examples.append(value)
             self.versions.append(_version(value))
+            if isinstance(value, torch.Tensor) and value.requires_grad and not is_leaf(value):
+                self.nodes_before.append(_node_of(value))
         return handle
 
     def clone_at(self, handle: Handle, position: int) -> Handle:
@@ -183,13 +233,23 @@ class Recorder(TorchFunctionMode):
         return any(torch_calls.writes(call.target, call.kwargs) for call in self.calls[position:])
 
     def written_inputs(self) -> list[Handle]:
-        silent = {id(a) for call in self.calls if torch_calls.writes_silently(call.target)
-                  for a in (*call.args, *call.kwargs.values()) if isinstance(a, Handle)}
+        written = {id(a) for call in self.calls if torch_calls.writes_silently(call.target)
+                   for a in (*call.args, *call.kwargs.values()) if isinstance(a, Handle)}
+        for call in self.calls:  # a call that is the first to meet an input may be the one that writes to it
+            if torch_calls.writes(call.target, call.kwargs):
+                for target in (*call.args[:1], call.kwargs.get("out")):
+                    written.update(map(id, target if isinstance(target, (list, tuple)) else (target,)))
         return [h for h, v, t in zip(self.inputs, self.versions, self.examples, strict=True)
-                if v != _version(t) or id(h) in silent]
+                if v != _version(t) or id(h) in written]
 
     def live_input(self, value: Any) -> Handle:
-        return self.input(value.expression, value.plain())
+        expression = value.expression
+        return expression.handle if expression.in_graph else self.input(expression, value.plain())
+
+    def number(self, target: Any, operands: tuple) -> Handle:
+        """Write down a call that answers a Python number."""
+        self.calls.append(Call(target, tuple(self.argument(o, True) for o in operands), {}, self.tracer.user_line()))
+        return Handle(len(self.calls) - 1)
 
     def new_call(self, target: Any, args: tuple, line: str | None) -> Call:
         return Call(target, args, {}, line)
@@ -282,6 +342,13 @@ def _forget_source(generated: type) -> None:
     if loader is not None:
         loader.eval_cache.pop(key, None)
     linecache.cache.pop(key, None)
+
+
+def _node_of(value: torch.Tensor) -> Any:
+    try:
+        return value.grad_fn
+    except RuntimeError:  # a view whose base was written to: nothing can be differentiated by it
+        return None
 
 
 def _version(value: Any) -> int:

@@ -36,6 +36,13 @@ class Source:
         """The instance dictionary."""
         return self.child("members")
 
+    def path(self) -> tuple:
+        """The same for the same place in another trace of the same code."""
+        key = self.key[0] if self.kind == "slot" else id(self.key) if self.kind == "const" else self.key
+        if self.base is None:
+            return ((self.kind, key),)
+        return (*self.base.path(), (self.kind, key.path() if isinstance(key, Source) else key))
+
     @property
     def is_pinned(self) -> bool:
         return self.kind == "const"
@@ -65,12 +72,12 @@ class Source:
             )
         if self.kind == "entry":
             return f"{base}[{self.key!r}]"
-        if self.kind == "key":
-            return f"list({base})[{self.key}]"
+        if self.kind == "keys":
+            return f"list({base})"
         if self.kind == "call":
             return f"{base}()"
-        if self.kind == "value":
-            return f"list({base}.values())[{self.key}]"
+        if self.kind == "values":
+            return f"list({base}.values())"
         assert base is not None
         if base.kind == "members":
             return f"{base.base}.{self.key}"

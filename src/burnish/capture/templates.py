@@ -27,6 +27,7 @@ import torch
 
 from . import operations
 from .frames import Frame, Generator, cell_value
+from .gradients import set_gradients
 from .guards import CheckWriter
 from .heap import SINGLETON_IDS, Heap, Origin, items_of
 from .live import Live
@@ -136,6 +137,8 @@ class Rebuilder:
             attributes = value.__dict__ if type(value) in (torch.Tensor, torch.nn.Parameter) else {}
             for key, part in attributes.items():
                 self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")
+            if id(value) in self.m.gradients.made_here:
+                self.lines.append(f"{name}.grad = {self.build(value.grad)}")
         return name
 
     def other(self, value: Any) -> str:
@@ -418,6 +421,11 @@ class Rebuilder:
         for origin in list(self.heap.origins.values()):
             if self.heap.changed(origin):
                 self.change(origin)
+        changed = self.m.gradients.changed()
+        if changed:
+            tensors = "".join(f"{self.source(origin.source)}, " for origin, _ in changed)
+            gradients = "".join(f"{self.build(gradient)}, " for _, gradient in changed)
+            self.lines.append(f"{self.constant(set_gradients)}(({tensors}), ({gradients}))")
         for reference, source in self.heap.taken_over:
             generator = reference()
             if generator is None or id(generator) not in self.active:
@@ -508,6 +516,9 @@ class _SourceNames:
 
     def constant(self, value: Any) -> str:
         return self.rebuilder.constant(value)
+
+    def graph_number(self, handle: Handle) -> str:
+        return self.rebuilder.output(handle)
 
 
 def slots_of(kind: type) -> list[tuple[str, Any]]:

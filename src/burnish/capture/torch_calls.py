@@ -73,6 +73,8 @@ VALUE_CALLS = frozenset(
 """.split()
 ) - {"layer_norm"}
 
+OF_MANY_TENSORS = ("_foreach_", "_fused_")  # what optimizers call: their numbers are all of that kind
+
 GETTER = "__get__"
 SETTER = "__set__"
 
@@ -131,7 +133,7 @@ def known(func: Any) -> Known:
         is_plain = getattr(func, "__name__", None) not in (GETTER, SETTER, "__delete__") and not any(
             name in table for table in (FACTS, READS, STATE, DATA_SHAPED, INDEXING))
         found = Known(target, takes_live_numbers(target), is_plain)
-        if isinstance(func, STATIC):
+        if isinstance(func, STATIC) or type(func) is FunctionType and func.__module__ == "torch.nn.functional":
             _known[func] = found
     return found
 
@@ -198,7 +200,7 @@ def writes_silently(target: Any) -> bool:
 
 def takes_live_numbers(target: Any) -> bool:
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return name in VALUE_CALLS
+    return name in VALUE_CALLS or name.startswith(OF_MANY_TENSORS)
 
 
 # Tensor methods written in Python; some go by another name than their function does (__pow__ is named pow).

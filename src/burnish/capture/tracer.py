@@ -22,10 +22,12 @@ from torch.overrides import _pop_mode, _push_mode
 
 from .. import settings
 from ..errors import InternalError
-from . import attributes, breaks, calls, direct, live, operations, polyfills
+from . import attributes, breaks, calls, direct, graph_numbers, live, operations, polyfills
 from . import frames as fr
 from .binding import frame_for
+from .bytecode import Code
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
+from .gradients import Gradients
 from .heap import MISSING, Heap
 from .layout import FrameLayout, is_exhausted, is_suspended_as
 from .live import Live
@@ -83,16 +85,20 @@ class Tracer(Machine):
         self.heap = Heap(self)
         self.origins = self.heap.origins
         self.recorder = Recorder(self)
+        self.gradients = Gradients(self)
         self.effects: list[Any] = []
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}
         self.plans: dict[tuple[type, str], Any] = {}  # how attributes are read
-        self.fixed_names: dict[tuple[int, str], Any] = {}  # what trusted namespaces have been asked for
+        self.fixed_names: dict[int, dict[str, Any]] = {}  # what trusted namespaces have been asked for
+        self.ordinary: dict[int, tuple[FunctionType, Code]] = {}  # functions that are interpreted, and nothing else
+        self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
         self.answer: tuple[Frame, int, Any] | None = None  # the last native answer, and for which instruction
         self.line_cache: dict[tuple[int, int], str] = {}
         self.global_hooks_guarded = False
+        self.module_kinds: set[type] = set()  # classes of modules that are called the way ``nn.Module`` is
         self.without_hooks: set[int] = set()  # dictionaries of modules that have been guarded to have no hooks
         self.checks = settings.current().check
 
@@ -149,9 +155,9 @@ class Tracer(Machine):
         """The innermost line of the user's code, for graph nodes."""
         frame = self.frame
         if frame is not None:
-            text = self.line_cache.get((id(frame.code), frame.pc))
-            if text is not None:
-                return text
+            line = self.line_cache.get((id(frame.code), frame.pc))
+            if line is not None:
+                return line
         while frame is not None and frame.code.co.co_filename.startswith(OUR_PATH):
             frame = frame.caller
         if frame is None:
@@ -243,15 +249,19 @@ class Tracer(Machine):
 
     def perform(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         """Call native code under the recorder. Torch calls it makes become part of the graph, or a late break."""
-        recorder = self.recorder
-        mark, seen = recorder.mark(), recorder.seen
-        recorder.trouble = None
         name = direct.name_of_call(function, args, kwargs)
         shown = None if name is None else direct.learned(name)
         as_shown = None if shown is None else shown.arguments(function, args, kwargs)
+        return self.perform_as(function, args, kwargs, name, None if as_shown is None else (shown.function, *as_shown))
+
+    def perform_as(self, function: Callable, args: tuple, kwargs: dict, name: Any, as_shown: tuple | None) -> Any:
+        """``as_shown``: the call as modes would be shown it, where that is known; else what to learn it under."""
+        recorder = self.recorder
+        mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen
+        recorder.trouble = None
         try:
             if as_shown is not None:
-                value = recorder.call(function, args, kwargs, shown.function, *as_shown)
+                value = recorder.call(function, args, kwargs, *as_shown)
             else:
                 value = self.under_recorder(name, function, args, kwargs)
         except (Stop, Late, Raised, InternalError):
@@ -325,6 +335,10 @@ class Tracer(Machine):
         """The operation just executed turns out to be a break."""
         raise Late(kind, what, value=value)
 
+    def fail(self, what: str, error: BaseException) -> NoReturn:
+        """Torch raised this: the segment ends, and plain execution raises it at its place."""
+        raise Late(breaks.TENSOR_ERROR, what, error=error)
+
     def check_readable(self, function: Any, value: Any) -> None:
         """Native code is about to read ``value``: stop where no guard covers what it would see."""
         why = self.heap.why_not_readable(value)
@@ -346,6 +360,10 @@ class Tracer(Machine):
             return isinstance(value, FunctionType) and id(value) in self.heap.pinned_functions
         return self.heap.has_fixed_meaning(value)
 
+    def knows(self, value: torch.Tensor) -> bool:
+        """Whether ``value`` is an input of the graph, or computed in it."""
+        return self.recorder.handle_of(value) is not None or self.heap.origin_of(value) is not None
+
     def changed_after(self, value: torch.Tensor, position: int) -> bool:
         return self.recorder.changes_after(position)
 
@@ -356,12 +374,17 @@ class Tracer(Machine):
     # ---- guards asked for by live values
 
     def guard_value(self, expression: live.Expression, value: Any) -> None:
+        if expression.in_graph:
+            graph_numbers.refuse(self)
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
         elif type(value) is float and value != value:
             self.heap.guard("outcome", None, (live.Expression(operations.is_nan, (expression,)), True))
         else:
             self.heap.guard("outcome", None, (live.Expression(operations.same_value, (expression, value)), True))
+
+    def apply_in_graph(self, operation: Callable, operands: tuple) -> Any:
+        return graph_numbers.apply(self, operation, operands)
 
     def guard_outcome(self, expression: live.Expression, value: bool) -> None:
         self.heap.guard("outcome", None, (expression, value))
@@ -371,15 +394,22 @@ class Tracer(Machine):
     def load_global(self, frame: Frame, name: str) -> Any:
         namespace = frame.globals
         origin = self.origins.get(id(namespace))
-        if origin is not None and origin.obj is namespace and name in origin.known and name in namespace:
-            return namespace[name]
-        if is_trusted_namespace(namespace):
+        if origin is not None and origin.obj is namespace and name in origin.known:
+            if name in namespace:
+                return namespace[name]
+            if name in frame.builtins:
+                return frame.builtins[name]
+        names = self.fixed_names.get(id(namespace))
+        if names is None and is_trusted_namespace(namespace):
+            names = self.fixed_names[id(namespace)] = {}
+        if names is not None:
             if name in namespace:
                 value = namespace[name]
-                key = (id(namespace), name)
-                if self.fixed_names.get(key, MISSING) is not value:
-                    self.fixed_names[key] = self.heap.adopt_named(namespace, name, value)
+                if names.get(name, MISSING) is not value:
+                    names[name] = self.heap.adopt_named(namespace, name, value)
                 return value
+            if name in frame.builtins:
+                return frame.builtins[name]
             return super().load_global(frame, name)
         value = self.heap.read_key(self.heap.namespace(namespace), name)
         if value is MISSING:
@@ -408,6 +438,9 @@ class Tracer(Machine):
         if origin is None:
             return self.heap.adopt(value)
         if not origin.known and not origin.written:
+            number = self.heap.changing_number(value, origin.source.child("cell"))
+            if number is not None:
+                return number
             origin.known.add("contents")
             if value is UNBOUND:
                 self.heap.guard("outcome", None, (live.Expression(operations.is_unbound, (
@@ -514,6 +547,9 @@ class Tracer(Machine):
         return tuple(value)
 
     def to_dict(self, value: Any) -> dict:
+        if type(value) is dict:
+            self.heap.will_write(value)  # read as a whole; what its values hold is read where somebody reads it
+            return dict(value)
         if isinstance(value, dict):
             self.heap.expose(value)
             return dict(value)

@@ -71,7 +71,7 @@ class DriverWriter:
         self.write_inputs()
         self.line(f"return ({''.join(f'{self.output(out)}, ' for out in graph.outputs)})")
         names = [self.names[value] for value in parameters]
-        if takes_list:
+        if takes_list and names:
             self.lines.insert(0, f"{''.join(f'{name}, ' for name in names)} = inputs; inputs.clear()")
         head = ", ".join(["frame", *(["inputs"] if takes_list else names)])
         source = "\n".join([f"def run({head}):", *(f"    {line}" for line in self.lines), ""])
@@ -317,7 +317,8 @@ class DriverWriter:
                     used = [value, source]
             for value in used:
                 last[value] = number
-        kept = {*self.plan.placed, *(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)),
+        shown = {graph.inputs[out.input] for out in graph.outputs if isinstance(out, Alias)}
+        kept = {*self.plan.placed, *shown, *(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)),
                 *(write.value for write in graph.writes)}
         found: dict[int, list[Value]] = {}
         for value, number in last.items():

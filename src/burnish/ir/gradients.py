@@ -24,5 +24,7 @@ class Gradients:
     """The position of the first tangent among the graph's inputs."""
     inputs: tuple[int, ...]
     """The positions of the inputs whose gradients are the graph's further outputs, in this order."""
+    shown: tuple[int, ...] = ()
+    """The positions of outputs that require gradients, and are inputs or show a part of one."""
     spent: tuple[int, ...] = ()
     """Of `flows` those whose backward the program has run itself: what comes in there is an error."""

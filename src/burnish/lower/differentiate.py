@@ -33,6 +33,7 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     check_outputs([outputs[k] for k in flows])
     sources = [tracer.inputs[k] for k in given]
     first = len(tracer.graph.inputs)
+    before = len(tracer.graph.nodes)
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}
     spent: list[int] = []
     try:
@@ -41,8 +42,12 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
         spent = [k for k in flows if is_spent(outputs[k], sources, tangents[k])]
         left = [k for k in flows if k not in spent]
         found = derivatives([outputs[k] for k in left], sources, [tangents[k] for k in left])
+    if any(value is not None and value.dtype.is_complex for node in tracer.graph.nodes[before:]
+           for value in node.results):
+        raise Untraceable("gradients flow through complex numbers")
     inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
-    tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, tuple(spent))
+    shown = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
+    tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(spent))
     return [*outputs, *(gradient for gradient in found if gradient is not None)]
 
 

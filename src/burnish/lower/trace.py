@@ -29,7 +29,7 @@ from ..ops.record import lookup
 from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
 from .differentiate import add_gradients
-from .numbers import Numbers, check_numbers
+from .numbers import NumberLost, Numbers, check_numbers
 
 
 class TraceTensor(torch.Tensor):
@@ -211,6 +211,8 @@ class Tracer:
             raise Untraceable(signature.why_not)
         if signature.is_composite:
             return self.decomposed(func, args, kwargs or {})
+        if torch.Tag.nondeterministic_seeded in func.tags and self.numbers.any_in((args, kwargs or {})):
+            raise NumberLost(f"{func} draws with a number that may be another one in the next call")
         graph_args = self.unwrapped(args)
         graph_kwargs = {name: self.unwrapped(arg) for name, arg in kwargs.items()} if kwargs else {}
         op = lookup(func)

@@ -3,19 +3,25 @@
     zeros([2, 3])                      f32[2, 3]
     arange(0, 10, 3)                   i64[4]
     empty_like(f32[2, 3]{1, 2})        f32[2, 3]{1, 2}
+
+What follows from an element's place alone has a second record, for the loops.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from ..tensors.promotion import number_dtype
-from ..tensors.types import CPU, TensorType
+from ..tensors.types import CPU, NAMES, TensorType
+from .elementwise import holds
+from .located import Place, located
 from .memory_format import copied, format_stride
-from .record import NoRule, broadcast_shape, fresh, record, shape
+from .record import NoRule, broadcast_shape, decomposition, fresh, record, shape
+from .scalar import FLOATS, Scalar, cast, const, select
 
 Number = bool | int | float | complex
 
@@ -128,6 +134,42 @@ def randperm(
     return made((n,), dtype or torch.int64, device)
 
 
+@located("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default")
+def zero_at(at: Place, *_: object, **__: object) -> Scalar:
+    return const(0, at.dtype)
+
+
+@located("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+def one_at(at: Place, *_: object, **__: object) -> Scalar:
+    return const(1, at.dtype)
+
+
+@located("aten.full.default", "aten.full_like.default")
+def fill_at(at: Place, like: object, value: Number, **_: object) -> Scalar:
+    return number(value, at.dtype)
+
+
+@located("aten.new_full.default")
+def new_fill_at(at: Place, like: object, size: object, value: Number, **_: object) -> Scalar:
+    return number(value, at.dtype)
+
+
+@located("aten.scalar_tensor.default")
+def scalar_at(at: Place, value: Number, **_: object) -> Scalar:
+    return number(value, at.dtype)
+
+
+@located("aten.eye.default", "aten.eye.m")
+def eye_at(at: Place, *_: object, **__: object) -> Scalar:
+    return select(at.index[0].eq(at.index[1]), const(1, at.dtype), const(0, at.dtype))
+
+
+def number(value: Number, dtype: str) -> Scalar:
+    if isinstance(value, complex) or not holds(dtype, value) or dtype not in FLOATS and value != int(value):
+        raise NoRule(f"{value} as {dtype}")
+    return const(value, dtype)
+
+
 # -- ranges ------------------------------------------------------------------------------------------------------------
 
 def range_type(
@@ -158,6 +200,30 @@ def arange_in_steps(
     layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
 ) -> TensorType:
     return range_type(start, end, step, dtype, device)
+
+
+EXACT = 1 << 24
+"""Whole numbers up to this one are exact in f32, whichever way a range is computed."""
+
+
+@located("aten.arange.default")
+def arange_at(at: Place, end: Number, **_: object) -> Scalar:
+    return step_at(at, 0, end, 1)
+
+
+@located("aten.arange.start", "aten.arange.start_step")
+def arange_from_at(at: Place, start: Number, end: Number, step: Number = 1, **_: object) -> Scalar:
+    return step_at(at, start, end, step)
+
+
+def step_at(at: Place, start: Number, end: Number, step: Number) -> Scalar:
+    if at.dtype not in ("i64", "i32", "f32", "f64"):
+        raise NoRule(f"a range of {at.dtype}")
+    limits = [start, end, step]
+    if any(isinstance(x, complex) or abs(x) >= EXACT for x in limits) or any(x != int(x) for x in (start, step)):
+        raise NoRule(f"a range from {start} to {end} in steps of {step}")
+    steps = at.index[0] if int(step) == 1 else at.index[0] * int(step)  # type: ignore[arg-type]
+    return cast(steps if int(start) == 0 else steps + int(start), at.dtype)  # type: ignore[arg-type]
 
 
 LINES = ("aten.linspace.default", "aten.linspace.Tensor_Tensor", "aten.linspace.Tensor_Scalar",
@@ -236,6 +302,44 @@ def new_empty(
 @shape("aten.new_full.default")
 def new_full(x: TensorType, size: Sequence[int], fill_value: Number, **options: object) -> TensorType:
     return new_empty(x, size, **options)
+
+
+# What is filled does not depend on what it is like: without that operand it can be kept, and written out in loops.
+
+@decomposition("aten.zeros_like.default")
+def zeros_like_filled(g: Any, x: Any, **options: Any) -> Any:
+    return filled(g, empty_like(x.type, **options), 0)
+
+
+@decomposition("aten.ones_like.default")
+def ones_like_filled(g: Any, x: Any, **options: Any) -> Any:
+    return filled(g, empty_like(x.type, **options), 1)
+
+
+@decomposition("aten.full_like.default")
+def full_like_filled(g: Any, x: Any, fill_value: Number, **options: Any) -> Any:
+    return filled(g, empty_like(x.type, **options), fill_value)
+
+
+@decomposition("aten.new_zeros.default")
+def new_zeros_filled(g: Any, x: Any, size: Sequence[int], **options: Any) -> Any:
+    return filled(g, new_empty(x.type, size, **options), 0)
+
+
+@decomposition("aten.new_ones.default")
+def new_ones_filled(g: Any, x: Any, size: Sequence[int], **options: Any) -> Any:
+    return filled(g, new_empty(x.type, size, **options), 1)
+
+
+@decomposition("aten.new_full.default")
+def new_full_filled(g: Any, x: Any, size: Sequence[int], fill_value: Number, **options: Any) -> Any:
+    return filled(g, new_empty(x.type, size, **options), fill_value)
+
+
+def filled(g: Any, type: TensorType, value: Number) -> Any:
+    if NAMES.get(type.dtype, "c")[0] != "c":
+        number(value, NAMES[type.dtype])  # raises where eager does, or wraps around
+    return g.restride(g.full(type.shape, value, type), type.stride)
 
 
 @shape("aten.new_empty_strided.default")

@@ -17,6 +17,7 @@ from . import likelihoods as likelihoods
 from . import losses as losses
 from . import matrix as matrix
 from . import normalisation as normalisation
+from . import numbers as numbers
 from . import pooling as pooling
 from . import random as random
 from . import recurrent as recurrent

@@ -10,6 +10,9 @@
     conv     x, weight, bias, residual, activation, stride, padding, dilation, transposed, output_padding, groups
     prepare  candidate, weight, bias                   what a library call wants its weights turned into, once
     run      candidate, operands                       a library call that was chosen for a linear or a conv
+    assembled  parts, offsets, home                    parts that were written side by side, seen as one
+    fetch    source, places                            elements that indices pick; see ops.gathered
+    check_indices  wrong, operator, args, kwargs       nothing, or the operator's own complaint
 
 They have no eager kernel: each is made into loops, or run by what `runtime` has for it.
 """
@@ -35,6 +38,9 @@ LINEAR: Op = record("linear")
 CONV: Op = record("conv")
 PREPARE: Op = record("prepare")
 RUN: Op = record("run")
+ASSEMBLED: Op = record("assembled")
+FETCH: Op = record("fetch")
+CHECK_INDICES: Op = record("check_indices")
 REDUCE: dict[str, Op] = {name: record(name) for name in REDUCTIONS}
 REDUCTION_OF: dict[str, str] = {op.name: name for name, op in REDUCE.items()}
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .record import NoRule, decomposition
-from .rows import affine, batch_norm_inference, centred, count, floats, over, widened
+from .rows import affine, batch_norm_inference, count, floats, over, widened
 
 Mask = Sequence[bool]
 
@@ -161,7 +161,12 @@ def batch_norm_without_statistics(
 def of_batch(g: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
     """The result, and mean, variance and 1 / deviation of each channel."""
     dims, channels = channel_dims(x), x.shape[1]
-    apart, average, variance = centred(g, widened(g, x), dims)
+    # A mean near zero is what is left of large numbers: eager sums them in f64.
+    exact = mean(g, g.convert(x, torch.float64), dims)
+    wide = widened(g, x)
+    average = g.convert(exact, wide.dtype)
+    apart = g("sub.Tensor", wide, average)
+    variance = mean(g, g("mul.Tensor", apart, apart), dims)
     rstd = g("rsqrt", g("add.Scalar", variance, eps))
     columns = [None if p is None else per_channel(g, x, p) for p in (weight, bias)]
     y = affine(g, g("mul.Tensor", apart, rstd), *columns)

@@ -40,7 +40,7 @@ sign of the dividend. Dividing an integer by zero gives 0 here: rules whose oper
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 """Two operands of one type, the result b8."""
 
-OTHERS = frozenset("const load index reduced select fma cast bitcast is_nan is_inf".split())
+OTHERS = frozenset("const load index reduced select fma cast bitcast is_nan is_inf random_bits".split())
 """The leaves and what has a shape of its own:
 
 const     payload: the value                                 a literal of the type
@@ -52,6 +52,7 @@ fma       (x, y, z)                                          x * y + z rounded o
 cast      (x,)                                               x in another type; float to integer towards zero
 bitcast   (x,)                                               the same bits as another type of as many
 is_nan, is_inf  (float,)                                     b8
+random_bits  (seed, counter), both i64                       64 bits without order, i64: the same for the same two
 """
 
 OPERATIONS = UNARY | BINARY | COMPARISONS | OTHERS
@@ -255,6 +256,11 @@ def is_nan(x: Scalar) -> Scalar:
 
 def is_inf(x: Scalar) -> Scalar:
     return make("is_inf", "b8", (x,))
+
+
+def random_bits(seed: Scalar, counter: Scalar) -> Scalar:
+    assert seed.dtype == counter.dtype == "i64", f"random_bits of {seed.dtype} and {counter.dtype}"
+    return make("random_bits", "i64", (seed, counter))
 
 
 def minimum(x: Scalar, y: Scalar | float) -> Scalar:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
+import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+from . import random
 
 
 def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
@@ -105,8 +110,26 @@ def _limits(x: torch.Tensor) -> torch.iinfo:
     return torch.iinfo(torch.uint8 if x.dtype is torch.bool else x.dtype)
 
 
+def check_indices(wrong: torch.Tensor, name: str, args: tuple, kwargs: Sequence[tuple[str, Any]]) -> None:
+    """Where an index is out of range the operator itself, "aten.index.Tensor" say, complains of it."""
+    if wrong.item():
+        operator: Any = torch.ops
+        for part in name.split("."):
+            operator = getattr(operator, part)
+        operator(*args, **dict(kwargs))
+        raise IndexError(f"{name}: an index is out of range")
+
+
+def number(name: str, *operands: float) -> float:
+    """Arithmetic on Python numbers: `operator.pow`, `math.sqrt`."""
+    module, _, function = name.partition(".")
+    return getattr(MODULES[module], function)(*operands)
+
+
+MODULES = {"operator": operator, "math": math, "builtins": builtins}
 FUNCTIONS = {
+    "number": number,
     "view": view, "put": put, "convert": convert, "restride": restride, "sum": reduce_sum, "prod": reduce_prod,
     "max": reduce_max, "min": reduce_min, "any": reduce_any, "all": reduce_all, "argmax": reduce_argmax,
-    "argmin": reduce_argmin,
+    "argmin": reduce_argmin, "check_indices": check_indices, **random.FUNCTIONS,
 }

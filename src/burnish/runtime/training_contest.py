@@ -82,21 +82,28 @@ class TrainingContest:
         result = (self.eager if which else self.compiled)(*inputs)
         run.forward = perf_counter() - start
         run.watch(result, inputs)
+        self.runs[which].append(run)
         with self.lock:
-            self.runs[which].append(run)
-            self.decide(turn)
+            outcome = self.outcome(turn)
+        if outcome is not None:
+            self.tell(*outcome)
         return result
 
-    def decide(self, turn: int) -> None:
+    def outcome(self, turn: int) -> tuple[float, float] | None:
+        """The seconds of compiled code and of eager, once they tell who stays."""
+        if self.decided is not None:
+            return None
         timed = [[run for run in runs if run.backward is not None] for runs in self.runs]
         if min(map(len, timed)) < ROUNDS:
             if turn < PATIENCE:
-                return
+                return None
             timed = list(self.runs)
         compiled, eager = (min((run.forward + (run.backward or 0.0) for run in runs), default=0.0) for runs in timed)
-        is_slower = compiled > SLOWER * eager > 0
-        self.decided = self.eager if is_slower else self.compiled
-        self.runs = ([], [])
+        self.decided = self.eager if compiled > SLOWER * eager > 0 else self.compiled
+        return compiled, eager
+
+    def tell(self, compiled: float, eager: float) -> None:
+        is_slower = self.decided is self.eager
         events.emit(
             "runtime.contest",
             text=f"{self.name}, forward and backward: compiled {compiled * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms a "

@@ -4,28 +4,46 @@
     z = aten.gelu.default y                     z = run 'onednn packed' gelu, x, p
 
 A following activation is fused where a library does it faster than a kernel of our own would after the plain call.
+Where the product is one of our own kernels, what follows element by element (a residual, any activation) is computed
+while the sums are in registers: see `Follower`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ..ir.graph import Graph, Node, Value, values_in
+from ..ir.graph import Graph, Node, Value, replaced, values_in
 from ..ir.rewrite import Rewriter
 from ..ir.state import state_values
 from ..ops.prims import CONV, LINEAR, PREPARE, RUN
 from ..tensors.types import TensorType
-from .library import Activation, Candidate, Choice, ConvSpec, LinearSpec, candidates, choose, in_channels_last
+from .followers import Followers, followers
+from .library import (
+    OWN,
+    Activation,
+    Candidate,
+    Choice,
+    ConvSpec,
+    LinearSpec,
+    MatmulSpec,
+    candidates,
+    choose,
+    in_channels_last,
+    own_candidate,
+)
 
 SECONDS = 0.003
 """For measuring one spec."""
 
 ELEMENT_SECONDS = 0.3e-9
 """What an activation costs in a kernel of our own, an element: it may be fused with what follows there."""
+
+LAUNCH_SECONDS = 4e-6
+"""What it costs to start one."""
 
 BYTE_SECONDS = 0.3e-9
 """What it costs to lay a tensor out anew, a byte."""
@@ -60,11 +78,34 @@ class Chooser(Rewriter):
             self.reader.pop(value, None)
         self.fused_into: dict[Node, Value] = {}
         """Activations that the call before them does."""
+        self.absorbed: set[Node] = set()
+        """Followers that a call will do, but the last of them."""
+        self.postponed: dict[Node, Postponed] = {}
+        """Calls that are made at the place of their last follower, where all they read is there."""
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if node in self.fused_into:
             return self.fused_into[node]
+        if node in self.absorbed:
+            # Nobody reads this but the call that takes its place.
+            return (self.env[next(iter(node.operands))],)
+        if node in self.postponed:
+            return self.call_with_followers(self.postponed[node])
+        if node.op.name == "aten.bmm.default":
+            return self.batched(args[0], args[1])
         return self.call(node) if node.op in (LINEAR, CONV) else None
+
+    def batched(self, a: Value, b: Value) -> Value | None:
+        spec = MatmulSpec(a.type, b.type)
+        choice = choose(spec, seconds=SECONDS)
+        if choice.seconds is None or choice.candidate is candidates(spec)[0]:
+            return None
+        return self.build.apply_typed(RUN, (choice.candidate, (a, b)), {}, (choice.candidate.output,))[0]
+
+    def only_reader(self, value: Value) -> Node | None:
+        """None where another call takes that reader's work on."""
+        reader = self.reader.get(value) if self.readers[value] == 1 else None
+        return None if reader in self.absorbed or reader in self.postponed else reader
 
     def call(self, node: Node) -> Value:
         x: Value = self.env[node.args[0]]
@@ -76,6 +117,11 @@ class Chooser(Rewriter):
             if plain.seconds and other.seconds and other.seconds + BYTE_SECONDS * x.type.bytes < plain.seconds:
                 spec, plain = turned, other
                 x = self.build.restride(x, turned.x.stride)
+        found = followers(node, self.only_reader)
+        if found is not None and self.is_worth(spec, plain, found):
+            self.absorbed.update(found.nodes[:-1])
+            self.postponed[found.nodes[-1]] = Postponed(node, spec, x, plain, found)
+            return x
         follower = self.activation_after(node)
         fused = None if follower is None else self.fused(spec, follower, plain)
         if fused is None or follower is None:
@@ -83,6 +129,40 @@ class Chooser(Rewriter):
         # The product itself is not there any more; nobody but the activation reads it.
         made = self.fused_into[follower] = self.add_run(node, x, fused.candidate)
         return made
+
+    def is_worth(self, spec: LinearSpec | ConvSpec, plain: Choice, found: Followers) -> bool:
+        """Whether our own kernel with all of it beats the fastest call and a kernel of ours after it."""
+        own = plain.measured.get(OWN)
+        if own is None or plain.seconds is None or own_candidate(spec, found.epilogue) is None:
+            return False
+        return own < plain.seconds + LAUNCH_SECONDS + ELEMENT_SECONDS * plain.candidate.output.numel
+
+    def call_with_followers(self, what: Postponed) -> Any:
+        found, spec = what.followers, what.spec
+        residual = None
+        if found.residual is not None:
+            residual = self.env[found.residual]
+            if isinstance(spec, LinearSpec) and residual.type.is_contiguous:
+                residual = self.build.reshape(residual, spec.output_shape)
+            if residual.shape == spec.output_shape:
+                spec = replace(spec, residual=residual.type)
+        candidate = own_candidate(spec, found.epilogue)
+        if candidate is None or (found.residual is not None and spec.residual is None):
+            return self.call_and_followers(what)
+        made = self.add_run(what.node, what.x, candidate, residual)
+        return self.build.reshape(made, found.result.shape) if made.shape != found.result.shape else made
+
+    def call_and_followers(self, what: Postponed) -> Any:
+        """The residual turned out to lie otherwise than the result: everything by itself after all."""
+        value = what.node.results[0]
+        assert value is not None
+        self.env[value] = self.add_run(what.node, what.x, what.plain.candidate)
+        for node in what.followers.nodes:
+            args = replaced(node.args, self.env.__getitem__)
+            kwargs = {name: replaced(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
+            results = self.kept(node, args, kwargs)
+            self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
+        return results
 
     def spec_of(self, node: Node, x: TensorType) -> LinearSpec | ConvSpec:
         weight, bias = (None if arg is None else self.env[arg].type for arg in node.args[1:3])
@@ -112,8 +192,10 @@ class Chooser(Rewriter):
         own = ELEMENT_SECONDS * choice.candidate.output.numel
         return choice if choice.seconds < plain.seconds + own else None
 
-    def add_run(self, node: Node, x: Value, candidate: Candidate) -> Value:
+    def add_run(self, node: Node, x: Value, candidate: Candidate, residual: Value | None = None) -> Value:
         given = {"x": x}
+        if residual is not None:
+            given["residual"] = residual
         given.update((name, self.env[value]) for name, value in zip(("weight", "bias"), node.args[1:3], strict=True)
                      if value is not None)
         if candidate.prepare is not None:
@@ -122,6 +204,17 @@ class Chooser(Rewriter):
             given.update(zip(candidate.prepared, made, strict=True))
         operands = tuple(given[name] for name in candidate.operands)
         return self.build.apply_typed(RUN, (candidate, operands), {}, (candidate.output,))[0]  # type: ignore
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    node: Node
+    spec: LinearSpec | ConvSpec
+    x: Value
+    """In the new graph."""
+    plain: Choice
+    """What is called where the followers cannot be taken on after all."""
+    followers: Followers
 
 
 def activation_of(node: Node) -> Activation:

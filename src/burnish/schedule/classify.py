@@ -14,11 +14,14 @@ from collections import defaultdict
 
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import is_shown
-from ..ops.prims import REDUCTION_OF, VIEW
-from ..ops.record import Pointwise
+from ..ops.located import Located
+from ..ops.parts import Joined, Shown, leaves
+from ..ops.prims import FETCH, REDUCTION_OF, VIEW
+from ..ops.record import NoRule, Pointwise
 from ..tensors.types import NAMES
 from ..tensors.views import Expand
-from .expressions import rule_fails
+from .boxes import MOST
+from .expressions import located_rule_fails, rule_fails, why_not_dtypes
 
 CHEAP = 2
 """An element-wise operator of at most this cost is computed again rather than stored, if it reads one tensor."""
@@ -52,16 +55,38 @@ def classify(graph: Graph) -> Classes:
             for value in node.operands:
                 store(classes, value)
             classes.stored.update(value for value in node.results if value is not None)
+        elif node.op is FETCH:
+            store(classes, node.args[0])
     for value in values_in(tuple(graph.outputs)):
         store(classes, value)
     for write in graph.writes:
         store(classes, write.value)
     store_shared(graph, classes)
+    for node in graph.nodes:
+        if node in classes.loops and is_mere_copy(node, classes):
+            classes.loops.discard(node)
+            classes.why_library[node] = "it only fills memory, which the library does as fast"
     return classes
 
 
-def why_not_loop(node: Node) -> str | None:
-    """A view is a loop only where it is stored: that is decided by who reads it."""
+def is_mere_copy(node: Node, classes: Classes) -> bool:
+    """Whether parts that lie in memory are laid together in memory, with nothing computed on the way. Or memory is
+    filled from nothing; what is like a tensor that nobody else needs is better filled without it."""
+    if isinstance(node.op.rule, Located) and not any(node.operands) and node.results[0] in classes.stored:
+        return True
+    if not isinstance(node.op.rule, Joined) or node.op.rule.is_slow or node.results[0] not in classes.stored:
+        return False
+    return not is_cheap(node) and all(lies_in_memory(value, classes) for value in node.operands)
+
+
+def lies_in_memory(value: Value, classes: Classes) -> bool:
+    while is_shown(value) and value not in classes.stored:
+        value = value.node.args[0]  # type: ignore[union-attr]
+    return value in classes.stored or not classes.is_loop(value)
+
+
+def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
+    """A view is a loop only where it is stored: that is decided by who reads it. `most` parts may be joined."""
     if any(value is None or value.type.device.type != "cpu" for value in (*node.operands, *node.results)):
         return "it does not live on the CPU"
     if any(0 in value.shape for value in (*node.operands, *node.results) if value is not None):
@@ -71,9 +96,25 @@ def why_not_loop(node: Node) -> str | None:
     if node.op.name in REDUCTION_OF:
         name = NAMES[node.args[0].dtype]
         return None if name[0] != "c" else "complex numbers"
+    if node.op is FETCH:
+        return None
     if isinstance(node.op.rule, Pointwise):
         return rule_fails(node)
+    if isinstance(node.op.rule, Joined):
+        return why_not_joined(node, most)
+    if isinstance(node.op.rule, Located):
+        return located_rule_fails(node)
     return f"{node.op.name} has no rule for loops"
+
+
+def why_not_joined(node: Node, most: int | None) -> str | None:
+    try:
+        count = sum(1 for _ in leaves(node.op.rule.rule(*node.args, **node.kwargs)))  # type: ignore[union-attr]
+    except NoRule as error:
+        return f"{node.op.name}: {error}"
+    if most is not None and count > most:
+        return f"{node.op.name} of {count} parts"
+    return why_not_dtypes(node)
 
 
 def store(classes: Classes, value: Value) -> None:
@@ -88,7 +129,7 @@ def store(classes: Classes, value: Value) -> None:
 def store_shared(graph: Graph, classes: Classes) -> None:
     """What several would compute, or one many times over, and is dear."""
     for node in graph.nodes:
-        if node not in classes.loops or not isinstance(node.op.rule, Pointwise):
+        if node not in classes.loops or not isinstance(node.op.rule, (Pointwise, Joined)) and node.op is not FETCH:
             continue
         value = node.results[0]
         assert value is not None
@@ -100,16 +141,17 @@ def store_shared(graph: Graph, classes: Classes) -> None:
 
 
 def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
-    """How many nodes compute with it, seen through views, and whether a view or broadcast multiplies its elements."""
+    """How many nodes compute with it, seen through views and what joins it, and whether a view or broadcast multiplies
+    its elements."""
     uses, grows = 0, False
     for reader in classes.readers[value]:
-        if reader.op is VIEW:
+        if reader.op is VIEW or isinstance(reader.op.rule, Joined) and reader in classes.loops:
             if reader.results[0] in classes.stored:
                 uses += 1
                 continue
             further, grew = uses_of(reader.results[0], classes)  # type: ignore[arg-type]
             uses += further
-            grows |= grew or any(isinstance(step, Expand) for step in reader.args[1]) and \
+            grows |= grew or reader.op is VIEW and any(isinstance(step, Expand) for step in reader.args[1]) and \
                 reader.results[0].type.numel > value.type.numel  # type: ignore[union-attr]
         else:
             uses += 1
@@ -121,6 +163,9 @@ def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
 
 def is_cheap(node: Node) -> bool:
     operands = {value for value in node.operands if value.ndim}
+    if isinstance(node.op.rule, Joined):
+        # A copy, say padding by nothing: whoever reads it may as well read what is copied.
+        return isinstance(node.op.rule.rule(*node.args, **node.kwargs), Shown)
     return isinstance(node.op.rule, Pointwise) and node.op.rule.cost <= CHEAP and len(operands) <= 1
 
 
@@ -131,6 +176,8 @@ def expression_cost(value: Value, classes: Classes) -> int:
         return 0
     if node.op is VIEW:
         return 0 if node.args[0] in classes.stored else expression_cost(node.args[0], classes)
+    if isinstance(node.op.rule, Joined):
+        return max((0 if v in classes.stored else expression_cost(v, classes) for v in node.operands), default=0)
     if not isinstance(node.op.rule, Pointwise):
         return 0
     below = sum(0 if v in classes.stored else expression_cost(v, classes) for v in set(node.operands))

@@ -1,5 +1,7 @@
 """A group becomes a kernel: variables ordered, expressions written, stages made.
 
+Where joined values are read the group is cut into boxes, and each becomes a loop of its own.
+
 A root's level is how many reductions of the group lie before it, one after the other. A stage holds the reductions of
 one level and the stores of values that need no later one.
 """
@@ -14,6 +16,7 @@ from ..ops.scalar import Access, Scalar, load, reduced
 from ..tensors.indices import Affine, Index, constant
 from ..tensors.types import NAMES, TensorType
 from ..tensors.views import source_index, view_type
+from .boxes import Box, boxes_of
 from .classify import Classes
 from .expressions import ExpressionWriter
 from .groups import Group, is_reduction
@@ -89,35 +92,46 @@ class Emitter:
     def run(self) -> Launch:
         last = max(self.levels[r] if not is_reduction(r) or self.levels[r] else 0 for r in self.group.roots)
         last = max(last, max((self.levels[r] for r in self.group.roots), default=0))
-        stages = [self.stage(level) for level in range(last + 1)]
         rows = len(self.group.extents) - len(self.group.inner or ())
-        stages = [stage for stage in stages if stage.reductions or stage.stores or stage.row_stores]
-        loop = Loop(self.group.extents, rows, tuple(stages))
+        loops = []
+        for box, stages in boxes_of(self.group.extents, lambda box: self.stages(box, last + 1), self.group.inner):
+            some = tuple(stage for stage in stages if stage.reductions or stage.stores or stage.row_stores)
+            loops.append(Loop(box.extents, rows, some))
         buffers = tuple(self.buffers)
         stored = frozenset(self.buffers[root] for root in self.group.roots if root in self.needed)
         lines = dict.fromkeys(root.node.line for root in self.group.roots if root.node and root.node.line)
         names = "_".join(dict.fromkeys(root.name.rsplit("_", 1)[0] if root.name[-1].isdigit() else root.name
                                        for root in self.group.roots))
-        kernel = Kernel(names[:60], tuple(NAMES[v.dtype] for v in buffers), stored, (loop,), tuple(lines))
+        kernel = Kernel(names[:60], tuple(NAMES[v.dtype] for v in buffers), stored, tuple(loops), tuple(lines))
         return Launch(kernel, buffers)
+
+    def stages(self, box: Box, count: int) -> list[Stage]:
+        """What happens in a part of the group's box: the same as in all others, at other places."""
+        self.extents = box.extents
+        self.indices = {root: box.inside(index) for root, index in self.group.roots.items()}
+        return [self.stage(level) for level in range(count)]
 
     def stage(self, level: int) -> Stage:
         self.level = level
-        writer = ExpressionWriter(self.group.extents, self.answer)
+        writer = ExpressionWriter(self.extents, self.answer, self.fetch)
         reductions, stores, row_stores = [], [], []
-        for root, index in self.group.roots.items():
+        for root, index in self.indices.items():
             if is_reduction(root):
                 if self.levels[root] == level:
                     value = writer.at(root.node.args[0], index)  # type: ignore[union-attr]
                     reductions.append((self.numbers[root], Reduction(REDUCTION_OF[root.node.op.name], value)))  # type: ignore[union-attr]
                     if root in self.needed:
-                        row_stores.append(Store(self.access(root, self.group.result_index(root)),
+                        row_stores.append(Store(self.access(root, self.result_index(root)),
                                                 reduced(self.numbers[root], NAMES[root.dtype])))
             elif root in self.needed and self.store_level(root) == level:
                 made = Store(self.access(root, index), self.made(writer, root, index))
                 (row_stores if self.is_row(index) else stores).append(made)
         reductions.sort(key=lambda pair: pair[0])
         return Stage(tuple(r for _, r in reductions), tuple(stores), tuple(row_stores))
+
+    def result_index(self, root: Value) -> Index:
+        none = constant(0, self.count)
+        return tuple(none if k in root.node.args[1] else x for k, x in enumerate(self.indices[root]))  # type: ignore
 
     def store_level(self, root: Value) -> int:
         """A row's value is stored once the reductions it needs are finished: at the end of their pass."""
@@ -153,6 +167,21 @@ class Emitter:
                 if shown is not None:
                     return load(NAMES[value.dtype], self.strided(source, shown, node.args[1], index))
         return None
+
+    def fetch(self, value: Value, index: tuple[Affine | Scalar, ...]) -> Scalar:
+        """From where an index points to, in memory."""
+        total, type, steps = constant(0, self.count), value.type, []
+        source, node = value, value.node
+        if node is not None and node.op is VIEW and value not in self.classes.stored:
+            source = node.args[0]
+            total += view_offset(node.args[1], source.type)
+        for x, stride in zip(index, type.stride, strict=True):
+            if isinstance(x, Scalar):
+                steps.append((stride, x))
+            else:
+                total = total + x * stride
+        access = Access(self.buffer(source), total.offset, total.coefficients, tuple(stride for stride, _ in steps))
+        return load(NAMES[value.dtype], access, *(x for _, x in steps))
 
     def access(self, value: Value, index: Index) -> Access:
         total = constant(0, self.count)

@@ -8,18 +8,24 @@ to values that its caller has an answer for: what lies in a buffer, what another
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.graph import Node, Value
+from ..ir.graph import Node, Value, seen_by_rules, types_of
 from ..ops.elementwise import converted, element
-from ..ops.prims import CONVERT, RESTRIDE, VIEW
+from ..ops.located import Located, Place
+from ..ops.parts import Joined, Shown
+from ..ops.prims import CONVERT, FETCH, RESTRIDE, VIEW
+from ..ops.random import BITS_OF
 from ..ops.record import NoRule, Pointwise
-from ..ops.scalar import Scalar, const
+from ..ops.scalar import Access, Scalar, const, load, maximum, minimum, random_bits, select
 from ..ops.scalar import index as loop_variable
 from ..tensors.indices import Affine, Index, constant
-from ..tensors.types import NAMES
-from ..tensors.views import source_index
+from ..tensors.types import NAMES, NumberType
+from ..tensors.views import Maps, source_index
+from .boxes import part_at
 
 
 class NotAffine(Exception):
@@ -31,13 +37,15 @@ class NotAffine(Exception):
 
 
 Answer = Callable[[Value, Index], "Scalar | None"]
+Fetch = Callable[[Value, tuple[Affine | Scalar, ...]], Scalar]
 
 
 class ExpressionWriter:
-    """Writes expressions over a loop with `extents`. `answer` gives what is not computed here, or None."""
+    """Writes expressions over a loop with `extents`. `answer` gives what is not computed here, or None. `fetch` loads
+    an element of a value in memory from a place that is computed."""
 
-    def __init__(self, extents: tuple[int, ...], answer: Answer):
-        self.extents, self.answer = extents, answer
+    def __init__(self, extents: tuple[int, ...], answer: Answer, fetch: Fetch):
+        self.extents, self.answer, self.fetch = extents, answer, fetch
         self.written: dict[tuple[Value, Index], Scalar] = {}
 
     def at(self, value: Value, index: Index) -> Scalar:
@@ -55,16 +63,72 @@ class ExpressionWriter:
         assert node is not None, f"{value} is an input and has no answer"
         if node.op is VIEW:
             return self.at(node.args[0], viewed_index(value, node, index, self.extents))
+        if isinstance(node.op.rule, Joined):
+            found = joined_source(value, node, index, self.extents)
+            dtype = NAMES[value.dtype]
+            return converted(self.at(*found), dtype) if isinstance(found, tuple) else const(found, dtype)
+        if isinstance(node.op.rule, Located):
+            return located_scalar(node, index, lambda arg: self.at(arg, index))
+        if node.op is FETCH:
+            source, places = node.args
+            return self.fetch(source, tuple(index[place] if isinstance(place, int) else self.place(index, *place)
+                                            for place in places))
         assert isinstance(node.op.rule, Pointwise), node
+        if node.op is BITS_OF:
+            # Counted as the elements lie in order, however they are walked here.
+            return random_bits(self.at(node.args[0], ()), affine_scalar(number_of(index, value.shape)))
         return pointwise_scalar(node, lambda arg: self.at(arg, broadcast_index(arg, index, len(self.extents))))
 
 
+    def place(self, index: Index, picked: Value, dims: tuple[int, ...], size: int, wraps: bool) -> Scalar:
+        """Where an index points to, kept within the source."""
+        at = converted(self.at(picked, picked_index(picked, dims, index)), "i64")
+        if wraps:
+            at = select(at < 0, at + size, at)
+        return maximum(minimum(at, size - 1), 0)
+
+
+def picked_index(picked: Value, dims: tuple[int, ...], index: Index) -> Index:
+    return tuple(index[dim] if size != 1 else index[dim] * 0 for dim, size in zip(dims, picked.shape, strict=True))
+
+
+def sources(value: Value, index: Index, extents: tuple[int, ...]) -> list[tuple[Value, Index | None]]:
+    """What the element of a loop value is computed from: elements of other values. No index: from anywhere in it."""
+    node = value.node
+    assert node is not None
+    if node.op is VIEW:
+        return [(node.args[0], viewed_index(value, node, index, extents))]
+    if isinstance(node.op.rule, Joined):
+        found = joined_source(value, node, index, extents)
+        return [found] if isinstance(found, tuple) else []
+    if isinstance(node.op.rule, Located) and not node.op.rule.reads:
+        return []
+    if node.op is FETCH:
+        picks = [place for place in node.args[1] if not isinstance(place, int)]
+        return [(node.args[0], None), *((picked, picked_index(picked, dims, index)) for picked, dims, *_ in picks)]
+    return [(arg, broadcast_index(arg, index, len(extents))) for arg in node.operands]
+
+
 def viewed_index(value: Value, node: Node, index: Index, extents: tuple[int, ...]) -> Index:
+    return index_through(node.args[1], value, node.args[0], index, extents)
+
+
+def index_through(maps: Maps, value: Value, source: Value, index: Index, extents: tuple[int, ...]) -> Index:
     hints: list[tuple[int, int]] = []
-    found = source_index(node.args[1], index, node.args[0].shape, extents, hints)
+    found = source_index(maps, index, source.shape, extents, hints)
     if found is None:
         raise NotAffine(value, hints[0] if hints else None)
     return found
+
+
+def joined_source(
+    value: Value, node: Node, index: Index, extents: tuple[int, ...]
+) -> tuple[Value, Index] | bool | int | float:
+    """The part that an element of a joined value comes from: an element of another value, or a number."""
+    part, inside = part_at(value, node.op.rule.rule(*node.args, **node.kwargs), index, extents)  # type: ignore
+    if not isinstance(part, Shown):
+        return part  # type: ignore[return-value]
+    return part.operand, index_through(part.maps, value, part.operand, inside, extents)
 
 
 def broadcast_index(value: Value, index: Index, count: int) -> Index:
@@ -83,33 +147,52 @@ def pointwise_scalar(node: Node, operand: Callable[[Value], Scalar]) -> Scalar:
     def given(arg: Any) -> Any:
         return operand(arg) if isinstance(arg, Value) else arg
 
-    types = [arg.type if isinstance(arg, Value) else arg for arg in node.args]
+    types = [seen_by_rules(arg) if isinstance(arg, Value) else arg for arg in node.args]
     kwargs = {name: given(arg) for name, arg in node.kwargs.items()}
-    return element(node.op, [given(arg) for arg in node.args], kwargs, types, result.type)
+    numbers = [name for name, arg in node.kwargs.items() if isinstance(arg, Value) and isinstance(arg.type, NumberType)]
+    return element(node.op, [given(arg) for arg in node.args], kwargs, types, result.type, numbers)
+
+
+def number_of(index: Index, shape: tuple[int, ...]) -> Affine:
+    """The number of an element, counted in row-major order. No index: there is but one."""
+    total, step = (index[0] * 0 if index else Affine(0, ())), 1
+    for x, size in zip(reversed(index), reversed(shape), strict=True):
+        total, step = total + x * step, step * size
+    return total
+
+
+def located_scalar(node: Node, index: Index, operand: Callable[[Value], Scalar]) -> Scalar:
+    """The rule of an operator whose elements follow from their place. What it reads it reads at that place."""
+    result = node.results[0]
+    assert result is not None
+
+    rule: Located = node.op.rule  # type: ignore[assignment]
+    args = [operand(arg) if rule.reads and isinstance(arg, Value) else arg for arg in node.args]
+    return rule.rule(Place(tuple(map(affine_scalar, index)), NAMES[result.dtype]), *args, **node.kwargs)
 
 
 def affine_scalar(x: Affine) -> Scalar:
     """The value of an index, i64."""
-    total = const(x.offset, "i64")
-    for k, c in enumerate(x.coefficients):
-        if c:
-            total = total + loop_variable(k) * const(c, "i64")
-    return total
+    terms = [loop_variable(k) if c == 1 else loop_variable(k) * c for k, c in enumerate(x.coefficients) if c]
+    if x.offset or not terms:
+        terms.append(const(x.offset, "i64"))
+    return functools.reduce(operator.add, terms)
 
 
 def rule_fails(node: Node) -> str | None:
     """Try an element-wise rule on its own: why it cannot be used here, if it cannot."""
-    from ..ops.scalar import Access, load
-
     result = node.results[0]
-    for value in (*node.operands, result):
-        if value is None or value.dtype not in NAMES or NAMES[value.dtype].startswith("c"):
-            return f"{node.op.name} of {value.dtype if value else None}"
+    why = why_not_dtypes(node)
+    if why is not None:
+        return why
     numbers: dict[Value, Scalar] = {}
 
     def placeholder(value: Value) -> Scalar:
         return numbers.setdefault(value, load(NAMES[value.dtype], Access(len(numbers), 0, ())))
     try:
+        if node.op.shape is not None:
+            # What its shape rule does not cover is not covered here: dtypes that eager computes otherwise, say.
+            node.op.shape(*types_of(node.args), **{name: types_of(arg) for name, arg in node.kwargs.items()})
         made = pointwise_scalar(node, placeholder)
     except NoRule as error:
         return f"{node.op.name}: {error}"
@@ -118,5 +201,29 @@ def rule_fails(node: Node) -> str | None:
     return None
 
 
-__all__ = ["ExpressionWriter", "NotAffine", "affine_scalar", "broadcast_index", "pointwise_scalar", "rule_fails",
-           "viewed_index"]
+def located_rule_fails(node: Node) -> str | None:
+    """The same of a rule for elements that follow from their place."""
+    why = why_not_dtypes(node)
+    if why is not None:
+        return why
+    result = node.results[0]
+    assert result is not None
+    index = tuple(constant(0, 0) for _ in result.shape)
+    try:
+        made = located_scalar(node, index, lambda value: load(NAMES[value.dtype], Access(0, 0, ())))
+    except NoRule as error:
+        return f"{node.op.name}: {error}"
+    assert made.dtype == NAMES[result.dtype], node
+    return None
+
+
+def why_not_dtypes(node: Node) -> str | None:
+    for value in (*node.operands, *node.results):
+        if value is None or value.dtype not in NAMES or NAMES[value.dtype].startswith("c"):
+            return f"{node.op.name} of {value.dtype if value else None}"
+    return None
+
+
+__all__ = ["ExpressionWriter", "NotAffine", "affine_scalar", "broadcast_index", "located_rule_fails",
+           "pointwise_scalar", "rule_fails",
+           "sources", "viewed_index", "why_not_dtypes"]

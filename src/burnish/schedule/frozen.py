@@ -4,6 +4,8 @@
     y = run 'onednn packed', x, p           main(x, w, b, p): y
 
 The prologue's outputs are the main graph's last inputs. They hold as long as the state has not changed.
+
+What loops write out as a number or a function of the place, a constant or a range, stays with them: it is no memory.
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ..ir.part import part
 from ..ir.state import state_values
 from ..ir.storage import source_of
+from ..ops.located import Located
+from ..ops.prims import VIEW
+from ..ops.record import Pointwise
+from .classify import why_not_loop
 
 
 def split_frozen(graph: Graph) -> tuple[Graph, Graph] | None:
@@ -24,9 +30,16 @@ def split_frozen(graph: Graph) -> tuple[Graph, Graph] | None:
                 and all(v.node is None or v in inside for v in node.operands):
             moved.append(node)
             inside.update(v for v in node.results if v is not None)
-    if not moved:
+    stay = written_out(graph, moved)
+    needed = {value for node in moved if node not in stay for value in node.operands}
+    for node in reversed(moved):
+        if node in stay and not needed.isdisjoint(node.results):
+            needed.update(node.operands)
+    gone = set(moved) - stay
+    moved = [node for node in moved if node in gone or not needed.isdisjoint(node.results)]
+    inside = {v for node in gone for v in node.results if v is not None}
+    if not gone:
         return None
-    gone = set(moved)
     rest = [node for node in graph.nodes if node not in gone]
     used = dict.fromkeys(value for node in rest for value in node.operands if value in inside)
     prologue, env = part(moved, graph.inputs)
@@ -35,6 +48,26 @@ def split_frozen(graph: Graph) -> tuple[Graph, Graph] | None:
     main.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
     main.writes = [Write(write.input, env[write.value]) for write in graph.writes]
     return prologue, main
+
+
+def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
+    """What is made of nothing, and views of it, where only loops read it: they write it out."""
+    found: set[Node] = set()
+    for node in moved:
+        if node.op is VIEW:
+            is_made = node.args[0].node in found
+        else:
+            is_made = isinstance(node.op.rule, Located) and not node.op.rule.reads and not any(node.operands)
+        if is_made and why_not_loop(node) is None:
+            found.add(node)
+    inside = set(moved)
+    # From the readers up: what the library reads lies in memory, and so does what that is a view of.
+    for node in reversed(graph.nodes):
+        writes_out = node in found or node not in inside and isinstance(node.op.rule, Pointwise) \
+            and why_not_loop(node) is None
+        if not writes_out and node not in inside - found:
+            found.difference_update(value.node for value in node.operands if value.node is not None)
+    return found
 
 
 def leaving(graph: Graph) -> set[Value]:

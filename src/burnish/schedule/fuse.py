@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..ir.graph import Graph, Node, Value
+from ..ir.state import is_random
 from ..ops.prims import VIEW
 from ..tensors.indices import Index
 from ..tensors.views import view_type
+from .boxes import Box, Uncuttable, boxes_of
 from .classify import Classes
-from .expressions import NotAffine, broadcast_index, viewed_index
+from .expressions import NotAffine, sources
 from .groups import Group, align, group_of, is_reduction, reduced_variables, space_of
 
 FEW_ROWS = 16
@@ -56,6 +58,7 @@ class Fuser:
         self.graph, self.classes = graph, classes
         self.fusion = Fusion([], {})
         self.readers: dict[Value, list[Unit]] = {}
+        self.last_draw: Unit | None = None
 
     def run(self) -> Fusion:
         for node in self.graph.nodes:
@@ -71,6 +74,10 @@ class Fuser:
         unit = self.new_unit(node)
         for value in node.operands:
             self.depend(unit, self.in_memory(value))
+        if is_random(node):
+            # Whoever comes first gets the first numbers.
+            self.depend_on(unit, self.last_draw)
+            self.last_draw = unit
         for value in node.results:
             if value is not None:
                 self.fusion.unit_of[value] = unit
@@ -88,7 +95,9 @@ class Fuser:
         return unit
 
     def depend(self, unit: Unit, value: Value) -> None:
-        on = self.fusion.unit_of.get(value)
+        self.depend_on(unit, self.fusion.unit_of.get(value))
+
+    def depend_on(self, unit: Unit, on: Unit | None) -> None:
         if on is None or on is unit:
             return
         added = (1 << on.number) | on.needs
@@ -105,8 +114,8 @@ class Fuser:
                 alone = group_of(value)
                 reads = self.read_with_cuts(alone, value)
                 break
-            except NotAffine as trouble:
-                self.store_instead(value, trouble.value)
+            except (NotAffine, Uncuttable) as trouble:
+                self.store_instead(value, trouble.value, str(trouble))
                 if value in self.fusion.unit_of:
                     return
         for unit in self.candidates(reads):
@@ -128,17 +137,22 @@ class Fuser:
             if unit not in readers:
                 readers.append(unit)
 
-    def store_instead(self, root: Value, view: Value) -> None:
-        """A view that no index expresses: what it shows is stored, and where that does not help, the view is copied."""
-        source = view.node.args[0]  # type: ignore[union-attr]
-        if view is root or source in self.fusion.unit_of or not self.classes.is_loop(source):
-            self.classes.loops.discard(view.node)  # type: ignore[arg-type]
-            self.classes.stored.add(view)
-            self.classes.why_library[view.node] = "its elements are in no regular order"  # type: ignore[index]
-            self.add_library(view.node)  # type: ignore[arg-type]
-        else:
+    def store_instead(self, root: Value, value: Value, why: str) -> None:
+        """A view that no index expresses: what it shows is stored, and where that does not help, the view is copied.
+        So it is with what is joined: it is stored in loops of its own, or by the library."""
+        node = value.node
+        assert node is not None
+        kept = [value] if node.op is not VIEW and value is not root else list(node.operands)
+        kept = [v for v in kept if self.classes.is_loop(v) and v not in self.fusion.unit_of]
+        if value is root or not kept:
+            self.classes.loops.discard(node)
+            self.classes.stored.add(value)
+            self.classes.why_library[node] = why
+        for source in kept:
             self.classes.stored.add(source)
             self.place(source)
+        if node in self.classes.why_library:
+            self.add_library(node)
 
     def candidates(self, reads: list[Read]) -> Iterator[Unit]:
         """Groups worth trying: those that made what is read, the latest first, then those that read the same."""
@@ -176,11 +190,16 @@ class Fuser:
             trial.inner = over
         try:
             own_reads = self.read_with_cuts(trial, value)
-        except NotAffine as trouble:
+        except (NotAffine, Uncuttable) as trouble:
             return str(trouble)
         for read, at in own_reads:
             if read in trial.roots and at != trial.result_index(read):
                 return f"it reads {read} in another order than that is made"
+        if len(self.boxes(trial, [value])) > 1 or len(self.boxes(group, list(group.roots))) > 1:
+            try:
+                self.boxes(trial, list(trial.roots))
+            except (NotAffine, Uncuttable) as trouble:
+                return str(trouble)
         if trial.inner and len(trial.roots) > 1 and trial.row_count < FEW_ROWS:
             total = 1
             for n in trial.extents:
@@ -205,27 +224,29 @@ class Fuser:
                 if is_reduction(value):
                     group.inner = reduced_variables(value, group.roots[value])
 
+    def boxes(self, group: Group, roots: list[Value]) -> list[tuple[Box, list[list[Read]]]]:
+        """The boxes that the group falls into where joined values are read, and what each root reads in each."""
+        return boxes_of(group.extents, lambda box: [self.reads_in(group, root, box) for root in roots], group.inner)
+
     def reads_of(self, group: Group, root: Value) -> list[Read]:
         found: dict[Read, None] = {}
-        seen: set[tuple[Value, Index]] = set()
-        count = len(group.extents)
-        stack: list[tuple[Value, Index]] = []
+        for box, ((*reads,),) in self.boxes(group, [root]):
+            found.update(dict.fromkeys((read, None if at is None else box.outside(at)) for read, at in reads))
+        return list(found)
 
-        def push(node: Node, index: Index) -> None:
-            if node.op is VIEW:
-                stack.append((node.args[0], viewed_index(node.results[0], node, index, group.extents)))
-            else:
-                stack.extend((arg, broadcast_index(arg, index, count)) for arg in node.operands)
-
-        if is_reduction(root):
-            stack.append((root.node.args[0], group.roots[root]))  # type: ignore[union-attr]
-        else:
-            push(root.node, group.roots[root])  # type: ignore[arg-type]
+    def reads_in(self, group: Group, root: Value, box: Box) -> list[Read]:
+        """Their indices over the variables of the box."""
+        found: dict[Read, None] = {}
+        seen: set[Read] = set()
+        index = box.inside(group.roots[root])
+        stack = [(root.node.args[0], index)] if is_reduction(root) else sources(root, index, box.extents)  # type: ignore
         while stack:
             value, index = stack.pop()
             if (value, index) in seen:
                 continue
             seen.add((value, index))
+            if index is None:
+                value = self.in_memory(value)
             if self.is_leaf(value):
                 found[value, index] = None
                 continue
@@ -235,7 +256,7 @@ class Fuser:
                     and view_type(node.args[1], node.args[0].type) is not None:
                 found[node.args[0], None] = None
                 continue
-            push(node, index)
+            stack.extend(sources(value, index, box.extents))
         return list(found)
 
     def is_leaf(self, value: Value) -> bool:

@@ -36,6 +36,7 @@ from ..ops.scalar import (
     is_nan,
     load,
     make,
+    random_bits,
     reduced,
     select,
     unary,
@@ -50,10 +51,11 @@ TOKEN = re.compile(r"""\s*(?:
     (?P<end>$)
 )""", re.VERBOSE)
 
-OTHERS: dict[str, Callable[..., Scalar]] = {"select": select, "fma": fma, "is_nan": is_nan, "is_inf": is_inf}
+OTHERS: dict[str, Callable[..., Scalar]] = {"select": select, "fma": fma, "is_nan": is_nan, "is_inf": is_inf,
+                                       "random_bits": random_bits}
 CASTS = ("cast", "bitcast")
 OPERANDS = {**dict.fromkeys(UNARY, 1), **dict.fromkeys(BINARY | COMPARISONS, 2), **dict.fromkeys(CASTS, 1),
-            "select": 3, "fma": 3, "is_nan": 1, "is_inf": 1}
+            "select": 3, "fma": 3, "is_nan": 1, "is_inf": 1, "random_bits": 2}
 
 
 def parse_kernel(text: str) -> Kernel:

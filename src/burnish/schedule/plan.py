@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import aliased_argument, is_shown
-from ..ops.prims import ASSEMBLED, RUN, VIEW
+from ..ops.prims import ASSEMBLED, CHECK_INDICES, RUN, VIEW
 from ..tensors.types import TensorType
 from .classify import Classes, classify
 from .emit import Launch, emit, view_offset
+from .fetches import fetch_in_loops
 from .fuse import Fusion, Unit, fuse
 from .groups import Group
 from .homes import share_homes
@@ -74,7 +75,7 @@ def plan_of_calls(graph: Graph) -> Plan:
 
 
 def make_plan(graph: Graph) -> Plan:
-    graph = divide_long_rows(share_homes(graph))
+    graph = fetch_in_loops(divide_long_rows(share_homes(graph)))
     classes = classify(graph)
     fusion = fuse(graph, classes)
     steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
@@ -101,7 +102,7 @@ def touched(step: Step) -> list[Value]:
 def explain(classes: Classes, fusion: Fusion) -> str:
     """Why things were not fused, in words."""
     lines = [f"library call: {node.results[0] if node.results else node}: {why}"
-             for node, why in classes.why_library.items() if node.op is not ASSEMBLED]
+             for node, why in classes.why_library.items() if node.op is not ASSEMBLED and node.op is not CHECK_INDICES]
     for unit in fusion.units:
         if isinstance(unit.what, Group):
             lines += [f"not fused with {', '.join(map(str, unit.what.roots))}: {why}" for why in unit.what.refusals]

@@ -61,17 +61,30 @@ class Splitter:
         self.outputs, self.results = graph.outputs[:gradients.outputs], graph.outputs[gradients.outputs:]
         self.place = {node: k for k, node in enumerate(graph.nodes)}
         self.made_for = {value for value in values_in(tuple(self.outputs))} | {w.value for w in graph.writes}
-        self.forward = self.forward_nodes()
-        self.backward = self.ancestors(values_in(tuple(self.results)), stop=self.forward)
+        late = self.nodes_after_tangents()
+        self.forward = self.forward_nodes(late)
+        checks = [value for node in late if is_kept(node) for value in node.operands]
+        self.backward = self.ancestors([*values_in(tuple(self.results)), *checks], stop=self.forward)
+        self.backward.update(node for node in late if is_kept(node))
         self.written = {graph.inputs[write.input] for write in graph.writes}
         self.read_directly = {shown for value in self.read_by_backward() for shown in with_sources(value)}
         self.stored = self.stored_anyway()
         self.known: dict[Value, frozenset[Value] | None] = {}
 
-    def forward_nodes(self) -> set[Node]:
-        found = self.ancestors(self.made_for)
+    def nodes_after_tangents(self) -> list[Node]:
+        late: set[Value] = set(self.tangents)
+        found = []
         for node in self.graph.nodes:
-            if node not in found and (is_random(node) or not node.results):
+            if any(value in late for value in node.operands):
+                found.append(node)
+                late.update(value for value in node.results if value is not None)
+        return found
+
+    def forward_nodes(self, late: list[Node]) -> set[Node]:
+        found = self.ancestors(self.made_for)
+        behind = set(late)
+        for node in self.graph.nodes:
+            if node not in found and node not in behind and is_kept(node):
                 found |= self.ancestors(node.operands) | {node}
         return found
 
@@ -199,6 +212,11 @@ class Splitter:
             else:
                 graph.outputs.append(replaced(out, env.__getitem__))
         return graph
+
+
+def is_kept(node: Node) -> bool:
+    """Whether it does something besides making values: it draws random numbers, or checks and may raise."""
+    return is_random(node) or not node.results
 
 
 def with_sources(value: Value) -> Iterator[Value]:

@@ -59,7 +59,7 @@ def check(program: Program) -> Verdict:
     """What is wrong with it, if anything. A program that eager does not run has no failure."""
     fn = program.function()
     burnish.reset()
-    with torch.no_grad(), patch(never_slower=False, on_error="raise"), Watched() as watched:
+    with torch.no_grad(), patch(never_slower=False, on_error="raise", eager_random=True), Watched() as watched:
         compiled = burnish.compile(fn, backend="burnish")
         for name, more in CALLS:
             inputs = program.arguments(more), {}

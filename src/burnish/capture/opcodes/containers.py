@@ -98,6 +98,10 @@ def dict_merge(m, f, arg):
 def merge_keywords(m, f, arg: int, function):
     """A key given twice is an error that names the function."""
     target, other = f.stack[-arg - 1], f.stack[-1]
+    if type(other) is dict and len(target) == 0 and set(map(type, other)) <= {str}:
+        target.update(m.to_dict(other))
+        f.stack.pop()
+        return
     if not hasattr(type(other), "keys"):
         text = f"{callable_text(function)} argument after ** must be a mapping, not {type(other).__name__}"
         raise Raised(TypeError(text))

@@ -133,8 +133,8 @@ def remade(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
 def _expanded(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     """In base operations, where there is a way to write it so."""
     x = remade(x, args)
-    is_float = x.dtype in FLOATS and why_not_expandable(x.op, x.dtype) is None
-    return expanded(x, args) if is_float else x
+    is_function = x.dtype in FLOATS or x.op == "random_bits"
+    return expanded(x, args) if is_function and why_not_expandable(x.op, x.dtype) is None else x
 
 
 def _rewritten(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ops.scalar import COMPARISONS, INTEGERS, OTHERS, Scalar, cast, make, walk
-from . import arcs, division, error_functions, exponentials, hyperbolic, logarithms, powers, trigonometry
+from . import arcs, division, error_functions, exponentials, hyperbolic, logarithms, philox, powers, trigonometry
 
 EXPANSIONS: dict[str, Callable[..., Scalar | None]] = {
     **exponentials.EXPANSIONS,
@@ -29,7 +29,7 @@ EXPANSIONS: dict[str, Callable[..., Scalar | None]] = {
 
 BASE = (
     COMPARISONS
-    | OTHERS
+    | OTHERS - philox.GENERATORS.keys()
     | frozenset("neg abs sqrt floor ceil trunc round add sub mul div min max and or xor shl shr not".split())
 )
 """What every printer knows."""
@@ -55,6 +55,8 @@ def expand(x: Scalar) -> Scalar:
 
 def expanded(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     """One node, on operands that are expanded."""
+    if node.op in philox.GENERATORS:
+        return philox.GENERATORS[node.op](*args)
     value = None
     # A power may be simple although powers are not.
     if why_not_expandable(node.op, node.dtype) is None or node.op == "pow" and node.dtype == "f64":
@@ -77,6 +79,8 @@ def expansion(op: str, dtype: str, args: tuple[Scalar, ...]) -> Scalar | None:
 def why_not_expandable(op: str, dtype: str) -> str | None:
     """Why an operation has to stay a library call, or None."""
     if op in BASE or dtype in INTEGERS and (op == "pow" or op in INTEGER_DIVISION):
+        return None
+    if op in philox.GENERATORS:
         return None
     if op not in EXPANSIONS:
         return f"{op} has no expansion into base operations"

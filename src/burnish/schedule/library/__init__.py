@@ -12,9 +12,12 @@ from .candidate import Call, Candidate, Foreign, Operand
 from .choose import Choice, Memory, candidates, choose, memory
 from .convolution import in_channels_last
 from .onednn import why_not_fused as why_not
+from .own_calls import NAME as OWN
+from .own_calls import own_candidate
 from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 
 __all__ = [
-    "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec", "Foreign", "LinearSpec", "MatmulSpec",
-    "Memory", "Operand", "Spec", "candidates", "choose", "in_channels_last", "memory", "why_not",
+    "OWN", "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec", "Foreign", "LinearSpec",
+    "MatmulSpec", "Memory", "Operand", "Spec", "candidates", "choose", "in_channels_last", "memory", "own_candidate",
+    "why_not",
 ]

@@ -24,11 +24,15 @@ from .convolution import convolution_candidates
 from .linear import linear_candidates
 from .matmul import matmul_candidates
 from .measure import Measured, measure
+from .own_calls import NAME as OWN
 from .shrink import shrunk
 from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 
 SMALL = 50_000
-"""Below so many operations the call itself is what costs, and eager's kernel is called the fastest."""
+"""Below so many operations the call itself is what costs. Of matrices eager's kernel is called the fastest; of images
+our own: what torch does around each convolution takes longer than the work."""
+
+OWN_CALL_SECONDS = 5e-6
 
 WORTH = 0.97
 """A candidate that prepares weights or is not eager's must be at least this much faster than one that comes before it:
@@ -121,6 +125,9 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     """
     offered = candidates(spec)
     accepted = [c for c in offered if accept(c)] or offered[:1]
+    own = next((c for c in accepted if c.name == OWN), None)
+    if isinstance(spec, ConvSpec) and spec.flops < SMALL and own is not None:
+        return Choice(own, OWN_CALL_SECONDS, {OWN: OWN_CALL_SECONDS})
     if len(offered) == 1 or spec.flops < SMALL or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
     small = shrunk(spec)

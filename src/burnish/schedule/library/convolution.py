@@ -6,6 +6,7 @@
     onednn packed into residual   adds to the residual where it lies
     pointwise …               a 1×1 window: every way to compute the linear layer it is, on channels-last memory
     pointwise mm, mkl …       the same on contiguous memory: weight @ pixels
+    own packed                kernels of our own, see `own`
 
 Layouts: a candidate takes x as the spec has it. A packed weight makes oneDNN compute channels-last: its result lies so
 whatever x is, and x is copied if it does not. To compare layouts, ask for `in_channels_last(spec)` as well.
@@ -23,6 +24,8 @@ from . import mkl, onednn
 from .candidate import Call, Candidate, Operand, Tensors, from_call
 from .layout import channels_last_stride, is_channels_last, with_axis
 from .linear import BIAS, PACKED, RESIDUAL, WEIGHT, X, linear_candidates, packed_names, with_epilogue
+from .own_calls import NAME as OWN
+from .own_calls import own_convolution
 from .specs import ConvSpec, LinearSpec
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
@@ -38,6 +41,9 @@ def convolution_candidates(spec: ConvSpec) -> Iterator[Candidate]:
             yield from _pointwise(spec)
         elif spec.x.is_contiguous:
             yield from _pointwise_contiguous(spec)
+    own = own_convolution(spec)
+    if own is not None:
+        yield own
 
 
 def in_channels_last(spec: ConvSpec) -> ConvSpec:
@@ -188,6 +194,8 @@ def _pointwise(spec: ConvSpec) -> Iterator[Candidate]:
     linear = LinearSpec(x, weight, spec.bias, residual, spec.activation, spec.is_frozen, spec.keeps_nan)
     names = [name for name, type in spec.inputs.items() if type.ndim > 2]
     for candidate in linear_candidates(linear):
+        if candidate.name == OWN:
+            continue  # takes the image as it is
         yield _seen_as(spec, candidate, names, _output(spec, stride))
 
 

@@ -6,9 +6,10 @@
     onednn packed         the same on a weight in oneDNN's own layout
     mkl packed            MKL on a weight in MKL's layout; with `into residual` it adds to it where it lies
     addmv                 one row: a matrix times a vector
+    own packed            kernels of our own, see `own`
 
     >>> [c.name for c in linear_candidates(LinearSpec(x, weight, bias, is_frozen=True))]
-    ['addmm', 'onednn', 'onednn packed', 'mkl packed']
+    ['addmm', 'onednn', 'onednn packed', 'mkl packed', 'own packed']
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 from ...tensors.types import TensorType
 from . import mkl, onednn
 from .candidate import Call, Candidate, Operand, Tensors, from_call
+from .own_calls import own_linear
 from .specs import ConvSpec, LinearSpec
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
@@ -46,6 +48,9 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
             yield _mkl_into_residual(spec)
     if why_not_vector(spec) is None:
         yield _vector(spec, output)
+    own = own_linear(spec)
+    if own is not None:
+        yield own
 
 
 def eager(spec: LinearSpec, output: TensorType) -> Candidate:

@@ -5,6 +5,7 @@
     bmm of copies     a batch whose matrices lie transposed or apart, copied into order first: MKL's batched product
                       is slow on such
     mm                also for a batch of one
+    own               kernels of our own, for batches of small matrices
 
     >>> [c.name for c in matmul_candidates(MatmulSpec(f32[64, 768], f32[768, 64]))]
     ['mm', 'onednn']
@@ -20,6 +21,7 @@ from ...tensors.types import TensorType
 from . import onednn
 from .candidate import Call, Candidate, Operand, from_call
 from .linear import why_not_plain
+from .own_calls import own_batched
 from .specs import LinearSpec, MatmulSpec
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
@@ -63,3 +65,6 @@ def _batched(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
             return torch.bmm(a.contiguous(), b.contiguous(), out=out)
 
         yield Candidate("bmm of copies", spec, ("a", "b"), run, output, run_into=run_into)
+    own = own_batched(spec)
+    if own is not None:
+        yield own

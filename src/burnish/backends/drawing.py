@@ -1,0 +1,192 @@
+"""Random numbers in eager code that stands in for compiled code: the same numbers.
+
+A graph runs eagerly while it is recorded, before it is compiled, and where it cannot be. If it drew eager's numbers
+then and compiled code's numbers later, a seed would give one or the other, and activation checkpointing, which runs a
+function a second time in backward, would drop other elements than forward did.
+
+    perform(torch.rand, (3,), {})      what compiled code draws for torch.rand(3), from the same generator
+    drawing(gm)                        the graph, with such calls in place of those that may draw
+
+The operators that a call comes down to are seen through a raw entry of the dispatch stack, as in `lower.trace`. The
+rules are those of `ops.random`, carried out at once. With the setting `eager_random` nothing of this happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from ..runtime.random import FUNCTIONS
+from ..settings import current, patch
+from .eager import run
+from .numbers import own_copy
+from .registry import CompiledFn
+
+WORDS = ("rand", "dropout", "bernoulli", "uniform", "normal", "attention", "lstm", "gru", "rnn", "lowrank",
+         "fractional", "orthogonal")
+"""One of them is in the name of every function of torch that may come down to an operator with a rule."""
+
+CHUNK = 1 << 14
+"""Elements that the kernel for random bits makes at a time."""
+
+
+def perform(function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Call a function of torch. What it draws is what compiled code draws."""
+    if not has_name_of_drawing(getattr(function, "__name__", "")) or current().eager_random \
+            or draws_nothing(function.__name__, args, kwargs):
+        return function(*args, **kwargs)
+    return intercepted(function, args, kwargs)
+
+
+def intercepted(function: Callable, args: tuple, kwargs: dict) -> Any:
+    if current().eager_random:  # by now: it was not when the graph was recorded, and the rules ask
+        with patch(eager_random=False):
+            return intercepted(function, args, kwargs)
+    torch._C._push_on_torch_dispatch_stack(interceptor())
+    try:
+        return function(*args, **kwargs)
+    finally:
+        torch._C._pop_torch_dispatch_stack(None)
+
+
+@functools.cache
+def has_name_of_drawing(name: str) -> bool:
+    return any(word in name for word in WORDS)
+
+
+def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:
+    """Of the calls that stand in every model, whether they are switched off: then they run undisturbed."""
+    if name == "scaled_dot_product_attention":
+        return not (args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
+    if "dropout" in name:
+        return (args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))) is False
+    return False
+
+
+def drawing(gm: GraphModule) -> CompiledFn:
+    """The graph as it stands, but for what it draws."""
+    if draws_as_eager(gm) or not any(may_draw(node) for node in gm.graph.nodes):
+        return run(gm)
+    forward: Any = None
+
+    def call(*args: Any) -> Any:
+        nonlocal forward
+        if forward is None:
+            made = own_copy(gm)
+            for node in made.graph.nodes:
+                if may_draw(node):
+                    name = node.target
+                    node.target = performed(getattr(torch.Tensor, name) if node.op == "call_method" else name)
+                    node.op = "call_function"
+            made.recompile()
+            forward = made.forward
+        return forward(*args)
+
+    return call
+
+
+def draws_as_eager(gm: GraphModule) -> bool:
+    """As it was asked for when the graph was recorded: it may be compiled later, under other settings."""
+    return gm.meta.setdefault("burnish_eager_random", current().eager_random)
+
+
+def may_draw(node: Node) -> bool:
+    if node.op == "call_method":
+        name = str(node.target)
+    elif node.op == "call_function":
+        name = getattr(node.target, "__name__", "")
+    else:
+        return False
+    return has_name_of_drawing(name) and not draws_nothing(name, node.args, node.kwargs)
+
+
+@functools.cache
+def performed(function: Callable) -> Callable:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return intercepted(function, args, kwargs)
+    # The name is that of the generated code's global, whatever the function is called.
+    call.__name__ = call.__qualname__ = f"drawing_{getattr(function, '__name__', 'call').replace('.', '_')}"
+    return call
+
+
+@functools.cache
+def interceptor() -> Any:
+    """Made when something is drawn: `ops` and `lower` are not imported before there is something to compile."""
+    from ..lower.functionalize import functional_form
+    from ..ops import families, random  # noqa: F401  (families fills the records)
+    from ..ops.record import NoRule, Op, lookup
+
+    @functools.cache
+    def rule_of(func: Any) -> tuple[Op | None, str | None]:
+        """The operator whose rule says what is drawn, and where a call in place, or with `out`, writes it."""
+        written = [a for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        functional = functional_form(func) if written else func
+        op = None if functional is None else lookup(functional)
+        if op is None or op.name not in random.OPERATORS or len(written) > 1:
+            return None, None
+        return op, written[0].name if written else None
+
+    class Interceptor:
+        def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            op, written = rule_of(func)
+            if op is None:
+                return func(*args, **kwargs)
+            is_out = written is not None and written in kwargs
+            given = {name: value for name, value in kwargs.items() if not is_out or name != written}
+            try:
+                made = op.decompose(Now(), *args, **given)  # type: ignore[misc]
+            except NoRule:
+                return func(*args, **kwargs)
+            if written is None:
+                return made
+            target = kwargs[written] if is_out else args[0]
+            return target.resize_(made.shape).copy_(made) if is_out else target.copy_(made)
+
+    class Now:
+        """The builder of a decomposition, when there is no graph: what is applied is run."""
+
+        def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
+            packet, _, overload = name.partition(".")
+            return getattr(getattr(torch.ops.aten, packet), overload or "default")(*args, **kwargs)
+
+        def apply(self, op: Op, args: tuple) -> Any:
+            return bits_of(*args) if op is random.BITS_OF else FUNCTIONS[op.name](*args)
+
+        def convert(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+            return x.to(dtype)
+
+    return Interceptor()
+
+
+def bits_of(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
+    """By a kernel for any size."""
+    count = math.prod(size)
+    start = torch.tensor([int(seed), 0])
+    made = torch.empty(-(-count // CHUNK) * CHUNK, dtype=torch.int64)
+    table = (ctypes.c_void_p * 2)(start.data_ptr())
+    launch = kernel().launch
+    for at in range(0, count, CHUNK):
+        start[1] = at
+        table[1] = made.data_ptr() + at * made.itemsize
+        launch(table)
+    return made[:count].reshape(size)
+
+
+@functools.cache
+def kernel() -> Any:
+    from ..codegen.llvm import compile_kernel
+    from ..schedule.parse_loops import parse_kernel
+
+    return compile_kernel(parse_kernel(f"""
+        kernel random_bits(b0: i64, b1: i64 out)
+          loop i0 < {CHUNK}
+            stage
+              b1[i0] = random_bits(b0[0], add(b0[1], i0))
+    """))

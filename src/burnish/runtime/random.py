@@ -1,0 +1,58 @@
+"""Random numbers, run one operator at a time with torch: for where they are no part of a kernel.
+
+    bits = random_bits(random_seed(), (2, 3))        the same bits that kernels compute, see codegen.mathematics.philox
+    uniform(bits, 0.0, 1.0, torch.float32)
+
+`random_seed` is how compiled code draws from torch's generator. All else follows from the seed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+WORD = 0xFFFFFFFF
+
+
+def random_seed() -> torch.Tensor:
+    return torch.empty((), dtype=torch.int64).random_()
+
+
+def random_bits(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
+    counter = torch.arange(math.prod(size)).reshape(size)
+    words = [counter & WORD, counter >> 32, torch.zeros_like(counter), torch.zeros_like(counter)]
+    keys = [seed & WORD, seed >> 32 & WORD]
+    for _ in range(10):
+        low, high = words[0] * MULTIPLIERS[0], words[2] * MULTIPLIERS[1]
+        words = [high >> 32 & WORD ^ words[1] ^ keys[0], high & WORD, low >> 32 & WORD ^ words[3] ^ keys[1], low & WORD]
+        keys = [key + step & WORD for key, step in zip(keys, WEYL, strict=True)]
+    return words[0] | words[1] << 32
+
+
+def uniform(bits: torch.Tensor, low: float, high: float, dtype: torch.dtype) -> torch.Tensor:
+    digits = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}[dtype]
+    computed = torch.float64 if dtype is torch.float64 else torch.float32
+    return ((bits & (1 << digits) - 1).to(computed) * 2.0**-digits * (high - low) + low).to(dtype)
+
+
+def normal(bits: torch.Tensor, mean: float, std: float, dtype: torch.dtype) -> torch.Tensor:
+    u = ((bits & WORD).double() + 0.5) * 2.0**-32
+    angle = (bits >> 32).double() * (math.pi * 2.0**-32)
+    return (torch.sqrt(-2 * torch.log(u)) * torch.sin(angle) * std + mean).to(dtype)
+
+
+def chance(bits: torch.Tensor, p: float) -> torch.Tensor:
+    return (bits & WORD) < round(p * 2.0**32)
+
+
+def below(bits: torch.Tensor, n: int) -> torch.Tensor:
+    return (bits & WORD) * n >> 32 if n <= 1 << 31 else (bits & (1 << 63) - 1) % n
+
+
+FUNCTIONS = {
+    "random_seed": random_seed, "random_bits": random_bits, "uniform": uniform, "normal": normal, "chance": chance,
+    "below": below,
+}

@@ -1,0 +1,105 @@
+"""What indices pick is fetched by the loops that compute with it, and the indices are looked at once.
+
+    e = aten.embedding.default w, i             wrong = any(i < 0 or i >= 30000)
+    y = aten.add.Tensor e, p              =>    check_indices wrong, …               raises what eager raises
+                                                e = fetch w, …
+                                                y = aten.add.Tensor e, p             one kernel
+
+A fetch keeps its places within the source, whatever the indices are: that the loops run before the check is harmless.
+What is picked only to lie in memory stays with the library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..ir.graph import Graph, Node, Value, values_in
+from ..ir.rewrite import Rewriter
+from ..ops.gathered import Gathered, Picked
+from ..ops.parts import Joined
+from ..ops.prims import CHECK_INDICES, FETCH, REDUCTION_OF
+from ..ops.record import NoRule, Pointwise
+from ..tensors.types import NAMES
+from .classify import why_not_loop
+
+INTEGERS = (torch.int64, torch.int32)
+
+
+def fetch_in_loops(graph: Graph) -> Graph:
+    """The graph itself, where there is nothing to fetch."""
+    fetched = fetched_nodes(graph)
+    return Fetcher(graph, fetched).run() if fetched else graph
+
+
+def fetched_nodes(graph: Graph) -> dict[Node, tuple]:
+    picking = [node for node in graph.nodes if isinstance(node.op.rule, Gathered)]
+    if not picking:
+        return {}
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for value in node.operands:
+            readers.setdefault(value, []).append(node)
+    leaving = {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+    found: dict[Node, tuple] = {}
+    for node in picking:
+        value = node.results[0]
+        is_used = value not in leaving and all(map(is_computed_in_loops, readers.get(value, ())))  # type: ignore
+        if value is None or not is_used and not node.op.rule.is_slow:  # type: ignore[union-attr]
+            continue
+        picks = picks_of(node)
+        if picks is not None:
+            found[node] = picks
+    return found
+
+
+def is_computed_in_loops(reader: Node) -> bool:
+    is_loop = isinstance(reader.op.rule, (Pointwise, Joined)) or reader.op.name in REDUCTION_OF
+    return is_loop and why_not_loop(reader) is None
+
+
+def picks_of(node: Node) -> tuple | None:
+    try:
+        source, places = node.op.rule.rule(*node.args, **node.kwargs)  # type: ignore[union-attr]
+    except NoRule:
+        return None
+    values = (source, *node.results, *(place.index for place in places if isinstance(place, Picked)))
+    if any(v.type.device.type != "cpu" or 0 in v.shape or NAMES.get(v.dtype, "c")[0] == "c" for v in values):
+        return None
+    if any(place.index.dtype not in INTEGERS for place in places if isinstance(place, Picked)):
+        return None
+    return source, places
+
+
+class Fetcher(Rewriter):
+    def __init__(self, graph: Graph, fetched: dict[Node, tuple]):
+        super().__init__(graph)
+        self.fetched = fetched
+
+    def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Value | None:
+        picks = self.fetched.get(node)
+        if picks is None:
+            return None
+        source, places = picks
+        described = []
+        for place, size in zip(places, source.shape, strict=True):
+            if isinstance(place, Picked):
+                index = self.env[place.index]
+                self.check(node, args, kwargs, index, -size if place.wraps else 0, size)
+                described.append((index, place.dims, size, place.wraps))
+            else:
+                described.append(place)
+        result = node.results[0]
+        assert result is not None
+        made = self.build.apply_typed(FETCH, (self.env[source], tuple(described)), {}, (result.type,))[0]
+        assert made is not None
+        return made
+
+    def check(self, node: Node, args: tuple, kwargs: dict[str, Any], index: Value, low: int, size: int) -> None:
+        g = self.build
+        wrong = g("bitwise_or.Tensor", g("lt.Scalar", index, low), g("ge.Scalar", index, size))
+        g.apply_typed(CHECK_INDICES, (g.reduce("any", wrong, ()), node.op.name, args, tuple(kwargs.items())), {}, ())
+
+
+__all__ = ["fetch_in_loops"]

@@ -1,0 +1,311 @@
+"""The candidates that our own kernels are: linear layers and convolutions with frozen weights, in float32.
+
+    own_linear(spec, epilogue)          None where the kernels do not fit; `why_not_linear` says why
+    own_convolution(spec, epilogue)     of a channels-last x; a window that reaches over the edge reads a padded copy
+
+Bias and residual are added while the sums are still in registers, and `epilogue`, any expression of the sum, is
+computed there: NaN, infinities and rounding are those of a kernel of ours after the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ...ops.scalar import Scalar
+from ...tensors.types import TensorType, has_stride
+from . import own
+from .candidate import Candidate, Tensors
+from .depthwise import depthwise_product, why_not_depthwise
+from .layout import channels_last_stride
+from .own import Place, Product, Sum, packed_weight, places_of_row, runs_of
+from .specs import ConvSpec, LinearSpec, MatmulSpec
+
+NAME = "own packed"
+
+MOST_PLACES = 4096
+"""Of tiles, one after the other in a table. What has more is computed in longer ones by libraries."""
+
+
+def own_linear(spec: LinearSpec, epilogue: Scalar | None = None) -> Candidate | None:
+    if why_not_linear(spec) is not None:
+        return None
+    output = TensorType.contiguous(spec.output_shape, spec.x.dtype, spec.x.device)
+    products = linear_products(spec, epilogue)
+    return _candidate(spec, products[0], output, None) if len(products) == 1 else _deep(spec, products, output)
+
+
+def own_candidate(spec: LinearSpec | ConvSpec, epilogue: Scalar | None = None) -> Candidate | None:
+    return own_linear(spec, epilogue) if isinstance(spec, LinearSpec) else own_convolution(spec, epilogue)
+
+
+def why_not_linear(spec: LinearSpec) -> str | None:
+    why = _why_not(spec)
+    if why is not None:
+        return why
+    (rows, depth), (down, across) = spec.x.shape, spec.x.stride
+    if across != 1 and depth != 1 or rows > 1 and down < depth:
+        return "the rows of x have gaps between their numbers"
+    if spec.residual is not None and not spec.residual.is_contiguous:
+        return "the residual lies otherwise than the result"
+    return None
+
+
+def _why_not(spec: LinearSpec | ConvSpec) -> str | None:
+    if own.shape_here() is None:
+        return "there are no kernels for this machine"
+    if not spec.is_frozen:
+        return "the weight may change"
+    if spec.activation is not None:
+        return "activations are given as expressions"
+    for name, type in spec.inputs.items():
+        if type.dtype is not torch.float32 or type.device.type != "cpu":
+            return f"{name} is {type}: the kernels compute in float32 on the CPU"
+        if type.numel == 0:
+            return f"{name} is empty"
+    if spec.bias is not None and not spec.bias.is_contiguous:
+        return "the bias has gaps"
+    return None
+
+
+DEEPEST, CACHED_BYTES = 1024, 512 << 10
+"""A sum over more numbers is made in parts where x does not stay in a core's own cache beside the weights."""
+
+
+def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
+    """One after the other; each but the first adds to what the one before it left."""
+    shape = own.shape_here()
+    assert shape is not None
+    (rows, depth), outputs, step = spec.x.shape, spec.weight.shape[0], spec.x.stride[0]
+    step = step if rows > 1 else depth
+    places = places_of_row(rows, 0, 0, step, outputs, shape.half)
+    is_deep = depth > DEEPEST and 4 * rows * depth > CACHED_BYTES
+    parts = own.split_evenly(depth, DEEPEST) if is_deep else [depth]
+    made = []
+    for number, part in enumerate(parts):
+        is_first, is_last = number == 0, number == len(parts) - 1
+        chunks = own.in_chunks(places, part, outputs, part * outputs)
+        made.append(Product(outputs, part, (Sum(step, outputs, runs_of([0], part)),), chunks,
+                            is_first and spec.bias is not None, not is_first or spec.residual is not None,
+                            epilogue if is_last else None, shape))
+    return made
+
+
+def _deep(spec: LinearSpec, products: list[Product], output: TensorType) -> Candidate:
+    """A product whose sum is made in parts."""
+    launches: list[own.Launch] = []
+    has_bias, has_residual = spec.bias is not None, spec.residual is not None
+    operands = ("x", "packed", *(["bias"] if has_bias else []), *(["residual"] if has_residual else []))
+    starts = [sum(product.depth for product in products[:number]) for number in range(len(products))]
+    step_of_packed = own.packed_columns(products[0])
+
+    def run_into(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor, *added: torch.Tensor) -> torch.Tensor:
+        if not launches:
+            launches[:] = [own.maker().product(product) for product in products]
+        bias, to = added[0].data_ptr() if has_bias else 0, out.data_ptr()
+        residual = added[-1].data_ptr() if has_residual else 0
+        x_from, packed_from = x.data_ptr(), packed.data_ptr()
+        for launch, start in zip(launches, starts, strict=True):
+            launch(to, x_from + 4 * start, packed_from + 4 * start * step_of_packed, bias, residual)
+            bias, residual = 0, to
+        return out
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        return run_into(torch.empty(output.shape, dtype=output.dtype, device="cpu"), *tensors)
+
+    def prepare(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Tensors:
+        weight = weight.detach()
+        packed = torch.cat([packed_weight(weight[:, start:start + product.depth], product)
+                            for start, product in zip(starts, products, strict=True)])
+        return (packed,) if bias is None else (packed, bias)
+
+    return Candidate(NAME, spec, operands, run, output, run_into=run_into, prepare=prepare,
+                     prepared=("packed", "bias") if has_bias else ("packed",))
+
+
+# Batches of products --------------------------------------------------------------------------------------------------
+
+STACK_BYTES = 256 << 10
+"""The most that a packed matrix may take on a thread's stack."""
+
+
+def own_batched(spec: MatmulSpec) -> Candidate | None:
+    if why_not_batched(spec) is not None:
+        return None
+    shape = own.shape_here()
+    assert shape is not None
+    count, rows, depth = spec.a.shape
+    columns, step = spec.b.shape[2], spec.a.stride[1]
+    places = tuple(places_of_row(rows, 0, 0, step, columns, shape.half))
+    product = Product(columns, depth, (Sum(step, columns, runs_of([0], depth)),), (places,), False, False, None, shape)
+    batched = own.Batched(product, count, rows * columns, spec.a.stride[0], *spec.b.stride)
+    output = TensorType.contiguous(spec.output_shape, spec.a.dtype, spec.a.device)
+    launch: own.BatchedLaunch | None = None
+
+    def run_into(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        nonlocal launch
+        if launch is None:
+            launch = own.maker().batched(batched)
+        launch(out.data_ptr(), a.data_ptr(), b.data_ptr())
+        return out
+
+    def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return run_into(torch.empty(output.shape, dtype=output.dtype, device="cpu"), a, b)
+
+    return Candidate("own", spec, ("a", "b"), run, output, run_into=run_into)
+
+
+def why_not_batched(spec: MatmulSpec) -> str | None:
+    shape = own.shape_here()
+    if shape is None:
+        return "there are no kernels for this machine"
+    for name, type in spec.inputs.items():
+        if type.dtype is not torch.float32 or type.device.type != "cpu":
+            return f"{name} is {type}: the kernels compute in float32 on the CPU"
+        if type.numel == 0:
+            return f"{name} is empty"
+    if spec.a.ndim != 3:
+        return "it is no batch"
+    if spec.a.stride[2] != 1 and spec.a.shape[2] != 1:
+        return "the rows of a have gaps between their numbers"
+    panel = shape.lanes * shape.vectors
+    if 4 * spec.b.shape[1] * -(-spec.b.shape[2] // panel) * panel > STACK_BYTES:
+        return "the matrices of b are too large for a thread's stack"
+    return None
+
+
+# Convolutions ---------------------------------------------------------------------------------------------------------
+
+def own_convolution(spec: ConvSpec, epilogue: Scalar | None = None) -> Candidate | None:
+    if why_not_convolution(spec) is not None:
+        return None
+    output = TensorType(spec.output_shape, channels_last_stride(spec.output_shape), spec.x.dtype, spec.x.device)
+    if spec.groups > 1:
+        shape = own.shape_here()
+        assert shape is not None
+        return _candidate(spec, depthwise_product(spec, epilogue, shape), output, None)
+    return _candidate(spec, convolution_product(spec, epilogue), output, padded_shape(spec))
+
+
+def why_not_convolution(spec: ConvSpec) -> str | None:
+    why = _why_not(spec)
+    if why is not None:
+        return why
+    if spec.dims != 2 or spec.transposed:
+        return "it is no plain convolution of images"
+    if spec.groups > 1 and (why := why_not_depthwise(spec)) is not None:
+        return why
+    if spec.groups > 1 and not is_dense_channels_last(spec.x):
+        return "x is not channels-last"
+    if spec.residual is not None and not has_stride(spec.residual, channels_last_stride(spec.output_shape)):
+        return "the residual lies otherwise than the result"
+    if spec.output_shape[0] * spec.output_shape[2] * spec.output_shape[3] // 14 > MOST_PLACES:
+        return "the image has more pixels than the tables are meant for"
+    return None
+
+
+def is_dense_channels_last(type: TensorType) -> bool:
+    return has_stride(type, channels_last_stride(type.shape))
+
+
+def padded_shape(spec: ConvSpec) -> tuple[int, int] | None:
+    """Height and width of the channels-last copy of x that windows read, with its border; None where they read x
+    itself."""
+    if not any(spec.padding) and is_dense_channels_last(spec.x):
+        return None
+    sizes = []
+    for axis in range(2):
+        reach = spec.dilation[axis] * (spec.weight.shape[axis + 2] - 1) + 1
+        sizes.append(max((spec.output_shape[axis + 2] - 1) * spec.stride[axis] + reach,
+                         spec.x.shape[axis + 2] + spec.padding[axis]))
+    return sizes[0], sizes[1]
+
+
+def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
+    shape = own.shape_here()
+    assert shape is not None
+    images, channels = spec.x.shape[:2]
+    height, width = padded_shape(spec) or spec.x.shape[2:]
+    rows, columns = spec.output_shape[2:]
+    outputs, (down, across) = spec.output_channels, spec.stride
+    line = width * channels
+    step = across * channels
+    starts = [(image * height + row * down) * line for image in range(images) for row in range(rows)]
+    if down == across == 1 and set(spec.weight.shape[2:]) == {1} and width == columns:
+        # The pixels of all images follow one another at even steps.
+        places = places_of_row(images * rows * columns, 0, 0, step, outputs, shape.half)
+    elif columns <= shape.half:
+        # Two rows of the image are the two groups of a tile.
+        places = [Place((columns,) * (2 if n + 1 < len(starts) else 1),
+                        (starts[n], starts[min(n + 1, len(starts) - 1)]),
+                        (n * columns * outputs, (n + 1) * columns * outputs))
+                  for n in range(0, len(starts), 2)]
+    else:
+        row = places_of_row(columns, 0, 0, step, outputs, shape.half)
+        places = [Place(place.halves, (place.x[0] + start, place.x[1] + start),
+                        (place.out[0] + n * columns * outputs, place.out[1] + n * columns * outputs))
+                  for n, start in enumerate(starts) for place in row]
+    runs = runs_of(*_runs(spec, line, channels))
+    depth = sum(run.length for run in runs)
+    # Neighbouring windows share most of what they read.
+    reads = max(depth * across * down // max(spec.weight.shape[2] * spec.weight.shape[3], 1), channels)
+    return Product(outputs, depth, (Sum(step, outputs, runs),), own.in_chunks(places, reads, outputs, depth * outputs),
+                   spec.bias is not None, spec.residual is not None, epilogue, shape)
+
+
+def _runs(spec: ConvSpec, line: int, channels: int) -> tuple[list[int], int]:
+    """Where what a window reads begins, and how long each stretch is."""
+    high, wide = spec.weight.shape[2:]
+    down, across = spec.dilation
+    if across == 1:
+        return [row * down * line for row in range(high)], wide * channels
+    return [row * down * line + column * across * channels for row in range(high) for column in range(wide)], channels
+
+
+# What they have in common ---------------------------------------------------------------------------------------------
+
+def _candidate(spec: LinearSpec | ConvSpec, product: Product, output: TensorType,
+               padded: tuple[int, int] | None) -> Candidate:
+    launch: own.Launch | None = None
+    copy: own.Launch | None = None
+    has_bias, has_residual = spec.bias is not None, spec.residual is not None
+    operands = ("x", "packed", *(["bias"] if has_bias else []), *(["residual"] if has_residual else []))
+    images, channels = spec.x.shape[:2]
+    numbers = images * channels * padded[0] * padded[1] if padded is not None else 0
+
+    def run_into(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor, *added: torch.Tensor) -> torch.Tensor:
+        nonlocal launch, copy
+        if launch is None:
+            # Compiled when it first runs: most candidates are only looked at.
+            if padded is not None:
+                assert isinstance(spec, ConvSpec)
+                copy = own.maker().padding(spec.x, padded, spec.padding)
+            launch = own.maker().product(product)
+        bias = added[0].data_ptr() if has_bias else 0
+        residual = added[-1].data_ptr() if has_residual else 0
+        if copy is None:
+            launch(out.data_ptr(), x.data_ptr(), packed.data_ptr(), bias, residual)
+        else:
+            around = torch.empty(numbers, dtype=torch.float32, device="cpu")
+            copy(around.data_ptr(), x.data_ptr())
+            launch(out.data_ptr(), around.data_ptr(), packed.data_ptr(), bias, residual)
+        return out
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        return run_into(torch.empty_strided(output.shape, output.stride, dtype=output.dtype, device="cpu"), *tensors)
+
+    return Candidate(NAME, spec, operands, run, output, run_into=run_into, prepare=_packing(product, has_bias),
+                     prepared=("packed", "bias") if has_bias else ("packed",))
+
+
+def _packing(product: Product, has_bias: bool) -> Callable[..., Tensors]:
+    def prepare(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Tensors:
+        weight = weight.detach()
+        if weight.ndim == 4:
+            # Depthwise weights are [channels, 1, height, width].
+            weight = weight.permute(0, 2, 3, 1).flatten(1)
+        packed = packed_weight(weight, product)
+        return (packed, bias) if has_bias else (packed,)
+
+    return prepare

@@ -1,0 +1,67 @@
+"""Reductions of few, long rows are made in two steps, so that several threads have something to do.
+
+    s = sum x, (0, 1)      x: f32[2048, 1024]      =>    v = view x, reshape[64, 32, 1024]
+                                                         p = sum v, (1, 2)                    f32[64, 1, 1]
+                                                         q = sum p, (0,)                      f32[1, 1, 1]
+                                                         s = view q, reshape[1, 1]
+
+A loop walks its rows side by side, and each row in one go. Sixty-four parts of a sum are rows like others: what is
+computed on the way, and stored, still happens in the same pass.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..ir.graph import Graph, Node, Value
+from ..ir.rewrite import Rewriter
+from ..ops.prims import REDUCTION_OF
+from ..tensors.views import Reshape
+
+PARTS = (64, 32, 16, 8, 4, 2)
+"""Into how many a row is cut: into as many as come out even."""
+
+FEW_ROWS = 8
+LONG = 1 << 16
+"""Elements of all rows together: what a second kernel costs is a fifth of what reducing these does."""
+
+
+class Divider(Rewriter):
+    def rewrite(self, node: Node, args: tuple, kwargs: dict) -> Value | None:
+        cut = cut_of(node)
+        if cut is None:
+            return None
+        dim, parts = cut
+        x, dims = args
+        result = node.results[0]
+        assert result is not None
+        finer = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1:])
+        inner = tuple(k + (k >= dim) for k in dims)
+        op = node.op
+        apart = self.build.apply(op, (self.build.reshape(x, finer), inner))
+        return self.build.view(self.build.apply(op, (apart, (dim,))), Reshape(result.shape))
+
+
+def divide_long_rows(graph: Graph) -> Graph:
+    """The graph itself, where there is nothing to divide."""
+    return Divider(graph).run() if any(cut_of(node) is not None for node in graph.nodes) else graph
+
+
+def cut_of(node: Node) -> tuple[int, int] | None:
+    """The dimension to be cut, and into how many parts; None where it is not worth it."""
+    if node.op.name not in REDUCTION_OF or REDUCTION_OF[node.op.name] in ("argmax", "argmin"):
+        return None
+    x, dims = node.args
+    if x.type.numel < LONG or math.prod(n for k, n in enumerate(x.shape) if k not in dims) >= FEW_ROWS:
+        return None
+    if any(0 in v.shape for v in (x, *node.results)):
+        return None
+    found = [(parts, dim) for dim in dims for parts in PARTS if x.shape[dim] % parts == 0 and x.shape[dim] > parts]
+    if not found:
+        return None
+    # Of the best the one that steps furthest: its parts lie apart, and what is in one lies together.
+    parts, _, dim = max((parts, x.type.stride[dim], dim) for parts, dim in found)
+    return dim, parts
+
+
+__all__ = ["divide_long_rows"]

@@ -1,0 +1,350 @@
+"""The contest between compiled code and eager: who stays, what it costs, and that nobody notices but by the speed."""
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+
+import burnish
+from burnish import events
+from burnish.runtime.contest import CLEAR, ROUNDS, SLOWER, WARM_EAGER, Contest
+from burnish.settings import patch
+
+LAST = ROUNDS[-1] + 1
+"""The number of the last call that may be part of a contest."""
+
+
+class Match:
+    """A contest under a clock that only the players move."""
+
+    def __init__(self, compiled, eager):
+        self.time, self.ran, self.told = 0.0, [], []
+        self.seconds = {"compiled": compiled, "eager": eager}
+        self.contest = Contest(self.player("compiled"), self.player("eager"), "a graph", lambda: self.time)
+
+    def player(self, name):
+        def play(*inputs):
+            self.ran.append(name)
+            seconds = self.seconds[name]
+            self.time += seconds(len(self.ran) - 1) if callable(seconds) else seconds
+            return name, inputs
+        return play
+
+    def play(self, calls=LAST + 20):
+        stop = events.subscribe(lambda event: self.told.append(event.data) if event.kind == "runtime.contest" else None)
+        try:
+            for k in range(calls):
+                answer = self.contest(k)
+                assert answer == (self.ran[-1], (k,)) and len(self.ran) == k + 1, "not one player for each call"
+        finally:
+            stop()
+        return self
+
+    @property
+    def kept(self):
+        assert len(self.told) == 1, self.told
+        return self.told[0]["kept"]
+
+
+# -- who stays ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("compiled,eager,kept", [
+    (1.0, 2.0, "compiled"), (1.0, 1.2, "compiled"), (1.0, 1.0, "compiled"), (1.02, 1.0, "compiled"),
+    (1.1, 1.0, "eager"), (1.25, 1.0, "eager"), (5.0, 1.0, "eager"),
+])
+def test_the_faster_one_stays(compiled, eager, kept):
+    match = Match(compiled, eager).play()
+    assert match.kept == kept
+    assert set(match.ran[LAST + 1:]) == {kept}
+
+
+def test_an_event_says_who_was_dropped_and_why():
+    told, = Match(0.25, 0.125).play().told
+    assert told["text"] == "a graph: compiled 250.000 ms, eager 125.000 ms a call: eager stays"
+    assert (told["compiled"], told["eager"], told["kept"]) == (0.25, 0.125, "eager")
+
+
+def test_first_calls_may_take_as_long_as_they_like():
+    """Compiled code packs weights, eager's code is generated: neither counts."""
+    match = Match(lambda n: 100.0 if n < ROUNDS[0] else 1.0, lambda n: 100.0 if n == WARM_EAGER else 0.5).play()
+    assert match.kept == "eager"
+    match = Match(lambda n: 100.0 if n < ROUNDS[0] else 0.5, lambda n: 100.0 if n == WARM_EAGER else 1.0).play()
+    assert match.kept == "compiled"
+
+
+@pytest.mark.parametrize("disturbed", range(LAST + 1))
+@pytest.mark.parametrize("compiled,eager,kept", [(1.0, 1.15, "compiled"), (1.15, 1.0, "eager"), (1.0, 3.0, "compiled")])
+def test_one_disturbed_call_changes_nothing(disturbed, compiled, eager, kept):
+    match = Match(lambda n: compiled * (50 if n == disturbed else 1), lambda n: eager * (50 if n == disturbed else 1))
+    assert match.play().kept == kept
+
+
+def test_a_machine_that_is_slow_for_a_while_does_not_decide():
+    """Slower by half for a number of calls, wherever they lie: both are measured there, or neither."""
+    for start in range(LAST):
+        slow = range(start, start + 5)
+        match = Match(lambda n: 1.0 * (1.5 if n in slow else 1), lambda n: 1.25 * (1.5 if n in slow else 1))
+        assert match.play().kept == "compiled", start
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+def test_eager_gets_few_calls_even_where_it_is_close():
+    match = Match(1.0, 1.01).play()
+    assert match.ran.count("eager") == 1 + len(ROUNDS) <= 5
+
+
+def test_two_rounds_are_enough_where_the_difference_is_clear():
+    for compiled, eager in ((1.0, CLEAR + 0.1), (CLEAR + 0.1, 1.0)):
+        match = Match(compiled, eager).play()
+        assert match.ran[:ROUNDS[1] + 2].count("eager") == 3
+        assert len(set(match.ran[ROUNDS[1] + 2:])) == 1
+
+
+def test_eagers_calls_lie_further_and_further_apart():
+    ran = Match(1.0, 1.01).play().ran
+    places = [k for k, name in enumerate(ran) if name == "eager"]
+    gaps = [b - a for a, b in zip(places, places[1:], strict=False)]
+    assert gaps == sorted(gaps) and min(gaps) > 1 and gaps[-1] > gaps[0]
+
+
+def test_each_is_timed_where_the_other_has_just_been():
+    ran = Match(1.0, 1.01).play().ran
+    for turn in ROUNDS:
+        assert ran[turn - 1:turn + 2] == ["compiled", "eager", "compiled"]
+
+
+def test_the_loser_is_let_go():
+    class Player:
+        def __init__(self, seconds):
+            self.seconds = seconds
+
+        def __call__(self):
+            nonlocal time
+            time += self.seconds
+
+    time = 0.0
+    players = Player(1.0), Player(2.0)
+    seen = [weakref.ref(player) for player in players]
+    contest = Contest(*players, "a graph", lambda: time)
+    del players
+    for _ in range(LAST + 1):
+        contest()
+    gc.collect()
+    assert [ref() is None for ref in seen] == [False, True] and contest.decided is seen[0]()
+
+
+# -- exceptions and threads --------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("raising", range(LAST + 2))
+def test_an_exception_passes_and_the_contest_goes_on(raising):
+    match = Match(2.0, 1.0)
+
+    def fail(n):
+        if n == raising:
+            raise KeyboardInterrupt
+        return 2.0
+
+    match.seconds["compiled"] = fail
+    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest" else None)
+    raised = 0
+    for k in range(LAST + 20):
+        try:
+            match.contest(k)
+        except KeyboardInterrupt:
+            raised += 1
+    stop()
+    assert raised == (raising not in (WARM_EAGER, *ROUNDS) and raising < len(match.ran) and
+                      match.ran[raising] == "compiled")
+    assert match.kept == "eager" and match.contest.running == 0
+
+
+def test_where_every_timed_call_raises_compiled_code_stays():
+    match = Match(1.0, 0.1)
+
+    def fail(n):
+        raise ValueError
+
+    match.seconds["eager"] = fail
+    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest" else None)
+    for k in range(LAST + 5):
+        if k in (WARM_EAGER, *ROUNDS):
+            with pytest.raises(ValueError):
+                match.contest(k)
+        else:
+            match.contest(k)
+    stop()
+    assert match.kept == "compiled" and "no call could be timed" in match.told[0]["text"]
+
+
+def test_calls_that_overlap_are_not_timed():
+    """The second call begins and ends inside the first: both would measure the other as well."""
+    time = 0.0
+    inner = None
+
+    def compiled():
+        nonlocal time
+        time += 1.0
+
+    def eager():
+        nonlocal time, inner
+        if inner is None:
+            inner = threading.Thread(target=contest)
+            inner.start()
+            inner.join()
+            inner = None
+        time += 0.5
+
+    contest = Contest(compiled, eager, "a graph", lambda: time)
+    for _ in range(2 * LAST):
+        contest()
+    assert contest.times[1] == [] and contest.decided is compiled
+
+
+def test_many_threads_get_one_decision_and_each_call_one_answer():
+    told, answers, lock = [], [], threading.Lock()
+    contest = Contest(lambda k: ("compiled", k), lambda k: ("eager", k), "a graph")
+    barrier = threading.Barrier(8)
+
+    def work(first):
+        barrier.wait()
+        for k in range(first, first + 200):
+            answer = contest(k)
+            with lock:
+                answers.append(answer)
+
+    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest" else None)
+    threads = [threading.Thread(target=work, args=(1000 * n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop()
+    assert len(told) == 1 and contest.running == 0
+    assert sorted(k for _, k in answers) == sorted(1000 * n + k for n in range(8) for k in range(200))
+    if told[0].data["kept"] == "compiled":
+        assert sum(name == "eager" for name, _ in answers) <= 1 + len(ROUNDS)
+
+
+def test_a_listener_may_call_what_was_decided():
+    match, heard = Match(1.0, 2.0), []
+    stop = events.subscribe(
+        lambda event: heard.append(match.contest("from the listener")) if event.kind == "runtime.contest" else None)
+    for k in range(LAST + 1):
+        match.contest(k)
+    stop()
+    assert heard == [("compiled", ("from the listener",))]
+
+
+# -- with programs -----------------------------------------------------------------------------------------------------
+
+@pytest.fixture(autouse=True)
+def contests_are_held():
+    with patch(never_slower=True):
+        yield
+
+
+class Slow:
+    """A clock under which one of the two takes twice the time of the other, whatever it really takes."""
+
+    def __init__(self, monkeypatch, slower):
+        time = 0.0
+        made = Contest.__init__
+
+        def init(contest, compiled, eager, name, clock=None):
+            def timed(player, seconds):
+                def play(*inputs):
+                    nonlocal time
+                    time += seconds
+                    return player(*inputs)
+                return play
+            made(contest, timed(compiled, 1.0 + (slower == "compiled")), timed(eager, 1.0 + (slower == "eager")), name,
+                 lambda: time)
+
+        monkeypatch.setattr(Contest, "__init__", init)
+        self.told = []
+        self.stop = events.subscribe(lambda event: self.told.append(event.data["kept"])
+                                     if event.kind == "runtime.contest" else None)
+
+    def kept(self):
+        self.stop()
+        kept, = self.told
+        return kept
+
+
+@pytest.mark.parametrize("slower", ["compiled", "eager"])
+def test_a_program_that_writes_to_its_input_does_so_once_a_call(monkeypatch, slower):
+    clock = Slow(monkeypatch, slower)
+    compiled = burnish.compile(lambda x, y: x.add_(y).sin_().mul(2))
+    x, wanted, y = torch.ones(5), torch.ones(5), torch.full((5,), 0.25)
+    with torch.no_grad():
+        for _ in range(LAST + 8):
+            found = compiled(x, y)
+            torch.testing.assert_close(found, wanted.add_(y).sin_() * 2)
+            torch.testing.assert_close(x, wanted)
+    assert clock.kept() != slower
+
+
+@pytest.mark.parametrize("slower", ["compiled", "eager"])
+def test_a_program_that_draws_random_numbers_draws_once_a_call(monkeypatch, slower):
+    clock = Slow(monkeypatch, slower)
+    compiled = burnish.compile(lambda x: x + torch.rand(3))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        found = [compiled(torch.zeros(3)) for _ in range(LAST + 8)]
+        assert clock.kept() != slower
+        torch.manual_seed(0)
+        again = burnish.compile(lambda x: x + torch.rand(3))
+        with patch(never_slower=False):
+            assert torch.equal(torch.stack([again(torch.zeros(3)) for _ in found]), torch.stack(found))
+
+
+@pytest.mark.parametrize("slower", ["compiled", "eager"])
+def test_buffers_are_updated_once_a_call(monkeypatch, slower):
+    clock = Slow(monkeypatch, slower)
+    torch.manual_seed(0)
+    norm, twin = torch.nn.BatchNorm1d(4), torch.nn.BatchNorm1d(4)
+    compiled = burnish.compile(norm)
+    with torch.no_grad():
+        for _ in range(LAST + 8):
+            x = torch.randn(16, 4)
+            torch.testing.assert_close(compiled(x), twin(x))
+    assert clock.kept() != slower
+    assert int(norm.num_batches_tracked) == LAST + 8
+    torch.testing.assert_close(norm.running_var, twin.running_var)
+
+
+def test_an_error_of_the_program_is_raised_in_every_call_and_work_done_before_stays(monkeypatch):
+    clock = Slow(monkeypatch, "eager")
+    compiled = burnish.compile(lambda p: torch.bernoulli(p) + 1)
+    with torch.no_grad():
+        for k in range(LAST + 8):
+            if k % 3 == 2:
+                with pytest.raises(RuntimeError):
+                    compiled(torch.full((4,), 2.0))
+            else:
+                assert torch.equal(compiled(torch.ones(4)), torch.full((4,), 2.0))
+    assert clock.kept() == "compiled"
+
+
+def test_the_setting_turns_it_off():
+    told = []
+    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest" else None)
+    with torch.no_grad():
+        with patch(never_slower=False):
+            compiled = burnish.compile(lambda x: x.sin() + 1)
+            for _ in range(LAST + 8):
+                compiled(torch.ones(3))
+        assert not told
+        burnish.reset()
+        compiled = burnish.compile(lambda x: x.sin() + 1)
+        for _ in range(LAST + 8):
+            compiled(torch.ones(3))
+        assert len(told) == 1
+    stop()
+
+
+def test_noise_is_smaller_than_what_is_called_slower():
+    assert 1 < SLOWER < CLEAR

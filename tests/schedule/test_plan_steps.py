@@ -1,0 +1,124 @@
+"""Plans: homes that joined values share, kernels that start together, long rows that are cut."""
+
+import pytest
+
+from burnish.ir.parse import parse_graph
+from burnish.schedule.emit import Launch
+from burnish.schedule.homes import share_homes
+from burnish.schedule.long_rows import divide_long_rows
+from burnish.schedule.plan import homes_in, make_plan
+from burnish.schedule.siblings import MOST_ELEMENTS, made_by, used_by
+
+GROWN = """
+graph(x: f32[64, 16], y: f32[64, 16])
+  cat = aten.cat.default [x, y], 1 : f32[64, 32]
+  a = aten.exp.default cat : f32[64, 32]
+  s = sum a, (1,) : f32[64, 1]
+  b = aten.div.Tensor cat, s : f32[64, 32]
+  cat_1 = aten.cat.default [x, y, b], 1 : f32[64, 64]
+  c = aten.exp.default cat_1 : f32[64, 64]
+  t = sum c, (1,) : f32[64, 1]
+  d = aten.div.Tensor cat_1, t : f32[64, 64]
+  cat_2 = aten.cat.default [x, y, b, d], 1 : f32[64, 128]
+  e = aten.exp.default cat_2 : f32[64, 128]
+  return e
+"""
+
+
+def launches(plan):
+    return [step for step in plan.steps if isinstance(step, Launch)]
+
+
+def assembled(graph):
+    return [node for node in graph.nodes if node.op.name == "assembled"]
+
+
+def test_joined_values_that_grow_share_a_home():
+    graph = share_homes(parse_graph(GROWN))
+    assert [len(node.args[0]) for node in assembled(graph)] == [2, 3, 4]
+    assert [node.args[1] for node in assembled(graph)] == [(0, 16), (0, 16, 32), (0, 16, 32, 64)]
+    assert all(node.results[0].type.stride == (128, 1) for node in assembled(graph))
+
+
+def test_part_is_written_once_for_all():
+    graph = share_homes(parse_graph(GROWN))
+    assert sum(node.op.name == "restride" for node in graph.nodes) == 4
+
+
+def test_parts_lie_in_their_home_and_nothing_else_does():
+    plan = make_plan(parse_graph(GROWN))
+    (host, places), = homes_in(plan.graph).items()
+    for value, offset in places.items():
+        assert plan.offsets[value] == plan.offsets[host] + offset
+    end = plan.offsets[host] + host.type.bytes
+    others = [value for value in plan.offsets if value not in places]
+    assert all(plan.offsets[v] + v.type.bytes <= plan.offsets[host] or plan.offsets[v] >= end for v in others)
+
+
+def test_no_kernel_reads_the_home_that_it_writes_into():
+    for launch in launches(make_plan(parse_graph(GROWN))):
+        read = {value for at, value in enumerate(launch.buffers) if at not in launch.kernel.stored}
+        parts = {part for value in read if value.node is not None and value.node.op.name == "assembled"
+                 for part in value.node.args[0]}
+        assert parts.isdisjoint(made_by(launch))
+
+
+def test_two_joined_values_have_no_home():
+    text = GROWN.replace("cat_2 = aten.cat.default [x, y, b, d], 1 : f32[64, 128]",
+                         "cat_2 = aten.cat.default [y, b, d], 1 : f32[64, 112]").replace("f32[64, 128]", "f32[64, 112]")
+    graph = parse_graph(text)
+    assert share_homes(graph) is graph
+
+
+def test_what_leaves_the_graph_has_memory_of_its_own():
+    graph = share_homes(parse_graph(GROWN.replace("return e", "return e, cat_2, cat_1")))
+    assert not assembled(graph)
+
+
+TWO = """
+graph(x: f32[64, {n}], y: f32[10, {n}])
+  a = aten.exp.default x : f32[64, {n}]
+  b = aten.exp.default y : f32[10, {n}]
+  return a, b
+"""
+
+
+def test_small_kernels_start_together():
+    launch, = launches(make_plan(parse_graph(TWO.format(n=32))))
+    assert [loop.extents for loop in launch.kernel.loops] == [(64, 32), (10, 32)]
+    assert {value.name for value in made_by(launch)} == {"a", "b"}
+    assert {value.name for value in used_by(launch)} == {"a", "b", "x", "y"}
+
+
+def test_large_kernels_start_by_themselves():
+    assert len(launches(make_plan(parse_graph(TWO.format(n=MOST_ELEMENTS // 64))))) == 2
+
+
+def test_kernels_that_need_one_another_start_one_after_the_other():
+    plan = make_plan(parse_graph("""
+graph(x: f32[64, 32])
+  a = sum x, (1,) : f32[64, 1]
+  b = sum a, (0,) : f32[1, 1]
+  return b
+"""))
+    assert len(launches(plan)) == 2
+
+
+LONG = """
+graph(x: f32[{rows}, 64, 2048])
+  a = {op} x, (1, 2) : f32[{rows}, 1, 1]
+  return a
+"""
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "prod"])
+def test_long_rows_are_reduced_in_parts(op):
+    graph = divide_long_rows(parse_graph(LONG.format(rows=2, op=op)))
+    shapes = [node.results[0].shape for node in graph.nodes if node.op.name == op]
+    assert shapes == [(2, 32, 1, 1), (2, 1, 1, 1)] or shapes == [(2, 1, 64, 1), (2, 1, 1, 1)]
+    assert graph.outputs[0].shape == (2, 1, 1)
+
+
+def test_many_rows_are_not():
+    graph = parse_graph(LONG.format(rows=16, op="sum"))
+    assert divide_long_rows(graph) is graph
