@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 
 from .. import events
 from ..runtime.contest import Contest
+from ..runtime.differentiable import saving_is_watched
 from ..runtime.training_contest import TrainingContest
 from ..settings import current, patch
 from .drawing import drawing, draws_as_eager, perform
@@ -25,14 +26,17 @@ from .registry import CompiledFn, register_backend
 @register_backend(runs_python=True, perform=perform)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
-    if gm.meta.get("burnish_again"):
+    if gm.meta.get("burnish_again") or saving_is_watched():
         return Waiting(gm)
     return _compile_all(gm, example_inputs)
 
 
 class Waiting:
     """A graph for other sizes, say, of a function that has been compiled before. Sizes that come once (a sequence that
-    grows with every call) are not worth compiling for: the graph is compiled when it is asked for a second time."""
+    grows with every call) are not worth compiling for: the graph is compiled when it is asked for a second time.
+
+    While somebody watches what autograd saves, as checkpointing does, nothing is compiled: tracing saves too.
+    """
 
     def __init__(self, gm: GraphModule):
         self.gm, self.eager = gm, drawing(gm)
@@ -43,6 +47,8 @@ class Waiting:
     def __call__(self, *inputs: Any) -> Any:
         if self.compiled is not None:
             return self.compiled(*inputs)
+        if saving_is_watched():
+            return self.eager(*inputs)
         with self.lock:
             self.runs += 1
             if self.runs > 1 and self.compiled is None:

@@ -30,7 +30,7 @@ from .numbers import compile_per_number, has_numbers, own_copy
 
 CompiledFn = Callable[..., Any]
 CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]
-Perform = Callable[[Callable, tuple, dict], Any]
+Perform = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 F = TypeVar("F", bound=CompilerFn)
 
 ENTRY_POINTS = "torch_dynamo_backends"

@@ -22,6 +22,7 @@ import torch
 
 from .. import events, settings
 from ..errors import BackendError, BurnishError, InternalError, Unsupported
+from ..runtime.differentiable import saving_is_watched
 from ..runtime.segment import Continuation, Segment
 from . import binding, breaks
 from .bytecode import decode
@@ -123,8 +124,8 @@ class Program:
             return segment.graph(*inputs)  # type: ignore[misc]
         except Exception as error:
             restore_state(segment.state)
-            if segment.writes_inputs:
-                raise
+            if segment.writes_inputs or saving_is_watched():
+                raise  # checkpointing stops a run so, in the hook that sees what autograd saves
             events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
             return FAILED
         except BaseException:

@@ -68,6 +68,11 @@ class Layout:
     """Why gradients of gradients cannot be had; None where they can."""
 
 
+def saving_is_watched() -> bool:
+    """Whether there are hooks for what autograd saves."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 class Differentiable:
     """`eager` is the graph as it stands: gradients of gradients come from there."""
 
@@ -81,8 +86,8 @@ class Differentiable:
         return f"# forward\n{self.forward.source}\n# backward\n{self.backward.source}"  # type: ignore[attr-defined]
 
     def __call__(self, *inputs: Any) -> tuple:
-        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-            # Somebody watches what is saved: checkpointing counts it, and the first run, the recording, was eager's.
+        if saving_is_watched():
+            # Checkpointing counts what is saved, and the first run, the recording, was eager's.
             return tuple(self.eager(*inputs))
         made = Compiled.apply(self, *inputs)
         layout = self.layout

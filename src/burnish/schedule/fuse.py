@@ -50,7 +50,13 @@ class Fusion:
 
 
 def fuse(graph: Graph, classes: Classes) -> Fusion:
-    return Fuser(graph, classes).run()
+    while True:
+        known = len(classes.stored)
+        fuser = Fuser(graph, classes)
+        found = fuser.run()
+        # Who was placed before a value came to be stored computes it still: all is placed again, knowing that.
+        if not fuser.stored_late or len(classes.stored) == known:
+            return found
 
 
 class Fuser:
@@ -59,6 +65,7 @@ class Fuser:
         self.fusion = Fusion([], {})
         self.readers: dict[Value, list[Unit]] = {}
         self.last_draw: Unit | None = None
+        self.stored_late = False
 
     def run(self) -> Fusion:
         for node in self.graph.nodes:
@@ -144,6 +151,7 @@ class Fuser:
         assert node is not None
         kept = [value] if node.op is not VIEW and value is not root else list(node.operands)
         kept = [v for v in kept if self.classes.is_loop(v) and v not in self.fusion.unit_of]
+        self.stored_late = self.stored_late or bool(self.fusion.units)
         if value is root or not kept:
             self.classes.loops.discard(node)
             self.classes.stored.add(value)
@@ -218,8 +226,8 @@ class Fuser:
             try:
                 return self.reads_of(group, value)
             except NotAffine as trouble:
-                if trouble.cut is None:
-                    raise
+                if trouble.cut is None or group.extents[trouble.cut[0]] % trouble.cut[1]:
+                    raise  # a part of the loop alone could be cut so
                 group.cut(*trouble.cut)
                 if is_reduction(value):
                     group.inner = reduced_variables(value, group.roots[value])
