@@ -1,0 +1,86 @@
+"""Kernels that store into what they read: only where every element is read before it is overwritten."""
+
+import pytest
+import torch
+
+from burnish.ir.graph import Value
+from burnish.schedule.emit import Launch
+from burnish.schedule.in_place import with_one_buffer
+from burnish.schedule.loops import print_kernel
+from burnish.schedule.parse_loops import parse_kernel
+from burnish.tensors.types import TensorType
+
+ALLOWED = {
+    "the element itself": """
+        kernel k(b0: f32, b1: f32 out)
+          loop i0 < 8
+            stage
+              b1[i0] = mul(b0[i0], 2.0.f32)
+    """,
+    "a row that was summed before": """
+        kernel k(b0: f32, b1: f32 out)
+          loop i0 < 4 rows, i1 < 8
+            stage
+              r0 = sum.f32 b0[8*i0 + i1]
+            stage
+              b1[8*i0 + i1] = div(b0[8*i0 + i1], r0)
+    """,
+    "once a row": """
+        kernel k(b0: f32, b1: f32 out)
+          loop i0 < 4 rows, i1 < 8
+            stage
+              r0 = sum.f32 1.0.f32
+              row b1[i0] = add(b0[i0], r0)
+    """,
+}
+REFUSED = {
+    "another element": """
+        kernel k(b0: f32, b1: f32 out)
+          loop i0 < 8
+            stage
+              b1[i0] = add(b0[i0], b0[7])
+    """,
+    "turned around": """
+        kernel k(b0: f32, b1: f32 out)
+          loop i0 < 8
+            stage
+              b1[i0] = mul(b0[-1*i0 + 7], 2.0.f32)
+    """,
+    "read again after it was stored": """
+        kernel k(b0: f32, b1: f32 out, b2: f32 out)
+          loop i0 < 4 rows, i1 < 8
+            stage
+              b1[8*i0 + i1] = mul(b0[8*i0 + i1], 2.0.f32)
+            stage
+              b2[8*i0 + i1] = add(b0[8*i0 + i1], 1.0.f32)
+    """,
+    "read by another loop": """
+        kernel k(b0: f32, b1: f32 out, b2: f32 out)
+          loop i0 < 8
+            stage
+              b1[i0] = mul(b0[i0], 2.0.f32)
+          loop i0 < 8
+            stage
+              b2[i0] = add(b0[i0], 1.0.f32)
+    """,
+}
+
+
+def launched(text):
+    kernel = parse_kernel(text)
+    values = tuple(Value(TensorType.contiguous((8,), torch.float32), f"v{k}") for k in range(len(kernel.dtypes)))
+    return Launch(kernel, values)
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_two_buffers_become_one(name):
+    launch = launched(ALLOWED[name])
+    made = with_one_buffer(launch, launch.buffers[0], launch.buffers[1])
+    assert made is not None and launch.buffers[0] not in made.buffers
+    assert "b1[" not in print_kernel(made.kernel) and made.kernel.stored == {0}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_two_buffers_stay_two(name):
+    launch = launched(REFUSED[name])
+    assert with_one_buffer(launch, launch.buffers[0], launch.buffers[1]) is None
