@@ -42,7 +42,7 @@ class Tripwire:
         module = frame.f_globals.get("__name__") or ""
         if (
             is_trusted(module)
-            or module.partition(".")[0] == "numpy"
+            or module.partition(".")[0] in ("numpy", "typing_extensions")  # annotations of code that is just imported
             or co.co_filename.startswith(OUR_PATH)
             or co.co_filename.startswith("<")
         ):
