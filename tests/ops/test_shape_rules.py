@@ -65,7 +65,8 @@ def backward(result: object) -> None:
 
 
 def equal_to_eager(ledger: Ledger) -> None:
-    lines = [f"{name}: {len(faults)} calls, as {faults[0]}" for name, faults in sorted(ledger.wrong.items())]
+    lines = [f"{name}: {len(faults)} calls, as {faults[0]}" for name, faults in sorted(ledger.wrong.items())
+             if name != "aten._local_scalar_dense.default"]  # its result is a number, and has no tensor's type
     assert not lines, "\n".join(lines)
 
 
