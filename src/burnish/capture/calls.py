@@ -112,6 +112,8 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
             source = m.heap.sources.pin(function).attr("__burnish_original__")
             return call(m, m.heap.admit(marks["__burnish_original__"], source), args, kwargs)
         if marks.get("_torchdynamo_disable") or marks.get("_burnish_disable"):
+            if optimizers.is_kept_from_dynamo(marks):
+                return call(m, marks["_torchdynamo_orig_callable"], args, kwargs)
             reason = marks.get("_torchdynamo_disable_msg") or marks.get("_burnish_disable_reason")
             m.stop(breaks.DISABLED_CALL, f"{function.__qualname__}" + (f" ({reason})" if reason else ""))
         if marks.get("_burnish_graph_break"):

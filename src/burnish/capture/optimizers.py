@@ -6,6 +6,8 @@
     opt.zero_grad()     _disable_dynamo(zero_grad)               the function itself
     opt.step()          _use_grad_for_differentiable(step)       ``step_in_grad_mode``: gradients off, as eager has it
     ...                 _group_tensors_by_device_and_dtype       run as it is: it looks at facts and groups
+
+Where torch.compile has been used in the process, Dynamo has marked more of it as disabled: ``is_kept_from_dynamo``.
 """
 
 from __future__ import annotations
@@ -38,6 +40,13 @@ def _undisabled(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
     """What torch keeps from Dynamo for its own reasons. Outside of torch.optim those are reasons here as well."""
     inside = function.__wrapped__  # type: ignore[attr-defined]
     return m.call(inside, args, kwargs) if inside.__module__.startswith("torch.optim.") else MISSING
+
+
+def is_kept_from_dynamo(marks: dict) -> bool:
+    """Whether a mark of torch.compiler.disable is Dynamo's own, put into torch.optim when it first compiles."""
+    inside = marks.get("_torchdynamo_orig_callable")
+    return isinstance(inside, FunctionType) and inside.__module__.startswith("torch.optim.") \
+        and inside.__name__.startswith(("_init_group", "_fused_"))
 
 
 def _code_inside(function: Callable, name: str) -> CodeType | None:
