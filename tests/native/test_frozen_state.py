@@ -1,11 +1,13 @@
 """Weights are packed once. Whatever changes them is seen by the very next call."""
 
 import copy
+from math import isnan
 
 import pytest
 import torch
 
 import burnish
+from burnish.tensors.types import TensorType
 
 
 def network():
@@ -92,3 +94,45 @@ def test_a_result_that_is_made_from_weights_alone_belongs_to_the_caller():
             doubled, _ = compiled(torch.ones(3))
             torch.testing.assert_close(doubled, weight.weight * 2)
             doubled.zero_()
+
+
+def padded_network():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.ReLU()).eval()
+    return model, torch.randn(1, 16, 6, 6)
+
+
+@pytest.fixture
+def own_kernels_only(monkeypatch):
+    """Wherever a kernel of our own can compute a convolution, it does."""
+    from burnish.schedule import choose_calls
+
+    if choose_calls.own_candidate(choose_calls.ConvSpec(
+            TensorType.contiguous((1, 16, 6, 6), torch.float32), TensorType.contiguous((32, 16, 3, 3), torch.float32),
+            None, None, None, (1, 1), (1, 1), (1, 1), is_frozen=True)) is None:
+        pytest.skip("there are no kernels of our own for this machine")
+
+    def choose(spec, **_):
+        candidate = choose_calls.own_candidate(spec)
+        return choose_calls.Choice(candidate, 1e-9, {choose_calls.OWN: 1e-9})
+
+    monkeypatch.setattr(choose_calls, "choose", choose)
+
+
+@pytest.mark.parametrize("special", [torch.inf, -torch.inf, torch.nan])
+def test_an_infinite_weight_reaches_no_further_than_in_eager(special, own_kernels_only):
+    model, x = padded_network()
+    compiled = burnish.compile(model)
+    with torch.no_grad(), burnish.settings.patch(never_slower=False):
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), model(x))
+        usual = model[0].weight[3, 2, 0, 0].item()
+        # A corner of the window: at the upper and left border it lies on nothing, and nothing is no number's product.
+        model[0].weight[3, 2, 0, 0] = special
+        want = model(x)
+        assert not want.isfinite().all() and (want[0, 3].isfinite().any() or isnan(special))
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), want, equal_nan=True)
+        model[0].weight[3, 2, 0, 0] = usual
+        torch.testing.assert_close(compiled(x), model(x))
+        assert compiled(x).isfinite().all()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from ..codegen.llvm import compile_kernels
+from ..codegen.llvm import compile_kernels, compile_sequence
 from ..codegen.llvm.sampler import sampler
 from ..codegen.program import build_program
 from ..ir.gradients import Gradients
@@ -43,11 +43,11 @@ def compile_graph(
         lowered = lower(gm, example_inputs, gradients, open_floats)
         made: Any
         if lowered.gradients is None:
-            made = program_of(lowered)
+            made = program_of(lowered, eager)
         elif lowered.gradients.flows or lowered.gradients.shown:
             made = differentiable(eager, lowered, lowered.gradients)
         else:
-            made = Aside(program_of(lowered))
+            made = Aside(program_of(lowered, eager))
     written = [write.input for write in lowered.graph.writes]
     return Apart(made, eager, written, reaches_of(lowered.graph, len(example_inputs))) if written else made
 
@@ -74,16 +74,16 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def program_of(lowered: Lowered) -> Program | FrozenProgram:
+def program_of(lowered: Lowered, eager: Callable[..., Any]) -> Program | FrozenProgram:
     graph, constants = choose_calls(lowered.graph), lowered.constants
     parts = split_frozen(graph)
     if parts is None:
         return compiled(graph, constants)
     prologue, main = parts
-    once = build_program(plan_of_calls(prologue), [], constants)
+    once = build_program(plan_of_calls(prologue), [], constants, compile_sequence)
     read = {value for node in prologue.nodes for value in node.operands}
     state = [k for k, value in enumerate(prologue.inputs) if value in read and value.is_state]
-    return FrozenProgram(compiled(main, constants), once, state, sampler())
+    return FrozenProgram(compiled(main, constants), once, state, sampler(), eager)
 
 
 def differentiable(eager: Callable[..., Any], lowered: Lowered, gradients: Gradients) -> Differentiable:
@@ -113,7 +113,8 @@ def differentiable(eager: Callable[..., Any], lowered: Lowered, gradients: Gradi
     kernels = compile_kernels([kernel for plan in plans for kernel in kernels_of(plan)])
     count = len(kernels_of(plans[0]))
     forward, backward = (
-        build_program(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), takes_list=takes_list)
+        build_program(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), compile_sequence,
+                      takes_list)
         for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True))
     return Differentiable(forward, backward, layout, eager)
 
@@ -132,7 +133,7 @@ def why_not_twice(forward: Graph) -> str | None:
 
 def compiled(graph: Graph, constants: Mapping[int, torch.Tensor]) -> Program:
     plan = make_plan(graph)
-    return build_program(plan, compile_kernels(kernels_of(plan)), constants)
+    return build_program(plan, compile_kernels(kernels_of(plan)), constants, compile_sequence)
 
 
 def kernels_of(plan: Plan) -> list[Kernel]:

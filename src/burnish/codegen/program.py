@@ -9,7 +9,8 @@
         launch_0(t)
         return (relu,)
 
-Intermediates lie in an arena that the frame holds: their pointers are in the tables from the start.
+Intermediates lie in an arena that the frame holds: their pointers are in the tables from the start. Native functions
+that follow one another are one call (see `native_calls`).
 """
 
 from __future__ import annotations
@@ -26,39 +27,50 @@ from ..runtime.kernels import NativeKernel
 from ..runtime.prims import FUNCTIONS
 from ..runtime.program import Program, restrided
 from ..schedule.emit import Launch, view_offset
+from ..schedule.library.candidate import OUT, SCRATCH
+from ..schedule.library.own import Spot
 from ..schedule.plan import Call, Plan, Show, writes_into
 from ..tensors.types import NumberType, TensorType
+from .native_calls import Entry, Fixed, InArena, Join, Moving, NativeCalls
 
 
 def build_program(
-    plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor], takes_list: bool = False
+    plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor], join: Join,
+    takes_list: bool = False,
 ) -> Program:
-    """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. A driver that
-    takes a list of the inputs empties it, and lets go of each input where it was last read."""
-    return DriverWriter(plan, kernels, constants).program(takes_list)
+    """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. `join` makes
+    one function of several. A driver that takes a list of the inputs empties it, and lets go of each input where it was
+    last read."""
+    return DriverWriter(plan, kernels, constants, join, takes_list).program()
 
 
 class DriverWriter:
-    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor]):
-        self.plan, self.kernels, self.constants = plan, list(kernels), constants
+    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor], join: Join,
+                 takes_list: bool):
+        self.plan, self.kernels, self.constants = plan, kernels, constants
+        self.held = list(kernels)  # whose code is called by address
+        self.join, self.takes_list = join, takes_list
+        self.open = NativeCalls()
+        self.let_go: list[str] = []
+        self.launched = 0
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
-        self.namespace: dict[str, Any] = {"_kernels": self.kernels, "restrided": restrided,
+        self.namespace: dict[str, Any] = {"_kernels": self.held, "restrided": restrided,
                                           "as_strided": torch.as_strided, "empty_strided": torch.empty_strided}
         self.numbers: dict[str, int] = {}
-        self.tables: list[list[Value]] = []
+        self.tables: list[list[Entry]] = []
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
         self.number_slots: dict[str, torch.dtype] = {}
 
-    def program(self, takes_list: bool) -> Program:
+    def program(self) -> Program:
         graph = self.plan.graph
         parameters = [value for k, value in enumerate(graph.inputs) if k not in self.constants]
         for value in parameters:
             self.names[value] = self.identifier(value.name)
         for k, tensor in self.constants.items():
             self.names[graph.inputs[k]] = self.bind("constant", tensor)
-        last = self.last_uses(parameters if takes_list else ())
+        last = self.last_uses(parameters if self.takes_list else ())
         for number, step in enumerate(self.plan.steps):
             match step:
                 case Launch():
@@ -68,29 +80,50 @@ class DriverWriter:
                 case Show():
                     self.show(step)
             self.release(last.get(number, ()))
+        self.flush()
         self.write_inputs()
         self.line(f"return ({''.join(f'{self.output(out)}, ' for out in graph.outputs)})")
         names = [self.names[value] for value in parameters]
-        if takes_list and names:
+        if self.takes_list and names:
             self.lines.insert(0, f"{''.join(f'{name}, ' for name in names)} = inputs; inputs.clear()")
-        head = ", ".join(["frame", *(["inputs"] if takes_list else names)])
+        head = ", ".join(["frame", *(["inputs"] if self.takes_list else names)])
         source = "\n".join([f"def run({head}):", *(f"    {line}" for line in self.lines), ""])
         return Program(source, self.namespace, self.frame_maker())
 
     # ---- steps
 
     def launch(self, step: Launch) -> None:
-        number = len(self.tables)
-        self.tables.append(list(step.buffers))
         for at in sorted(step.kernel.stored):
             self.make(step.buffers[at])
-        moving = [(at, value) for at, value in enumerate(step.buffers) if value not in self.plan.offsets]
-        if moving:
-            self.line(f"t = frame.table_{number}")
-        for at, value in moving:
-            self.line(f"t[{at}] = {self.pointer(value)}")
-        name = self.bind("launch", self.kernels[number].launch)
-        self.line(f"{name}({'t' if moving else f'frame.table_{number}'})")
+        self.open.add(self.kernels[self.launched], [self.entry(value) for value in step.buffers])
+        self.launched += 1
+
+    def entry(self, value: Value, further: int = 0) -> Entry:
+        """Where a value lies, or so many bytes further on."""
+        if value in self.plan.offsets:
+            return InArena(self.plan.offsets[value] + further)
+        view = self.arena_views.get(self.names[value].removeprefix("frame."))
+        if view is not None:
+            type, offset = view
+            return InArena(offset * type.dtype.itemsize + further)
+        return Moving(self.pointer(value), further)
+
+    def flush(self) -> None:
+        """Call the native functions that have come together, before anything else happens."""
+        if self.open.calls:
+            launch, table = self.open.joined(self.join)
+            self.open = NativeCalls()
+            number = len(self.tables)
+            self.tables.append(table)
+            moving = [(at, entry.text) for at, entry in enumerate(table) if isinstance(entry, Moving)]
+            if moving:
+                self.line(f"t = frame.table_{number}")
+            for at, text in moving:
+                self.line(f"t[{at}] = {text}")
+            self.line(f"{self.bind('launch', launch)}({'t' if moving else f'frame.table_{number}'})")
+        if self.let_go:
+            self.line(f"del {', '.join(self.let_go)}")
+            self.let_go = []
 
     def make(self, value: Value) -> None:
         """Memory for what a kernel is about to store, if it has none in the arena and is not stored into an input."""
@@ -122,6 +155,10 @@ class DriverWriter:
         return f"frame.{slot}_p"
 
     def call(self, node: Node) -> None:
+        if node.op is RUN and node.args[0].steps is not None and writes_into(node):
+            self.run_natively(node)
+            return
+        self.flush()
         if node.op is RUN:
             self.run_library(node)
             return
@@ -142,6 +179,26 @@ class DriverWriter:
         self.line(f"{left} = {name}({', '.join(args)})" if left else f"{name}({', '.join(args)})")
         for value in results:
             self.check_stride(value)
+
+    def run_natively(self, node: Node) -> None:
+        """A library call that is native functions of our own."""
+        candidate, operands = node.args
+        value = node.results[0]
+        assert value is not None
+        self.make(value)
+        values = dict(zip(candidate.operands, operands, strict=True))
+
+        def entry(spot: Spot | int) -> Entry:
+            if isinstance(spot, int):
+                return Fixed(spot)
+            name, further = spot
+            if name == SCRATCH:
+                return InArena(self.plan.scratch[node] + further)
+            return self.entry(value if name == OUT else values[name], further)
+
+        for step in candidate.steps():
+            self.held.append(step.kernel)
+            self.open.add(step.kernel, [entry(spot) for spot in step.table])
 
     def run_library(self, node: Node) -> None:
         """A chosen library call, into memory of ours where it takes that."""
@@ -191,7 +248,9 @@ class DriverWriter:
         """Let go of what no later step reads: peak memory is no higher than eager's."""
         names = [name for value in values if (name := self.names.get(value)) is not None and "." not in name]
         if names:
-            self.line(f"del {', '.join(names)}")
+            self.let_go += names
+            if self.takes_list or not self.open.calls:
+                self.flush()
 
     def write_inputs(self) -> None:
         written = {write.input for write in self.plan.graph.writes}
@@ -275,9 +334,7 @@ class DriverWriter:
     # ---- frames
 
     def frame_maker(self) -> Callable[[], Any]:
-        arena_bytes, views, offsets = self.plan.arena, self.arena_views, self.plan.offsets
-        tables = [(len(values), [(at, offsets[value]) for at, value in enumerate(values) if value in offsets])
-                  for values in self.tables]
+        arena_bytes, views, tables = self.plan.arena, self.arena_views, self.tables
         numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
                    for slot, dtype in self.number_slots.items()}
         slots = ("arena", *views, *numbers, *(f"{slot}_p" for slot in numbers),
@@ -295,10 +352,13 @@ class DriverWriter:
             for slot, kind in numbers.items():
                 setattr(frame, slot, place := kind())
                 setattr(frame, f"{slot}_p", ctypes.addressof(place))
-            for number, (size, fixed) in enumerate(tables):
-                table = (ctypes.c_void_p * max(size, 1))()
-                for at, offset in fixed:
-                    table[at] = base + offset
+            for number, entries in enumerate(tables):
+                table = (ctypes.c_void_p * max(len(entries), 1))()
+                for at, entry in enumerate(entries):
+                    if isinstance(entry, InArena):
+                        table[at] = base + entry.offset
+                    elif isinstance(entry, Fixed):
+                        table[at] = entry.address
                 setattr(frame, f"table_{number}", table)
             return frame
         return make

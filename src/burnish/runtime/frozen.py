@@ -1,6 +1,6 @@
 """A program with work that is done once for a module's state, and done again when the state has changed.
 
-    program = FrozenProgram(main, prologue, state=[1, 2], sampler)
+    program = FrozenProgram(main, prologue, state=[1, 2], sampler, eager)
     program(x, weight, bias)        packs weight and bias
     program(x, weight, bias)        uses what was packed
     weight.add_(1)
@@ -9,6 +9,9 @@
 A tensor is the same if it lies at the same address, its version counter has not moved, and a few of its elements,
 spread over all of it, have not changed. The counter sees every edit that goes through a tensor; the elements see what
 goes past it, as `weight.data -= rate * weight.grad` does.
+
+Where the prologue makes None of some of it, the kernels that were chosen are not right for these numbers (an infinite
+weight, say): the graph runs eagerly as long as they are there.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ class Kept:
 
     stamp: tuple
     samples: Samples
-    made: tuple
+    made: tuple | None
+    """None where the graph is to run eagerly."""
     state: list[torch.Tensor]
 
 
@@ -75,8 +79,9 @@ class FrozenProgram:
 
     takes_gradients = False
 
-    def __init__(self, main: Program, prologue: Program, state: Sequence[int], sampler: NativeKernel):
-        self.main, self.prologue, self.positions, self.sampler = main, prologue, state, sampler
+    def __init__(self, main: Program, prologue: Program, state: Sequence[int], sampler: NativeKernel,
+                 eager: Callable[..., Any]):
+        self.main, self.prologue, self.positions, self.sampler, self.eager = main, prologue, state, sampler, eager
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
         self.lock = threading.Lock()
@@ -90,12 +95,13 @@ class FrozenProgram:
         kept = self.kept
         if kept is None or self.stamp_of(inputs) != kept.stamp or kept.samples.changed():
             kept = self.refreshed(inputs)
-        return self.main(*inputs, *kept.made)
+        return self.eager(*inputs) if kept.made is None else self.main(*inputs, *kept.made)
 
     def refreshed(self, inputs: tuple) -> Kept:
         with self.lock:
             state = [inputs[k].detach() for k in self.positions]
             # Looked at before it is used: what changes meanwhile is noticed by the next call.
             samples, stamp = Samples(state, self.sampler), self.stamp_of(inputs)
-            self.kept = Kept(stamp, samples, self.prologue(*inputs), state)
+            made = self.prologue(*inputs)
+            self.kept = Kept(stamp, samples, None if any(x is None for x in made) else made, state)
             return self.kept

@@ -51,15 +51,15 @@ class NativeKernel:
 class NativeSequence:
     """Kernels launched one after the other by one call, from one table."""
 
-    __slots__ = ("_kernels", "_program", "launch", "slots")
+    __slots__ = ("launch", "slots")
 
     def __init__(self, runner: int, program: Sequence[int], kernels: Sequence[NativeKernel], slots: int):
         """`runner` is void(program, table), and reads what to call from the program."""
         self.slots = slots
-        self._kernels = tuple(kernels)  # their code is called by address
-        self._program = (ctypes.c_uint64 * len(program))(*(word & (1 << 64) - 1 for word in program))
+        words = (ctypes.c_uint64 * len(program))(*(word & (1 << 64) - 1 for word in program))
         run = _prototype(sum(kernel.cycles for kernel in kernels), 2)(runner)
-        self.launch: Callable[[Any], None] = functools.partial(run, ctypes.addressof(self._program))
+        run.kept = (words, tuple(kernels))  # read and called by address, for as long as somebody holds `launch`
+        self.launch: Callable[[Any], None] = functools.partial(run, ctypes.addressof(words))
         """Takes the table: a ctypes array, or its address as an int."""
 
     def table(self, *pointers: int) -> ctypes.Array:

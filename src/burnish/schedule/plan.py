@@ -55,6 +55,8 @@ class Plan:
     arena: int = 0
     placed: dict[Value, Value] = field(default_factory=dict)
     """Values that lie in inputs, which they are written to."""
+    scratch: dict[Node, int] = field(default_factory=dict)
+    """Where in the arena a call has the memory that it needs while it runs, in bytes."""
 
     def __str__(self) -> str:
         parts = []
@@ -217,6 +219,9 @@ def place_in_arena(plan: Plan) -> None:
             start = plan.offsets[value] = take(free, size, plan)
             plan.offsets.update((part, start + offset) for part, offset in homes.get(value, {}).items())
             ends.setdefault(last.get(value, number), []).append(value)
+        if (room := scratch_of(plan.steps[number])) > 0:
+            start = plan.scratch[plan.steps[number].node] = take(free, room, plan)  # type: ignore[union-attr]
+            give(free, start, room)
         for value in ends.pop(number, ()):
             give(free, plan.offsets[value], -(-value.type.bytes // ALIGNMENT) * ALIGNMENT)
 
@@ -242,6 +247,13 @@ def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
 def writes_into(node: Node) -> bool:
     """Whether it is a call that writes its result where it is told to."""
     return node.op is RUN and node.args[0].run_into is not None
+
+
+def scratch_of(step: Step) -> int:
+    """How many bytes a step needs besides what it reads and makes."""
+    if not isinstance(step, Call) or step.node.op is not RUN or step.node.args[0].steps is None:
+        return 0
+    return -(-step.node.args[0].scratch // ALIGNMENT) * ALIGNMENT
 
 
 def take(free: list[tuple[int, int]], size: int, plan: Plan) -> int:

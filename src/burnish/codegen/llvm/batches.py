@@ -1,7 +1,7 @@
 """Batched products of two values, both of which are new on every call: each matrix of b is packed where it is used.
 
-    launch = make_batched(batched)
-    launch(out, a, b)                  addresses
+    step = make_batched(batched)
+    step.table                         out, a, b and the plan
 
 A thread takes one product of the batch at a time: it lays b's matrix out in panels on its stack, whatever its strides,
 and walks over the tiles of `tiles` with it.
@@ -13,11 +13,12 @@ import ctypes
 import functools
 
 from ...runtime.kernels import NativeKernel, load
-from ...schedule.library.own import Batched
+from ...schedule.library.own import Batched, Step
 from .compile import _symbols as shared_symbols
 from .compile import object_code
 from .products import OPERATIONS_PER_CYCLE, SERIAL, product_tables
 from .target import host
+from .words import load_offsets, load_words, words
 
 # The table: out, a, b, plan. The plan, in words; steps in bytes.
 PLAN = ("tasks", "grain", "out_batch", "a_batch", "b_batch", "b_row", "b_column", "rows", "columns", "panels",
@@ -146,15 +147,10 @@ attributes #0 = {{ nounwind {attributes} }}
 
 def driver_text() -> str:
     lanes = host().vector_bits // 32
-    words = "\n".join(f"  %{name}.word = getelementptr i64, ptr %plan, i64 {n}\n"
-                      f"  %{name} = load i64, ptr %{name}.word" for n, name in enumerate(PLAN))
-    places = (("a0", "a.here"), ("a1", "a.here"), ("c0", "c"), ("c1", "c"))
-    offsets = "\n".join(f"  %{name}.at = getelementptr i64, ptr %at, i64 {n}\n"
-                        f"  %{name}.far = load i64, ptr %{name}.at\n"
-                        f"  %{name} = getelementptr i8, ptr %{base}, i64 %{name}.far"
-                        for n, (name, base) in enumerate(places, 1))
-    return DRIVER.format(triple=host().triple, attributes=host().attributes, lanes=lanes, bytes=4 * lanes, words=words,
-                         offsets=offsets, numbers=", ".join(f"i64 {n}" for n in range(lanes)))
+    return DRIVER.format(triple=host().triple, attributes=host().attributes, lanes=lanes, bytes=4 * lanes,
+                         words=load_words("plan", PLAN),
+                         offsets=load_offsets("at", {"a0": "a.here", "a1": "a.here", "c0": "c", "c1": "c"}),
+                         numbers=", ".join(f"i64 {n}" for n in range(lanes)))
 
 
 @functools.cache
@@ -162,25 +158,18 @@ def driver() -> tuple[int, object]:
     return load(object_code(driver_text(), host()), "batched", shared_symbols())
 
 
-def make_batched(batched: Batched):
+def make_batched(batched: Batched) -> Step:
     product = batched.product
     tables = product_tables(product)
     panel = product.depth * 4 * product.panel
     zeros = (ctypes.c_float * product.panel)()
     flops = product.flops * batched.count
-    words = (ctypes.c_int64 * len(PLAN))(
+    plan = words(
         batched.count, 1 if flops >= SERIAL else batched.count,
         *(4 * step for step in (batched.out_batch, batched.a_batch, batched.b_batch, batched.b_row, batched.b_column)),
         product.depth, product.outputs, product.panels, panel, panel * product.panels, product.shape.vectors,
         product.last_vectors, 4 * product.panel, tables.places, sum(map(len, product.chunks)), tables.full, tables.last,
         tables.full_table, tables.last_table, ctypes.addressof(zeros))
     address, owner = driver()
-    kernel = NativeKernel("batched", address, 4, flops / OPERATIONS_PER_CYCLE, b"", (owner, tables, zeros, words))
-    run, plan = kernel.launch, ctypes.addressof(words)
-    table_of = ctypes.c_void_p * 4
-
-    def launch(out: int, a: int, b: int) -> None:
-        run(table_of(out, a, b, plan))
-
-    launch.kernel = kernel  # type: ignore[attr-defined]
-    return launch
+    kernel = NativeKernel("batched", address, 4, flops / OPERATIONS_PER_CYCLE, b"", (owner, tables, zeros, plan))
+    return Step(kernel, (("out", 0), ("a", 0), ("b", 0), ctypes.addressof(plan)))

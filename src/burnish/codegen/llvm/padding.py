@@ -1,7 +1,7 @@
 """A channels-last copy of an image with a border of zeros, for windows that reach over its edge.
 
-    copy = pad(x_type, (height, width), (above, left))
-    copy(address_of_copy, address_of_x)
+    step = pad(x_type, (height, width), (above, left))
+    step.table                                             out, x, and the sizes
 
 One native function for all sizes: a line of the copy is an item, zeros or a border, a line of x and a border.
 """
@@ -12,11 +12,12 @@ import ctypes
 import functools
 
 from ...runtime.kernels import NativeKernel, load
-from ...schedule.library.own import Copy
+from ...schedule.library.own import Step
 from ...tensors.types import TensorType
 from .compile import _symbols as shared_symbols
 from .compile import object_code
 from .target import host
+from .words import load_words, words
 
 SERIAL_BYTES = 64 << 10
 
@@ -112,30 +113,21 @@ attributes #0 = {{ nounwind {attributes} }}
 
 @functools.cache
 def _function() -> tuple[int, object]:
-    words = "\n".join(f"  %{name}.word = getelementptr i64, ptr %words, i64 {n}\n"
-                      f"  %{name} = load i64, ptr %{name}.word" for n, name in enumerate(WORDS))
-    text = TEXT.format(triple=host().triple, attributes=host().attributes, words=words)
+    text = TEXT.format(triple=host().triple, attributes=host().attributes, words=load_words("words", WORDS))
     return load(object_code(text, host()), "pad", shared_symbols())
 
 
-def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Copy:
+def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
     images, channels, x_height, x_width = x.shape
     height, width = size
     above, left = border
     line, pixel = 4 * width * channels, 4 * channels
     is_whole = x.stride[1] == 1 and x.stride[3] == channels or channels == 1 and x.stride[3] == 1
     total = images * height * line
-    words = (ctypes.c_int64 * len(WORDS))(
+    sizes = words(
         images * height, 1 if total > SERIAL_BYTES else images * height, height, above, x_height, 4 * x.stride[0],
         4 * x.stride[2], line, left * pixel, x_width * pixel, (width - left - x_width) * pixel, is_whole, x_width,
         channels, 4 * x.stride[3], 4 * x.stride[1])
     address, owner = _function()
-    kernel = NativeKernel("pad", address, 3, total / 4, b"", (owner, words))
-    run, where = kernel.launch, ctypes.addressof(words)
-    table_of = ctypes.c_void_p * 3
-
-    def copy(out: int, x: int) -> None:
-        run(table_of(out, x, where))
-
-    copy.kernel = kernel  # type: ignore[attr-defined]
-    return copy
+    kernel = NativeKernel("pad", address, 3, total / 4, b"", (owner, sizes))
+    return Step(kernel, (("out", 0), ("x", 0), ctypes.addressof(sizes)))

@@ -1,7 +1,7 @@
 """Products as native functions: tiles (see `tiles`), and one small function that shares them out among threads.
 
-    launch = make(product)                       tiles are compiled once in a process, for all products that use them
-    launch(out, x, packed, bias, residual)       addresses
+    step = make(product)        tiles are compiled once in a process, for all products that use them
+    step.table                  out, x, packed, bias, residual and the plan
 
 How a product is cut up is data that the function walks through: tasks of one chunk of pixels and one panel of outputs
 each. A thread takes the next task when it is done with one, so that no thread waits for a slower one.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -20,11 +19,12 @@ import llvmlite.binding as llvm
 
 from ...runtime.kernels import NativeKernel, load
 from ...schedule.library import own
-from ...schedule.library.own import Launch, Product, Shape, Sum, Tile
+from ...schedule.library.own import Product, Shape, Step, Sum, Tile
 from .compile import _symbols as shared_symbols
 from .compile import object_code
 from .target import host, initialize
 from .tiles import RUN_WORDS, SYMBOL, WORDS, print_tile
+from .words import load_offsets, load_pointers, load_words, words
 
 SERIAL = 300_000
 """Operations below which threads are not worth waking."""
@@ -62,7 +62,6 @@ define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{
 entry:
   %table.at = getelementptr i64, ptr %shared, i64 1
   %table = load ptr, ptr %table.at
-  %out = load ptr, ptr %table
 {pointers}
 {words}
   %quarter = lshr i64 %packed_step, 2
@@ -132,19 +131,10 @@ attributes #0 = {{ nounwind {attributes} }}
 
 
 def driver_text() -> str:
-    pointers = [line for n, name in enumerate(("x", "packed", "bias", "residual", "plan"), 1)
-                for line in (f"  %{name}.at = getelementptr ptr, ptr %table, i64 {n}",
-                             f"  %{name} = load ptr, ptr %{name}.at")]
-    words = [line for n, name in enumerate(PLAN)
-             for line in (f"  %{name}.word = getelementptr i64, ptr %plan, i64 {n}",
-                          f"  %{name} = load i64, ptr %{name}.word")]
-    places = (("a0", "a"), ("a1", "a"), ("c0", "c"), ("c1", "c"), ("d0", "d"), ("d1", "d"))
-    offsets = [line for n, (name, base) in enumerate(places, 1)
-               for line in (f"  %{name}.at = getelementptr i64, ptr %at, i64 {n}",
-                            f"  %{name}.far = load i64, ptr %{name}.at",
-                            f"  %{name} = getelementptr i8, ptr %{base}, i64 %{name}.far")]
-    return DRIVER.format(triple=host().triple, attributes=host().attributes, pointers="\n".join(pointers),
-                         words="\n".join(words), offsets="\n".join(offsets))
+    bases = {"a0": "a", "a1": "a", "c0": "c", "c1": "c", "d0": "d", "d1": "d"}
+    return DRIVER.format(triple=host().triple, attributes=host().attributes,
+                         pointers=load_pointers("table", ("out", "x", "packed", "bias", "residual", "plan")),
+                         words=load_words("plan", PLAN), offsets=load_offsets("at", bases))
 
 
 @functools.cache
@@ -206,38 +196,29 @@ def product_tables(product: Product) -> Tables:
     # The last panel's tiles are the others' where it is as wide.
     functions = [[tile_function(product.tile(halves, is_last=is_last)) for halves in kinds]
                  if is_last or product.panels > 1 else [0] * len(kinds) for is_last in (False, True)]
-    full, last = (_words(addresses) for addresses in functions)
-    chunks = _words(_starts(product))
-    places = _words(_places(product, kinds))
-    tables = [_words([word for part in product.sums for word in _numbers(product, part, is_last=is_last)])
+    full, last = (words(*addresses) for addresses in functions)
+    chunks = words(*_starts(product))
+    places = words(*_places(product, kinds))
+    tables = [words(*(word for part in product.sums for word in _numbers(product, part, is_last=is_last)))
               for is_last in (False, True)]
     kept = (chunks, places, full, last, *tables)
     return Tables(*map(ctypes.addressof, kept), kept)
 
 
-def make(product: Product) -> Launch:
+def make(product: Product) -> Step:
     tables = product_tables(product)
     tasks = len(product.chunks) * product.panels
     grain = tasks if product.flops < SERIAL else 1
     panel = 4 * product.panel
     zeros = (ctypes.c_float * product.panel)()
-    plan = _words([tasks, grain, product.panels, product.depth * panel, panel, panel if product.has_bias else 0,
-                   tables.chunks, tables.places, tables.full, tables.last, tables.full_table, tables.last_table,
-                   panel if product.is_depthwise else 0])
+    plan = words(tasks, grain, product.panels, product.depth * panel, panel, panel if product.has_bias else 0,
+                 tables.chunks, tables.places, tables.full, tables.last, tables.full_table, tables.last_table,
+                 panel if product.is_depthwise else 0)
     kernel = NativeKernel("product", driver(), 6, product.flops / OPERATIONS_PER_CYCLE, b"",
                           (tables, zeros, plan))
-    run, address, nothing = kernel.launch, ctypes.addressof(plan), ctypes.addressof(zeros)
-    table_of = ctypes.c_void_p * 6
-
-    def launch(out: int, x: int, packed: int, bias: int, residual: int) -> None:
-        run(table_of(out, x, packed, bias or nothing, residual, address))
-
-    launch.kernel = kernel  # type: ignore[attr-defined]
-    return launch
-
-
-def _words(numbers: Sequence[int]) -> ctypes.Array:
-    return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+    bias = ("bias", 0) if product.has_bias else ctypes.addressof(zeros)
+    residual = ("residual", 0) if product.has_residual else 0
+    return Step(kernel, (("out", 0), ("x", 0), ("packed", 0), bias, residual, ctypes.addressof(plan)))
 
 
 def _starts(product: Product) -> list[int]:

@@ -1,7 +1,8 @@
 """A way to compute a spec: which tensors it takes, what it gives back, and the function that runs it.
 
 Between `specs` and `choose`. A candidate that is one operator of torch, or one function of a library, says so as data
-(`call`), so that whoever generates code can call it without Python; `run` does the same from Python.
+(`call`); one that is native functions of ours gives them (`steps`), so that whoever generates code can call them
+without Python. `run` does the same from Python.
 
     >>> candidate = candidates(spec)[0]
     >>> candidate.operands
@@ -13,16 +14,22 @@ All of them run without gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import functools
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...tensors.types import TensorType
+from .own import Step
 from .specs import Spec
 
 Tensors = tuple[torch.Tensor, ...]
+
+OUT, SCRATCH = "out", "scratch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,8 @@ class Candidate:
     output: TensorType
     prepare: Callable[..., Tensors] | None = None
     """From the weight (and the bias, where the spec has one) to the tensors named by `prepared`. Only for frozen
-    specs; done once."""
+    specs; done once. None for each where the candidate is not right for these numbers: then the graph runs eagerly
+    until the weight changes."""
     prepared: tuple[str, ...] = ()
     run_into: Callable[..., torch.Tensor] | None = None
     """`run_into(out, *operands)` writes the result into a tensor of the output's type and allocates nothing large."""
@@ -78,6 +86,11 @@ class Candidate:
     """The operand whose memory the result takes. Whoever runs the candidate must not need that operand again."""
     call: Call | Foreign | None = None
     """The same as data, where the candidate is one call."""
+    steps: Callable[[], Sequence[Step]] | None = None
+    """The same as native functions, which are compiled when they are asked for: most candidates are only looked at.
+    Their spots are in the operands, `OUT` and `SCRATCH`."""
+    scratch: int = 0
+    """How many bytes of memory the steps need besides."""
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(self.operands)}) -> {self.output}"
@@ -113,6 +126,48 @@ def from_call(name: str, spec: Spec, call: Call, output: TensorType, **rest: Any
             return out
 
     return Candidate(name, spec, operands, run, output, run_into=run_into, call=call, **rest)
+
+
+def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorType,
+               make: Callable[[], Sequence[Step]], *, scratch: int = 0, **rest: Any) -> Candidate:
+    """A candidate that is native functions, one after the other."""
+    steps = functools.cache(make)
+    names = (OUT, SCRATCH, *operands)
+
+    @functools.cache
+    def tables() -> list[tuple[Callable[[Any], None], Any, list[tuple[int, int, int]], list[tuple[int, int]]]]:
+        """For each step its function, the type of its table, the tensors in it and what is always the same."""
+        return [(step.kernel.launch, ctypes.c_void_p * len(step.table),
+                 [(at, names.index(spot[0]), spot[1]) for at, spot in enumerate(step.table) if isinstance(spot, tuple)],
+                 [(at, word) for at, word in enumerate(step.table) if isinstance(word, int)]) for step in steps()]
+
+    def run_into(out: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+        room = torch.empty(scratch, dtype=torch.uint8, device="cpu") if scratch else out
+        addresses = [out.data_ptr(), room.data_ptr(), *[x.data_ptr() for x in tensors]]
+        for launch, table_type, spots, fixed in tables():
+            table = table_type()
+            for at, which, behind in spots:
+                table[at] = addresses[which] + behind
+            for at, word in fixed:
+                table[at] = word
+            launch(table)
+        return out
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        return run_into(torch.empty_strided(output.shape, output.stride, dtype=output.dtype, device="cpu"), *tensors)
+
+    return Candidate(name, spec, operands, run, output, run_into=run_into, steps=steps, scratch=scratch, **rest)
+
+
+def finite_only(prepare: Callable[..., Tensors]) -> Callable[..., tuple[torch.Tensor | None, ...]]:
+    """The same, for kernels that add a product with nought where eager adds nothing, as at a border of zeros that is
+    computed with: where the weight is infinite or no number, that product is NaN."""
+    def checked(weight: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        made = prepare(weight, *rest)
+        least, most = weight.detach().aminmax()
+        return made if math.isfinite(least) and math.isfinite(most) else (None,) * len(made)
+
+    return checked
 
 
 def _positional(operator: Callable[..., Any], count: int, names: list[str]) -> Callable[..., Any]:

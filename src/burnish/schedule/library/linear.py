@@ -82,7 +82,7 @@ def with_epilogue(spec: LinearSpec | ConvSpec, plain: Candidate) -> Candidate:
         return y if activation is None else activation(y)
 
     operands = (*plain.operands, "residual") if has_residual else plain.operands
-    return replace(plain, operands=operands, run=run, run_into=None, call=None)
+    return replace(plain, operands=operands, run=run, run_into=None, call=None, steps=None, scratch=0)
 
 
 def why_not_onto_residual(spec: LinearSpec) -> str | None:

@@ -15,7 +15,8 @@ candidates.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -140,24 +141,34 @@ class Batched:
     b_column: int
 
 
-Launch = Callable[[int, int, int, int, int], None]
-"""Of addresses: out, x, packed weight, bias, residual; 0 where there is none."""
+Spot = tuple[str, int]
+"""The name of a tensor, and how many bytes behind its start."""
 
-BatchedLaunch = Callable[[int, int, int], None]
-"""Of addresses: out, a, b."""
 
-Copy = Callable[[int, int], None]
-"""Of addresses: the padded copy, and x."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A native function and the table that it takes: spots in tensors, and addresses that are always the same."""
+
+    kernel: Any
+    """A `runtime.kernels.NativeKernel`."""
+    table: tuple[Spot | int, ...]
+
+    def moved(self, **spots: Spot | int) -> Step:
+        """The same for other tensors: what is named so is found there."""
+        return replace(self, table=tuple(spots.get(entry[0], entry) if isinstance(entry, tuple) else entry
+                                         for entry in self.table))
 
 
 @dataclass(frozen=True, slots=True)
 class Maker:
     """Who generates the code."""
 
-    product: Callable[[Product], Launch]
-    batched: Callable[[Batched], BatchedLaunch]
-    padding: Callable[[TensorType, tuple[int, int], tuple[int, ...]], Copy]
-    """Of x, height and width of the copy, and the border above and to the left."""
+    product: Callable[[Product], Step]
+    """Of "out", "x", "packed" and, where the product has them, "bias" and "residual"."""
+    batched: Callable[[Batched], Step]
+    """Of "out", "a" and "b"."""
+    padding: Callable[[TensorType, tuple[int, int], tuple[int, ...]], Step]
+    """From "x" to "out". Given x, height and width of the copy, and the border above and to the left."""
     shape: Callable[[], Shape | None]
     """Of tiles on this machine; None where it has too few registers."""
 

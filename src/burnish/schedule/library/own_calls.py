@@ -16,10 +16,10 @@ import torch
 from ...ops.scalar import Scalar
 from ...tensors.types import TensorType, has_stride
 from . import own
-from .candidate import Candidate, Tensors
+from .candidate import SCRATCH, Candidate, Tensors, finite_only, from_steps
 from .depthwise import depthwise_product, why_not_depthwise
 from .layout import channels_last_stride
-from .own import Place, Product, Sum, packed_weight, places_of_row, runs_of
+from .own import Place, Product, Step, Sum, packed_weight, places_of_row, runs_of
 from .specs import ConvSpec, LinearSpec, MatmulSpec
 
 NAME = "own packed"
@@ -94,25 +94,15 @@ def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
 
 def _deep(spec: LinearSpec, products: list[Product], output: TensorType) -> Candidate:
     """A product whose sum is made in parts."""
-    launches: list[own.Launch] = []
-    has_bias, has_residual = spec.bias is not None, spec.residual is not None
-    operands = ("x", "packed", *(["bias"] if has_bias else []), *(["residual"] if has_residual else []))
     starts = [sum(product.depth for product in products[:number]) for number in range(len(products))]
-    step_of_packed = own.packed_columns(products[0])
+    columns = own.packed_columns(products[0])
 
-    def run_into(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor, *added: torch.Tensor) -> torch.Tensor:
-        if not launches:
-            launches[:] = [own.maker().product(product) for product in products]
-        bias, to = added[0].data_ptr() if has_bias else 0, out.data_ptr()
-        residual = added[-1].data_ptr() if has_residual else 0
-        x_from, packed_from = x.data_ptr(), packed.data_ptr()
-        for launch, start in zip(launches, starts, strict=True):
-            launch(to, x_from + 4 * start, packed_from + 4 * start * step_of_packed, bias, residual)
-            bias, residual = 0, to
-        return out
-
-    def run(*tensors: torch.Tensor) -> torch.Tensor:
-        return run_into(torch.empty(output.shape, dtype=output.dtype, device="cpu"), *tensors)
+    def steps() -> list[Step]:
+        made = []
+        for product, start in zip(products, starts, strict=True):
+            step = own.maker().product(product).moved(x=("x", 4 * start), packed=("packed", 4 * start * columns))
+            made.append(step.moved(residual=("out", 0)) if start else step)
+        return made
 
     def prepare(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Tensors:
         weight = weight.detach()
@@ -120,8 +110,7 @@ def _deep(spec: LinearSpec, products: list[Product], output: TensorType) -> Cand
                             for start, product in zip(starts, products, strict=True)])
         return (packed,) if bias is None else (packed, bias)
 
-    return Candidate(NAME, spec, operands, run, output, run_into=run_into, prepare=prepare,
-                     prepared=("packed", "bias") if has_bias else ("packed",))
+    return from_steps(NAME, spec, _operands(spec), output, steps, prepare=prepare, prepared=_prepared(spec))
 
 
 # Batches of products --------------------------------------------------------------------------------------------------
@@ -141,19 +130,7 @@ def own_batched(spec: MatmulSpec) -> Candidate | None:
     product = Product(columns, depth, (Sum(step, columns, runs_of([0], depth)),), (places,), False, False, None, shape)
     batched = own.Batched(product, count, rows * columns, spec.a.stride[0], *spec.b.stride)
     output = TensorType.contiguous(spec.output_shape, spec.a.dtype, spec.a.device)
-    launch: own.BatchedLaunch | None = None
-
-    def run_into(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        nonlocal launch
-        if launch is None:
-            launch = own.maker().batched(batched)
-        launch(out.data_ptr(), a.data_ptr(), b.data_ptr())
-        return out
-
-    def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return run_into(torch.empty(output.shape, dtype=output.dtype, device="cpu"), a, b)
-
-    return Candidate("own", spec, ("a", "b"), run, output, run_into=run_into)
+    return from_steps("own", spec, ("a", "b"), output, lambda: [own.maker().batched(batched)])
 
 
 def why_not_batched(spec: MatmulSpec) -> str | None:
@@ -267,36 +244,31 @@ def _runs(spec: ConvSpec, line: int, channels: int) -> tuple[list[int], int]:
 
 def _candidate(spec: LinearSpec | ConvSpec, product: Product, output: TensorType,
                padded: tuple[int, int] | None) -> Candidate:
-    launch: own.Launch | None = None
-    copy: own.Launch | None = None
-    has_bias, has_residual = spec.bias is not None, spec.residual is not None
-    operands = ("x", "packed", *(["bias"] if has_bias else []), *(["residual"] if has_residual else []))
-    images, channels = spec.x.shape[:2]
-    numbers = images * channels * padded[0] * padded[1] if padded is not None else 0
+    if padded is None:
+        scratch = 0
+    else:
+        images, channels = spec.x.shape[:2]
+        scratch = 4 * images * channels * padded[0] * padded[1]
 
-    def run_into(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor, *added: torch.Tensor) -> torch.Tensor:
-        nonlocal launch, copy
-        if launch is None:
-            # Compiled when it first runs: most candidates are only looked at.
-            if padded is not None:
-                assert isinstance(spec, ConvSpec)
-                copy = own.maker().padding(spec.x, padded, spec.padding)
-            launch = own.maker().product(product)
-        bias = added[0].data_ptr() if has_bias else 0
-        residual = added[-1].data_ptr() if has_residual else 0
-        if copy is None:
-            launch(out.data_ptr(), x.data_ptr(), packed.data_ptr(), bias, residual)
-        else:
-            around = torch.empty(numbers, dtype=torch.float32, device="cpu")
-            copy(around.data_ptr(), x.data_ptr())
-            launch(out.data_ptr(), around.data_ptr(), packed.data_ptr(), bias, residual)
-        return out
+    def steps() -> list[Step]:
+        made = own.maker().product(product)
+        if padded is None:
+            return [made]
+        assert isinstance(spec, ConvSpec)
+        copy = own.maker().padding(spec.x, padded, spec.padding)
+        return [copy.moved(out=(SCRATCH, 0)), made.moved(x=(SCRATCH, 0))]
 
-    def run(*tensors: torch.Tensor) -> torch.Tensor:
-        return run_into(torch.empty_strided(output.shape, output.stride, dtype=output.dtype, device="cpu"), *tensors)
+    prepare = _packing(product, spec.bias is not None)
+    return from_steps(NAME, spec, _operands(spec), output, steps, scratch=scratch, prepared=_prepared(spec),
+                      prepare=prepare if padded is None else finite_only(prepare))
 
-    return Candidate(NAME, spec, operands, run, output, run_into=run_into, prepare=_packing(product, has_bias),
-                     prepared=("packed", "bias") if has_bias else ("packed",))
+
+def _operands(spec: LinearSpec | ConvSpec) -> tuple[str, ...]:
+    return ("x", *_prepared(spec), *(["residual"] if spec.residual is not None else []))
+
+
+def _prepared(spec: LinearSpec | ConvSpec) -> tuple[str, ...]:
+    return ("packed", "bias") if spec.bias is not None else ("packed",)
 
 
 def _packing(product: Product, has_bias: bool) -> Callable[..., Tensors]:
