@@ -67,5 +67,5 @@ def test_empty_sizes_are_right():
 def test_flash_is_offered_where_eager_would_take_it():
     plain = AttentionSpec(f32(2, 3, 7, 8), f32(2, 3, 7, 8), f32(2, 3, 7, 8))
     other = AttentionSpec(f32(2, 3, 7, 8), f32(2, 3, 7, 8), f32(2, 3, 7, 5))
-    assert as_flash(plain)[0] and [c.name for c in candidates(plain)] == ["sdpa", "flash", "math"]
-    assert not as_flash(other)[0] and [c.name for c in candidates(other)] == ["sdpa", "math"]
+    assert as_flash(plain)[0] and [c.name for c in candidates(plain)] == ["sdpa", "flash", "own", "math"]
+    assert not as_flash(other)[0] and [c.name for c in candidates(other)] == ["sdpa", "own", "math"]

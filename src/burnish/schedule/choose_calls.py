@@ -24,7 +24,9 @@ from ..tensors.types import TensorType
 from .followers import Followers, followers
 from .library import (
     OWN,
+    OWN_ATTENTION,
     Activation,
+    AttentionSpec,
     Candidate,
     Choice,
     ConvSpec,
@@ -33,6 +35,7 @@ from .library import (
     candidates,
     choose,
     in_channels_last,
+    own_attention,
     own_candidate,
 )
 
@@ -47,6 +50,8 @@ LAUNCH_SECONDS = 4e-6
 
 BYTE_SECONDS = 0.3e-9
 """What it costs to lay a tensor out anew, a byte."""
+
+ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 OPAQUE = TensorType((), (), torch.uint8)
 """The type of what a library prepared: nobody but the library looks into it."""
@@ -93,6 +98,8 @@ class Chooser(Rewriter):
             return self.call_with_followers(self.postponed[node])
         if node.op.name == "aten.bmm.default":
             return self.batched(args[0], args[1])
+        if node.op.name == ATTENTION:
+            return self.attention(node)
         return self.call(node) if node.op in (LINEAR, CONV) else None
 
     def batched(self, a: Value, b: Value) -> Value | None:
@@ -101,6 +108,19 @@ class Chooser(Rewriter):
         if choice.seconds is None or choice.candidate is candidates(spec)[0]:
             return None
         return self.build.apply_typed(RUN, (choice.candidate, (a, b)), {}, (choice.candidate.output,))[0]
+
+    def attention(self, node: Node) -> tuple[Value, None] | None:
+        """By our own kernel, where nobody asks for what gradients would need."""
+        out, sums = node.results
+        q, k, v, dropout, is_causal, *_ = (*node.args, *(0.0, False)[len(node.args) - 3:])
+        if dropout or sums is not None and self.readers[sums] or out is None:
+            return None
+        mask = node.kwargs.get("attn_mask")
+        values = [self.env[value] for value in (q, k, v, mask) if value is not None]
+        spec = AttentionSpec(*(value.type for value in values[:3]), values[3].type if mask is not None else None,
+                             is_causal, node.kwargs.get("scale"))
+        own = own_attention(spec, out.type) if choose(spec, seconds=SECONDS).candidate.name == OWN_ATTENTION else None
+        return own and (self.build.apply_typed(RUN, (own, tuple(values)), {}, (out.type,))[0], None)
 
     def only_reader(self, value: Value) -> Node | None:
         """None where another call takes that reader's work on."""

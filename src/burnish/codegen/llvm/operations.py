@@ -9,8 +9,9 @@ casts of floats that no integer holds.
 from __future__ import annotations
 
 from ...errors import InternalError
-from ...ops.scalar import BITS, FLOATS, wrap
+from ...ops.scalar import BITS, FLOATS, Scalar, walk, wrap
 from ...runtime import vector_math
+from ..mathematics import expand
 from .scopes import Code, Scope
 from .types import WIDE, literal, register, suffix, vector
 
@@ -336,6 +337,26 @@ class Operations:
         if register(source) == register(target):
             return x
         return self.emit(f"bitcast {self.type(source)} {x} to {self.type(target)}")
+
+
+def evaluate(to: Operations, root: Scalar, value: str) -> str:
+    """An expression of one value, which stands there as a load."""
+    found: dict[Scalar, str] = {}
+    for x in walk(expanded := expand(root)):
+        if x.op == "load":
+            found[x] = value
+        elif x.op == "const":
+            found[x] = to.constant(x.payload, x.dtype)
+        else:
+            args, source = [found[arg] for arg in x.args], x.args[0].dtype
+            match x.op:
+                case "cast":
+                    found[x] = to.cast(args[0], source, x.dtype)
+                case "bitcast":
+                    found[x] = to.bitcast(args[0], source, x.dtype)
+                case _:
+                    found[x] = to.apply(x.op, x.dtype if x.op == "select" else source, args)
+    return found[expanded]
 
 
 def _is_literal(operand: str) -> bool:

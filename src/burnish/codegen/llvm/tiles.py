@@ -16,10 +16,9 @@ from __future__ import annotations
 from ...ops.scalar import Scalar, walk
 from ...schedule.library.own import Tile
 from ..mathematics import expand
-from .operations import Operations
+from .operations import Operations, evaluate
 from .scopes import Code, Scope
 from .target import Host
-from .types import literal
 
 WORDS = ("x_step", "out_step", "residual_step", "runs", "valid")
 """What the table begins with: steps in bytes from a pixel to the next, the number of runs, and how many outputs the
@@ -348,30 +347,10 @@ class TilePrinter:
 
     def epilogue(self, root: Scalar, value: str, number: str) -> str:
         """The expression at full width, with the sum in the place of its load."""
-        code = Code()
-        code._names = 0
-        scope = Scope("done")
-        operations = Operations(code, scope, self.lanes)
-        found: dict[Scalar, str] = {}
-        expanded = list(walk(expand(root)))
-        for x in expanded:
-            if x.op == "load":
-                found[x] = value
-            elif x.op == "const":
-                found[x] = literal(x.payload, x.dtype, self.lanes)
-            else:
-                args = [found[arg] for arg in x.args]
-                source = x.args[0].dtype
-                match x.op:
-                    case "cast":
-                        found[x] = operations.cast(args[0], source, x.dtype)
-                    case "bitcast":
-                        found[x] = operations.bitcast(args[0], source, x.dtype)
-                    case _:
-                        found[x] = operations.apply(x.op, x.dtype if x.op == "select" else source, args)
+        code, scope = Code(), Scope("done")
+        result = evaluate(Operations(code, scope, self.lanes), root, value)
         self.declarations |= code.declarations
         # Names are unique in a function: each use has its own.
         for line in scope.lines:
             self.put(line.replace("%v", f"%e{number}.v"))
-        result = found[expanded[-1]]
         return result.replace("%v", f"%e{number}.v")

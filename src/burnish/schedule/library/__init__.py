@@ -12,12 +12,14 @@ from .candidate import Call, Candidate, Foreign, Operand
 from .choose import Choice, Memory, candidates, choose, memory
 from .convolution import in_channels_last
 from .onednn import why_not_fused as why_not
+from .own_attention import NAME as OWN_ATTENTION
+from .own_attention import own_attention
 from .own_calls import NAME as OWN
 from .own_calls import own_candidate
 from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 
 __all__ = [
-    "OWN", "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec", "Foreign", "LinearSpec",
-    "MatmulSpec", "Memory", "Operand", "Spec", "candidates", "choose", "in_channels_last", "memory", "own_candidate",
-    "why_not",
+    "OWN", "OWN_ATTENTION", "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec", "Foreign",
+    "LinearSpec", "MatmulSpec", "Memory", "Operand", "Spec", "candidates", "choose", "in_channels_last", "memory",
+    "own_attention", "own_candidate", "why_not",
 ]

@@ -2,10 +2,11 @@
 
     sdpa     eager: `scaled_dot_product_attention`, which picks one of the following by its own rules
     flash    torch's blocked kernel for the CPU, called directly
+    own      our own kernel, see `own_attention`
     math     two batched products and a softmax
 
     >>> [c.name for c in attention_candidates(AttentionSpec(q, k, v))]
-    ['sdpa', 'flash', 'math']
+    ['sdpa', 'flash', 'own', 'math']
 
 flash gives a result that lies as q does. Where heads are split from a projection, [B, L, H, E] in memory, joining them
 again is a view.
@@ -20,6 +21,7 @@ import torch
 
 from ...tensors.types import TensorType
 from .candidate import Call, Candidate, Operand, from_call
+from .own_attention import own_attention
 from .specs import AttentionSpec
 
 aten = torch.ops.aten
@@ -40,6 +42,9 @@ def attention_candidates(spec: AttentionSpec) -> Iterator[Candidate]:
         call = Call(aten._scaled_dot_product_flash_attention_for_cpu.default, (Q, K, V, 0.0, spec.is_causal),
                     keywords=keywords, which=0)
         yield from_call("flash", spec, call, flash)
+    own = own_attention(spec, flash if is_flash else contiguous)
+    if own is not None:
+        yield own
     if why_not_math(spec) is None:
         yield Candidate("math", spec, names, partial(_math, spec), contiguous)
 

@@ -169,6 +169,8 @@ class Maker:
     """Of "out", "a" and "b"."""
     padding: Callable[[TensorType, tuple[int, int], tuple[int, ...]], Step]
     """From "x" to "out". Given x, height and width of the copy, and the border above and to the left."""
+    attention: Callable[[Any], Step]
+    """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given a `own_attention.Attention`."""
     shape: Callable[[], Shape | None]
     """Of tiles on this machine; None where it has too few registers."""
 

@@ -1,0 +1,141 @@
+"""Attention by our own kernel: sizes around those of tiles and vectors, and what other threads do."""
+
+import sys
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+import burnish
+import burnish.codegen.llvm  # it makes the kernels
+from burnish.schedule import choose_calls
+from burnish.schedule.library import AttentionSpec, choose, own
+from burnish.schedule.library.own_attention import own_attention, why_not_attention
+from burnish.tensors.types import TensorType
+
+pytestmark = pytest.mark.skipif(own.shape_here() is None, reason="there are no kernels for this machine")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def heads(batch, count, rows, size):
+    return torch.randn(batch, rows, count, size).transpose(1, 2)
+
+
+def own_result(q, k, v, mask=None, is_causal=False):
+    tensors = [q, k, v, *([mask] if mask is not None else [])]
+    types = [TensorType.of(x) for x in tensors]
+    spec = AttentionSpec(*types[:3], types[3] if mask is not None else None, is_causal)
+    output = TensorType.contiguous(spec.output_shape, torch.float32)
+    candidate = own_attention(spec, output)
+    assert candidate is not None, why_not_attention(spec, output)
+    return candidate.run(*tensors)
+
+
+def check(q, k, v, is_causal=False):
+    mine = own_result(q, k, v, is_causal=is_causal)
+    eager, exact = (scaled_dot_product_attention(*(x.to(dtype) for x in (q, k, v)), is_causal=is_causal)
+                    for dtype in (torch.float32, torch.float64))
+    error, allowed = (mine - exact).norm(), (eager - exact).norm()
+    assert error <= 2 * allowed + 1e-8 * exact.norm(), (error / exact.norm(), allowed / exact.norm())
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("queries", [1, 6, 7, 8, 13, 14, 15, 29])
+@pytest.mark.parametrize("keys", [1, 15, 16, 17, 31, 33, 64])
+def test_rows_and_keys_around_the_size_of_a_tile(queries, keys, is_causal):
+    check(heads(4, 8, queries, 16), heads(4, 8, keys, 16), heads(4, 8, keys, 16), is_causal=is_causal)
+
+
+@pytest.mark.parametrize("depth", [1, 3, 15, 17, 40, 300])
+@pytest.mark.parametrize("columns", [1, 15, 16, 17, 31, 32, 33, 50])
+def test_sizes_of_heads_around_the_size_of_a_vector(depth, columns):
+    # Of very small matrices eager sums in another order, which rounds less.
+    check(heads(2, 2, 33, depth), heads(2, 2, 70, depth), heads(2, 2, 70, columns))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_sums_over_many_keys_are_made_in_blocks(is_causal):
+    check(heads(1, 1, 70, 8), heads(1, 1, 1100, 8), heads(1, 1, 1100, 8), is_causal=is_causal)
+    check(heads(1, 2, 600, 8), heads(1, 2, 600, 8), heads(1, 2, 600, 8), is_causal=is_causal)
+
+
+@pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf, 1e30])
+def test_special_scores_are_as_in_eager(special):
+    q, k, v = heads(1, 1, 5, 4).abs(), heads(1, 1, 19, 4).abs(), heads(1, 1, 19, 4)
+    k[0, 0, 17, 2] = special
+    torch.testing.assert_close(own_result(q, k, v), scaled_dot_product_attention(q, k, v), equal_nan=True)
+
+
+def test_what_lies_behind_a_mask_is_not_read():
+    """A mask may end where its memory ends, and scores that nobody sees may be no numbers."""
+    q, k, v = heads(1, 2, 5, 8), heads(1, 2, 19, 8), heads(1, 2, 19, 8)
+    mask = torch.zeros(1, 1, 5, 19)
+    mask[..., 11:] = -torch.inf
+    want = scaled_dot_product_attention(q, k[:, :, :11], v[:, :, :11])
+    torch.testing.assert_close(own_result(q, k, v, mask), want)
+
+
+@pytest.mark.parametrize("batch, count", [(1, 1), (1, 3), (2, 8)])
+def test_threads_share_the_heads(batch, count):
+    q, k, v = heads(batch, count, 130, 32), heads(batch, count, 130, 32), heads(batch, count, 130, 32)
+    results = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        results.append(own_result(q, k, v, is_causal=True))
+    torch.set_num_threads(1)
+    assert all(torch.equal(results[0], other) for other in results)
+
+
+def test_more_threads_than_there_were_at_first_get_regions_too():
+    q, k, v = (heads(2, 8, 64, 32) for _ in range(3))
+    spec = AttentionSpec(*(TensorType.of(x) for x in (q, k, v)))
+    torch.set_num_threads(1)
+    candidate = own_attention(spec, TensorType.contiguous(spec.output_shape, torch.float32))
+    want = candidate.run(q, k, v)
+    torch.set_num_threads(4)
+    assert all(torch.equal(candidate.run(q, k, v), want) for _ in range(20))
+    torch.set_num_threads(1)
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.split, self.join = torch.nn.Linear(24, 72), torch.nn.Linear(24, 24)
+
+    def forward(self, x):
+        q, k, v = self.split(x).view(*x.shape[:2], 3, 3, 8).permute(2, 0, 3, 1, 4)
+        return self.join(scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+@pytest.fixture
+def own_attention_only(monkeypatch):
+    def prefer_own(spec, **rest):
+        if not isinstance(spec, AttentionSpec):
+            return choose(spec, **rest)
+        return choose(spec, seconds=0.001, accept=lambda candidate: candidate.name == "own")
+
+    monkeypatch.setattr(choose_calls, "choose", prefer_own)
+    monkeypatch.setattr(sys.modules["burnish.schedule.library.choose"], "SMALL", 0)
+
+
+def test_it_stands_in_compiled_programs_and_training_keeps_torchs(own_attention_only):
+    model, x = Block(), torch.randn(2, 21, 24)
+    compiled = burnish.compile(model)
+    with burnish.settings.patch(never_slower=False):
+        with torch.no_grad():
+            seen = []
+            stop = burnish.events.subscribe(lambda e: seen.append(e.data["text"]) if e.kind == "loops" else None)
+            for _ in range(2):
+                torch.testing.assert_close(compiled(x), model(x))
+            stop()
+            assert any("run <own>" in text for text in seen), seen
+        compiled(x).sum().backward()
+        mine = [p.grad for p in model.parameters()]
+        model.zero_grad()
+        model(x).sum().backward()
+        for a, p in zip(mine, model.parameters(), strict=True):
+            torch.testing.assert_close(a, p.grad)
