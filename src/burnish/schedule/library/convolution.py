@@ -63,9 +63,12 @@ def eager(spec: ConvSpec) -> Candidate:
 
 def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
     """Strides of what `aten.convolution` returns on the CPU. torch itself says so, for tensors whose memory is never
-    touched: it depends on the kernel that it picks. One dimension is computed as two, of a contiguous x."""
+    touched: it depends on the kernel that it picks. One dimension is computed as two, of a contiguous x: one with a single
+    channel may be so and still look channels-last."""
     if spec.dims == 1:
-        x = TensorType.contiguous(spec.x.shape, spec.x.dtype, spec.x.device)
+        x = spec.x
+        if not has_stride(x, contiguous_stride(x.shape)):
+            x = TensorType.contiguous(x.shape, x.dtype, x.device)
         outer, channel, _, step = eager_stride(in_two_dimensions(replace(spec, x=x, residual=None)))
         return outer, channel, step
     if spec.x.device.type != "cpu" or 0 in spec.x.shape:
