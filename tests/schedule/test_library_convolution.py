@@ -171,8 +171,9 @@ def test_packed_weight_gives_channels_last():
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_strides_of_eager_are_foretold(dims, dtype):
     for n, c, size, outputs, window, groups in [
-        (1, 4, 7, 6, 3, 1), (2, 4, 7, 6, 3, 1), (0, 4, 7, 6, 3, 1), (16, 4, 7, 6, 1, 2), (1, 1, 7, 1, 3, 1), (1, 1, 7, 6, 3, 1),
-        (2, 4, 1, 6, 1, 1), (2, 8, 5, 8, 3, 8), (1, 3, 5, 1, 1, 1), (1, 1, 1, 4, 1, 1), (3, 4, 7, 1, 3, 1),
+        (1, 4, 7, 6, 3, 1), (2, 4, 7, 6, 3, 1), (0, 4, 7, 6, 3, 1), (16, 4, 7, 6, 1, 2), (1, 1, 7, 1, 3, 1),
+        (1, 1, 7, 6, 3, 1), (2, 4, 1, 6, 1, 1), (2, 8, 5, 8, 3, 8), (1, 3, 5, 1, 1, 1), (1, 1, 1, 4, 1, 1),
+        (3, 4, 7, 1, 3, 1),
     ]:
         for transposed in (False, True) if outputs % groups == 0 else (False,):
             plain = convolution(TensorType.contiguous((n, c, *[size] * dims), dtype), outputs, window, groups=groups,
