@@ -19,7 +19,7 @@ from burnish.schedule.library import (
     in_channels_last,
     own,
 )
-from burnish.schedule.library.choose import SMALL, WORTH, key_of
+from burnish.schedule.library.choose import AGAIN_SECONDS, BUSY_SECONDS, LIKELY, SMALL, WORTH, key_of
 from burnish.schedule.library.measure import Measured, bind, measure, random_tensor, seconds_waited
 from burnish.schedule.library.shrink import FEWEST_ROWS, LARGE, resized, shrunk
 from burnish.tensors.types import TensorType
@@ -142,6 +142,29 @@ def test_of_disturbed_measurements_the_shorter_times_count_and_after_three_they_
     for _ in range(5):
         last = choose(SPEC, seconds=0, memory=memory)
     assert not measurements and last.measured == {"addmm": 3.0, "onednn": 3.0} and not last.is_steady
+
+
+def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch):
+    """What is likely the fastest is taken meanwhile, and remembered by nobody."""
+    now = [0.0]
+    monkeypatch.setattr(sys.modules["burnish.schedule.library.choose"], "perf_counter", lambda: now[0])
+    others = [replace(SPEC, x=f32(rows, 64)) for rows in range(40, 60)]
+
+    class Slow(list):
+        def pop(self, at):
+            now[0] += BUSY_SECONDS / 2 + 0.01
+            return super().pop(at)
+
+    monkeypatch.setattr(sys.modules["burnish.schedule.library.choose"], "measure", lambda *_: slow.pop(0))
+    slow = Slow([Measured({"addmm": 1.0, "onednn": 2.0}, is_steady=False) for _ in range(3)])
+    memory = Memory()
+    chosen = [choose(spec, seconds=0, memory=memory) for spec in others]
+    assert len(slow) == 1, "two were measured, then it was seen that it leads nowhere"
+    assert [c.candidate.name for c in chosen[:3]] == ["addmm", "addmm", chosen[-1].candidate.name]
+    assert chosen[-1].candidate.name in LIKELY and chosen[-1].seconds and not chosen[-1].is_steady
+    now[0] += AGAIN_SECONDS
+    assert choose(others[-1], seconds=0, memory=memory).candidate.name == "addmm" and not slow
+    assert memory.export() == {}
 
 
 @pytest.mark.parametrize("waits,steady,stretches", [([0, 0], True, 1), ([0, 9, 9, 9], True, 2),

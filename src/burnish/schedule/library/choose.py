@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from .convolution import convolution_candidates
 from .linear import linear_candidates
 from .matmul import matmul_candidates
 from .measure import Measured, measure
+from .own_attention import NAME as OWN_ATTENTION
 from .own_calls import NAME as OWN
 from .shrink import shrunk
 from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
@@ -40,6 +42,15 @@ smaller differences are noise, and eager's own kernel is the safer one."""
 
 MOST_ATTEMPTS = 3
 """How often a disturbed measurement is made again, each time that somebody asks for it."""
+
+BUSY_SECONDS, AGAIN_SECONDS = 0.3, 5.0
+"""Where measurements that other work disturbed have taken so long in all, the next one waits: on a busy machine they
+take a hundred times as long, and say little. After a while one is tried again."""
+
+LIKELY = (OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
+"""What is taken where nothing could be measured: the first of these that there is, else eager's."""
+
+LIKELY_OPERATIONS_PER_SECOND = 1e11
 
 FREE_ALLOCATION = 32 << 20
 FAULT_SECONDS_PER_BYTE = 2e-10
@@ -71,17 +82,28 @@ class Memory:
 
     _seen: dict[str, Measured] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _disturbed: float = 0.0
+    """Seconds since the last steady measurement."""
+    _at: float = 0.0
+    """When the last one ended."""
 
-    def measured(self, key: str, candidates: list[Candidate], seconds: float) -> Measured:
-        """Measured once; again, a few times, where other work disturbed it."""
+    def measured(self, key: str, candidates: Callable[[], list[Candidate]], seconds: float) -> Measured | None:
+        """Measured once; again, a few times, where other work disturbed it. None where it is no use now."""
         found = self._seen.get(key)
         if found is not None and (found.is_steady or found.attempts >= MOST_ATTEMPTS):
             return found
         # One measurement at a time: two would disturb each other.
         with self._lock:
-            if self._seen.get(key) is found:
-                self._seen[key] = measure(candidates, seconds).after(found)
-            return self._seen[key]
+            if self._seen.get(key) is found and not self.is_busy():
+                start = perf_counter()
+                made = self._seen[key] = measure(candidates(), seconds).after(found)
+                self._at = perf_counter()
+                self._disturbed = 0.0 if made.is_steady else self._disturbed + self._at - start
+            return self._seen.get(key)
+
+    def is_busy(self) -> bool:
+        """Whether the machine was, when somebody last looked."""
+        return self._disturbed > BUSY_SECONDS and perf_counter() - self._at < AGAIN_SECONDS
 
     def export(self) -> dict[str, str]:
         """Text to text, for a file. What was disturbed while it was measured stays out."""
@@ -101,6 +123,7 @@ class Memory:
 
     def clear(self) -> None:
         self._seen.clear()
+        self._disturbed = 0.0
 
 
 memory = Memory()
@@ -131,7 +154,11 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     if len(offered) == 1 or spec.flops < SMALL or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
     small = shrunk(spec)
-    measured = memory.measured(key_of(small), offered if small is spec else candidates(small), seconds)
+    measured = memory.measured(key_of(small), lambda: offered if small is spec else candidates(small), seconds)
+    if measured is None:
+        likely = next((c for name in LIKELY for c in accepted if c.name == name), accepted[0])
+        time = spec.flops / LIKELY_OPERATIONS_PER_SECOND
+        return Choice(likely, time, {likely.name: time}, is_steady=False)
     times = {c.name: estimate(c, measured.least[c.name], small) for c in offered if c.name in measured.least}
     best = None
     for candidate in accepted:

@@ -63,8 +63,8 @@ def eager(spec: ConvSpec) -> Candidate:
 
 def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
     """Strides of what `aten.convolution` returns on the CPU. torch itself says so, for tensors whose memory is never
-    touched: it depends on the kernel that it picks. One dimension is computed as two, of a contiguous x: one with a single
-    channel may be so and still look channels-last."""
+    touched: it depends on the kernel that it picks. One dimension is computed as two, of a contiguous x: one with a
+    single channel may be so and still look channels-last."""
     if spec.dims == 1:
         x = spec.x
         if not has_stride(x, contiguous_stride(x.shape)):
