@@ -18,6 +18,7 @@ from ..ir.graph import Alias, Graph
 from ..ir.infer import Untraceable
 from ..ir.state import is_random
 from ..lower.pipeline import Lowered, lower
+from ..ops.prims import RUN
 from ..runtime.apart import Apart
 from ..runtime.differentiable import Aside, Differentiable, Layout, Shown
 from ..runtime.frozen import FrozenProgram
@@ -26,7 +27,7 @@ from ..schedule.choose_calls import choose_calls
 from ..schedule.emit import Launch, view_offset
 from ..schedule.frozen import split_frozen
 from ..schedule.loops import Kernel
-from ..schedule.plan import Plan, make_plan, plan_of_calls
+from ..schedule.plan import Call, Plan, make_plan, plan_of_calls
 from ..schedule.split_backward import split_backward
 from ..tensors.types import TensorType
 
@@ -110,7 +111,8 @@ def differentiable(eager: Callable[..., Any], lowered: Lowered, gradients: Gradi
     )
     values = list(lowered.constants.values())
     plans = [make_plan(half) for half in (halves.forward, halves.backward)]
-    kernels = compile_kernels([kernel for plan in plans for kernel in kernels_of(plan)])
+    kernels = compile_kernels([kernel for plan in plans for kernel in kernels_of(plan)],
+                              [call for plan in plans for call in own_calls_of(plan)])
     count = len(kernels_of(plans[0]))
     forward, backward = (
         build_program(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), compile_sequence,
@@ -133,8 +135,14 @@ def why_not_twice(forward: Graph) -> str | None:
 
 def compiled(graph: Graph, constants: Mapping[int, torch.Tensor]) -> Program:
     plan = make_plan(graph)
-    return build_program(plan, compile_kernels(kernels_of(plan)), constants, compile_sequence)
+    return build_program(plan, compile_kernels(kernels_of(plan), own_calls_of(plan)), constants, compile_sequence)
 
 
 def kernels_of(plan: Plan) -> list[Kernel]:
     return [step.kernel for step in plan.steps if isinstance(step, Launch)]
+
+
+def own_calls_of(plan: Plan) -> list[Callable[[], object]]:
+    """What compiles the native functions of library calls that are our own."""
+    candidates = [step.node.args[0] for step in plan.steps if isinstance(step, Call) and step.node.op is RUN]
+    return [candidate.steps for candidate in candidates if candidate.steps is not None]

@@ -14,7 +14,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from ctypes import string_at
 
@@ -39,8 +40,9 @@ def compile_kernel(kernel: Kernel) -> NativeKernel:
     return compile_kernels([kernel])[0]
 
 
-def compile_kernels(kernels: Sequence[Kernel]) -> list[NativeKernel]:
-    """In the order given. Equal kernels are one; what another thread is compiling already is waited for."""
+def compile_kernels(kernels: Sequence[Kernel], others: Sequence[Callable[[], object]] = ()) -> list[NativeKernel]:
+    """In the order given. Equal kernels are one; what another thread is compiling already is waited for. `others` are
+    calls that compile something too: they are made beside."""
     futures: list[Future[NativeKernel]] = []
     mine: list[tuple[str, Kernel, Future[NativeKernel]]] = []
     for kernel in kernels:
@@ -56,13 +58,20 @@ def compile_kernels(kernels: Sequence[Kernel]) -> list[NativeKernel]:
                     _underway[key] = future
                     mine.append((key, kernel, future))
         futures.append(future)
-    if len(mine) > 1 and _workers() > 1:
-        for job in mine[1:]:
-            _pool().submit(_complete, *job)
-        _complete(*mine[0])
-    else:
-        for job in mine:
-            _complete(*job)
+    jobs = deque([*others, *(functools.partial(_complete, *job) for job in mine)])
+
+    def work() -> None:
+        while True:
+            try:
+                job = jobs.popleft()
+            except IndexError:
+                return
+            job()
+
+    beside = [_pool().submit(work) for _ in range(min(_workers(), len(jobs)) - 1)]
+    work()
+    for thread in beside:
+        thread.result()
     return [future.result() for future in futures]
 
 

@@ -11,6 +11,7 @@ and comes back as text (`export`, `load`).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,8 +32,19 @@ from .shrink import shrunk
 from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 
 SMALL = 50_000
-"""Below so many operations the call itself is what costs. Of matrices eager's kernel is called the fastest; of images
-our own: what torch does around each convolution takes longer than the work."""
+"""Below so many operations the call itself is what costs, and of matrices eager's kernel is called the fastest."""
+
+SMALL_IMAGES = 8_000_000
+"""Of convolutions our own is: what torch does around each of them takes longer than the work. In MobileNets it was two
+to five times as fast up to here."""
+
+ENOUGH, LARGE = 0.9, 100_000_000
+"""Our own kernel has no rival any more where it reaches this part of the best rate that anything large has shown in
+this process. Measuring a rival takes longer than running it: it packs weights and makes code of its own."""
+
+WORSE = {"onednn": "onednn packed", "pointwise onednn": "pointwise onednn packed",
+         "pointwise addmm": "pointwise onednn packed"}
+"""Convolutions that are not measured where there is the other."""
 
 OWN_CALL_SECONDS = 5e-6
 
@@ -86,6 +98,8 @@ class Memory:
     """Seconds since the last steady measurement."""
     _at: float = 0.0
     """When the last one ended."""
+    _rates: dict[int, float] = field(default_factory=dict)
+    """The most operations in a second, by the number of threads."""
 
     def measured(self, key: str, candidates: Callable[[], list[Candidate]], seconds: float) -> Measured | None:
         """Measured once; again, a few times, where other work disturbed it. None where it is no use now."""
@@ -96,10 +110,24 @@ class Memory:
         with self._lock:
             if self._seen.get(key) is found and not self.is_busy():
                 start = perf_counter()
-                made = self._seen[key] = measure(candidates(), seconds).after(found)
+                made = self._seen[key] = self.measure(candidates(), seconds).after(found)
                 self._at = perf_counter()
                 self._disturbed = 0.0 if made.is_steady else self._disturbed + self._at - start
             return self._seen.get(key)
+
+    def measure(self, candidates: list[Candidate], seconds: float) -> Measured:
+        flops, threads = candidates[0].spec.flops, torch.get_num_threads()
+        own, best = next((c for c in candidates if c.name == OWN), None), self._rates.get(threads)
+        if own is not None and best is not None:
+            with contextlib.suppress(Exception):  # if it cannot run it is no candidate, which is seen below
+                made = measure([own], seconds)
+                if made.is_steady and flops >= ENOUGH * best * made.least[OWN]:
+                    return made
+        names = {c.name for c in candidates} if isinstance(candidates[0].spec, ConvSpec) else ()
+        made = measure([c for c in candidates if WORSE.get(c.name) not in names], seconds)
+        if flops >= LARGE and made.is_steady:
+            self._rates[threads] = max(flops / min(made.least.values()), best or 0.0)
+        return made
 
     def is_busy(self) -> bool:
         """Whether the machine was, when somebody last looked."""
@@ -123,6 +151,7 @@ class Memory:
 
     def clear(self) -> None:
         self._seen.clear()
+        self._rates.clear()
         self._disturbed = 0.0
 
 
@@ -149,8 +178,9 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     offered = candidates(spec)
     accepted = [c for c in offered if accept(c)] or offered[:1]
     own = next((c for c in accepted if c.name == OWN), None)
-    if isinstance(spec, ConvSpec) and spec.flops < SMALL and own is not None:
-        return Choice(own, OWN_CALL_SECONDS, {OWN: OWN_CALL_SECONDS})
+    if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None:
+        time = OWN_CALL_SECONDS + spec.flops / LIKELY_OPERATIONS_PER_SECOND
+        return Choice(own, time, {OWN: time})
     if len(offered) == 1 or spec.flops < SMALL or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
     small = shrunk(spec)
