@@ -2,6 +2,7 @@
 
     burnish doctor [--all]     what works on this machine
     burnish breaks [CODE ...]  what a break means, and what to do about it
+    burnish cache info|clear   what earlier processes left on disk
     burnish bench [MODEL ...]  side by side with eager, torch.compile and others; in a checkout of the source
 
 Exit status: 0 done, 1 something does not work, 2 the command was not understood.
@@ -68,6 +69,24 @@ def breaks(options: argparse.Namespace) -> int:
     return 0
 
 
+def cache(options: argparse.Namespace) -> int:
+    """Say where the cache is and how much is in it, or empty it."""
+    from .runtime.disk_cache import disk_cache
+
+    found = disk_cache()
+    if found is None:
+        print("The cache is off: the setting cache (BURNISH_CACHE in the environment) says so.")
+        return 0
+    if found.why_not is not None:
+        raise UserError(found.why_not)
+    if options.action == "clear":
+        print(f"{found.clear()} entries deleted from {found.folder}")
+        return 0
+    sizes = [size for _, size, _ in found.entries()]
+    print(f"{found.folder}: {len(sizes)} entries, {sum(sizes) / 1e6:.1f} MB of at most {found.limit / 1e6:.0f} MB")
+    return 0
+
+
 def bench(options: argparse.Namespace) -> int:
     """Hand over to bench/, which lies beside src/ and is no part of the package: what it measures with is large."""
     root = Path(__file__).resolve().parents[2]
@@ -92,6 +111,10 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("breaks", help="what a break means, and what to do about it")
     command.add_argument("code", nargs="*", help="a break's code; all of them without one")
     command.set_defaults(run=breaks)
+
+    command = commands.add_parser("cache", help="what earlier processes left on disk")
+    command.add_argument("action", choices=["info", "clear"], help="say how much, or delete it")
+    command.set_defaults(run=cache)
 
     # Its arguments, `--help` too, are its own: with another prefix none of them looks like an option here.
     command = commands.add_parser("bench", help="side by side with eager, torch.compile and others",

@@ -55,6 +55,12 @@ class Settings:
     """Let compiled code draw exactly the random numbers that eager draws. Off, it draws others, which cost next to
     nothing; `torch.manual_seed` makes both repeat. Read when a graph is compiled."""
 
+    cache: bool = True
+    """Keep machine code and measurements on disk, so that later processes compile in a fraction of the time."""
+
+    cache_dir: Path | None = None
+    """Where, or None for a folder `burnish` in the user's cache directory. From code a path or a string."""
+
     show: frozenset[str] = frozenset()
     """Which stages to print to stderr as they happen, of STAGES. From code any collection of names or one string
     with commas, in the environment BURNISH_SHOW=breaks,guards."""
@@ -231,7 +237,7 @@ def _accept_show(name: str, value: object) -> frozenset[str]:
     return frozenset(cast("list[str]", stages))
 
 
-def _accept_dump(name: str, value: object) -> Path | None:
+def _accept_folder(name: str, value: object) -> Path | None:
     if value is None or value == "":
         return None
     if not isinstance(value, (str, Path)):
@@ -260,12 +266,14 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "check": _accept_bool,
     "never_slower": _accept_bool,
     "eager_random": _accept_bool,
+    "cache": _accept_bool,
+    "cache_dir": _accept_folder,
     "show": _accept_show,
-    "dump": _accept_dump,
+    "dump": _accept_folder,
 }
 
 # Where the text of a variable is not yet the value.
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "segment_limit": _text_to_int, "check": _text_to_bool, "never_slower": _text_to_bool,
-    "eager_random": _text_to_bool,
+    "eager_random": _text_to_bool, "cache": _text_to_bool,
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
-from ..codegen.llvm import compile_kernels, compile_sequence
+from ..codegen.llvm import compile_kernels, compile_sequence, host
 from ..codegen.llvm.sampler import sampler
 from ..codegen.program import build_program
 from ..ir.gradients import Gradients
@@ -21,11 +22,13 @@ from ..lower.pipeline import Lowered, lower
 from ..ops.prims import RUN
 from ..runtime.apart import Apart
 from ..runtime.differentiable import Aside, Differentiable, Layout, Shown
+from ..runtime.disk_cache import disk_cache
 from ..runtime.frozen import FrozenProgram
 from ..runtime.program import Program
 from ..schedule.choose_calls import choose_calls
 from ..schedule.emit import Launch, view_offset
 from ..schedule.frozen import split_frozen
+from ..schedule.library import memory
 from ..schedule.loops import Kernel
 from ..schedule.plan import Call, Plan, make_plan, plan_of_calls
 from ..schedule.split_backward import split_backward
@@ -140,6 +143,26 @@ def compiled(graph: Graph, constants: Mapping[int, torch.Tensor]) -> Program:
 
 def kernels_of(plan: Plan) -> list[Kernel]:
     return [step.kernel for step in plan.steps if isinstance(step, Launch)]
+
+
+class MeasurementShelf:
+    """The measurements of library calls among what is kept on disk: those of this machine and this torch."""
+
+    def get(self, key: str) -> str | None:
+        shelf = disk_cache()
+        found = shelf and shelf.get("measured", self.key(key))
+        return found and found.decode()
+
+    def put(self, key: str, text: str) -> None:
+        shelf = disk_cache()
+        if shelf is not None:
+            shelf.put("measured", self.key(key), text.encode())
+
+    def key(self, key: str) -> str:
+        return f"{torch.__version__} {os.cpu_count()} {host()}\n{key}"
+
+
+memory.shelf = MeasurementShelf()
 
 
 def own_calls_of(plan: Plan) -> list[Callable[[], object]]:

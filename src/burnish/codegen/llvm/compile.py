@@ -25,6 +25,7 @@ from llvmlite.binding import ffi
 from ... import events
 from ...errors import InternalError
 from ...runtime import threads, vector_math
+from ...runtime.disk_cache import disk_cache
 from ...runtime.kernels import NativeKernel, bind, load
 from ...schedule.loops import Kernel
 from . import parallel
@@ -101,7 +102,19 @@ def native(kernel: Kernel, target: Host) -> NativeKernel:
 
 
 def object_code(text: str, target: Host) -> bytes:
-    """The object file of a module. Threads compile side by side."""
+    """The object file of a module, from disk where it has been compiled before. Threads compile side by side."""
+    shelf = disk_cache()
+    if shelf is None:
+        return emitted(text, target)
+    key = f"{llvm.llvm_version_info} {LEVEL} {target}\n{text}"
+    found = shelf.get("object code", key)
+    if found is None:
+        found = emitted(text, target)
+        shelf.put("object code", key, found)
+    return found
+
+
+def emitted(text: str, target: Host) -> bytes:
     machine = _machine(target)
     context = llvm.create_context()
     try:

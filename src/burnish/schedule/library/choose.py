@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -88,6 +88,14 @@ class Choice:
     """False where other work used the cores while it was measured."""
 
 
+class Shelf(Protocol):
+    """Text by text, for other processes on the same machine."""
+
+    def get(self, key: str) -> str | None: ...
+
+    def put(self, key: str, text: str) -> None: ...
+
+
 @dataclass(slots=True)
 class Memory:
     """What was measured, by key. Threads may use one."""
@@ -100,10 +108,15 @@ class Memory:
     """When the last one ended."""
     _rates: dict[int, float] = field(default_factory=dict)
     """The most operations in a second, by the number of threads."""
+    shelf: Shelf | None = None
+    """Where measurements of earlier processes are."""
 
     def measured(self, key: str, candidates: Callable[[], list[Candidate]], seconds: float) -> Measured | None:
         """Measured once; again, a few times, where other work disturbed it. None where it is no use now."""
         found = self._seen.get(key)
+        if found is None and self.shelf is not None and (text := self.shelf.get(key)) is not None:
+            self.load({key: text})
+            found = self._seen.get(key)
         if found is not None and (found.is_steady or found.attempts >= MOST_ATTEMPTS):
             return found
         # One measurement at a time: two would disturb each other.
@@ -113,6 +126,8 @@ class Memory:
                 made = self._seen[key] = self.measure(candidates(), seconds).after(found)
                 self._at = perf_counter()
                 self._disturbed = 0.0 if made.is_steady else self._disturbed + self._at - start
+                if made.is_steady and self.shelf is not None:
+                    self.shelf.put(key, text_of(made))
             return self._seen.get(key)
 
     def measure(self, candidates: list[Candidate], seconds: float) -> Measured:
@@ -135,10 +150,7 @@ class Memory:
 
     def export(self) -> dict[str, str]:
         """Text to text, for a file. What was disturbed while it was measured stays out."""
-        return {
-            key: "; ".join(f"{name}={seconds:.4g}" for name, seconds in measured.least.items())
-            for key, measured in list(self._seen.items()) if measured.is_steady
-        }
+        return {key: text_of(measured) for key, measured in list(self._seen.items()) if measured.is_steady}
 
     def load(self, exported: Mapping[str, str]) -> None:
         """Take over what another process measured on the same machine. Text that is no measurement is passed by."""
@@ -153,6 +165,10 @@ class Memory:
         self._seen.clear()
         self._rates.clear()
         self._disturbed = 0.0
+
+
+def text_of(measured: Measured) -> str:
+    return "; ".join(f"{name}={seconds:.4g}" for name, seconds in measured.least.items())
 
 
 memory = Memory()

@@ -1,0 +1,150 @@
+"""What was compiled and measured before, on disk: bytes by kind and key, for processes that start later.
+
+    shelf = DiskCache(folder)
+    shelf.put("kernel", text, object_code)
+    shelf.get("kernel", text)                  the bytes, or None
+
+Anything may happen to a file: it is cut short, comes from elsewhere, two processes write it at once, the disk is full.
+So an entry is written aside and renamed, begins with the digest of what follows, and one that does not fit is no entry.
+Entries hold machine code: they are only read from a folder that nobody else can write to. What was used least lately
+goes first when there is too much. Nothing here ever raises, and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from .. import events, settings
+
+MAGIC = b"burnish cache 1\n"
+DIGEST = 32
+LIMIT = 256 << 20
+"""Bytes on disk."""
+
+KEPT = 0.8
+"""So much of it stays when there is too much."""
+
+LOOK_EVERY = 200
+"""Entries written between two looks at how much there is."""
+
+
+class DiskCache:
+    def __init__(self, folder: Path, limit: int = LIMIT):
+        self.folder, self.limit = folder, limit
+        self.written = 0
+        self.why_not = self._why_not()
+        """Why it is not used, in words; None where it is."""
+
+    def _why_not(self) -> str | None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self.folder.stat()
+        except OSError as error:
+            return f"{self.folder} cannot be used: {error.strerror}"
+        if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
+            return (f"{self.folder} can be written to by others, and code is only loaded from where nobody else does: "
+                    f"`chmod 700 {self.folder}`, or set BURNISH_CACHE_DIR to another folder")
+        return None
+
+    def path(self, kind: str, key: str) -> Path:
+        name = hashlib.sha256(f"{kind}\n{key}".encode()).hexdigest()
+        return self.folder / name[:2] / name[2:]
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        if self.why_not is not None:
+            return None
+        path = self.path(kind, key)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        data = content[len(MAGIC) + DIGEST:]
+        if content[:len(MAGIC)] != MAGIC or hashlib.sha256(data).digest() != content[len(MAGIC):len(MAGIC) + DIGEST]:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return data
+
+    def put(self, kind: str, key: str, data: bytes) -> None:
+        if self.why_not is not None:
+            return
+        path = self.path(kind, key)
+        aside = None
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            handle, aside = tempfile.mkstemp(dir=path.parent)
+            with open(handle, "wb") as file:
+                file.write(MAGIC + hashlib.sha256(data).digest() + data)
+            os.replace(aside, path)
+        except OSError as error:
+            # Once is enough: a full or read-only disk will not be another one for the next entry.
+            self.why_not = f"{self.folder} cannot be written to: {error.strerror}"
+            events.emit("cache.off", text=self.why_not)
+            if aside is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(aside)
+            return
+        self.written += 1
+        if self.written % LOOK_EVERY == 1:
+            self.trim()
+
+    def entries(self) -> Iterator[tuple[float, int, Path]]:
+        """(when it was last used, bytes, path) of each."""
+        for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                yield status.st_mtime, status.st_size, path
+
+    def trim(self) -> None:
+        """Delete what was used least lately, where there is too much."""
+        found = sorted(self.entries())
+        total = sum(size for _, size, _ in found)
+        if total <= self.limit:
+            return
+        for _, size, path in found:
+            if total <= KEPT * self.limit:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink()
+            total -= size
+
+    def clear(self) -> int:
+        """How many entries there were."""
+        count = 0
+        for _, _, path in list(self.entries()):
+            with contextlib.suppress(OSError):
+                path.unlink()
+                count += 1
+        return count
+
+
+def disk_cache() -> DiskCache | None:
+    """The one in force, or None where the setting `cache` is off."""
+    current = settings.current()
+    return _opened(current.cache_dir or default_folder()) if current.cache else None
+
+
+@cache
+def _opened(folder: Path) -> DiskCache:
+    made = DiskCache(folder)
+    if made.why_not is not None:
+        events.emit("cache.off", text=made.why_not)
+    return made
+
+
+def default_folder() -> Path:
+    """Where programs of this system keep what they can make anew."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "burnish"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "burnish" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "burnish"

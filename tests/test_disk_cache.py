@@ -1,0 +1,173 @@
+"""What is kept on disk: read back by later processes, and never in the way whatever happens to the files."""
+
+import errno
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import burnish
+from burnish import cli, settings
+from burnish.codegen.llvm import compile
+from burnish.runtime import disk_cache
+from burnish.runtime.disk_cache import MAGIC, DiskCache
+from burnish.schedule.library import LinearSpec, Memory, choose
+from burnish.schedule.library.choose import key_of
+from burnish.tensors.types import TensorType
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    return DiskCache(tmp_path / "cache")
+
+
+def test_what_was_put_is_got_by_kind_and_key(shelf):
+    shelf.put("a", "key", b"1")
+    shelf.put("b", "key", b"")
+    assert (shelf.get("a", "key"), shelf.get("b", "key"), shelf.get("a", "other")) == (b"1", b"", None)
+    assert DiskCache(shelf.folder).get("a", "key") == b"1"
+    shelf.put("a", "key", b"2")
+    assert shelf.get("a", "key") == b"2" and shelf.clear() == 2 and shelf.get("a", "key") is None
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda content: b"", lambda content: content[:-1], lambda content: content[:20], lambda content: content + b"x",
+    lambda content: b"something else", lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    lambda content: content.replace(MAGIC, b"burnish cache 9\n"),
+], ids=["empty", "cut by one byte", "cut in the head", "longer", "foreign", "one bit turned", "another version"])
+def test_a_file_that_was_spoilt_is_no_entry_and_is_written_anew(shelf, spoil):
+    shelf.put("kind", "key", b"content")
+    path = shelf.path("kind", "key")
+    path.write_bytes(spoil(path.read_bytes()))
+    assert shelf.get("kind", "key") is None and not path.exists()
+    shelf.put("kind", "key", b"content")
+    assert shelf.get("kind", "key") == b"content"
+
+
+def test_what_was_used_least_lately_goes_first(shelf):
+    shelf.limit = 10_000
+    for number in range(20):
+        shelf.put("kind", str(number), bytes(1000))
+        os.utime(shelf.path("kind", str(number)), (number, number))
+    assert shelf.get("kind", "0") is not None, "used just now"
+    shelf.trim()
+    left = [number for number in range(20) if shelf.path("kind", str(number)).exists()]
+    assert sum(size for _, size, _ in shelf.entries()) <= shelf.limit
+    assert left == [0, *range(20 - len(left) + 1, 20)]
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="another system of rights")
+def test_code_is_not_taken_from_where_others_can_write(tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    shelf = DiskCache(tmp_path / "open")
+    shelf.put("kind", "key", b"1")
+    assert shelf.get("kind", "key") is None and not list(shelf.entries())
+    assert "chmod 700" in shelf.why_not
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    shelf = DiskCache(tmp_path / "file" / "cache")
+    shelf.put("kind", "key", b"1")
+    assert shelf.get("kind", "key") is None and "cannot be used" in shelf.why_not
+
+
+def test_a_full_disk_ends_the_writing_and_not_the_reading_of_other_processes(shelf, monkeypatch):
+    shelf.put("kind", "before", b"1")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    shelf.put("kind", "key", b"2")
+    assert "No space left" in shelf.why_not
+    monkeypatch.undo()
+    assert [path for _, _, path in shelf.entries()] == [shelf.path("kind", "before")], "nothing half written is left"
+    assert DiskCache(shelf.folder).get("kind", "before") == b"1"
+
+
+def test_many_write_and_read_one_entry_at_once(shelf):
+    contents = [bytes([number]) * 50_000 for number in range(8)]
+
+    def turn(number):
+        for _ in range(30):
+            shelf.put("kind", "key", contents[number])
+            assert shelf.get("kind", "key") in contents
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(turn, range(8)))
+
+
+def test_a_writer_that_is_killed_leaves_no_entry(shelf):
+    program = """
+import os, signal, sys
+from pathlib import Path
+from burnish.runtime.disk_cache import DiskCache
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+DiskCache(Path(sys.argv[1])).put("kind", "key", b"content")
+"""
+    ended = subprocess.run([sys.executable, "-c", program, str(shelf.folder)], check=False)
+    assert ended.returncode == -9 and shelf.get("kind", "key") is None
+    assert shelf.clear() == 1, "what it left is cleared with the rest"
+
+
+@pytest.fixture
+def emitted(monkeypatch):
+    """The modules that LLVM generates code for."""
+    texts, emit = [], compile.emitted
+    monkeypatch.setattr(compile, "emitted", lambda text, target: texts.append(text) or emit(text, target))
+    return texts
+
+
+def test_code_is_generated_once_for_all_processes(tmp_path, emitted):
+    def f(x):
+        return (x * 3.25).sin() + 17.5
+
+    x = torch.randn(33)
+    with settings.patch(cache=True, cache_dir=tmp_path, never_slower=False):
+        torch.testing.assert_close(burnish.compile(f)(x), f(x))
+        first = len(emitted)
+        assert first
+        compile._known.clear()  # as in another process
+        burnish.reset()
+        torch.testing.assert_close(burnish.compile(f)(x), f(x))
+        assert len(emitted) == first
+        for _, _, path in DiskCache(tmp_path).entries():
+            path.write_bytes(b"spoilt")
+        compile._known.clear()
+        burnish.reset()
+        torch.testing.assert_close(burnish.compile(f)(x), f(x))
+        assert len(emitted) > first
+
+
+def test_with_the_setting_off_nothing_is_kept(tmp_path):
+    with settings.patch(cache=False, cache_dir=tmp_path):
+        compile._known.clear()
+        burnish.compile(lambda x: (x * 3.75).cos())(torch.randn(31))
+        assert disk_cache.disk_cache() is None and not list(tmp_path.iterdir())
+
+
+def test_measurements_are_read_back(tmp_path):
+    spec = LinearSpec(*(TensorType.contiguous(shape, torch.float32) for shape in ((96, 64), (48, 64), (48,))))
+    first, second = Memory(), Memory()
+    first.shelf = second.shelf = burnish.schedule.library.memory.shelf
+    with settings.patch(cache=True, cache_dir=tmp_path):
+        first.shelf.put(key_of(spec), "addmm=2; onednn=1")
+        assert choose(spec, seconds=0.001, memory=second).candidate.name == "onednn"
+        first.shelf.put(key_of(spec), "no measurement")
+        assert set(choose(spec, seconds=0.001, memory=first).measured) >= {"addmm", "onednn"}
+
+
+def test_the_command_says_how_much_there_is_and_deletes_it(tmp_path, capsys):
+    with settings.patch(cache=True, cache_dir=tmp_path / "cache"):
+        disk_cache.disk_cache().put("kind", "key", bytes(1_000_000))
+        assert cli.main(["cache", "info"]) == 0
+        assert "1 entries, 1.0 MB of at most" in capsys.readouterr().out
+        assert cli.main(["cache", "clear"]) == 0 and "1 entries deleted" in capsys.readouterr().out
+        assert not list(disk_cache.disk_cache().entries())
+    with settings.patch(cache=False):
+        assert cli.main(["cache", "info"]) == 0 and "is off" in capsys.readouterr().out
