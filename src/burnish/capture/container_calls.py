@@ -235,6 +235,9 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         return operations.subscript(m, items, args[0])
     if name == "__setitem__":
         return operations.store_subscript(m, items, *args)
+    if name in ("pop", "insert", "rotate", "__delitem__", "__imul__") and args:
+        operations.check_place(m, args[0])
+        operations.check_slice(m, args[0])
     if origin is not None and name in LIST_WRITES:
         m.heap.will_write(items)
     if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):

@@ -386,6 +386,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if isinstance(key, Live):
         key = key.settle()
     elif type(key) is slice or type(key) is tuple:
+        check_slice(m, key)
         settle_all(m, key)
     origin = m.heap.origin_of(container)
     if isinstance(container, (dict, types.MappingProxyType)):
@@ -403,6 +404,18 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         return m.plainly(operator.getitem, container, key)
     m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
     return None
+
+
+def check_slice(m: Any, key: Any) -> None:
+    """Stop where Python would read the limits of a slice from tensors."""
+    if type(key) is slice and any(is_tensor(part) for part in (key.start, key.stop, key.step)):
+        m.stop(breaks.DATA_READ, "a tensor used as an index")
+
+
+def check_place(m: Any, key: Any) -> None:
+    """Stop before a list is changed at a place that Python would read from a tensor."""
+    if is_tensor(key):
+        m.stop(breaks.DATA_READ, "a tensor used as an index")
 
 
 def check_index(m: Any, key: Any) -> None:
@@ -469,6 +482,7 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
     if isinstance(key, Live):
         key = key.settle()
     elif type(key) is slice:
+        check_slice(m, key)
         settle_all(m, key)
         expose(m, value)
         if not isinstance(value, BUILTIN_CONTAINERS):
@@ -479,6 +493,7 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         store_key(m, container, key, value)
         return None
     if isinstance(container, (list, collections.deque)):
+        check_place(m, key)
         m.heap.will_write(container)
         m.plainly(operator.setitem, container, key, value)
         return None
@@ -506,6 +521,7 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
 def delete_subscript(m: Any, container: Any, key: Any) -> Any:
     if python_method(m, container, "__delitem__"):
         return discard(m, m.call(special_method(m, container, "__delitem__"), (key,), {}))
+    check_slice(m, key)
     settle_all(m, key)
     if isinstance(container, dict):
         check_key(m, key)
@@ -516,6 +532,7 @@ def delete_subscript(m: Any, container: Any, key: Any) -> Any:
             else:
                 m.heap.complete(origin)
     elif isinstance(container, (list, collections.deque)):
+        check_place(m, key)
         m.heap.will_write(container)
     elif not isinstance(container, (str, tuple)):
         m.stop(breaks.OPAQUE_CALL, f"item deletion on a {type(container).__qualname__}")

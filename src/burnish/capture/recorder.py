@@ -24,6 +24,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
 from . import breaks, torch_calls
+from .element_reads import ReadNumbers, may_read
 from .live import Live
 from .metadata import TENSOR_TYPES, is_leaf, is_tensor
 from .sources import is_module_state
@@ -86,7 +87,13 @@ class Recorder(TorchFunctionMode):
         self.seen += 1
         started = perf_counter()
         perform = self.perform
-        result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
+        if may_read(shown, args, kwargs):
+            with ReadNumbers() as read:
+                result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
+            if read.any and self.trouble is None and torch_calls.sizes_by_tensor(shown, shown_args, shown_kwargs):
+                self.trouble = breaks.DATA_SHAPE, f"{torch_calls.name_of(shown)}: a size is read from a tensor"
+        else:
+            result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
         self.seconds += perf_counter() - started
         if self.trouble is None and not (type(result) is torch.Tensor and self.is_written_down(
                 shown, shown_args, shown_kwargs, result)):

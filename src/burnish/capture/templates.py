@@ -154,7 +154,8 @@ class Rebuilder:
         if isinstance(value, tuple):
             return self.tuple_like(value)
         if kind.__module__ == "operator":  # itemgetter and the like
-            return self.constant(value)
+            maker, parts = value.__reduce__()
+            return self.name(value, f"{self.constant(maker)}({', '.join([self.build(part) for part in parts])})")
         if isinstance(value, (dict, list, set, collections.deque)) or id(value) in self.heap.fresh \
                 or is_user_type(kind) and hasattr(value, "__dict__") and id(value) in self.heap.fresh:
             return self.instance(value)

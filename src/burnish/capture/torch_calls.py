@@ -52,11 +52,11 @@ DATA_SHAPED = frozenset("""
     to_dense_backward pad_packed_sequence pack_padded_sequence
 """.split()) - {"combinations", "nonzero_static"}
 
-# Changes of a tensor object that a graph cannot say about its inputs.
+# Changes of a tensor object that a graph cannot say about its inputs. addbmm_ makes a tensor that is broadcast larger.
 STATE = frozenset("""
     requires_grad_ set_ resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ rename_
     retain_grad register_hook register_post_accumulate_grad_hook share_memory_ _make_subclass detach_ apply_ map_ map2_
-    put_hook_ swap_tensors copy_from_ resize_as_sparse_ sparse_resize_ sparse_resize_and_clear_ pin_memory
+    addbmm_ put_hook_ swap_tensors copy_from_ resize_as_sparse_ sparse_resize_ sparse_resize_and_clear_ pin_memory
     real_storage_ moveaxis_ set_data
 """.split())
 
@@ -139,7 +139,7 @@ def known(func: Any) -> Known:
 
 
 STATIC = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-INDEXING = ("where", "__getitem__", "index")
+INDEXING = ("where", "__getitem__", "index", "one_hot", "tensor_split")
 READ_WORDS = {"__bool__": "bool() of a tensor", "__int__": "int() of a tensor", "__float__": "float() of a tensor",
               "__index__": "a tensor used as an index", "__contains__": "`in` on a tensor",
               "__format__": "formatting a tensor", "__repr__": "printing a tensor", "__array__": "numpy() of a tensor",
@@ -155,9 +155,38 @@ def is_data_shaped(name: str, args: tuple, kwargs: dict) -> bool:
         return True
     if name == "where":
         return len(args) + len(kwargs) == 1
+    if name == "one_hot":
+        return kwargs.get("num_classes", args[1] if len(args) > 1 else -1) == -1
+    if name == "tensor_split":
+        return any(isinstance(part, Tensor) for part in (*args[1:], *kwargs.values()))
     if name in INDEXING:
         return len(args) > 1 and _has_mask(args[1])
     return False
+
+
+# Calls that read a number from a tensor where it changes values and no size.
+VALUES_BY_NUMBER = frozenset("""
+    select select_scatter roll fill fill_ full_like fill_diagonal_ masked_fill masked_fill_ index_fill index_fill_ add
+    add_ sub sub_ mul mul_ div div_ pow pow_ rsub lerp clamp clamp_ tril tril_ triu triu_ cumsum cumprod softmax
+    log_softmax sort argsort flip __setitem__ kthvalue renorm threshold
+""".split())
+
+
+def sizes_by_tensor(func: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether a call that reads a number from a tensor may answer with another size for another number."""
+    name = name_of(func)
+    if name == "__getitem__":
+        return _has_tensor_in_slice(args[1])
+    if name in ("full", "new_full"):
+        size = kwargs.get("size", args[name == "new_full"] if len(args) > (name == "new_full") else None)
+        return isinstance(size, (tuple, list)) and any(isinstance(part, Tensor) for part in size)
+    return not any(name in table for table in (VALUES_BY_NUMBER, FACTS, READS))
+
+
+def _has_tensor_in_slice(index: Any) -> bool:
+    if isinstance(index, slice):
+        return any(isinstance(part, Tensor) for part in (index.start, index.stop, index.step))
+    return isinstance(index, tuple) and any(_has_tensor_in_slice(part) for part in index)
 
 
 def _has_mask(index: Any) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from ..ir.build import Builder
-from ..ir.graph import Alias, Graph, Node, Value, Write, replaced
+from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ..ir.infer import Untraceable
 from ..ir.storage import aliased_argument
 from ..ops.prims import VIEW
@@ -234,6 +234,9 @@ class Functionalizer:
 def view_chains(node: Node) -> Sequence[Sequence[Map]] | None:
     """For each result the maps that say where its elements come from; None where no maps say it."""
     rule = node.op.rule
+    is_view = isinstance(rule, View) or "maps" in node.op.notes
+    if is_view and any(True for _ in values_in((node.args[1:], tuple(node.kwargs.values())))):
+        raise Untraceable(f"{node.op.name}: where the view lies is a number that is only known while the graph runs")
     try:
         if isinstance(rule, View):
             return (rule.maps(node.args[0].type, *node.args[1:], **node.kwargs),)
