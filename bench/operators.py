@@ -44,6 +44,8 @@ from burnish.settings import patch
 from .closeness import (
     DOUBLE,
     NEIGHBOURS,
+    ORDERS,
+    SAME,
     SINGLE,
     bitwise_equal,
     doubled,
@@ -51,6 +53,7 @@ from .closeness import (
     in_double,
     moved,
     real,
+    reordered,
     scaled_error,
     singled,
     why_wrong,
@@ -296,7 +299,11 @@ class Judge:
         is_double = eager.dtype in SINGLE and self.rounded_to(part, number) in (None, torch.float64)
         errors = functools.partial(self.scaled_errors, eager) if is_double else self.errors
         return why_wrong(eager, got, self.leaf(self.truth, part, number), lambda: errors(part, number),
-                         self.rounded_to(part, number))
+                         self.rounded_to(part, number), lambda: self.noise(part, number))
+
+    def noise(self, part: str, number: int) -> torch.Tensor | None:
+        """What rounding on the way comes to at the least, where that is known."""
+        return None
 
     def rounded_to(self, part: str, number: int) -> torch.dtype | None:
         """The shortest dtype on the way, where it is known and is not the result's."""
@@ -327,6 +334,14 @@ class Judge:
             exact = self.leaf(self.in_double(near), part, number)
             if eager is not None and exact is not None and eager.shape == exact.shape:
                 yield error(real(eager), real(exact).double())
+        truth = self.leaf(self.truth, part, number)
+        for seed in range(ORDERS) if truth is not None else ():
+            other = reordered(self.inputs, seed)
+            eager = self.leaf(observe_call(self.fn, other), part, number)
+            exact = self.leaf(self.in_double(other), part, number)
+            if eager is not None and exact is not None and eager.shape == exact.shape == truth.shape:
+                is_same = error(real(exact), real(truth).double()) <= SAME * real(truth).abs()
+                yield torch.where(is_same, error(real(eager), real(exact).double()), 0.0)
 
     def scaled_errors(self, at: torch.Tensor, part: str, number: int) -> Iterator[torch.Tensor]:
         """For a result in float64: what eager's errors in float32 would be there."""

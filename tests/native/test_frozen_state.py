@@ -98,8 +98,8 @@ def test_a_result_that_is_made_from_weights_alone_belongs_to_the_caller():
 
 def padded_network():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.ReLU()).eval()
-    return model, torch.randn(1, 16, 6, 6)
+    model = torch.nn.Sequential(torch.nn.Conv2d(32, 16, 3, padding=1), torch.nn.ReLU()).eval()
+    return model, torch.randn(1, 32, 28, 28)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def own_kernels_only(monkeypatch):
     from burnish.schedule import choose_calls
 
     if choose_calls.own_candidate(choose_calls.ConvSpec(
-            TensorType.contiguous((1, 16, 6, 6), torch.float32), TensorType.contiguous((32, 16, 3, 3), torch.float32),
+            TensorType.contiguous((1, 32, 28, 28), torch.float32), TensorType.contiguous((16, 32, 3, 3), torch.float32),
             None, None, None, (1, 1), (1, 1), (1, 1), is_frozen=True)) is None:
         pytest.skip("there are no kernels of our own for this machine")
 

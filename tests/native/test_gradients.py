@@ -415,3 +415,19 @@ def test_the_slower_one_of_forward_and_backward_together_is_dropped():
     finally:
         stop()
     assert len(told) == 1 and told[0] in ("eager", "compiled")
+
+
+def test_a_loss_returned_beside_itself_detached_keeps_its_gradient():
+    def fn(x, weight):
+        loss = nn.functional.cross_entropy(x @ weight, torch.tensor([0, 2]))
+        return loss, loss.detach(), loss.detach() * 2
+
+    compiled = burnish.compile(fn)
+    weight = torch.randn(3, 3, requires_grad=True)
+    for _ in range(4):
+        x = torch.randn(2, 3)
+        loss, detached, twice = compiled(x, weight)
+        assert loss.requires_grad and not detached.requires_grad and not twice.requires_grad
+        assert detached.data_ptr() == loss.data_ptr() and torch.equal(detached * 2, twice)
+        wanted, = torch.autograd.grad(fn(x, weight)[0], weight)
+        torch.testing.assert_close(torch.autograd.grad(loss, weight)[0], wanted)

@@ -61,6 +61,7 @@ class DriverWriter:
         self.tables: list[list[Entry]] = []
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
+        self.returned: set[Value] = set()
         self.number_slots: dict[str, torch.dtype] = {}
 
     def program(self) -> Program:
@@ -75,8 +76,10 @@ class DriverWriter:
             match step:
                 case Launch():
                     self.launch(step)
-                case Call(node):
+                case Call(node, None):
                     self.call(node)
+                case Call(node, in_place):
+                    self.call_in_place(node, in_place)
                 case Show():
                     self.show(step)
             self.release(last.get(number, ()))
@@ -180,6 +183,15 @@ class DriverWriter:
         for value in results:
             self.check_stride(value)
 
+    def call_in_place(self, node: Node, target: Any) -> None:
+        """An operator that writes into its first argument."""
+        self.flush()
+        value = node.results[0]
+        assert value is not None
+        args = [*map(self.argument, node.args), *(f"{key}={self.argument(arg)}" for key, arg in node.kwargs.items())]
+        called = f"{self.bind('call', target)}({', '.join(args)})"
+        self.line(called if value in self.plan.offsets else f"{self.result(value)} = {called}")
+
     def run_natively(self, node: Node) -> None:
         """A library call that is native functions of our own."""
         candidate, operands = node.args
@@ -279,7 +291,11 @@ class DriverWriter:
                 return name
             return self.strided(name, out.type, view_offset(out.maps, value.type))
         if isinstance(out, Value):
-            return self.tensor(out)
+            if out not in self.returned or isinstance(out.type, NumberType):
+                self.returned.add(out)
+                return self.tensor(out)
+            # Two tensors of one memory, x and x.transpose(0, 0) say: what is done to one's shape leaves the other.
+            return self.strided(self.tensor(out), out.type, 0)
         if isinstance(out, (list, tuple)):
             inside = "".join(f"{self.output(part)}, " for part in out)
             return f"[{inside}]" if isinstance(out, list) else f"({inside})"

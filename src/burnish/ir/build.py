@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..ops.prims import CONVERT, PUT, REDUCE, RESTRIDE, VIEW
+from ..ops.prims import CONVERT, PUT, REDUCE, RESTRIDE, RUN_ALONG, VIEW
 from ..ops.record import Op, lookup
 from ..tensors.simplify import simplified
 from ..tensors.types import TensorType
@@ -76,6 +76,10 @@ class Builder:
             over = ()
         found = self.apply(REDUCE[op], (x, over))
         return found if keep else self.reshape(found, (n for k, n in enumerate(x.shape) if k not in over))
+
+    def run_along(self, op: str, x: Value, dim: int) -> Value:
+        """A running reduction: "sum", say, of the elements up to each one."""
+        return self.apply(RUN_ALONG[f"running_{op}"], (x, dim % max(x.ndim, 1)))
 
     def full(self, shape: Iterable[int], value: float, like: TensorType, dtype: torch.dtype | None = None) -> Value:
         return self("full", list(shape), value, dtype=dtype or like.dtype, device=like.device)

@@ -24,5 +24,6 @@ from . import recurrent as recurrent
 from . import reductions as reductions
 from . import row_gradients as row_gradients
 from . import rows as rows
+from . import running as running
 from . import selection as selection
 from . import views as views

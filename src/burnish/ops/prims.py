@@ -5,6 +5,7 @@
     convert  x, dtype             x in another dtype, element by element
     restride x, stride            a copy that lies in memory as `stride` says
     sum, prod, max, min, argmax, argmin, any, all   x, dims      over `dims`, which stay as dimensions of one element
+    running_sum, …_prod, …_max, …_min, …_argmax, …_argmin   x, dim     of the elements up to each one along `dim`
 
     linear   x, weight, bias, residual, activation     activation(x @ weight.T + bias + residual), x of two dimensions
     conv     x, weight, bias, residual, activation, stride, padding, dilation, transposed, output_padding, groups
@@ -30,6 +31,8 @@ from .record import Op, Pointwise, fresh, record, shape
 
 REDUCTIONS = "sum prod max min argmax argmin any all".split()
 
+RUNNING = "running_sum running_prod running_max running_min running_argmax running_argmin".split()
+
 VIEW: Op = record("view")
 PUT: Op = record("put")
 CONVERT: Op = record("convert")
@@ -42,6 +45,7 @@ ASSEMBLED: Op = record("assembled")
 FETCH: Op = record("fetch")
 CHECK_INDICES: Op = record("check_indices")
 REDUCE: dict[str, Op] = {name: record(name) for name in REDUCTIONS}
+RUN_ALONG: dict[str, Op] = {name: record(name) for name in RUNNING}
 REDUCTION_OF: dict[str, str] = {op.name: name for name, op in REDUCE.items()}
 
 
@@ -87,6 +91,16 @@ def reduction(x: TensorType, dims: tuple[int, ...]) -> TensorType:
 @shape("argmax", "argmin")
 def position(x: TensorType, dims: tuple[int, ...]) -> TensorType:
     return fresh(x, tuple(1 if k in dims else n for k, n in enumerate(x.shape)), torch.int64)
+
+
+@shape(*RUNNING)
+def running(x: TensorType, dim: int) -> TensorType:
+    return fresh(x, x.shape, x.dtype)
+
+
+@shape("running_argmax", "running_argmin")
+def running_position(x: TensorType, dim: int) -> TensorType:
+    return fresh(x, x.shape, torch.int64)
 
 
 @shape("linear")

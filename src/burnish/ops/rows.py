@@ -306,6 +306,8 @@ def rms_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, eps: 
 
 @decomposition("aten.native_group_norm.default")
 def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
+    # Eager scales and shifts by what belongs to a channel, x * scale - mean * scale: that loses more places, and the
+    # loops would be three kernels. Only an infinite weight tells: eager makes NaN of it where this is infinite.
     floats(x)
     shape, result = x.shape, x.dtype
     rows = g.reshape(widened(g, x), (N, group, (C // group) * HxW))

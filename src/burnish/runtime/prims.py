@@ -88,6 +88,30 @@ def reduce_argmin(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     return _position(torch.argmin, x, dims)
 
 
+def running_sum(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.cumsum(dim, dtype=x.dtype)
+
+
+def running_prod(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.cumprod(dim, dtype=x.dtype)
+
+
+def running_max(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.cummax(dim).values
+
+
+def running_min(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.cummin(dim).values
+
+
+def running_argmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.cummax(dim).indices
+
+
+def running_argmin(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.cummin(dim).indices
+
+
 def _position(find: Any, x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     shape = _kept_shape(x, dims)
     if x.numel() == 0:
@@ -131,5 +155,7 @@ FUNCTIONS = {
     "number": number,
     "view": view, "put": put, "convert": convert, "restride": restride, "sum": reduce_sum, "prod": reduce_prod,
     "max": reduce_max, "min": reduce_min, "any": reduce_any, "all": reduce_all, "argmax": reduce_argmax,
-    "argmin": reduce_argmin, "check_indices": check_indices, **random.FUNCTIONS,
+    "argmin": reduce_argmin, "running_sum": running_sum, "running_prod": running_prod, "running_max": running_max,
+    "running_min": running_min, "running_argmax": running_argmax, "running_argmin": running_argmin,
+    "check_indices": check_indices, **random.FUNCTIONS,
 }

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import torch
+
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import is_shown
 from ..ops.located import Located
 from ..ops.parts import Joined, Shown, leaves
-from ..ops.prims import FETCH, REDUCTION_OF, VIEW
+from ..ops.prims import CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ..ops.record import NoRule, Pointwise
 from ..tensors.types import NAMES
 from ..tensors.views import Expand
 from .boxes import MOST
 from .expressions import located_rule_fails, rule_fails, why_not_dtypes
+from .groups import walks_singly
 
 CHEAP = 2
 """An element-wise operator of at most this cost is computed again rather than stored, if it reads one tensor."""
@@ -62,6 +65,7 @@ def classify(graph: Graph) -> Classes:
     for write in graph.writes:
         store(classes, write.value)
     store_shared(graph, classes)
+    store_before_running(graph, classes)
     for node in graph.nodes:
         if node in classes.loops and is_mere_copy(node, classes):
             classes.loops.discard(node)
@@ -96,6 +100,9 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     if node.op.name in REDUCTION_OF:
         name = NAMES[node.args[0].dtype]
         return None if name[0] != "c" else "complex numbers"
+    if node.op.name in RUN_ALONG:
+        is_number = NAMES.get(node.args[0].dtype, "c")[0] != "c" and node.args[0].dtype is not torch.bool
+        return None if node.args[0].ndim and is_number else "it has no dimension, or no real numbers"
     if node.op is FETCH:
         return None
     if isinstance(node.op.rule, Pointwise):
@@ -138,6 +145,18 @@ def store_shared(graph: Graph, classes: Classes) -> None:
         uses, grows = uses_of(value, classes)
         if uses > 1 and not is_cheap(node) or grows and expression_cost(value, classes) > CHEAP:
             classes.stored.add(value)
+
+
+def store_before_running(graph: Graph, classes: Classes) -> None:
+    """What is dear, and would be computed one element at a time for a running reduction along rows."""
+    for node in graph.nodes:
+        if node not in classes.loops or node.op.name not in RUN_ALONG or not walks_singly(node.results[0]):  # type: ignore
+            continue
+        value = node.args[0]
+        while value.node is not None and value.node.op is CONVERT and value not in classes.stored:
+            value = value.node.args[0]
+        if classes.is_loop(value) and expression_cost(value, classes) > CHEAP:
+            store(classes, value)
 
 
 def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:

@@ -19,7 +19,7 @@ from ..tensors.views import source_index, view_type
 from .boxes import Box, boxes_of
 from .classify import Classes
 from .expressions import ExpressionWriter
-from .groups import Group, is_reduction
+from .groups import Group, is_reduction, is_running
 from .loops import Kernel, Loop, Reduction, Stage, Store
 
 
@@ -64,7 +64,10 @@ class Emitter:
         self.group, self.needed, self.classes = group, needed, classes
         self.count = len(group.extents)
         self.buffers: dict[Value, int] = {}
-        self.numbers = {root: number for number, root in enumerate(r for r in self.by_level() if is_reduction(r))}
+        numbered = self.by_level()
+        self.needed = needed | self.kept_for_later()
+        self.numbers = {root: number for number, root in enumerate(
+            r for r in numbered if is_reduction(r) or is_running(r))}
 
     def by_level(self) -> list[Value]:
         self.levels: dict[Value, int] = {}
@@ -72,6 +75,18 @@ class Emitter:
             before = self.roots_before(root)
             self.levels[root] = max((self.levels[b] + is_reduction(b) for b in before), default=0)
         return sorted(self.group.roots, key=self.levels.__getitem__)
+
+    def kept_for_later(self) -> set[Value]:
+        """What is known only while a running reduction runs, and read in a later stage: it is stored for that."""
+        fleeting: set[Value] = set()
+        found: set[Value] = set()
+        for root in sorted(self.group.roots, key=self.levels.__getitem__):
+            before = self.roots_before(root)
+            found |= {b for b in before & fleeting if self.levels[b] < self.levels[root]}
+            if is_running(root) or not is_reduction(root) and any(
+                    self.levels[b] == self.levels[root] for b in before & fleeting):
+                fleeting.add(root)
+        return found
 
     def roots_before(self, root: Value) -> set[Value]:
         """The group's roots that this one is computed from directly."""
@@ -123,6 +138,12 @@ class Emitter:
                     if root in self.needed:
                         row_stores.append(Store(self.access(root, self.result_index(root)),
                                                 reduced(self.numbers[root], NAMES[root.dtype])))
+            elif is_running(root):
+                if self.levels[root] == level:
+                    value = writer.at(root.node.args[0], index)  # type: ignore[union-attr]
+                    reductions.append((self.numbers[root], Reduction(root.node.op.name, value)))  # type: ignore
+                    if root in self.needed:
+                        stores.append(Store(self.access(root, index), reduced(self.numbers[root], NAMES[root.dtype])))
             elif root in self.needed and self.store_level(root) == level:
                 made = Store(self.access(root, index), self.made(writer, root, index))
                 (row_stores if self.is_row(index) else stores).append(made)
@@ -153,16 +174,18 @@ class Emitter:
         if value in self.group.roots:
             if is_reduction(value):
                 return reduced(self.numbers[value], NAMES[value.dtype])
+            if is_running(value) and self.levels[value] == self.level:
+                return reduced(self.numbers[value], NAMES[value.dtype])
             if value in self.needed and self.store_level(value) < self.level and not self.is_row(index):
                 return load(NAMES[value.dtype], self.access(value, index))
             return None
-        if not self.classes.is_loop(value) or value in self.classes.stored or is_reduction(value):
+        if not self.classes.is_loop(value) or value in self.classes.stored or is_reduction(value) or is_running(value):
             return load(NAMES[value.dtype], self.access(value, index))
         node = value.node
         if node is not None and node.op is VIEW:
             source = node.args[0]
             if source not in self.group.roots and (not self.classes.is_loop(source) or source in self.classes.stored
-                                                   or is_reduction(source)):
+                                                   or is_reduction(source) or is_running(source)):
                 shown = view_type(node.args[1], source.type)
                 if shown is not None:
                     return load(NAMES[value.dtype], self.strided(source, shown, node.args[1], index))

@@ -19,7 +19,7 @@ from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.rewrite import Rewriter
 from ..ops.gathered import Gathered, Picked
 from ..ops.parts import Joined
-from ..ops.prims import CHECK_INDICES, FETCH, REDUCTION_OF
+from ..ops.prims import CHECK_INDICES, FETCH, REDUCTION_OF, RUN_ALONG
 from ..ops.record import NoRule, Pointwise
 from ..tensors.types import NAMES
 from .classify import why_not_loop
@@ -55,7 +55,8 @@ def fetched_nodes(graph: Graph) -> dict[Node, tuple]:
 
 
 def is_computed_in_loops(reader: Node) -> bool:
-    is_loop = isinstance(reader.op.rule, (Pointwise, Joined)) or reader.op.name in REDUCTION_OF
+    is_loop = isinstance(reader.op.rule, (Pointwise, Joined)) or reader.op.name in REDUCTION_OF \
+        or reader.op.name in RUN_ALONG
     return is_loop and why_not_loop(reader) is None
 
 

@@ -20,14 +20,17 @@ from ..ops.prims import VIEW
 from ..tensors.indices import Index
 from ..tensors.views import view_type
 from .boxes import Box, Uncuttable, boxes_of
-from .classify import Classes
+from .classify import Classes, expression_cost
 from .expressions import NotAffine, sources
-from .groups import Group, align, group_of, is_reduction, reduced_variables, space_of
+from .groups import Group, align, group_of, is_reduction, is_running, reduced_variables, space_of, walks_singly
 
 FEW_ROWS = 16
 """A box of fewer rows than this is not walked row by row if it is large: its rows could not be shared out."""
 
 LARGE = 1 << 15
+
+SIMPLE = 8
+"""What may cost an element that is computed by itself, where vectors would be another kernel."""
 
 Read = tuple[Value, Index | None]
 """A value in memory or of another root, and the index at which it is read; None where its strides alone tell."""
@@ -71,7 +74,8 @@ class Fuser:
         for node in self.graph.nodes:
             value = node.results[0] if node.results else None
             if node in self.classes.loops:
-                if value is not None and (value in self.classes.stored or is_reduction(value)):
+                if value is not None and (
+                        value in self.classes.stored or is_reduction(value) or is_running(value)):
                     self.place(value)
             elif node in self.classes.why_library:
                 self.add_library(node)
@@ -183,15 +187,18 @@ class Fuser:
             maker = self.fusion.unit_of.get(read)
             if maker is not None and maker is not unit and maker.needs >> unit.number & 1:
                 return f"{read}, which it reads, is made after the group and from it"
+        why = self.why_not_singly(group, value, reads)
+        if why is not None:
+            return why
         trial = group.copy()
         index = align(trial, space_of(value), range(len(trial.extents)))
-        if index is None and trial.inner is not None and not is_reduction(value):
+        if index is None and trial.inner is not None and not is_reduction(value) and not is_running(value):
             trial = group.copy()
             index = align(trial, space_of(value), [k for k in range(len(trial.extents)) if k not in trial.inner])
         if index is None:
             return f"its sizes {list(space_of(value))} do not match the group's {list(group.extents)}"
         trial.roots[value] = index
-        if is_reduction(value):
+        if is_reduction(value) or is_running(value):
             over = reduced_variables(value, index)
             if trial.inner is not None and trial.inner != over:
                 return "it reduces over other dimensions"
@@ -208,7 +215,9 @@ class Fuser:
                 self.boxes(trial, list(trial.roots))
             except (NotAffine, Uncuttable) as trouble:
                 return str(trouble)
-        if trial.inner and len(trial.roots) > 1 and trial.row_count < FEW_ROWS:
+        # What a running reduction comes to is computed on at once: storing it takes longer.
+        follows = any(read in group.roots and is_running(read) for read, _ in own_reads)
+        if trial.inner and len(trial.roots) > 1 and trial.row_count < FEW_ROWS and not follows:
             total = 1
             for n in trial.extents:
                 total *= n
@@ -217,6 +226,18 @@ class Fuser:
         group.become(trial)
         self.fusion.reads[value] = own_reads
         return None
+
+    def why_not_singly(self, group: Group, value: Value, reads: list[Read]) -> str | None:
+        """Vectors are worth more than one kernel less."""
+        if walks_singly(value) and not all(map(is_running, group.roots)):
+            return "it goes along rows, one element at a time"
+        if is_running(value) or not any(map(walks_singly, group.roots)):
+            return None
+        if not any(read in group.roots and is_running(read) for read, _ in reads):
+            return "the group goes along rows, one element at a time"
+        computed = value.node.args[0] if is_reduction(value) else value  # type: ignore[union-attr]
+        is_simple = expression_cost(computed, self.classes) <= SIMPLE
+        return None if is_simple else "it would be computed one element at a time"
 
     # ---- what a root reads
 
@@ -229,7 +250,7 @@ class Fuser:
                 if trouble.cut is None or group.extents[trouble.cut[0]] % trouble.cut[1]:
                     raise  # a part of the loop alone could be cut so
                 group.cut(*trouble.cut)
-                if is_reduction(value):
+                if is_reduction(value) or is_running(value):
                     group.inner = reduced_variables(value, group.roots[value])
 
     def boxes(self, group: Group, roots: list[Value]) -> list[tuple[Box, list[list[Read]]]]:
@@ -247,7 +268,8 @@ class Fuser:
         found: dict[Read, None] = {}
         seen: set[Read] = set()
         index = box.inside(group.roots[root])
-        stack = [(root.node.args[0], index)] if is_reduction(root) else sources(root, index, box.extents)  # type: ignore
+        is_own = is_reduction(root) or is_running(root)
+        stack = [(root.node.args[0], index)] if is_own else sources(root, index, box.extents)  # type: ignore
         while stack:
             value, index = stack.pop()
             if (value, index) in seen:
@@ -268,7 +290,8 @@ class Fuser:
         return list(found)
 
     def is_leaf(self, value: Value) -> bool:
-        return not self.classes.is_loop(value) or value in self.classes.stored or is_reduction(value)
+        return not self.classes.is_loop(value) or value in self.classes.stored or is_reduction(value) \
+            or is_running(value)
 
 
 def _is_row(group: Group, root: Value) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..ir.graph import Value
-from ..ops.prims import REDUCTION_OF
+from ..ops.prims import REDUCTION_OF, RUN_ALONG
 from ..tensors.indices import Affine, Index, constant, cut
 from ..tensors.views import Shape
 
@@ -65,6 +65,18 @@ def is_reduction(value: Value) -> bool:
     return value.node is not None and value.node.op.name in REDUCTION_OF
 
 
+def is_running(value: Value) -> bool:
+    """Of what is before it along a dimension, which is an inner variable then."""
+    return value.node is not None and value.node.op.name in RUN_ALONG
+
+
+def walks_singly(value: Value) -> bool:
+    """Whether a running reduction goes along what lies side by side: then no vectors serve, and what is computed in the
+    same loops is computed one element at a time."""
+    x = value.node.args[0] if is_running(value) else None  # type: ignore[union-attr]
+    return x is not None and x.type.stride[value.node.args[1]] == 1  # type: ignore[union-attr]
+
+
 def space_of(root: Value) -> Shape:
     """The shape of the box that a root walks: its own, or that of what it reduces."""
     return root.node.args[0].shape if is_reduction(root) else root.shape  # type: ignore[union-attr]
@@ -77,7 +89,7 @@ def group_of(root: Value) -> Group:
     index = align(group, shape, range(len(group.extents)))
     assert index is not None
     group.roots[root] = index
-    if is_reduction(root):
+    if is_reduction(root) or is_running(root):
         group.inner = reduced_variables(root, index)
     return group
 
@@ -127,7 +139,8 @@ def align(group: Group, shape: Shape, variables: range | list[int]) -> Index | N
 def reduced_variables(root: Value, index: Index) -> frozenset[int]:
     """The variables of the dimensions that a reduction runs over."""
     over: set[int] = set()
-    for dim in root.node.args[1]:  # type: ignore[union-attr]
+    dims = root.node.args[1]  # type: ignore[union-attr]
+    for dim in (dims,) if is_running(root) else dims:
         if index:
             over.update(k for k, c in enumerate(index[dim].coefficients) if c)
     return frozenset(over)

@@ -7,6 +7,11 @@
       on w, g, new                                         on w, g
     write w <- new
 
+Of a kernel that goes over several boxes, those that would only copy the input to itself go:
+
+    b0[64*i0 + i1] = b1[64*i0 + i1]           =>    nothing
+    b0[64*i0 + i1 + 320] = mul(b2[i1], 2.0)         b0[64*i0 + i1 + 320] = mul(b1[i1], 2.0)
+
 An optimizer's step goes through its parameters once so, and needs no memory of its own. Inputs lie apart: the program
 is not run where they do not (`runtime.apart`).
 """
@@ -21,7 +26,7 @@ from ..ir.graph import Graph, Value, values_in
 from ..ir.storage import storage_of
 from ..ops.scalar import Access, Scalar, walk
 from .emit import Launch
-from .loops import Kernel, Loop, Stage
+from .loops import Kernel, Loop, Stage, Store
 from .siblings import renumbered
 
 
@@ -57,16 +62,33 @@ def with_one_buffer(launch: Launch, input: Value, value: Value) -> Launch | None
     if input not in launch.buffers:
         return launch
     at = launch.buffers.index(input)
-    if at in launch.kernel.stored or not all(reads_before(loop, at, out) for loop in launch.kernel.loops) \
-            or sum(touches(loop, at) for loop in launch.kernel.loops) > 1:
+    # Each loop reads what it stores itself, and no two store to one place: they are not in one another's way.
+    if at in launch.kernel.stored or not all(reads_before(loop, at, out) for loop in launch.kernel.loops):
         return None
     left = [other for other in launch.buffers if other is not input]
     places = {other: k for k, other in enumerate(left)}
     numbers = [places[value if other is input else other] for other in launch.buffers]
     kernel = launch.kernel
     dtypes = tuple(kernel.dtypes[launch.buffers.index(other)] for other in left)
-    return Launch(Kernel(kernel.name, dtypes, frozenset(numbers[k] for k in kernel.stored),
-                         tuple(renumbered(loop, numbers) for loop in kernel.loops), kernel.origin), tuple(left))
+    loops = [without_own_copies(renumbered(loop, numbers)) for loop in kernel.loops]
+    kept = tuple(loop for loop in loops if loop.stages)
+    if not kept:
+        return None
+    return Launch(Kernel(kernel.name, dtypes, frozenset(numbers[k] for k in kernel.stored), kept, kernel.origin),
+                  tuple(left))
+
+
+def without_own_copies(loop: Loop) -> Loop:
+    """Without what is loaded and stored again to where it lies: the part of an input that nothing was written to. What
+    a loop has no stages left for it need not walk."""
+    def is_own(store: Store) -> bool:
+        return store.value.op == "load" and store.value.payload == store.access and not store.access.indirect \
+            and not store.access.masked
+
+    stages = tuple(replace(stage, stores=tuple(s for s in stage.stores if not is_own(s)),
+                           row_stores=tuple(s for s in stage.row_stores if not is_own(s))) for stage in loop.stages)
+    has_work = any(stage.reductions or stage.stores or stage.row_stores for stage in stages)
+    return replace(loop, stages=stages if has_work else ())
 
 
 def reads_before(loop: Loop, at: int, out: int) -> bool:
@@ -90,11 +112,6 @@ def reads_before(loop: Loop, at: int, out: int) -> bool:
 
 def same_place(a: Access, b: Access) -> bool:
     return replace(a, buffer=0) == replace(b, buffer=0) and not a.indirect
-
-
-def touches(loop: Loop, at: int) -> bool:
-    return any(x.op == "load" and x.payload.buffer == at
-               for stage in loop.stages for roots in read_expressions(stage) for x in walk(*roots))
 
 
 def read_expressions(stage: Stage) -> tuple[list[Scalar], list[Scalar]]:

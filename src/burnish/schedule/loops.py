@@ -5,8 +5,9 @@
     Stage    one pass over the inner variables: reductions, stores; then stores once a row
 
 The first `rows` variables of a loop walk the rows, which know nothing of one another. The others are inner: each stage
-walks all of them, in any order, for one row. A stage sees the finished reductions of the stages before it, and what
-they stored in this row. A softmax over the last dimension of f32[64, 512]:
+walks all of them for one row, in any order, or in row-major order where a reduction is a running one. A stage sees the
+finished reductions of the stages before it, and what they stored in this row. A softmax over the last dimension of
+f32[64, 512]:
 
     kernel softmax(b0: f32, b1: f32 out)
       loop i0 < 64 rows, i1 < 512
@@ -34,7 +35,12 @@ from dataclasses import dataclass
 
 from ..ops.scalar import Access, Scalar, own_text, text, walk
 
-REDUCTIONS = frozenset("sum prod max min argmax argmin any all".split())
+RUNNING = frozenset(f"running_{op}" for op in "sum prod max min argmax argmin".split())
+"""What there is of a reduction up to an element, that one included, counted in row-major order over the inner
+variables: `reduced(n)` is that in the stage's own stores, and in reductions that come after it. No later stage sees it.
+Of equals running_argmax and running_argmin give the last."""
+
+REDUCTIONS = frozenset("sum prod max min argmax argmin any all".split()) | RUNNING
 """max and min propagate NaN. argmax and argmin give the first best position, counted in row-major order over the inner
 variables, as i64 (NaN is best); their `value` is what is compared. any and all take and give b8. sum and prod of
 integers wrap around. A reduction over nothing gives its identity (max: the least value, argmax: 0)."""
@@ -47,7 +53,11 @@ class Reduction:
 
     @property
     def dtype(self) -> str:
-        return "i64" if self.op in ("argmax", "argmin") else self.value.dtype
+        return "i64" if self.op.endswith(("argmax", "argmin")) else self.value.dtype
+
+    @property
+    def is_running(self) -> bool:
+        return self.op in RUNNING
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
@@ -21,6 +22,7 @@ from .fuse import Fusion, Unit, fuse
 from .groups import Group
 from .homes import share_homes
 from .in_place import store_in_place
+from .in_place_calls import calls_in_place
 from .long_rows import divide_long_rows
 from .loops import print_kernel
 from .siblings import merged
@@ -31,6 +33,8 @@ class Call:
     """An operator run by its eager kernel."""
 
     node: Node
+    in_place: Any = None
+    """The overload that does the same to the first argument, where that may be overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,8 @@ class Plan:
             match step:
                 case Launch(kernel, buffers):
                     parts.append(f"{print_kernel(kernel)}\n  on {', '.join(map(str, buffers))}")
-                case Call(node):
-                    parts.append(f"call {node}")
+                case Call(node, in_place):
+                    parts.append(f"call {node}" if in_place is None else f"call in place {node}")
                 case Show(value, source, type, offset):
                     parts.append(f"show {value}: {type} = {source} from {offset}")
         return "\n".join(parts)
@@ -82,7 +86,10 @@ def make_plan(graph: Graph) -> Plan:
     fusion = fuse(graph, classes)
     steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
     steps, placed = store_in_place(graph, steps, [touched(step) for step in steps])
-    plan = Plan(graph, steps, placed=placed)
+    written, within = calls_in_place(
+        graph, [step.node if isinstance(step, Call) else None for step in steps], [touched(step) for step in steps])
+    steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
+    plan = Plan(graph, steps, placed=placed | within)
     place_in_arena(plan)
     if events.is_watched():
         why = "\n".join([explain(classes, fusion), *apart])
@@ -189,6 +196,8 @@ def place_in_arena(plan: Plan) -> None:
     roots: dict[Value, Value] = {value: host for host, values in homes.items() for value in values}
     last: dict[Value, int] = {}
     first: dict[Value, int] = {}
+    over: dict[Value, Value] = {}
+    """Values that calls write over others, which come before them here."""
     for number, step in enumerate(plan.steps):
         match step:
             case Show(value, source, _, _):
@@ -200,7 +209,12 @@ def place_in_arena(plan: Plan) -> None:
                     if at in kernel.stored:
                         first.setdefault(roots.get(value, value), number)
                     last[roots.get(value, value)] = number
-            case Call(node):
+            case Call(node, in_place):
+                if in_place is not None:
+                    over[node.results[0]] = node.args[0]  # type: ignore[index]
+                    roots[node.results[0]] = roots.get(node.args[0], node.args[0])  # type: ignore[index]
+                    if id(node.results[0]) in outside:
+                        outside.add(id(roots[node.results[0]]))  # type: ignore[index]
                 if writes_into(node):
                     first[node.results[0]] = number  # type: ignore[index]
                 source = aliased_argument(node)
@@ -224,6 +238,7 @@ def place_in_arena(plan: Plan) -> None:
             give(free, start, room)
         for value in ends.pop(number, ()):
             give(free, plan.offsets[value], -(-value.type.bytes // ALIGNMENT) * ALIGNMENT)
+    plan.offsets.update((value, plan.offsets[roots[value]]) for value in over if roots[value] in plan.offsets)
 
 
 def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:

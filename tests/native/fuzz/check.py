@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from bench.closeness import error, scaled_error
 from bench.operators import Different, Judge, Seen, Watched, exactly, last_line, observe_call, same
 
 import burnish
 from burnish.settings import patch
 
 from .program import DTYPES, Program
+from .rounding import errors_beside_values, noise
 
 CALLS = (("first call", 0), ("replay", 0), ("replay with other numbers", 1))
 
@@ -36,12 +39,12 @@ class Verdict:
 
 
 class ProgramJudge(Judge):
-    """Exact values are equal; the others are as near to the truth as eager's."""
+    """Exact values are equal; the others are as near to the truth as eager's, or as anybody's (see `rounding`)."""
 
     def __init__(self, program: Program, more: int):
         super().__init__(program.function(), (program.arguments(more), {}), program.function(torch.float64),
                          program.function(torch.float32))
-        self.program = program
+        self.program, self.more = program, more
 
     def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:
         if self.name(part, number) in self.program.exact:
@@ -50,6 +53,20 @@ class ProgramJudge(Judge):
 
     def name(self, part: str, number: int) -> str:
         return f"x{number}" if part == "inputs" else self.program.outputs[number]
+
+    def errors(self, part: str, number: int) -> Iterator[torch.Tensor]:
+        yield from super().errors(part, number)
+        for eager, exact in errors_beside_values(self.program, self.more, self.name(part, number)):
+            yield error(eager, exact.double())
+
+    def scaled_errors(self, at: torch.Tensor, part: str, number: int) -> Iterator[torch.Tensor]:
+        yield from super().scaled_errors(at, part, number)
+        name = self.name(part, number)
+        for eager, exact in errors_beside_values(self.program, self.more, name, torch.float32):
+            yield scaled_error(eager, exact.double(), at)
+
+    def noise(self, part: str, number: int) -> torch.Tensor | None:
+        return noise(self.program, self.more, self.name(part, number))
 
     def rounded_to(self, part: str, number: int) -> torch.dtype | None:
         return DTYPES[self.program.shortest[self.name(part, number)]]

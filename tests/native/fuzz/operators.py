@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .maker import Maker, Rejected, numel
+from .maker import Maker, Rejected, name_of, numel
 
 Grow = Callable[[Maker], object]
 OPERATORS: list[tuple[int, Grow]] = []
@@ -168,8 +168,10 @@ def reduction(m: Maker) -> object:
 def one_dim(m: Maker) -> object:
     x = m.pick(exact=True)
     d, keep = m.dim(x), m.chance(50)
-    name = m.one(("max", "min", "argmax", "argmin", "prod", "median", "argmax all"))
+    name = m.one(("max", "min", "argmax", "argmin", "prod", "median", "argmax all", "cummax", "cummin"))
     match name:
+        case "cummax" | "cummin":
+            return m.add(f"{x}.{name}({d})", outputs=2)
         case "max" | "min":
             return m.add(f"{x}.{name}(dim={d}, keepdim={keep})", outputs=2)
         case "argmax" | "argmin":
@@ -177,7 +179,8 @@ def one_dim(m: Maker) -> object:
         case "argmax all":
             return m.add(f"{x}.argmax()")
         case "median":
-            return m.add(f"{x}.median(dim={d}).values")
+            # Eager's median of what is expanded along the dimension reads memory that nobody wrote.
+            return m.add(f"{x}.contiguous().median(dim={d}).values")
     return m.add(f"{x}.clamp(-2, 2).prod(dim={d}, keepdim={keep})", exact=not m.values[x].is_floating_point())
 
 
@@ -187,7 +190,8 @@ def along_rows(m: Maker) -> object:
     d = m.dim(x)
     text = m.one(("torch.softmax({x}, {d})", "torch.log_softmax({x}, {d})", "F.normalize({x}, dim={d}, eps=0.1)",
                   "{x} - {x}.mean({d}, keepdim=True)", "{x} / ({x}.abs().amax({d}, keepdim=True) + 1)",
-                  "torch.cumsum({x}, {d})", "F.softmin({x}, {d})", "F.glu({x}, {d})",
+                  "torch.cumsum({x}, {d})",
+                  "{x}.clamp(-1, 1.5).cumprod({d})", "F.softmin({x}, {d})", "F.glu({x}, {d})",
                   "torch.softmax({x}, {d}, dtype=F32)", "torch.var_mean({x}, dim={d})[0]",
                   "({x} - {x}.amax({d}, keepdim=True)).exp().sum({d})"))
     return m.add(filled(text, x=x, d=str(d)), exact=False)
@@ -202,7 +206,8 @@ def normalisation(m: Maker) -> object:
     kind = m.one(("layer", "layer", "rms", "group", "batch", "instance", "batch statistics"))
     over = shape[-m.integer(1, min(2, len(shape))):] if kind in ("layer", "rms") else shape[1:2]
     if m.chance(70):
-        weight = m.new_input(over, name)
+        # Where a weight is infinite, eager's group norm takes infinity from infinity, and ours a mean from a number.
+        weight = m.new_input(over, name, special=kind != "group")
         bias = m.new_input(over, name)
     match kind:
         case "layer":
@@ -473,6 +478,27 @@ def in_place(m: Maker) -> object:
     text = filled(text, t=target, y=y, n=m.number(), s=target)
     rounds = any(part in text for part in ("sigmoid", "tanh", "cos_", "addcmul"))
     return m.change(x, text, exact=False if rounds else None)
+
+
+@operator(4)
+def stored_by_index(m: Maker) -> object:
+    x = m.pick(lambda x: x.ndim > 0)
+    d, shape = m.dim(x), tuple(m.values[x].shape)
+    n = shape[d]
+    if not n:
+        raise Rejected
+    count = m.integer(1, n + 1)
+    index = m.new_input((count,), "i64", "indices", n)
+    part = tuple(count if k == d % len(shape) else size for k, size in enumerate(shape))
+    dtype = name_of(m.values[x])
+    y = m.new_input(part, dtype)
+    text = m.one((f"{x}.index_copy_({d}, {index}, {y})", f"{x}.index_fill_({d}, {index}, 2)",
+                  f"{x}.index_add_({d}, {index}, {y})", f"{x}[{':, ' * (d % len(shape))}{index}] = {y}",
+                  f"{x}.index_put_(({index},), {m.new_input((), dtype)}, accumulate=True)",
+                  f"{x}.scatter_({d}, {m.new_input(part, 'i64', 'indices', n)}, 1)",
+                  f"{x}.scatter_add_({d}, {m.new_input(part, 'i64', 'indices', n)}, {y})"))
+    adds = "add_" in text or "accumulate" in text
+    return m.change(x, text, exact=False if adds and m.values[x].is_floating_point() else None)
 
 
 @operator(4)

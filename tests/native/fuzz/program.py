@@ -127,12 +127,14 @@ class Program:
         used = {name for line in kept for name in line.uses} | set(outputs)
         numbers = [k for k in range(len(self.inputs)) if f"x{k}" in used]
         names = {f"x{k}": f"x{n}" for n, k in enumerate(numbers)}
+        # An input that goes must not leave what is known of it to the one that gets its name.
+        gone = {f"x{k}" for k in range(len(self.inputs)) if k not in numbers}
         changed = [renamed(line, names) for line in kept]
         return replace(
             self, inputs=tuple(self.inputs[k] for k in numbers), lines=tuple(changed),
             outputs=tuple(names.get(name, name) for name in outputs),
-            exact=frozenset(names.get(name, name) for name in self.exact),
-            shortest={names.get(name, name): dtype for name, dtype in self.shortest.items()},
+            exact=frozenset(names.get(name, name) for name in self.exact if name not in gone),
+            shortest={names.get(name, name): dtype for name, dtype in self.shortest.items() if name not in gone},
         )
 
 

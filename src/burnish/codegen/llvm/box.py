@@ -100,7 +100,7 @@ def _ordered(box: Box) -> list[tuple[int, ...]]:
     kept = [k for k, extent in enumerate(box.extents) if extent != 1]
     rows = sorted((k for k in kept if k < box.rows), key=weight, reverse=True)
     inner = [k for k in kept if k >= box.rows]
-    if not any(r.op in ("argmax", "argmin") for r in box.reductions):
+    if not any(r.op in ("argmax", "argmin") or r.is_running for r in box.reductions):
         inner.sort(key=weight, reverse=True)
     return [(k,) for k in rows + inner]
 

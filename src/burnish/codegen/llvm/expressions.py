@@ -28,6 +28,8 @@ class Values:
         """For each copy, which lanes there are, where not all of them."""
         self.reduced: dict[int, list[str]] = {}
         """The finished reductions: an operand for each copy, or one for all."""
+        self._running = {n for n, reduction in enumerate(box.reductions) if reduction.is_running}
+        """Of the reductions: what is known of these changes with every element."""
         self.turned: dict[Access, str] = {}
         """Loads that stand ready in a tile that was turned: where."""
         self._variables: dict[Scalar, int] = {}
@@ -46,7 +48,7 @@ class Values:
             elif x.op == "index":
                 used = 1 << x.payload
             elif x.op == "reduced":
-                used = (1 << self.box.rows) - 1
+                used = (1 << (len(self.box.extents) if x.payload in self._running else self.box.rows)) - 1
             else:
                 used = 0
             volatile = x.op == "load" and x.payload.buffer in self.stored

@@ -134,6 +134,7 @@ class LoopPrinter:
 
     def _stage(self, stage: Stage, number: int) -> None:
         plan, box = self.plan, self.box
+        self._number = number
         if plan.kind == "tiles":
             self._tile(stage)
             return
@@ -149,7 +150,8 @@ class LoopPrinter:
             accumulators = self._nest(stage, inner, runs, slots, accumulators)
         for offset in range(len(stage.reductions)):
             mine = accumulators[offset :: len(stage.reductions)]
-            self.values.reduced[number + offset] = self._finish(stage.reductions[offset], mine)
+            if not stage.reductions[offset].is_running:
+                self.values.reduced[number + offset] = self._finish(stage.reductions[offset], mine)
         row_copies = plan.copies if plan.kind == "rows" else 1
         self._stores(stage.row_stores, range(row_copies), plan.kind == "rows" and plan.lane is not None)
         self.values.forget_stored()
@@ -343,6 +345,9 @@ class LoopPrinter:
                     for type, n, o in zip(types, new, a, strict=True)
                 ]
             result.append(new)
+            if reduction.is_running:
+                known = self.values.reduced.setdefault(self._number + number % len(stage.reductions), [""] * copies)
+                known[copy] = reductions.finish(to, reduction, new)
         self._stores(stage.stores, range(copies), self.plan.lane is not None)
         return result
 

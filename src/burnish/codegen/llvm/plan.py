@@ -26,6 +26,10 @@ COST = {"div": 8, "sqrt": 10, "floor_div": 20, "remainder": 20, "fmod": 40, "con
 GRAIN = 15_000
 """Cycles of work below which a second thread is not worth waking: about five times what waking it costs."""
 
+MOST_COPIES = 8
+MOST_SCALARS = 64
+"""Operations of one turn, where rows are computed side by side as scalars."""
+
 BLOCK = 4096
 """Elements of an item of an element-wise loop: long enough to hide its start, short enough to share out evenly."""
 
@@ -52,6 +56,8 @@ class Plan:
 
 def choose(box: Box, host: Host) -> Plan:
     candidates: list[int | None] = [k for k, extent in enumerate(box.extents) if extent > 1]
+    if any(r.is_running for r in box.reductions):
+        return _in_order(box, host)
     if not candidates or 0 in box.extents:
         candidates = [None]
     lane = min(candidates, key=lambda k: _cycles(box, k, host))
@@ -61,9 +67,37 @@ def choose(box: Box, host: Host) -> Plan:
     return _cut(box, lane, width, _cycles(box, lane, host), host)
 
 
+def _in_order(box: Box, host: Host) -> Plan:
+    """Of running reductions: one element after the other, so lanes are rows. Where those do not lie side by side, rows
+    are computed side by side all the same, as scalars: each waits for its last addition, and not for the others'."""
+    steps = accesses(box.stages)
+    rows = [k for k in range(box.rows) if box.extents[k] > 1]
+    lanes = [k for k in rows if all(a.strides[k] in (0, 1) and not a.indirect for a in steps)]
+    if 0 in box.extents or not rows:
+        return _cut(box, None, 1, _cycles(box, None, host), host)
+    if lanes:
+        lane = min(lanes, key=lambda k: _cycles(box, k, host))
+        width = _width(box, lane, host)
+        if width > 1:
+            return _cut(box, lane, width, _cycles(box, lane, host), host)
+    lane = max(rows, key=lambda k: box.extents[k])
+    body = _operations(box)
+    copies = next(n for n in (MOST_COPIES, 4, 2, 1)
+                  if box.extents[lane] % n == 0 and (n == 1 or n * body <= MOST_SCALARS))
+    cycles = _cycles(box, None, host) / copies
+    return Plan("rows", lane, 1, copies, copies, math.prod(box.extents[:box.rows]) // copies, cycles)
+
+
 def pieces(box: Box, host: Host) -> list[tuple[Box, Plan]]:
     """The box with its plan; in parts, where the plan does not come out even and lanes cannot be masked."""
     plan = choose(box, host)
+    if plan.kind == "rows" and plan.width == 1 and plan.lane is not None and plan.copies < MOST_COPIES:
+        # More rows side by side, and the few that are left over by themselves.
+        extent = box.extents[plan.lane]
+        even = extent // MOST_COPIES * MOST_COPIES
+        if 0 < even < extent:
+            halves = part(box, plan.lane, 0, even), part(box, plan.lane, even, extent - even)
+            return [piece for half in halves for piece in pieces(half, host)]
     if plan.lane is None or plan.kind in ("inner", "elements") or plan.kind == "rows" and host.has_masks:
         return [(box, plan)]
     for k in (plan.lane, plan.across):

@@ -29,8 +29,13 @@ def types(reduction: Reduction, width: int) -> list[str]:
     return [value, vector("i64", width)] if is_positional(reduction) else [value]
 
 
+def operation(reduction: Reduction) -> str:
+    """What is done with each value, be it a running reduction or not."""
+    return reduction.op.removeprefix("running_")
+
+
 def is_positional(reduction: Reduction) -> bool:
-    return reduction.op in ("argmax", "argmin")
+    return operation(reduction) in ("argmax", "argmin")
 
 
 def is_cascaded(reduction: Reduction) -> bool:
@@ -41,7 +46,7 @@ def is_cascaded(reduction: Reduction) -> bool:
 def identity(reduction: Reduction, width: int) -> Accumulator:
     dtype = accumulated(reduction)
     value: bool | int | float
-    match reduction.op:
+    match operation(reduction):
         case "sum" | "any":
             value = 0
         case "prod" | "all":
@@ -81,7 +86,7 @@ def take(to: Operations, reduction: Reduction, a: Accumulator, x: str, position:
 
 def join(to: Operations, reduction: Reduction, a: Accumulator, b: Accumulator) -> Accumulator:
     dtype = accumulated(reduction)
-    match reduction.op:
+    match operation(reduction):
         case "sum":
             return [to.apply("add", dtype, [a[0], b[0]])]
         case "prod":
@@ -91,7 +96,7 @@ def join(to: Operations, reduction: Reduction, a: Accumulator, b: Accumulator) -
         case "all":
             return [to.apply("and", "b8", [a[0], b[0]])]
         case "max" | "min":
-            return [to.apply(reduction.op, dtype, [a[0], b[0]])]
+            return [to.apply(operation(reduction), dtype, [a[0], b[0]])]
     better = _is_better(to, reduction, b[0], a[0])
     equal = to.compare("eq", dtype, a[0], b[0])
     if dtype in FLOATS:
@@ -104,7 +109,12 @@ def join(to: Operations, reduction: Reduction, a: Accumulator, b: Accumulator) -
 
 def _is_better(to: Operations, reduction: Reduction, x: str, than: str) -> str:
     dtype = accumulated(reduction)
-    better = to.compare("gt" if reduction.op == "argmax" else "lt", dtype, x, than)
+    comparison = "gt" if operation(reduction) == "argmax" else "lt"
+    if reduction.is_running:
+        # Of equals the last, of NaN too.
+        better = to.compare({"gt": "ge", "lt": "le"}[comparison], dtype, x, than)
+        return to.apply("or", "b8", [better, to.apply("is_nan", dtype, [x])]) if dtype in FLOATS else better
+    better = to.compare(comparison, dtype, x, than)
     if dtype not in FLOATS:
         return better
     # A NaN is better than any number, but not than an earlier NaN.
