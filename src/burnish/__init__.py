@@ -14,14 +14,17 @@ from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
 from .explain import explain
 from .export import Exported, export, load
+from .integrations.regions import compile_regions
+from .integrations.torch_compile import install, uninstall
 from .marks import allow_in_graph, assume_constant_result, graph_break, is_compiling
+from .module import compile_, was_compiled
 from .report.explain import ExplainOutput
 from .stance import set_stance
 
 __all__ = [
     "BackendError", "BurnishError", "ExplainOutput", "Exported", "InternalError", "Unsupported", "UserError",
-    "allow_in_graph", "assume_constant_result", "compile", "disable", "explain", "export", "graph_break",
-    "is_compiling", "list_backends", "load", "register_backend", "reset", "set_stance", "settings",
-    "substitute_in_graph",
+    "allow_in_graph", "assume_constant_result", "compile", "compile_", "compile_regions", "disable", "explain",
+    "export", "graph_break", "install", "is_compiling", "list_backends", "load", "register_backend", "reset",
+    "set_stance", "settings", "substitute_in_graph", "uninstall", "was_compiled",
 ]
 __version__ = "0.1.0"

@@ -130,6 +130,11 @@ def why_not_compile(model: Any) -> str | None:
 
 def original_of(model: Any) -> Any:
     """What a compiled function or module was made from; anything else is its own original."""
+    if isinstance(model, types.MethodType):
+        inside = original_of(model.__func__)
+        return model if inside is model.__func__ else types.MethodType(inside, model.__self__)
+    if getattr(model, "_torchdynamo_wrapper_id", id(model)) != id(model):
+        return model  # `functools.wraps` has copied the marks of what is inside
     return getattr(model, "__burnish_original__", model)
 
 
@@ -150,7 +155,7 @@ def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) 
     program, run_program = runner(original, options)
 
     def run(*args: Any, **kw: Any) -> Any:
-        return original(*args, **kw) if stance.forces_eager() else run_program(*args, **kw)
+        return stance.run_plainly(program, original, args, kw) if stance.forces_eager() else run_program(*args, **kw)
 
     is_function = isinstance(original, (types.FunctionType, types.MethodType))
     # The attributes of a callable object are its own, and change; those of a function are its marks.
@@ -159,7 +164,9 @@ def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) 
         run.__name__ = run.__qualname__ = type(original).__name__
     with contextlib.suppress(ValueError, TypeError):  # many C functions have none
         vars(run)["__signature__"] = inspect.signature(original)
-    vars(run).update(__burnish_original__=original, __burnish_program__=program, _compile_kwargs=kwargs)
+    # Dynamo's marks are set as well: who compiles this with torch.compile gets the original.
+    vars(run).update(__burnish_original__=original, __burnish_program__=program, _compile_kwargs=kwargs,
+                     _torchdynamo_orig_callable=original, _torchdynamo_wrapper_id=id(run))
     keep_track(program)
     return run
 

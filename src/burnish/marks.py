@@ -46,7 +46,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 
 def _plain(fn: Any, reason: str | None) -> Any:
-    original = getattr(fn, "__burnish_original__", fn)
+    is_copy = getattr(fn, "_torchdynamo_wrapper_id", id(fn)) != id(fn)  # of marks, by functools.wraps
+    original = fn if is_copy else getattr(fn, "__burnish_original__", fn)
 
     @functools.wraps(original)
     def plainly(*args: Any, **kwargs: Any) -> Any:

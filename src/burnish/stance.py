@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from torch.compiler import is_dynamo_compiling
+
 from .errors import UserError, did_you_mean
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
@@ -22,7 +24,15 @@ def current() -> str:
 
 
 def forces_eager() -> bool:
-    return _current == "force_eager"
+    """Also where Dynamo traces through a compiled function: it is to see the function, not how we run it."""
+    return _current == "force_eager" or is_dynamo_compiling()
+
+
+def run_plainly(program: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a compiled function does where ``forces_eager``."""
+    if not is_dynamo_compiling():
+        program.ran_compiled = False
+    return original(*args, **kwargs)
 
 
 class set_stance:  # noqa: N801  # a function to the user that also works with `with`

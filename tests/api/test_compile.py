@@ -304,3 +304,29 @@ def test_compiled_functions_passed_in_are_told_apart():
     both = [closing_over(torch.full((4,), 3.0)), closing_over(torch.full((4,), 5.0))]
     for f in (*both, *both):
         torch.testing.assert_close(compiled(f, X), f(X) + 1)
+
+
+def test_a_wrapper_that_copies_the_marks_of_a_compiled_function_is_itself():
+    inner = burnish.compile(lambda x: x * 2, backend="eager")
+
+    @functools.wraps(inner)
+    def outer(x):
+        return inner(x) + 1
+
+    x = torch.ones(2)
+    for compiled in (burnish.compile(outer, backend="eager"), burnish.compile(lambda x: outer(x), backend="eager"),
+                     burnish.disable(outer)):
+        for _ in range(2):
+            assert torch.equal(compiled(x), x * 2 + 1)
+
+
+def test_a_compiled_method_of_an_object_is_compiled_with_the_object():
+    class Scale:
+        factor = 3.0
+
+        @burnish.compile
+        def of(self, x):
+            return x * self.factor
+
+    x = torch.ones(2)
+    assert torch.equal(burnish.compile(Scale().of, backend="eager")(x), x * 3)

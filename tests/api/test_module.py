@@ -1,11 +1,13 @@
 """A compiled module is the module in everything but how it computes."""
 
 import copy
+import functools
 import inspect
 import io
 import pickle
 import subprocess
 import sys
+from types import MethodType
 
 import pytest
 import torch
@@ -99,6 +101,44 @@ def test_a_new_forward_is_compiled_too(net, compiled):
         torch.testing.assert_close(compiled(X), X * 10)
 
 
+def test_what_is_put_around_forward_and_written_back_is_compiled_with_the_module(net, compiled):
+    plain = compiled.forward
+    want = net(X)
+    around = {
+        "a method": lambda: MethodType(plus_one(compiled.forward.__func__), compiled),
+        "a function": lambda: plus_one(compiled.forward),
+        "the original's": lambda: plus_one(net.forward),
+    }
+    for kind, make in around.items():
+        compiled.forward = make()
+        for _ in range(3):
+            torch.testing.assert_close(compiled(X), want + 1, msg=kind)
+            torch.testing.assert_close(compiled.forward(X), want + 1, msg=kind)
+            assert burnish.was_compiled(compiled)
+        compiled.forward = plain
+        torch.testing.assert_close(compiled(X), want)
+
+
+def plus_one(forward):
+    @functools.wraps(forward)
+    def around(*args, **kwargs):
+        return forward(*args, **kwargs) + 1
+
+    return around
+
+
+def test_writing_the_same_original_keeps_what_is_compiled(net):
+    recording = Recording()
+    compiled = burnish.compile(net, backend=recording)
+    for _ in range(3):
+        compiled(X)
+        compiled._orig_mod = net
+    assert len(recording.graphs) == 1
+    compiled._orig_mod = Net().eval()
+    compiled(X)
+    assert len(recording.graphs) == 2
+
+
 def test_training_mode_is_one_state_whoever_is_asked(net, compiled):
     assert not compiled.training
     assert compiled.train() is compiled
@@ -136,6 +176,11 @@ def test_signature_of_the_module_and_of_forward_are_the_originals(net, compiled)
     assert str(inspect.signature(compiled)) == "(x, *, shift: float = 0.0)"
     assert compiled.forward.__doc__ == "Net's own."
     torch.testing.assert_close(compiled.forward(X, shift=1.0), net(X) + 1.0)
+
+
+def test_the_class_it_shows_has_the_name_and_the_signature_of_the_original(net, compiled):
+    assert compiled.__class__.__name__ == "Net" and not isinstance(compiled, Net)
+    assert inspect.signature(compiled.__class__.forward) == inspect.signature(Net.forward)
 
 
 def test_hooks_run_once_whichever_module_they_are_put_on(net, compiled):
@@ -228,3 +273,145 @@ def test_lazy_modules_take_their_shape_from_the_first_call():
 
     torch.testing.assert_close(results(lambda module: burnish.compile(module, backend="eager")),
                                results(lambda module: module))
+
+
+def test_a_module_may_hold_the_one_that_stands_for_it(net, compiled):
+    net.__dict__["door"] = compiled
+    for copied in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert copied._orig_mod.door is copied
+
+
+# ---- in place
+
+def test_compiled_in_place_it_keeps_class_keys_and_signature(net):
+    keys, signature = list(net.state_dict()), inspect.signature(net.forward)
+    recording = Recording()
+    assert burnish.compile_(net, backend=recording) is net
+    assert type(net) is Net and list(net.state_dict()) == keys and inspect.signature(net.forward) == signature
+    for shift in (0.0, 1.0, 0.0):
+        torch.testing.assert_close(net(X, shift=shift), net.inner(X) * 2.0 + shift)
+    assert recording.graphs and burnish.was_compiled(net)
+    assert net.seen == 3
+
+
+def test_hooks_of_a_module_compiled_in_place_run_once(net):
+    ran = []
+    burnish.compile_(net, backend="eager")
+    net.register_forward_hook(lambda module, args, output: ran.append("after"))
+    for i in range(3):
+        net(X)
+        assert len(ran) == i + 1
+
+
+def test_copies_of_a_module_compiled_in_place_are_not_compiled(net):
+    burnish.compile_(net, backend="eager")
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        twin.scale = 5.0
+        torch.testing.assert_close(twin(X), net.inner(X) * 5.0)
+        assert not burnish.was_compiled(twin)
+
+
+def test_compiling_in_place_with_disable_takes_it_back(net):
+    burnish.compile_(net, backend="eager")(X)
+    assert burnish.was_compiled(net)
+    burnish.compile_(net, disable=True)(X)
+    assert not burnish.was_compiled(net)
+
+
+def test_a_stand_in_compiled_in_place_is_compiled_with_the_new_arguments(net, compiled):
+    recording = Recording()
+    assert burnish.compile_(compiled, backend=recording) is compiled
+    compiled(X)
+    assert len(recording.graphs) == 1 and "_compiled_call_impl" not in vars(net)
+
+
+def test_only_modules_are_compiled_in_place():
+    with pytest.raises(burnish.UserError, match="compiles a module in place"):
+        burnish.compile_(torch.sin)
+
+
+# ---- whether it ran compiled
+
+def test_was_compiled_tells_of_the_last_call(net, compiled):
+    assert not burnish.was_compiled(compiled)
+    for _ in range(2):
+        compiled(X)
+        assert burnish.was_compiled(compiled)
+    with burnish.set_stance("force_eager"):
+        compiled(X)
+    assert not burnish.was_compiled(compiled)
+
+
+def test_was_compiled_is_false_where_compiling_was_given_up(compiled):
+    with burnish.settings.patch(segment_limit=1):
+        compiled(X)
+        with pytest.warns(UserWarning, match="runs eagerly from now on"):
+            compiled(torch.randn(3, 4))
+        assert not burnish.was_compiled(compiled)
+        compiled(X)
+        assert burnish.was_compiled(compiled)
+
+
+def test_was_compiled_finds_what_is_compiled_inside(net):
+    outer = nn.Sequential(burnish.compile(net, backend="eager"), nn.ReLU())
+    outer(X)
+    assert burnish.was_compiled(outer) and not burnish.was_compiled(nn.Sequential(net))
+    step = burnish.compile(lambda x: x + 1, backend="eager")
+    assert not burnish.was_compiled(step)
+    step(X)
+    assert burnish.was_compiled(step)
+
+
+# ---- beside Dynamo; in processes of their own, for what it does to torch
+
+BESIDE = """
+import copy, io, inspect, pickle, sys, torch, burnish
+from tests.api.test_module import Net
+x = torch.randn(2, 4)
+net = Net().eval()
+early = burnish.compile(net, backend="eager")
+early(x)
+assert "torch._dynamo" not in sys.modules and issubclass(early.__class__, type(early))
+from torch._dynamo.eval_frame import OptimizedModule
+late = burnish.compile(net, backend="eager")
+want = net(x)
+"""
+
+
+def beside_dynamo(program):
+    done = subprocess.run([sys.executable, "-c", BESIDE + program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_is_an_optimized_module_once_dynamo_is_there():
+    beside_dynamo("""
+for compiled in (early, late):
+    assert isinstance(compiled, OptimizedModule) and isinstance(compiled, type(early))
+    assert compiled._orig_mod is net and repr(compiled).startswith("CompiledModule(")
+    for copied in (copy.copy(compiled), copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert type(copied) is type(compiled)
+        torch.testing.assert_close(copied(x), want)
+    assert copy.deepcopy(compiled._compile_kwargs) == compiled._compile_kwargs
+""")
+
+
+def test_dynamo_sees_the_original_through_what_is_compiled():
+    beside_dynamo("""
+graphs = []
+def backend(gm, inputs):
+    graphs.append(gm)
+    return gm.forward
+function = burnish.compile(lambda x: x * 2, backend="eager")
+for run, expected in ((late, want), (torch.nn.Sequential(late, torch.nn.ReLU()), want.relu()), (function, x * 2)):
+    graphs.clear()
+    torch.testing.assert_close(torch.compile(run, backend=backend, fullgraph=True)(x), expected)
+    assert len(graphs) == 1
+""")
+
+
+def test_capture_inside_asks_no_class_of_a_stand_in():
+    beside_dynamo("""
+def fn(x):
+    return late(x) + (1 if isinstance(late, torch.nn.Module) else 0)
+torch.testing.assert_close(burnish.compile(fn, backend="eager", fullgraph=True)(x), want + 1)
+""")

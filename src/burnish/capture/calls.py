@@ -107,7 +107,8 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
     if found is not None and found[0] is function and not marks:
         return push_ordinary(m, function, found[1], args, kwargs)
     if marks:
-        if "__burnish_original__" in marks:
+        is_wrapper = marks.get("_torchdynamo_wrapper_id", id(function)) == id(function)  # functools.wraps copies marks
+        if "__burnish_original__" in marks and is_wrapper:
             # The compiled function is guarded by identity; what it was made from is read through it.
             source = m.heap.sources.pin(function).attr("__burnish_original__")
             return call(m, m.heap.admit(marks["__burnish_original__"], source), args, kwargs)
@@ -122,7 +123,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
             return opaque.call_in_graph(m, function, args, kwargs)
         if marks.get("_burnish_constant"):
             return m.plainly(function, *args, **kwargs)
-        if "_torchdynamo_orig_callable" in marks:
+        if "_torchdynamo_orig_callable" in marks and is_wrapper:
             return call(m, marks["_torchdynamo_orig_callable"], args, kwargs)
         if "__wrapped__" in marks:
             answer = optimizers.call_decorated(m, function, args, kwargs)

@@ -63,6 +63,7 @@ class Program:
         self.function, self.options = function, options
         self.continuations: dict[tuple, Continuation] = {}
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
+        self.ran_compiled = False  # whether the last call ran a graph
         self.lock = threading.RLock()
         code = decode(function.__code__)
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
@@ -84,6 +85,7 @@ class Program:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         slots = self.bind(self.function, args, kwargs)
         continuation = self.entry
+        self.ran_compiled = False
         while True:
             outcome = self.run_segment(continuation, slots)
             if outcome is MISS:
@@ -115,6 +117,7 @@ class Program:
                     outputs = self.run_graph(segment, inputs)
                     if outputs is FAILED:
                         return self.rerun(continuation, slots)
+                    self.ran_compiled = True
                 answer = segment.finish(values, outputs)
                 return Returned(answer) if segment.leads_to is None else segment.leads_to.build(answer)
         return MISS
@@ -281,6 +284,7 @@ class Program:
             self.give_up(continuation, of_failure(tracer, error))
             return
         continuation.add(segment)
+        self.ran_compiled |= segment.graph is not None
         closed = time.perf_counter()
         for sink in self.options.sinks:
             sink(segment, {"trace": traced - started, "compile": closed - traced})

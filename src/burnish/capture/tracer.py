@@ -22,7 +22,7 @@ from torch.overrides import _pop_mode, _push_mode
 
 from .. import settings
 from ..errors import InternalError
-from . import attributes, breaks, calls, direct, graph_numbers, live, operations, polyfills
+from . import attributes, breaks, calls, direct, framework_logs, graph_numbers, live, operations, polyfills
 from . import frames as fr
 from .binding import frame_for
 from .bytecode import Code
@@ -37,7 +37,7 @@ from .recorder import Handle, Recorder
 from .trust import OUR_PATH, is_trusted_namespace
 
 # Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
-RUN_AGAIN = ("burnish.capture.builtin_calls",)
+RUN_AGAIN = ("burnish.capture.builtin_calls", "burnish.capture.framework_logs")
 
 
 ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
@@ -87,6 +87,8 @@ class Tracer(Machine):
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
         self.effects: list[Any] = []
+        self.logged_values_read = False  # of a framework's: see framework_logs
+        framework_logs.meet()
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}

@@ -132,6 +132,12 @@ class Compiled(torch.autograd.Function):
         ctx.kept = kept
         constant = [x for k, x in enumerate(outputs) if k not in layout.flows and isinstance(x, torch.Tensor)]
         if constant:
+            flowing = {id(outputs[k]) for k in layout.flows}
+            if not flowing.isdisjoint(map(id, constant)):
+                # `return loss, loss.detach()`: one value, but two tensors, and only one of them takes gradients.
+                outputs = tuple(x.detach() if k not in layout.flows and id(x) in flowing else x
+                                for k, x in enumerate(outputs))
+                constant = [x for k, x in enumerate(outputs) if k not in layout.flows and isinstance(x, torch.Tensor)]
             ctx.mark_non_differentiable(*constant)
         return outputs
 

@@ -10,6 +10,9 @@ A tensor is the same if it lies at the same address, its version counter has not
 spread over all of it, have not changed. The counter sees every edit that goes through a tensor; the elements see what
 goes past it, as `weight.data -= rate * weight.grad` does.
 
+One program may serve many modules, as repeated blocks of a model do. So what was made is kept for each of them, for as
+long as its tensors live where they lay.
+
 Where the prologue makes None of some of it, the kernels that were chosen are not right for these numbers (an infinite
 weight, say): the graph runs eagerly as long as they are there.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +76,14 @@ class Kept:
     made: tuple | None
     """None where the graph is to run eagerly."""
     state: list[torch.Tensor]
+    owners: list[weakref.ref[torch.Tensor]]
+    """The tensors themselves, as the caller holds them."""
+
+    def is_current(self) -> bool:
+        """Whether its tensors live, and lie where they did."""
+        tensors = [owner() for owner in self.owners]
+        return all(x is not None and x.data_ptr() == old.data_ptr()
+                   for x, old in zip(tensors, self.state, strict=True))
 
 
 class FrozenProgram:
@@ -85,7 +97,9 @@ class FrozenProgram:
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
         self.lock = threading.Lock()
-        self.kept: Kept | None = None
+        self.kept: Kept | None = None  # of the last call
+        self.others: dict[tuple, Kept] = {}  # by the addresses of the tensors
+        self.served = 0  # the most there have been at a time: a call that raised it has done more than it will again
 
     @property
     def source(self) -> str:
@@ -93,15 +107,25 @@ class FrozenProgram:
 
     def __call__(self, *inputs: Any) -> tuple:
         kept = self.kept
-        if kept is None or self.stamp_of(inputs) != kept.stamp or kept.samples.changed():
+        stamp = self.stamp_of(inputs)
+        if kept is None or stamp != kept.stamp:
+            kept = self.kept = self.others.get(stamp[1::2])
+        if kept is None or stamp != kept.stamp or kept.samples.changed():
             kept = self.refreshed(inputs)
         return self.eager(*inputs) if kept.made is None else self.main(*inputs, *kept.made)
 
     def refreshed(self, inputs: tuple) -> Kept:
         with self.lock:
-            state = [inputs[k].detach() for k in self.positions]
+            owners = [inputs[k] for k in self.positions]
+            state = [x.detach() for x in owners]
             # Looked at before it is used: what changes meanwhile is noticed by the next call.
             samples, stamp = Samples(state, self.sampler), self.stamp_of(inputs)
+            self.kept = None
+            self.others.pop(stamp[1::2], None)  # what is made anew does not lie beside the old
             made = self.prologue(*inputs)
-            self.kept = Kept(stamp, samples, None if any(x is None for x in made) else made, state)
-            return self.kept
+            kept = Kept(stamp, samples, None if any(x is None for x in made) else made, state,
+                        [weakref.ref(x) for x in owners])
+            self.others = {key: other for key, other in self.others.items() if other.is_current()}
+            self.others[stamp[1::2]] = self.kept = kept
+            self.served = max(self.served, len(self.others))
+            return kept

@@ -1,0 +1,125 @@
+"""Callbacks for Lightning's Trainer. A compiled LightningModule needs none of them:
+
+    trainer.fit(burnish.compile(model))            # the Trainer compiles training_step, validation_step and the rest
+
+`BurnishCallback` compiles the steps where the Trainer refuses a compiled module, which it does for every strategy but
+single devices, DDP and FSDP. `EagerComparison` measures what compiling brings in the running training.
+
+    trainer = Trainer(strategy="model_parallel", callbacks=[BurnishCallback(), EagerComparison()])
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from typing import Any
+
+import torch
+
+from .. import stance
+from ..api import compile
+
+if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+    from pytorch_lightning import Callback  # type: ignore[import-not-found]
+else:
+    from lightning.pytorch import Callback
+
+STEPS = ("forward", "training_step", "validation_step", "test_step", "predict_step")
+
+
+class BurnishCallback(Callback):
+    """Compiles the steps of the module that is trained, for as long as the Trainer runs.
+
+    steps: which methods.
+    compile_kwargs: the arguments of ``burnish.compile``.
+    """
+
+    def __init__(self, steps: tuple[str, ...] = STEPS, **compile_kwargs: Any):
+        super().__init__()
+        self.steps, self.compile_kwargs = steps, compile_kwargs
+        self._before: dict[str, Any] = {}
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if self._before or getattr(pl_module, "_compiler_ctx", None) is not None:
+            return  # compiled already
+        for name in self.steps:
+            self._before[name] = vars(pl_module).get(name)
+            setattr(pl_module, name, compile(getattr(pl_module, name), **self.compile_kwargs))
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._take_back(pl_module)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._take_back(pl_module)
+
+    def _take_back(self, pl_module: Any) -> None:
+        for name, own in self._before.items():
+            if own is None:
+                vars(pl_module).pop(name, None)
+            else:
+                setattr(pl_module, name, own)
+        self._before.clear()
+
+
+class EagerComparison(Callback):
+    """Runs blocks of training batches eagerly and compiled in turn, and prints the medians at the end.
+
+    Both compute the same, so the training is not another one. The first batches of each block are left out: they may
+    compile, and warm up what the block before has cooled.
+
+    block: batches in a block. skip: of these, how many to leave out.
+    """
+
+    def __init__(self, block: int = 20, skip: int = 3, print_to: Any = print):
+        super().__init__()
+        if skip >= block:
+            raise ValueError(f"skip={skip} leaves nothing of a block of {block} batches")
+        self.block, self.skip, self.print_to = block, skip, print_to
+        self.seconds: dict[str, list[float]] = {"eager": [], "compiled": []}
+        self._batches, self._started = 0, 0.0
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """Seconds of a batch, of each kind that has run."""
+        return {kind: statistics.median(found) for kind, found in self.seconds.items() if found}
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if self._is_eager():
+            self._stance = stance.set_stance("force_eager")
+            self._stance.__enter__()
+        self._wait()
+        self._started = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._wait()
+        seconds = time.perf_counter() - self._started
+        if self._batches % self.block >= self.skip:
+            self.seconds["eager" if self._is_eager() else "compiled"].append(seconds)
+        self._leave()
+        self._batches += 1
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        medians = self.medians
+        if len(medians) < 2:
+            self.print_to(f"EagerComparison: {self._batches} batches are too few for blocks of {self.block}.")
+            return
+        ratio = medians["eager"] / medians["compiled"]
+        self.print_to(f"EagerComparison: a batch takes {medians['eager'] * 1e3:.2f} ms eagerly and "
+                      f"{medians['compiled'] * 1e3:.2f} ms compiled, {ratio:.2f}x "
+                      f"(medians of {len(self.seconds['eager'])} and {len(self.seconds['compiled'])})")
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._leave()
+
+    def _is_eager(self) -> bool:
+        return self._batches // self.block % 2 == 1
+
+    def _leave(self) -> None:
+        entered = vars(self).pop("_stance", None)
+        if entered is not None:
+            entered.__exit__()
+
+    def _wait(self) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()

@@ -1,0 +1,227 @@
+"""torch.compile as the door to Burnish, for frameworks that call it themselves.
+
+    burnish.install()
+    torch.compile(model, backend="burnish")      # burnish.compile(model): our capture, our compiler
+    model.compile(backend="burnish")             # nn.Module.compile calls torch.compile
+    torch.compile(model)                         # untouched, as every other backend
+
+    with burnish.install(default=True):          # inside the block, also without a backend, and for "inductor"
+        framework.train(model)
+
+`torch.compile` is replaced by a function that looks at the backend and hands on what is not for us. Others replace it
+as well (Lightning does, when it is imported); each passes on what it is given, so the order does not matter. Where
+another's function stands on top of ours at `uninstall`, ours stays below it and hands on everything.
+
+Without `install`, the entry point "torch_dynamo_backends" makes the name known to torch.compile: Dynamo captures then,
+and `dynamo_backend` compiles the graphs it is handed.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from .. import events
+from ..backends.registry import lookup
+
+OURS = ("fullgraph", "dynamic", "backend", "mode", "options")
+DEFAULTS: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None, "options": None}
+MARK = "__burnish_door__"
+
+# None: every call is handed on. False: "burnish" is ours. True: torch.compile's own default is ours too.
+_default: bool | None = None
+_lock = threading.RLock()
+
+
+def install(default: bool = False) -> Installed:
+    """Let ``torch.compile(..., backend="burnish")`` and ``nn.Module.compile(backend="burnish")`` come to Burnish.
+
+    default: also what names no backend, or "inductor".
+
+    From here on, or for a ``with`` block.
+    """
+    before = _default
+    _set(bool(default))
+    return Installed(before)
+
+
+def uninstall() -> None:
+    """Give ``torch.compile`` back. What was compiled stays compiled."""
+    _set(None)
+
+
+def know_burnish() -> None:
+    """Install, where nothing is installed yet."""
+    if _default is None:
+        _set(False)
+
+
+class Installed:
+    """What ``install`` answers: leaving it as a context goes back to how it was before."""
+
+    def __init__(self, before: bool | None):
+        self.before = before
+
+    def __enter__(self) -> Installed:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _set(self.before)
+
+
+def _set(default: bool | None) -> None:
+    global _default
+    with _lock:
+        _default = default
+        if default is not None and not _stands_in(torch.compile):
+            torch.compile = _door_before(torch.compile)
+        while default is None and MARK in vars(torch.compile):
+            torch.compile = vars(torch.compile)[MARK]
+
+
+def _stands_in(function: Any) -> bool:
+    """Whether a door is there already: the function itself, or what it says that it wraps."""
+    while function is not None:
+        if MARK in getattr(function, "__dict__", {}):
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
+def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(model: Any = None, **kwargs: Any) -> Any:
+        if not _is_ours(kwargs.get("backend")):
+            return further(**kwargs) if model is None else further(model, **kwargs)
+        from ..api import compile as burnish_compile
+
+        unknown = next((name for name in kwargs if name not in known), None)
+        if unknown is not None:
+            raise TypeError(f"compile() got an unexpected keyword argument {unknown!r}")
+        compiled = burnish_compile(model, disable=kwargs.get("disable", False), **own_arguments(kwargs))
+        if compiled is not model and isinstance(model, torch.nn.Module):
+            compiled._compile_kwargs = copy.deepcopy(kwargs)  # as Lightning notes them
+        return compiled
+
+    # No `__wrapped__`: who takes a function apart by it would go past us.
+    functools.update_wrapper(compile, further, updated=())
+    del compile.__wrapped__
+    signature = inspect.signature(further)
+    known = frozenset(signature.parameters)
+    vars(compile).update({"__signature__": signature, MARK: further})
+    return compile
+
+
+def _is_ours(backend: Any) -> bool:
+    if _default is None:
+        return False
+    if isinstance(backend, Chosen) or backend is dynamo_backend:
+        return True
+    if backend is None and not _default:
+        # torch.compiler.set_default_backend names another for the whole process.
+        registry = sys.modules.get("torch._dynamo.backends.registry")
+        backend = getattr(registry, "_default_backend", None)
+    if backend is None or isinstance(backend, str) and backend == "inductor":
+        return _default
+    return isinstance(backend, str) and backend == "burnish"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A backend of ``burnish.compile`` as an argument of ``torch.compile``, which knows others by the same names."""
+
+    backend: Any
+
+    def __call__(self, gm: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        return AfterDynamo(gm, lookup(self.backend))
+
+
+def own_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``burnish.compile`` among those of ``torch.compile``."""
+    found = DEFAULTS | {name: kwargs[name] for name in OURS if name in kwargs}
+    backend = found["backend"]
+    if isinstance(backend, Chosen):
+        found["backend"] = backend.backend
+    elif backend is None or backend is dynamo_backend or backend == "inductor":
+        found["backend"] = "burnish"
+    return found
+
+
+def torch_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of ``burnish.compile`` as those of ``torch.compile``."""
+    backend = kwargs["backend"]
+    return kwargs if backend == "burnish" else {**kwargs, "backend": Chosen(backend)}
+
+
+# ---- behind Dynamo
+
+def dynamo_backend(gm: GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
+    """The backend "burnish" of a ``torch.compile`` that Burnish does not stand in for."""
+    events.emit(
+        "graph.dynamo", graph_module=gm,
+        text=f"a graph of {len(gm.graph.nodes)} nodes was captured by Dynamo and is compiled by Burnish. "
+             f"With burnish.install(), or burnish.compile in place of torch.compile, Burnish captures too.")
+    return AfterDynamo(gm, lookup("burnish"))
+
+
+class AfterDynamo:
+    """A graph of Dynamo's. It comes with fake tensors, and is compiled when the first real ones are there; once for
+    each kind of them, since one graph of Dynamo's may serve many sizes and ours is for one.
+    """
+
+    KINDS = 8
+
+    def __init__(self, gm: GraphModule, compiler: Callable[[GraphModule, list[Any]], Callable[..., Any]]):
+        self.gm, self.constants = _with_tensors_as_inputs(gm)
+        self.compiler = compiler
+        self.compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self.lock = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        inputs = (*inputs, *self.constants)
+        kind = tuple([_kind(value) for value in inputs])
+        found = self.compiled.get(kind)
+        if found is None:
+            with self.lock:
+                found = self.compiled.get(kind)
+                if found is None and len(self.compiled) < self.KINDS:
+                    found = self.compiled[kind] = self.compiler(self.gm, list(inputs))
+        return (found or self.gm.forward)(*inputs)
+
+
+def _kind(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return type(value), value
+    return (type(value), value.dtype, value.device, value.requires_grad, tuple(value.shape),
+            tuple(value.stride()) if value.layout is torch.strided else value.layout)
+
+
+def _with_tensors_as_inputs(gm: GraphModule) -> tuple[GraphModule, tuple[torch.Tensor, ...]]:
+    """A copy whose own tensors are inputs, after the others: our backends take every tensor as one."""
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    own = [(node, value) for node in gm.graph.nodes
+           if node.op == "get_attr" and isinstance(value := _member(gm, node.target), torch.Tensor)]
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+    for node, _ in own:
+        copies[node] = graph.placeholder(node.name)
+    for node in gm.graph.nodes:
+        if node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        copies[node].meta = {}  # Dynamo's notes are about fake tensors
+    graph.lint()
+    return GraphModule(gm, graph), tuple(value for _, value in own)
+
+
+def _member(module: Any, path: str) -> Any:
+    return functools.reduce(getattr, path.split("."), module)

@@ -1,0 +1,212 @@
+"""Two processes on this machine, over gloo: compiled training is eager's, whoever wraps the module first."""
+
+import copy
+import os
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.multiprocessing.spawn import spawn
+
+import burnish
+
+RANKS = 2
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return x + torch.tanh(self.inner(x))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.last = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+
+def batch(rank, step):
+    generator = torch.Generator().manual_seed(100 * rank + step)
+    return torch.randn(4, 8, generator=generator), torch.randint(0, 3, (4,), generator=generator)
+
+
+def in_two_processes(check, tmp_path):
+    """Run ``check(rank)`` in each; an error in one of them is an error here."""
+    spawn(_work, (check, str(tmp_path / "store")), nprocs=RANKS)
+
+
+def _work(rank, check, store):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+    try:
+        check(rank)
+    finally:
+        distributed.destroy_process_group()
+
+
+def trained(rank, model, steps=3, step_of=None):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for i in range(steps):
+        optimizer.zero_grad()
+        x, y = batch(rank, i)
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses
+
+
+def check_data_parallel(rank):
+    from torch.nn.parallel import DistributedDataParallel
+
+    net = Net()
+    plain = DistributedDataParallel(copy.deepcopy(net))
+    wanted = trained(rank, plain)
+    ways = {
+        "before": lambda m: DistributedDataParallel(burnish.compile(m)),
+        "after": lambda m: burnish.compile(DistributedDataParallel(m)),
+        "in place": lambda m: DistributedDataParallel(burnish.compile_(m)),
+        "in place after": lambda m: burnish.compile_(DistributedDataParallel(m)),
+        "both": lambda m: burnish.compile(DistributedDataParallel(burnish.compile(m))),
+        "regions": lambda m: DistributedDataParallel(burnish.compile_regions(m)),
+    }
+    for name, wrap in ways.items():
+        model = wrap(copy.deepcopy(net))
+        found = trained(rank, model)
+        torch.testing.assert_close(found, wanted, msg=lambda text, name=name: f"{name}: {text}")
+        for parameter, other in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(parameter, other, msg=lambda text, name=name: f"{name}: {text}")
+        assert burnish.was_compiled(model), name
+        first = next(model.parameters()).detach().clone()
+        distributed.broadcast(first, 0)
+        assert torch.equal(first, next(model.parameters()).detach()), f"{name}: the ranks drifted apart"
+
+
+@pytest.mark.slow
+def test_data_parallel_trains_as_eager_whichever_is_wrapped_first(tmp_path):
+    in_two_processes(check_data_parallel, tmp_path)
+
+
+def check_fully_sharded(rank):
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (RANKS,))
+    net = Net()
+
+    def sharded(model):
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    def whole(model):
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        return {name.replace("_orig_mod.", ""): value for name, value in
+                get_model_state_dict(model, options=options).items()}
+
+    plain = sharded(copy.deepcopy(net))
+    wanted = trained(rank, plain)
+    for name, wrap in {
+        "in place": lambda m: burnish.compile_(sharded(m)),
+        "after": lambda m: burnish.compile(sharded(m)),
+        "before": lambda m: sharded(burnish.compile_regions(m)),
+    }.items():
+        model = wrap(copy.deepcopy(net))
+        torch.testing.assert_close(trained(rank, model), wanted, msg=lambda text, name=name: f"{name}: {text}")
+        found, right = whole(model), whole(plain)
+        assert list(found) == list(right), name
+        torch.testing.assert_close(found, right, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.slow
+def test_fully_sharded_modules_train_as_eager_and_keep_their_keys(tmp_path):
+    in_two_processes(check_fully_sharded, tmp_path)
+
+
+def check_fabric(rank):
+    from lightning.fabric import Fabric
+
+    distributed.destroy_process_group()
+    os.environ["MASTER_PORT"] = os.environ["FABRIC_PORT"]
+    fabric = Fabric(accelerator="cpu", devices=RANKS, strategy="ddp")
+    fabric.launch()
+    net = Net()
+    results = []
+    for compile_ in (lambda m: m, burnish.compile):
+        for reapply in (True, False):
+            model = compile_(copy.deepcopy(net))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            model, optimizer = fabric.setup(model, optimizer, _reapply_compile=reapply)
+            for i in range(4):
+                x, y = batch(rank, i)
+                with fabric.no_backward_sync(model, enabled=i % 2 == 0):
+                    fabric.backward(nn.functional.cross_entropy(model(x), y))
+                if i % 2:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            results.append({k.replace("_orig_mod.", ""): v.clone() for k, v in model.state_dict().items()})
+            assert burnish.was_compiled(model) is (compile_ is burnish.compile)
+    for found in results[1:]:
+        torch.testing.assert_close(found, results[0])
+
+
+@pytest.mark.slow
+def test_fabric_trains_as_eager(tmp_path, monkeypatch):
+    monkeypatch.setenv("FABRIC_PORT", str(free_port()))
+    in_two_processes(check_fabric, tmp_path)
+
+
+def check_accelerate(rank):
+    from accelerate import Accelerator
+
+    from burnish.integrations.accelerate import BurnishPlugin
+
+    net = Net()
+    results = []
+    for plugin in (BurnishPlugin(backend="no"), BurnishPlugin(), BurnishPlugin(use_regional_compilation=True)):
+        accelerator = Accelerator(cpu=True, dynamo_plugin=plugin)
+        assert accelerator.num_processes == RANKS
+        inner = copy.deepcopy(net)
+        model, optimizer = accelerator.prepare(inner, torch.optim.SGD(inner.parameters(), lr=0.1))
+        for i in range(3):
+            x, y = batch(rank, i)
+            accelerator.backward(nn.functional.cross_entropy(model(x), y))
+            optimizer.step()
+            optimizer.zero_grad()
+        results.append(dict(inner.state_dict()))
+        if not plugin.use_regional_compilation:
+            assert burnish.was_compiled(model) is (plugin.backend.value != "NO")
+        assert accelerator.unwrap_model(model, keep_torch_compile=False) is inner
+        accelerator.state._reset_state()
+    for found in results[1:]:
+        torch.testing.assert_close(found, results[0])
+
+
+@pytest.mark.slow
+def test_accelerate_trains_as_eager(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    in_two_processes(check_accelerate, tmp_path)
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

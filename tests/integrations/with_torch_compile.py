@@ -1,0 +1,266 @@
+"""torch.compile as the door: what comes to us, what is handed on, and what stands in torch.compile before and after."""
+
+import functools
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+import burnish
+from burnish import events
+from burnish.integrations import torch_compile
+from burnish.module import CompiledModule
+
+X = torch.randn(4, 8)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x, scale=1.0):
+        return self.last(torch.relu(self.first(x))) * scale
+
+
+@pytest.fixture
+def net():
+    return Net()
+
+
+@pytest.fixture
+def told():
+    """What was said while the test ran."""
+    seen = []
+    stop = events.subscribe(lambda event: seen.append(event.kind))
+    yield seen
+    stop()
+
+
+def test_backend_burnish_is_compiled_by_us_capture_included(net, told):
+    burnish.install()
+    compiled = torch.compile(net, backend="burnish")
+    assert isinstance(compiled, CompiledModule)
+    torch.testing.assert_close(compiled(X), net(X))
+    assert burnish.was_compiled(compiled) and "segment" in told and "graph.dynamo" not in told
+
+
+def test_modules_are_compiled_in_place(net, told):
+    burnish.install()
+    want = net(X)
+    net.compile(backend="burnish", fullgraph=True)
+    assert type(net) is Net
+    torch.testing.assert_close(net(X), want)
+    assert burnish.was_compiled(net) and "graph.dynamo" not in told
+
+
+def test_as_a_decorator_with_arguments_it_compiles_too():
+    burnish.install()
+
+    @torch.compile(backend="burnish", dynamic=False, mode="max-autotune")
+    def fn(x):
+        return torch.sin(x) + 1
+
+    torch.testing.assert_close(fn(X), torch.sin(X) + 1)
+    assert burnish.was_compiled(fn)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", lambda gm, inputs: gm.forward])
+def test_other_backends_pass_through_untouched(net, told, backend):
+    for default in (False, True):
+        with burnish.install(default=default):
+            compiled = torch.compile(net, backend=backend)
+            assert type(compiled) is torch._dynamo.OptimizedModule
+            torch.testing.assert_close(compiled(X), net(X))
+    assert not told
+
+
+def test_default_takes_what_names_no_backend_and_inductor(net):
+    with burnish.install(default=True):
+        for kwargs in ({}, {"backend": "inductor"}, {"backend": None, "mode": "reduce-overhead"}):
+            compiled = torch.compile(net, **kwargs)
+            assert isinstance(compiled, CompiledModule), kwargs
+            torch.testing.assert_close(compiled(X), net(X))
+            assert burnish.was_compiled(compiled)
+
+
+@pytest.mark.slow
+def test_without_default_they_are_torchs(net):
+    with burnish.install():
+        assert type(torch.compile(net)) is torch._dynamo.OptimizedModule
+
+
+def test_a_default_set_in_torch_is_followed(net):
+    burnish.install()
+    torch._dynamo.backends.registry.set_default_backend("burnish")
+    try:
+        assert isinstance(torch.compile(net), CompiledModule)
+    finally:
+        torch._dynamo.backends.registry.set_default_backend(None)
+
+
+def test_disable_is_honoured(net):
+    burnish.install()
+    assert torch.compile(net, backend="burnish", disable=True) is net
+
+
+def test_arguments_only_torch_has_are_taken_and_others_refused(net):
+    burnish.install()
+    assert isinstance(torch.compile(net, backend="burnish", recompile_limit=3), CompiledModule)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'backnd'"):
+        torch.compile(net, backend="burnish", backnd=1)
+
+
+def test_install_is_undone_by_the_end_of_the_block_and_by_uninstall():
+    original = torch.compile
+    with burnish.install():
+        assert torch.compile is not original
+        with burnish.install(default=True):
+            assert torch_compile._default is True
+        assert torch_compile._default is False
+    assert torch.compile is original
+    burnish.install()
+    burnish.install()
+    burnish.uninstall()
+    assert torch.compile is original
+    burnish.uninstall()
+    assert torch.compile is original
+
+
+def test_the_door_looks_like_what_it_stands_in_for_and_wraps_nothing():
+    original = torch.compile
+    burnish.install()
+    assert torch.compile.__name__ == original.__name__ and torch.compile.__doc__ == original.__doc__
+    assert inspect.signature(torch.compile) == inspect.signature(original)
+    assert not hasattr(torch.compile, "__wrapped__")
+
+
+def patched_as_lightning_does(compile_fn):
+    @functools.wraps(compile_fn)
+    def capture(*args, **kwargs):
+        compiled = compile_fn(*args, **kwargs)
+        if args and isinstance(args[0], nn.Module):
+            compiled._compile_kwargs = dict(kwargs)
+        return compiled
+    return capture
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_it_goes_with_another_patch_in_any_order(net, ours_first):
+    original = torch.compile
+    try:
+        if ours_first:
+            burnish.install()
+        torch.compile = patched_as_lightning_does(torch.compile)
+        for _ in range(2):
+            burnish.install()
+            compiled = torch.compile(net, backend="burnish")
+            assert isinstance(compiled, CompiledModule)
+            assert compiled._compile_kwargs["backend"] == "burnish"
+            assert torch.compile(net, backend="eager")._compile_kwargs == {"backend": "eager"}
+            burnish.uninstall()
+            assert not isinstance(torch.compile(net, backend="eager"), CompiledModule)
+            assert type(torch.compile(net, backend="burnish")) is torch._dynamo.OptimizedModule
+    finally:
+        torch.compile = original
+
+
+def test_compiling_again_with_the_kwargs_of_a_module_gives_the_same_backend(net):
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    for chosen, recompiles in (("burnish", None), ("eager", None), (backend, graphs)):
+        compiled = burnish.compile(net, backend=chosen, fullgraph=True)
+        kwargs = compiled._compile_kwargs  # who reads them is understood from here on, without install
+        again = torch.compile(net, **kwargs)
+        assert isinstance(again, CompiledModule) and again._kwargs == compiled._kwargs
+        torch.testing.assert_close(again(X), net(X))
+        assert recompiles is None or len(recompiles) == 1
+
+
+def test_the_kwargs_of_torch_compile_are_kept_as_they_were_given(net):
+    with burnish.install(default=True):
+        for kwargs in ({}, {"mode": "reduce-overhead", "fullgraph": True}, {"backend": "burnish"}):
+            compiled = torch.compile(net, **kwargs)
+            assert compiled._compile_kwargs == kwargs
+            again = torch.compile(net, **compiled._compile_kwargs)
+            assert again._kwargs == compiled._kwargs
+
+
+# ---- without install: Dynamo captures, we compile
+
+def test_the_name_is_known_without_install_and_an_event_says_who_captures(net, told):
+    assert "burnish" in torch._dynamo.list_backends()
+    compiled = torch.compile(net, backend="burnish")
+    assert type(compiled) is torch._dynamo.OptimizedModule
+    for _ in range(2):
+        torch.testing.assert_close(compiled(X), net(X))
+    assert "graph.dynamo" in told and "lower.refused" not in told
+
+
+def test_behind_dynamo_gradients_are_eagers(net):
+    compiled = torch.compile(net, backend="burnish")
+    results = []
+    for run in (net, compiled, compiled):
+        net.zero_grad()
+        x = X.clone().requires_grad_()
+        run(x, 2.0).pow(2).sum().backward()
+        results.append([x.grad, *(p.grad.clone() for p in net.parameters())])
+    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(results[2], results[0])
+
+
+@pytest.mark.slow
+def test_behind_dynamo_sizes_may_change(net):
+    for dynamic in (None, True):
+        compiled = torch.compile(net, backend="burnish", dynamic=dynamic)
+        for rows in (2, 3, 5, 7, 3):
+            x = torch.randn(rows, 8)
+            torch.testing.assert_close(compiled(x), net(x))
+
+
+@pytest.mark.slow
+def test_behind_dynamo_tensors_of_the_graph_itself_are_inputs(net):
+    constant = torch.arange(8.0)
+
+    @torch.compile(backend="burnish")
+    def fn(x):
+        return x * constant + torch.tensor([2.0])
+
+    for _ in range(2):
+        torch.testing.assert_close(fn(X), X * constant + 2)
+
+
+@pytest.mark.slow
+def test_behind_dynamo_what_changes_an_input_changes_it():
+    @torch.compile(backend="burnish")
+    def fn(x):
+        x.add_(1)
+        return x * 2, x.sum()
+
+    for _ in range(3):
+        x, y = X.clone(), X.clone()
+        want = (y.add_(1) * 2, y.sum())
+        torch.testing.assert_close(fn(x), want)
+        assert torch.equal(x, y)
+
+
+@pytest.mark.slow
+def test_behind_dynamo_graph_breaks_and_random_numbers_work():
+    @torch.compile(backend="burnish")
+    def fn(x):
+        y = torch.nn.functional.dropout(x, 0.5)
+        if y.sum() > 1e9:
+            return y
+        return y - x
+
+    x = torch.ones(1000)
+    torch.manual_seed(1)
+    first = fn(x)
+    torch.manual_seed(1)
+    assert torch.equal(fn(x), first)
+    assert 400 < (first == -1).sum() < 600

@@ -1,0 +1,145 @@
+"""transformers: its Trainer with compiled models, generation, blocks compiled in place. Random weights, no files."""
+
+import copy
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+from transformers import (
+    CompileConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
+from transformers.trainer_utils import set_seed
+
+import burnish
+from burnish import events
+
+
+def llama(layers=2):
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=None, pad_token_id=0)).eval()
+
+
+def gpt2():
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=1,
+                                      eos_token_id=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+
+
+class Texts(Dataset):
+    """With a column the model does not take: the Trainer drops it by the signature of ``forward``."""
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        ids = torch.randint(3, 64, (8,), generator=torch.Generator().manual_seed(i))
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids, "comment": i}
+
+
+def trained(model, tmp_path, **kwargs):
+    set_seed(0)
+    arguments = TrainingArguments(output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=4, use_cpu=True,
+                                  report_to=[], logging_steps=1, save_strategy="no", disable_tqdm=True, **kwargs)
+    trainer = Trainer(model=model, args=arguments, train_dataset=Texts(), eval_dataset=Texts())
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return trainer, torch.tensor([*losses, trainer.evaluate()["eval_loss"]])
+
+
+@pytest.mark.parametrize("compile_", [
+    burnish.compile, pytest.param(burnish.compile_, marks=pytest.mark.slow),
+    pytest.param(burnish.compile_regions, marks=pytest.mark.slow),
+], ids=["compile", "compile_", "compile_regions"])
+def test_trainer_trains_a_compiled_model_as_an_eager_one(tmp_path, compile_):
+    _, wanted = trained(gpt2(), tmp_path)
+    model = compile_(gpt2())
+    trainer, found = trained(model, tmp_path)
+    torch.testing.assert_close(found, wanted)
+    assert burnish.was_compiled(model)
+    inside = trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
+    if inside is model:
+        trainer.save_model(str(tmp_path / "saved"))
+    else:  # the Trainer would save the keys of the compiled module, with torch.compile as well
+        inside.save_pretrained(tmp_path / "saved")
+    again = GPT2LMHeadModel.from_pretrained(tmp_path / "saved")
+    torch.testing.assert_close(again.state_dict(), inside.state_dict())
+
+
+@pytest.mark.slow
+def test_trainer_compiles_with_us_where_we_are_the_default(tmp_path, monkeypatch):
+    _, wanted = trained(gpt2(), tmp_path)
+    for name in ("BACKEND", "MODE"):
+        monkeypatch.setenv(f"ACCELERATE_DYNAMO_{name}", "")  # the Trainer sets them; to be taken back
+        monkeypatch.delenv(f"ACCELERATE_DYNAMO_{name}")
+    with burnish.install(default=True):
+        trainer, found = trained(gpt2(), tmp_path, torch_compile=True)
+    torch.testing.assert_close(found, wanted)
+    assert burnish.was_compiled(trainer.model_wrapped)
+
+
+PROMPT = torch.tensor([[1, 5, 9, 12], [1, 7, 3, 4]])
+
+
+@pytest.mark.filterwarnings("ignore:burnish.*runs eagerly from now on")
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+def test_generation_gives_eagers_tokens(cache):
+    model = llama()
+    options = {"max_new_tokens": 12, "do_sample": False, "cache_implementation": cache}
+    wanted = model.generate(PROMPT, **options)
+    compiled = burnish.compile(copy.deepcopy(model))
+    for _ in range(2):
+        assert torch.equal(compiled.generate(PROMPT, **options), wanted)
+    in_place = burnish.compile_(copy.deepcopy(model))
+    assert torch.equal(in_place.generate(PROMPT, **options), wanted)
+    # With a cache that grows, each token is another size: after some of them, eager goes on.
+    assert burnish.was_compiled(in_place) is (cache == "static")
+
+
+def test_generation_with_a_compile_config_comes_to_us():
+    burnish.install()
+    model = llama()
+    wanted = model.generate(PROMPT, max_new_tokens=12, do_sample=False)
+    seen = []
+    stop = events.subscribe(lambda event: seen.append(event.kind))
+    config = CompileConfig(backend="burnish", mode="default", fullgraph=False)
+    config._compile_all_devices = True
+    found = model.generate(PROMPT, max_new_tokens=12, do_sample=False, cache_implementation="static",
+                           compile_config=config, disable_compile=False)
+    stop()
+    assert torch.equal(found, wanted)
+    assert "segment" in seen and "graph.dynamo" not in seen
+
+
+def test_blocks_compiled_in_place_by_the_method_of_the_module():
+    burnish.install()
+    model = llama(4)
+    wanted = model(PROMPT).logits
+    for layer in model.model.layers:
+        layer.compile(backend="burnish")
+    for _ in range(3):
+        torch.testing.assert_close(model(PROMPT).logits, wanted)
+    assert burnish.was_compiled(model.model.layers[3])
+
+
+def test_regions_of_a_language_model_are_captured_once():
+    with torch.no_grad():
+        captured = {}
+        for layers in (2, 8):
+            model = llama(layers)
+            wanted = model(PROMPT, use_cache=False).logits
+            seen = []
+            stop = events.subscribe(lambda event: seen.append(event.kind) if event.kind == "segment" else None)
+            burnish.compile_regions(model)
+            for _ in range(3):
+                torch.testing.assert_close(model(PROMPT, use_cache=False).logits, wanted)
+            stop()
+            captured[layers] = len(seen)
+        assert captured[2] == captured[8]
