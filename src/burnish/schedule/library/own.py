@@ -23,7 +23,7 @@ import torch
 from ...ops.scalar import Scalar
 from ...tensors.types import TensorType
 
-LONGEST_RUN = 256
+LONGEST_RUN = 128
 """Numbers that are summed up in a register before the sum goes to memory: one long chain of additions would round more
 than the libraries' blocks do."""
 
