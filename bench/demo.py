@@ -84,7 +84,8 @@ def inference(name: str) -> Example:
 def training(name: str) -> Example:
     module, args, kwargs = MODELS[name]()
     twin = copy.deepcopy(module)
-    compiled = burnish.compile(twin)
+    # Dropout draws eager's numbers here: the results are compared.
+    compiled = burnish.compile(twin, options={"eager_random": True})
 
     def run(owner: torch.nn.Module, model: Callable) -> Any:
         torch.manual_seed(0)  # dropout
