@@ -215,7 +215,7 @@ FITS: dict[str, Fit] = {
     "logarithms.TABLES.f64.log2_1p": log2_fit(21, "f64"),
     "logarithms.TABLES.f64.log10_1p": log10_fit(20, "f64"),
     "logarithms.LOG2_WIDE": log2_fit(13, "f64"),
-    "hyperbolic.TABLES.f32.tanh": odd_fit(mp.tanh, 0.8, 6, "f32"),
+    "hyperbolic.TABLES.f32.tanh": odd_fit(mp.tanh, 1.0, 7, "f32"),
     "hyperbolic.TABLES.f32.sinh": odd_fit(mp.sinh, 1, 3, "f32"),
     "hyperbolic.TABLES.f32.exp": exp_fit(HALF_LOG2, 7, "f32"),
     "hyperbolic.TABLES.f64.tanh": odd_fit(mp.tanh, 0.65, 12, "f64"),
