@@ -29,9 +29,14 @@ class Decomposer(Rewriter):
         super().__init__(graph)
         self.keep = keep
         self.build: Recursive = Recursive(self.new)
+        self.read = {value for node in graph.nodes for value in node.operands}
+        self.read.update(values_in(tuple(graph.outputs)), (write.value for write in graph.writes))
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
-        found = None if self.keep(node) else self.build.taken_apart(node.op, args, kwargs)
+        found = None if self.keep(node) else self.build.taken_apart(node.op.decompose, args, kwargs)
+        if found is None and not self.read.intersection(node.results[1:]):
+            value = self.build.taken_apart(node.op.decompose_value, args, kwargs)
+            found = None if value is None else (value, *[None] * (len(node.results) - 1))
         if found is None:
             return None
         # Statistics, say, are kept in the dtype that eager keeps them in, whatever they are computed in.
@@ -46,13 +51,13 @@ class Decomposer(Rewriter):
 class Recursive(Builder):
     """A builder that takes apart what it is asked to add."""
 
-    def taken_apart(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """What the operator's decomposition gives, or None where it has none for these arguments."""
-        if op.decompose is None:
+    def taken_apart(self, rule: Callable | None, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """What an operator's decomposition gives, or None where there is none for these arguments."""
+        if rule is None:
             return None
         position = len(self.graph.nodes)
         try:
-            return op.decompose(self, *args, **kwargs)
+            return rule(self, *args, **kwargs)
         except NoRule:
             del self.graph.nodes[position:]
             return None
@@ -64,7 +69,7 @@ class Recursive(Builder):
             return None
 
     def apply(self, op: Op, args: tuple, kwargs: dict[str, Any] | None = None) -> Any:
-        found = self.taken_apart(op, args, kwargs or {})
+        found = self.taken_apart(op.decompose, args, kwargs or {})
         return self.apply_whole(op, args, kwargs) if found is None else found
 
     def apply_whole(self, op: Op, args: tuple, kwargs: dict[str, Any] | None = None) -> Any:

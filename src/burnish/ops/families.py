@@ -27,3 +27,4 @@ from . import rows as rows
 from . import running as running
 from . import selection as selection
 from . import views as views
+from . import windows as windows

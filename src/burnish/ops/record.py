@@ -87,6 +87,8 @@ class Op:
     shape: Callable | None = None
     rule: Pointwise | Reduction | View | None = None
     decompose: Callable | None = None
+    decompose_value: Callable | None = None
+    """The same where only the first of several results is read: of a maximum the value, not where it stands."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What single passes want to know of it: `library` its kind of library call, for one."""
 
@@ -130,6 +132,15 @@ def decomposition(*names: str) -> Callable[[Callable], Callable]:
     def register(rule: Callable) -> Callable:
         for name in names:
             record(name).decompose = rule
+        return rule
+    return register
+
+
+def value_decomposition(*names: str) -> Callable[[Callable], Callable]:
+    """Register how an operator's first result is written in simpler ones, for where nobody reads the others."""
+    def register(rule: Callable) -> Callable:
+        for name in names:
+            record(name).decompose_value = rule
         return rule
     return register
 
