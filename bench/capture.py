@@ -5,9 +5,9 @@
 
 For each model, under no_grad: eager's time, the first compiled call, what of it is capture (first call minus eager),
 breaks, graphs and operations, whether three later calls on new data equal eager, and, where the tracer tells and
-nothing broke, the time per bytecode instruction: of tracing, and of the whole first call (both without eager's time,
-for tracing runs the operations too; the fastest of several captures and of several eager runs, for one alone says more
-about what else the machine does). The backend runs graphs as they are: no time here is spent on making code.
+nothing broke, the time per bytecode instruction: of tracing, and of the whole first call (both without what torch's own
+calls took, for tracing makes those too; the fastest of several captures, for one alone says more about what else the
+machine does). The backend runs graphs as they are: no time here is spent on making code.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def measure(name: str) -> Row:
             first, got = timed(burnish_of(module, backend), args, kwargs)
         wrong = why_different(want, got)
         wrong = f"first call: {wrong}" if wrong else wrong_replays(module, args, kwargs)
-        traced, captured = (None, None) if seen.breaks else per_instruction(module, args, kwargs, min(eager_runs))
+        traced, captured = (None, None) if seen.breaks else per_instruction(module, args, kwargs)
     return Row(name, statistics.median(eager_runs), first, len(seen.breaks) if seen.listening else None,
                len(backend.graphs), sum(operations(graph) for graph in backend.graphs), traced, captured, wrong,
                Counter(seen.break_codes))
 
 
-def per_instruction(module: Any, args: tuple, kwargs: dict[str, Any], eager: float) -> tuple[Any, Any]:
+def per_instruction(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Microseconds for each instruction of tracing, and of the whole first call: both the least of several."""
     captures = []
     for _ in range(CAPTURES):
@@ -84,9 +84,8 @@ def per_instruction(module: Any, args: tuple, kwargs: dict[str, Any], eager: flo
         if not seen.instructions:
             return None, None
         captures.append((seen, first))
-        eager = min(eager, timed(module, args, kwargs)[0])
-    return (min(seen.microseconds_per_instruction(without=eager) for seen, _ in captures),
-            min((first - eager) / seen.instructions * 1e6 for seen, first in captures))
+    return (min(seen.microseconds_per_instruction() for seen, _ in captures),
+            min((first - seen.torch_seconds) / seen.instructions * 1e6 for seen, first in captures))
 
 
 def burnish_of(module: Any, backend: Any) -> Callable:

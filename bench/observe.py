@@ -20,6 +20,7 @@ class Observed:
         self.breaks: list[str] = []
         self.instructions: int | None = None
         self.seconds: float | None = None
+        self.torch_seconds = 0.0
         self.listening = False
         self._stop = None
 
@@ -45,6 +46,7 @@ class Observed:
                 self.instructions = (self.instructions or 0) + data["instructions"]
             if data.get("seconds") is not None:
                 self.seconds = (self.seconds or 0.0) + data["seconds"]
+                self.torch_seconds += data.get("torch_seconds", 0.0)
 
     @property
     def break_codes(self) -> list[str]:
@@ -52,11 +54,11 @@ class Observed:
         found = (CODE.search(text) for text in self.breaks)
         return [match.group() if match else "B000" for match in found]
 
-    def microseconds_per_instruction(self, without: float = 0.0) -> float | None:
-        """`without`: seconds of tracing that were spent on other work than interpreting."""
+    def microseconds_per_instruction(self) -> float | None:
+        """Of tracing, without what torch's own calls took: those eager makes as well."""
         if not self.instructions or self.seconds is None:
             return None
-        return (self.seconds - without) / self.instructions * 1e6
+        return (self.seconds - self.torch_seconds) / self.instructions * 1e6
 
 
 def describe_break(data: dict[str, Any]) -> str:

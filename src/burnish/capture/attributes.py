@@ -18,11 +18,11 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from . import breaks
+from . import breaks, polyfills
 from . import frames as fr
 from .frames import PUSHED, Generator
 from .heap import MISSING, dict_of
@@ -75,7 +75,10 @@ def _loader_for(kind: type) -> Any:
 
 
 def _load_natively(m: Any, obj: Any, name: str) -> Any:
-    return m.plainly(getattr, obj, name)
+    try:
+        return getattr(obj, name)
+    except AttributeError:
+        return m.plainly(getattr, obj, name)  # which raises it in the program
 
 
 def _load_from_method(m: Any, obj: MethodType, name: str) -> Any:
@@ -110,17 +113,29 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
     return found
 
 
-def _plan_for(m: Any, kind: type, name: str) -> Any:
-    """How an attribute is read where CPython's rules come down to the instance dictionary and a method of the class:
-    the method, MISSING where the class has nothing of the name, and whether ``nn.Module`` looks further then. None
-    where the rules have to be followed."""
-    if lookup(m, kind, "__getattribute__")[0] is not object.__getattribute__ \
-            or type(find_on_type(kind, "__dict__")) is not GetSetDescriptorType:
+class Plan(NamedTuple):
+    """How an attribute is read where CPython's rules come down to the instance dictionary and then the class."""
+
+    method: FunctionType | None
+    value: Any
+    """What the class has else under the name, nothing that is asked for its value; or MISSING."""
+    owner: type | None
+    looks_further: bool
+    """Whether ``nn.Module`` looks into its tables then."""
+
+
+def _plan_for(m: Any, kind: type, name: str) -> Plan | None:
+    """None where the rules have to be followed."""
+    if type(find_on_type(kind, "__dict__")) is not GetSetDescriptorType:
         return None
-    found, _ = lookup(m, kind, name)
-    if found is not MISSING and type(found) is not FunctionType:
+    found, owner = lookup(m, kind, name)
+    if type(found) is FunctionType:
+        return Plan(found, MISSING, owner, False)
+    if found is MISSING:
+        return Plan(None, MISSING, None, lookup(m, kind, "__getattr__")[0] is MODULE_GETATTR)
+    if any(find_on_type(type(found), asked) is not None for asked in ("__get__", "__set__", "__delete__")):
         return None
-    return found, found is MISSING and lookup(m, kind, "__getattr__")[0] is MODULE_GETATTR
+    return Plan(None, found, owner, False)
 
 
 def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
@@ -128,7 +143,8 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
     key = (kind, name)
     plan = m.plans.get(key, m)  # the tracer itself: not known yet
     if plan is m:
-        plan = m.plans[key] = _plan_for(m, kind, name)
+        is_plain = lookup(m, kind, "__getattribute__")[0] is object.__getattribute__
+        plan = m.plans[key] = _plan_for(m, kind, name) if is_plain else None
     if plan is not None:
         origin = m.origins.get(id(obj))
         if origin is not None and origin.obj is obj:
@@ -140,9 +156,11 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
                 return table[name] if name in members.known else m.heap.read_key(members, name)
             if name not in members.known:
                 m.heap.read_key(members, name)
-            method, looks_further = plan
-            if method is not MISSING:
+            method, value, owner, looks_further = plan
+            if method is not None:
                 return MethodType(method, obj)
+            if value is not MISSING:
+                return _class_value(m, value, owner, name)
             if looks_further:
                 for table_name in MODULE_TABLES:
                     part = table.get(table_name)
@@ -154,9 +172,27 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
         return _load_by_rules(m, obj, kind, name)
     custom, owner = lookup(m, kind, "__getattribute__")
     if isinstance(custom, FunctionType) and not is_trusted_type(owner):
-        from .polyfills import get_attribute
+        return m.call(polyfills.get_attribute, (obj, name), {})
+    return _load_by_rules(m, obj, kind, name)
 
-        return m.call(get_attribute, (obj, name), {})
+
+def _load_past_own_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
+    """What ``object.__getattribute__`` finds for a class that has one of its own and asks there in the end."""
+    key = (kind, name, "plainly")
+    plan = m.plans.get(key, m)
+    if plan is m:
+        plan = m.plans[key] = _plan_for(m, kind, name)
+    if plan is not None:
+        origin = m.origins.get(id(obj))
+        if origin is not None and origin.obj is obj:
+            members, table = origin.members, dict_of(obj)
+            if members is not None and members.obj is table:
+                if name in table:
+                    return table[name] if name in members.known else m.heap.read_key(members, name)
+                if plan.value is not MISSING:
+                    if name not in members.known:
+                        m.heap.read_key(members, name)
+                    return _class_value(m, plan.value, plan.owner, name)
     return _load_by_rules(m, obj, kind, name)
 
 
@@ -166,7 +202,7 @@ def load_plainly(m: Any, obj: Any, name: str) -> Any:
     # By the class alone: an object may say anything about its ``__class__``, and run the user's code to say it.
     if kind in NATIVE_TYPES or issubclass(kind, (type, ModuleType)) or is_tensor(obj):
         return load(m, obj, name)
-    return _load_by_rules(m, obj, kind, name)
+    return _load_past_own_rules(m, obj, kind, name)
 
 
 def _load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
@@ -177,9 +213,7 @@ def _load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
             if descriptor.fget is None:
                 return m.plainly(getattr, obj, name)
             if isinstance(descriptor.fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
-                from .polyfills import read_property
-
-                return m.call(read_property, (descriptor.fget, obj, name), {})
+                return m.call(polyfills.read_property, (descriptor.fget, obj, name), {})
             return m.call(descriptor.fget, (obj,), {})
         if descriptor_kind is MemberDescriptorType:
             return m.heap.read_field(obj, name, lambda: m.plainly(getattr, obj, name))
@@ -238,9 +272,7 @@ def _bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: st
     if value_kind in C_DESCRIPTORS:
         return m.plainly(getattr, obj, name)
     if value_kind is functools.cached_property:
-        from .polyfills import read_cached_property
-
-        return m.call(read_cached_property, (value, obj), {})
+        return m.call(polyfills.read_cached_property, (value, obj), {})
     getter = find_on_type(value_kind, "__get__")
     if isinstance(getter, FunctionType):
         return m.call(getter, (value, obj, kind), {})
@@ -407,28 +439,42 @@ def _load_from_function(m: Any, function: FunctionType, name: str) -> Any:
     return m.plainly(getattr, function, name) if value is MISSING else value
 
 
+# The fields of a super object: asked of it by name, each would be looked for in all of its classes first.
+_start_of, _self_of, _kind_of = (vars(super)[name].__get__ for name in (
+    "__thisclass__", "__self__", "__self_class__"))
+
+
 def _load_from_super(m: Any, proxy: Any, name: str) -> Any:
-    start, obj = proxy.__thisclass__, proxy.__self__
-    kind = proxy.__self_class__
+    start, obj, kind = _start_of(proxy), _self_of(proxy), _kind_of(proxy)
     if name == "__class__":
         return super
-    mro = kind.__mro__
-    for base in mro[mro.index(start) + 1:]:
-        if name in base.__dict__:
-            value, _ = lookup(m, base, name)
-            if type(value) is property and isinstance(value.fget, FunctionType):
-                return m.call(value.fget, (obj,), {})
-            if obj is kind:
-                if type(value) is FunctionType:
-                    return value
-                if type(value) is staticmethod:
-                    return value.__func__
-                if type(value) is classmethod:
-                    return _bind_function(m, value.__func__, obj)
-            if type(value) in C_DESCRIPTORS or type(value) in (MemberDescriptorType, GetSetDescriptorType):
-                return m.plainly(getattr, proxy, name)
-            return _bind(m, value, obj, kind, base, name)
-    return m.plainly(getattr, proxy, name)
+    value, base = _lookup_after(m, kind, start, name)
+    if base is None:
+        return m.plainly(getattr, proxy, name)
+    value_kind = type(value)
+    if value_kind is FunctionType:
+        return value if obj is kind else MethodType(value, obj)
+    if value_kind is property and isinstance(value.fget, FunctionType):
+        return m.call(value.fget, (obj,), {})
+    if obj is kind:
+        if value_kind is staticmethod:
+            return value.__func__
+        if value_kind is classmethod:
+            return _bind_function(m, value.__func__, obj)
+    if value_kind in C_DESCRIPTORS or value_kind in (MemberDescriptorType, GetSetDescriptorType):
+        return m.plainly(getattr, proxy, name)
+    return _bind(m, value, obj, kind, base, name)
+
+
+def _lookup_after(m: Any, kind: type, start: type, name: str) -> tuple[Any, type | None]:
+    """As ``lookup``, in the classes that follow ``start`` in the order of ``kind``."""
+    key = (kind, start, name)
+    found = m.lookups_after.get(key)
+    if found is None:
+        mro = kind.__mro__
+        base = next((base for base in mro[mro.index(start) + 1:] if name in base.__dict__), None)
+        found = m.lookups_after[key] = (MISSING, None) if base is None else (lookup(m, base, name)[0], base)
+    return found
 
 
 def special_method(m: Any, obj: Any, name: str) -> Any:

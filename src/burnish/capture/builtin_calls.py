@@ -26,7 +26,19 @@ import torch
 from torch.autograd.profiler import record_function
 
 from .. import marks
-from . import attributes, breaks, gradients, live, operations, optimizers, polyfills
+from . import (
+    attributes,
+    breaks,
+    calls,
+    classes,
+    container_calls,
+    gradients,
+    live,
+    operations,
+    optimizers,
+    polyfills,
+    questions,
+)
 from . import frames as fr
 from .attributes import lookup, special_method
 from .effects import Effect
@@ -251,12 +263,11 @@ def _sorted(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _wants_python(m: Any, args: tuple) -> bool:
-    from .classes import needs_interpreting
 
     for value in args:
         if m.heap.is_outside_iterator(value) and hasattr(type(value), "__next__"):
             m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(value).__qualname__}")
-    return any(needs_interpreting(m, a) for a in args)
+    return any(classes.needs_interpreting(m, a) for a in args)
 
 
 def _holds_objects(value: Any) -> bool:
@@ -277,9 +288,8 @@ def _is_object(value: Any) -> bool:
 
 
 def _native(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
-    from .calls import native, plain
-
-    return native(m, function, tuple(plain(a) for a in args), {k: plain(v) for k, v in kwargs.items()})
+    args, kwargs = tuple(map(calls.plain, args)), {k: calls.plain(v) for k, v in kwargs.items()}
+    return calls.native(m, function, args, kwargs)
 
 
 def _math(function: Callable) -> Callable:
@@ -548,9 +558,7 @@ def _exc_info(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _type_call(m: Any, args: tuple, kwargs: dict) -> Any:
-    from .classes import construct_by_type
-
-    return construct_by_type(m, args[0], args[1:], kwargs)
+    return classes.construct_by_type(m, args[0], args[1:], kwargs)
 
 
 def _chain_from_iterable(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -621,6 +629,7 @@ for _name in ("debug", "info", "warning", "error", "critical", "exception", "log
         PYTHON_FUNCTIONS[getattr(logging, _name)] = _root_logging(_name)
 
 PYTHON_FUNCTIONS.update(gradients.HANDLERS)
+PYTHON_FUNCTIONS.update(questions.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function
@@ -629,9 +638,7 @@ if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
 
 def _generator_method(name: str) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        from .container_calls import call_generator
-
-        return call_generator(m, args[0], name, args[1:])
+        return container_calls.call_generator(m, args[0], name, args[1:])
 
     return handler
 

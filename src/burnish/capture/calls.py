@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import types
@@ -33,7 +34,7 @@ from . import (
     torch_state,
 )
 from . import frames as fr
-from .attributes import load, lookup, special_method
+from .attributes import load, load_plainly, lookup, special_method
 from .bytecode import Code, decode
 from .effects import Effect
 from .frames import Frame, Generator, Raised
@@ -46,6 +47,7 @@ METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.C
 METHOD_WRAPPER = type("".__add__)
 TORCH_BUILTIN_MODULES = ("torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._sparse",
                          "torch._C._nested", "torch", "torch._C")
+PLAIN_OWNERS = frozenset((dict, list, tuple, set, str, collections.OrderedDict))
 MODULE_CALL = torch.nn.Module.__call__
 GLOBAL_HOOKS = [getattr(torch.nn.modules.module, n) for n in (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")]
@@ -66,6 +68,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind in m.module_kinds:
         return call_plain_module(m, function, kind, args, kwargs)
     if kind is METHOD_WRAPPER:
+        if function.__name__ == "__getattribute__" and function.__objclass__ is object and len(args) == 1:
+            return load_plainly(m, function.__self__, args[0])
         return call_unbound(m, function.__objclass__.__dict__[function.__name__], (function.__self__, *args), kwargs)
     if isinstance(function, type):
         return classes.construct(m, function, args, kwargs)
@@ -278,6 +282,9 @@ def is_fixed(value: Any) -> bool:
 # ---- C functions
 
 def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dict) -> Any:
+    owner = function.__self__
+    if type(owner) in PLAIN_OWNERS:
+        return container_calls.call_method(m, owner, function.__name__, args, kwargs, function)
     handler = builtin_calls.BUILTINS.get(function)
     if handler is not None:
         answer = handler(m, args, kwargs)
@@ -286,7 +293,6 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
     as_shown = direct.shown_as(function, args, kwargs)
     if as_shown is not None:
         return m.perform_as(function, args, kwargs, None, as_shown)
-    owner = function.__self__
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and function.__name__ == "apply":
         return builtin_calls.apply_function(m, (owner, *args), kwargs)
     if is_tensor(owner):
@@ -354,10 +360,11 @@ def is_required_already(m: Any, function: Any, args: tuple, kwargs: dict) -> boo
 
 def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """Run C code whose arguments are made safe to read: guarded containers, settled numbers."""
-    for value in (*args, *kwargs.values()):
-        m.heap.expose(value)
-        operations.settle_all(m, value)
-        m.check_readable(function, value)
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) not in UNEXPOSED:
+            m.heap.expose(value)
+            operations.settle_all(m, value)
+            m.check_readable(function, value)
     return m.perform(function, *args, **kwargs)
 
 
@@ -396,6 +403,8 @@ def inside(m: Any, module: torch.nn.Module) -> torch.nn.Module:
 
 def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
     kind = type(module)
+    if kind in m.own_call_kinds:
+        return call(m, special_method(m, module, "__call__"), args, kwargs)
     if isinstance(module, torch.jit.ScriptModule):
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted module {kind.__qualname__}")
     if hasattr(kind, "__burnish_original__"):
@@ -404,6 +413,7 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
     if "_orig_mod" in module._modules and kind.__name__ == "OptimizedModule":
         return call(m, inside(m, module), args, kwargs)
     if found is not MODULE_CALL:
+        m.own_call_kinds.add(kind)
         return call(m, special_method(m, module, "__call__"), args, kwargs)
     if kind.__name__ != "OptimizedModule":
         m.module_kinds.add(kind)
@@ -432,6 +442,11 @@ def call_plain_module(m: Any, module: torch.nn.Module, kind: type, args: tuple, 
         m.global_hooks_guarded = True
         for table in GLOBAL_HOOKS:
             m.heap.guard("truth", m.heap.sources.pin(table), False)
+    plan = m.plans.get((kind, "forward"))
+    if plan is not None and plan.method is not None and members is not None and "forward" not in tables:
+        if "forward" not in members.known:
+            m.heap.read_key(members, "forward")
+        return call_function(m, plan.method, (module, *args), kwargs)
     return call(m, load(m, module, "forward"), args, kwargs)
 
 

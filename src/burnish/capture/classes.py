@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import itertools
 import types
 import weakref
 from types import FunctionType
@@ -12,8 +13,8 @@ from typing import Any
 
 import torch
 
-from . import breaks, graph_numbers, operations, polyfills
-from .attributes import lookup
+from . import breaks, builtin_calls, graph_numbers, live, operations, polyfills
+from .attributes import lookup, special_method
 from .frames import Generator, Raised
 from .heap import MISSING
 from .live import PLAIN, Live
@@ -156,14 +157,12 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             return operations.truth_of_live(value)
         if isinstance(value, str):
             return m.plainly(cls, value.settle())
-        from . import live
 
         return live.apply(cls, value)
     if cls is bool:
         return bool_of(m, value)
     for name in (CONVERSIONS[cls], "__index__"):
         if operations.python_method(m, value, name):
-            from .attributes import special_method
 
             method = special_method(m, value, name)
             if name == "__index__":
@@ -187,9 +186,8 @@ def bool_of(m: Any, value: Any) -> Any:
 def _str(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs:
         return native(m, cls, args, kwargs)
-    from .builtin_calls import text_of
 
-    return text_of(m, str, args[0])
+    return builtin_calls.text_of(m, str, args[0])
 
 
 def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -243,7 +241,6 @@ def _is_safe(m: Any, iterables: tuple) -> bool:
 
 def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     value = args[0]
-    from .attributes import special_method
 
     method = special_method(m, value, "__reversed__")
     if isinstance(method, types.MethodType):
@@ -348,7 +345,6 @@ CONSTRUCTORS: dict[type, Any] = {
 
 
 def _add_itertools() -> None:
-    import itertools
 
     for name, first in (("accumulate", False), ("chain", False), ("islice", False), ("pairwise", False),
                         ("zip_longest", False)):

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from . import breaks, builtin_calls, calls, classes, operations, polyfills, torch_state
+from . import frames as fr
 from .attributes import load_plainly, lookup, store_plainly
 from .frames import Generator
 from .heap import MISSING
@@ -26,6 +27,7 @@ LIST_WRITES = frozenset(
     "insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
     "__iadd__ __imul__".split()
 )
+DICT_VIEWS = frozenset(("keys", "values", "items"))
 DICT_WRITES = frozenset("popitem clear move_to_end __ior__ subtract".split())
 SET_WRITES = frozenset("add discard remove pop clear difference_update intersection_update symmetric_difference_update "
                        "update __ior__ __iand__ __isub__ __ixor__".split())
@@ -34,6 +36,9 @@ SET_WRITES = frozenset("add discard remove pop clear difference_update intersect
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
     """``owner.name(*args)`` where the method is C code."""
     kind = type(owner)
+    if kind is dict or kind is str:
+        return (call_dict if kind is dict else call_text)(m, owner, name, args, kwargs,
+                                                          bound or functools.partial(unbound, owner))
     if issubclass(kind, type):
         if name == "__new__":
             answer = builtin_calls.new_of(m, owner, args, kwargs)
@@ -132,8 +137,6 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
 
 
 def call_generator(m: Any, owner: Generator, name: str, args: tuple) -> Any:
-    from . import frames as fr
-
     m.take_over(owner)
     if name == "throw" and isinstance(args[0], type) and operations.makes_by_python(m, args[0]):
         return m.call(polyfills.throw_made, (owner, *args), {})
@@ -182,6 +185,9 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         m.heap.will_write(table)
     if origin is not None and (name in DICT_WRITES or name in ("__init__", "__delitem__")):
         m.heap.will_write(table)
+    if name in DICT_VIEWS and not args:
+        m.heap.complete(origin)  # what its values hold is read where somebody reads it
+        return m.plainly(method, **kwargs)
     m.heap.expose(table)
     m.heap.expose(args)
     answer = m.perform(method, *args, **kwargs)
@@ -249,22 +255,16 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
 
 
 def _has_objects(items: Any) -> bool:
-    from .builtin_calls import _holds_objects
-
-    return _holds_objects(items)
+    return builtin_calls._holds_objects(items)
 
 
 def _is_object(value: Any) -> bool:
-    from .builtin_calls import _is_object as is_object
-
-    return is_object(value)
+    return builtin_calls._is_object(value)
 
 
 def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    from .calls import plain
-
     m.heap.expose(args)
-    answer = m.perform(method, *map(plain, args), **kwargs)
+    answer = m.perform(method, *map(calls.plain, args), **kwargs)
     return answer
 
 
@@ -289,11 +289,12 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
 # ---- text
 
 def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    from .builtin_calls import needs_python_text
     if name == "join" and args and classes.needs_interpreting(m, args[0]):
         return m.call(polyfills.join, (text, args[0]), {})
     if name in ("format", "__mod__", "format_map"):
         for value in (*args, *kwargs.values()):
-            if not isinstance(value, torch.Tensor) and needs_python_text(m, value):
+            if not isinstance(value, torch.Tensor) and builtin_calls.needs_python_text(m, value):
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
+    if not kwargs and all([type(a) in operations.SIMPLE for a in args]):
+        return m.plainly(method, *args)
     return calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)

@@ -44,15 +44,6 @@ class Guard(NamedTuple):
     source: Source | None
     expected: Any = None
 
-    @property
-    def key(self) -> tuple:
-        expected = self.expected
-        try:
-            hash(expected)
-        except TypeError:
-            expected = id(expected)
-        return (self.kind, id(self.source), type(expected), expected)
-
 
 class CheckWriter:
     """Writes Python source that reads sources into variables and tests guards on them."""

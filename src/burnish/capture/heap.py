@@ -146,11 +146,16 @@ class Heap:
     # ---- guards
 
     def guard(self, kind: str, source: Source | None, expected: Any = None) -> None:
-        guard = Guard(kind, source, expected)
-        key = guard.key
-        if key not in self._guard_keys:
-            self._guard_keys.add(key)
-            self.guards.append(guard)
+        try:
+            key = (kind, id(source), type(expected), expected)
+            if key in self._guard_keys:
+                return
+        except TypeError:  # it has no hash
+            key = (kind, id(source), type(expected), id(expected))
+            if key in self._guard_keys:
+                return
+        self._guard_keys.add(key)
+        self.guards.append(_new_guard(Guard, (kind, source, expected)))
 
     def add(self, kind: str, source: Source, expected: Any = None) -> None:
         """A guard that cannot be there yet, because its source is read for the first time."""
@@ -285,6 +290,8 @@ class Heap:
         else:
             source = origin.source
         table = dict_of(obj)
+        if origin is not None and origin.members is not None and origin.members.obj is table:
+            return origin.members
         found = self.origins.get(id(table))
         if found is None:
             found = self.origins[id(table)] = Origin(table, source.members)

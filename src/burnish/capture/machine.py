@@ -124,8 +124,9 @@ class Machine:
     # ---- frames
 
     def push(self, frame: Frame, completion: int = fr.PUSH, spare: Any = None) -> Any:
-        caller = self.frame
-        frame.caller, frame.completion, frame.spare = caller, completion, spare
+        caller = frame.caller = self.frame
+        if completion or frame.completion:  # of a generator's frame that was resumed otherwise before
+            frame.completion, frame.spare = completion, spare
         frame.depth = 0 if caller is None else caller.depth + 1
         self.frame = frame
         return PUSHED
@@ -142,13 +143,18 @@ class Machine:
 
     def return_from(self, frame: Frame, value: Any) -> bool:
         generator = frame.generator
-        if generator is None:
-            return self.leave(frame, value)
-        generator.frame, generator.running = None, False
         caller = self.frame = frame.caller
         frame.caller = None
+        if generator is None:
+            if caller is None:
+                self.result = value
+            elif frame.completion:
+                self._complete(caller, frame, value)
+            else:
+                caller.stack.append(value)
+            return True
+        generator.frame, generator.running = None, False
         if caller is None:
-            self.frame = None
             raise self.trail.attach(StopIteration(value) if value is not None else StopIteration())
         completion = frame.completion
         if completion == fr.FOR_ITER:

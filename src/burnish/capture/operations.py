@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, live
+from . import breaks, builtin_calls, live, polyfills
 from . import frames as fr
 from .attributes import discard, lookup, special_method
 from .frames import PUSHED, UNBOUND, Generator
@@ -144,9 +144,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 
 
 def format_by_percent(m: Any, text: str, values: Any) -> Any:
-    from .builtin_calls import needs_python_text
-
-    if needs_python_text(m, values):
+    if builtin_calls.needs_python_text(m, values):
         m.stop(breaks.OPAQUE_CALL, "% formatting of an object with its own text")
     settle_all(m, values)
     return m.perform(operator.mod, text, values)
@@ -219,8 +217,6 @@ def identity_decides(kind: type) -> bool:
 
 
 def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
-    from . import polyfills
-
     method, reflected, in_place = METHODS[operation]
     if operation in COMPARISONS:
         return m.call(polyfills.compare, (left, right, method, reflected), {})
@@ -266,7 +262,6 @@ def truth(m: Any, value: Any) -> Any:
         return truth_of_live(value)
     found = truth_method(m, value)
     if found is not None:
-        from . import polyfills
 
         answer = m.call(polyfills.truth_by_len if found[1] else polyfills.truth_by_bool, (found[0],), {})
         if answer is PUSHED:
@@ -309,8 +304,6 @@ def same(m: Any, left: Any, right: Any) -> bool:
 
 
 def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
-    from . import polyfills
-
     kind = type(container)
     if kind is dict and type(item) in CONSTANT_KEYS:
         origin = m.heap.origin_of(container)
@@ -339,6 +332,8 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         expose(m, container)
         settle_all(m, container)
         if isinstance(container, (dict, set, frozenset)):
+            if type(item) is str and kind in (set, frozenset):
+                return m.plainly(operator.contains, container, item) != invert
             check_key(m, item)
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
             return m.call(
@@ -373,6 +368,8 @@ def check_key(m: Any, key: Any) -> None:
 
 def subscript(m: Any, container: Any, key: Any) -> Any:
     kind = type(container)
+    if type(key) is int and (kind is tuple or kind is torch.Size):
+        return m.plainly(operator.getitem, container, key)
     if is_tensor(container):
         expose(m, key)
         check_index(m, key)
@@ -457,7 +454,6 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
             m.heap.complete(origin)
     if key not in table and missing is not MISSING:
         if isinstance(table, collections.defaultdict) and table.default_factory is not None:
-            from . import polyfills
 
             factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
             return m.call(polyfills.default_item, (table, key, factory), {})
@@ -486,7 +482,6 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         settle_all(m, key)
         expose(m, value)
         if not isinstance(value, BUILTIN_CONTAINERS):
-            from . import polyfills
 
             return discard(m, m.call(polyfills.store_slice, (container, key, value), {}))
     if isinstance(container, dict):
@@ -551,8 +546,6 @@ ITERATORS = frozenset(type(i) for i in (
 
 
 def iterate(m: Any, value: Any) -> Any:
-    from . import polyfills
-
     kind = type(value)
     if kind in ITERATORS or kind is Generator or kind.__module__ == "itertools":
         return value
@@ -582,12 +575,13 @@ def iterate(m: Any, value: Any) -> Any:
 # Their elements are there already, or are numbers: the next one is had without any other code running.
 PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter(""),
                                       iter("é"))))
+KEYED_ITERATORS = frozenset(map(type, (iter({}), iter({}.values()), iter({}.items()))))  # these may refuse to go on
 
 
 def advance(m: Any, iterator: Any) -> Any:
     """The next element, EXHAUSTED, or PUSHED where ``__next__`` is Python."""
     kind = type(iterator)
-    found, _ = lookup(m, kind, "__next__")
+    found, _ = (MISSING, None) if kind in PLAIN_ITERATORS or kind in KEYED_ITERATORS else lookup(m, kind, "__next__")
     if isinstance(found, FunctionType):
         answer = m.call(types.MethodType(found, iterator), (), {})
         if answer is PUSHED:
@@ -597,6 +591,8 @@ def advance(m: Any, iterator: Any) -> Any:
         m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
     if kind in PLAIN_ITERATORS:
         return next(iterator, EXHAUSTED)
+    if kind in KEYED_ITERATORS:
+        return m.plainly(next, iterator, EXHAUSTED)
     if kind in ITERATORS or kind.__module__ == "itertools" or kind in (map, filter):
         return m.perform(next, iterator, EXHAUSTED)
     if found is MISSING:
@@ -613,7 +609,6 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
         return list(value)
     if isinstance(value, torch.Tensor):
         return m.perform(lambda t: list(iter(t)), value)
-    from . import polyfills
 
     kind = type(value)
     if lookup(m, kind, "__iter__")[0] is MISSING and lookup(m, kind, "__getitem__")[0] is MISSING:
@@ -626,6 +621,14 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
 
 
 def extend(m: Any, method: str, target: Any, other: Any) -> Any:
+    if type(other) is dict and method == "dict_update" and type(target) is dict:
+        m.heap.complete(m.heap.origin_of(other))  # what its values hold is read where somebody reads it
+        m.heap.complete(m.heap.origin_of(target))
+        if not all([type(key) is str for key in other]):
+            for key in other:
+                check_key(m, key)
+        target.update(other)
+        return None
     if isinstance(other, (list, tuple, set, frozenset, collections.deque, str, range)) or (
             isinstance(other, dict) and not python_method(m, other, "__iter__")):
         if method == "dict_update" and not isinstance(other, dict):
@@ -643,7 +646,6 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             check_key(m, key)
         target.update(other)
         return None
-    from . import polyfills
 
     kind = type(other)
     if lookup(m, kind, "__iter__")[0] is MISSING and lookup(m, kind, "__getitem__")[0] is MISSING \
@@ -657,9 +659,6 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
 # ---- text
 
 def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any:
-    from . import polyfills
-    from .builtin_calls import text_of
-
     if isinstance(spec, Live):
         spec = spec.settle()
     if isinstance(value, Live):
@@ -679,12 +678,12 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
                 return m.call(polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {})
             if spec:
                 return m.plainly(object.__format__, value, spec)
-            return text_of(m, str, value)
+            return builtin_calls.text_of(m, str, value)
         if name == "__format__" and owner is not object:
             break
     if isinstance(value, torch.Tensor):
         return m.perform(format, value, spec)
-    return m.plainly(format, value, spec) if spec else text_of(m, str, value)
+    return m.plainly(format, value, spec) if spec else builtin_calls.text_of(m, str, value)
 
 
 # ---- small functions that appear in expressions of live values

@@ -106,8 +106,8 @@ class Recorder(TorchFunctionMode):
         known = torch_calls.known(func)
         if not known.is_plain or id(result) in self.tracer.origins:
             return False
-        table, positions = self.known, []
-        for value in args:
+        table, values = self.known, []
+        for value in (*args, *kwargs.values()) if kwargs else args:
             if type(value) not in IMMEDIATE:
                 entry = table.get(id(value))
                 if entry is not None and entry[0]() is value:
@@ -116,26 +116,18 @@ class Recorder(TorchFunctionMode):
                     origin = self.tracer.origins.get(id(value))
                     if origin is None or origin.obj is not value:
                         return False
-                    value = self.input(origin.source, value)
-                elif type(value) is tuple and IMMEDIATE.issuperset(map(type, value)):
-                    pass
-                else:
+                    value = self.input_of.get(id(origin.source)) or self.input(origin.source, value)
+                elif not (type(value) is tuple and IMMEDIATE.issuperset(map(type, value))):
                     return False
-            positions.append(value)
-        names = {}
-        for key, value in kwargs.items():
-            if type(value) not in IMMEDIATE:
-                entry = table.get(id(value))
-                if entry is None or entry[0]() is not value:
-                    return False
-                value = entry[1]
-            names[key] = value
+            values.append(value)
+        count = len(args)
+        names = dict(zip(kwargs, values[count:], strict=True)) if kwargs else {}
         entry = table.get(id(result))
         if entry is not None and entry[0]() is result:
             return False  # a tensor that was there already: the call changed it, or gave it back
         calls = self.calls
         table[id(result)] = (weakref.ref(result), Handle(len(calls)))
-        calls.append(_new_call(Call, (known.target, tuple(positions), names, self.tracer.user_line())))
+        calls.append(_new_call(Call, (known.target, tuple(values[:count]), names, self.tracer.user_line())))
         return True
 
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:

@@ -29,7 +29,12 @@ class Source:
         return self.child("attr", name)
 
     def item(self, key: Any) -> Source:
-        return self.child("item", key)
+        """``child("item", key)``, which is asked for the most."""
+        at = ("item", type(key), key)
+        found = self.children.get(at)
+        if found is None:
+            found = self.children[at] = Source(self, "item", key)
+        return found
 
     @property
     def members(self) -> Source:

@@ -8,6 +8,7 @@ native part below (the torch function that raised, for one).
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from types import CodeType, TracebackType
@@ -71,11 +72,8 @@ def _make_stub(
 ) -> Iterator[TracebackType | None]:
     """In a generator, whose frame forgets its caller when it yields: the traceback must not hold our frames, and with
     them all that the program had when the error passed."""
-    source = "raise __burnish_stub__"
-    stub = compile(source, co.co_filename, "exec").replace(
-        co_name=co.co_name, co_qualname=co.co_qualname, co_firstlineno=line
-    )
     try:
+        stub = _stub_code(co.co_filename, co.co_name, co.co_qualname, line)
         exec(stub, {"__name__": namespace.get("__name__"), "__burnish_stub__": _Stub})
     except _Stub as stop:
         made = stop.__traceback__
@@ -83,6 +81,12 @@ def _make_stub(
         while made.tb_next is not None:
             made = made.tb_next
         yield TracebackType(below, made.tb_frame, made.tb_lasti, line)
+
+
+@functools.lru_cache(maxsize=512)
+def _stub_code(filename: str, name: str, qualname: str, line: int) -> CodeType:
+    made = compile("raise __burnish_stub__", filename, "exec")
+    return made.replace(co_name=name, co_qualname=qualname, co_firstlineno=line)
 
 
 class _Stub(Exception):

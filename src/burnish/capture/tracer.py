@@ -92,7 +92,8 @@ class Tracer(Machine):
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}
-        self.plans: dict[tuple[type, str], Any] = {}  # how attributes are read
+        self.lookups_after: dict[tuple[type, type, str], Any] = {}  # by ``super()``
+        self.plans: dict[tuple, Any] = {}  # how attributes are read
         self.fixed_names: dict[int, dict[str, Any]] = {}  # what trusted namespaces have been asked for
         self.ordinary: dict[int, tuple[FunctionType, Code]] = {}  # functions that are interpreted, and nothing else
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
@@ -101,6 +102,8 @@ class Tracer(Machine):
         self.line_cache: dict[tuple[int, int], str] = {}
         self.global_hooks_guarded = False
         self.module_kinds: set[type] = set()  # classes of modules that are called the way ``nn.Module`` is
+        self.own_call_kinds: set[type] = set()  # and those with a ``__call__`` of their own
+        self.signatures: dict[tuple[type, int], Any] = {}
         self.without_hooks: set[int] = set()  # dictionaries of modules that have been guarded to have no hooks
         self.checks = settings.current().check
 

@@ -18,9 +18,19 @@ def call(m, f, arg):
     if stack[base] is not NULL:
         args.insert(0, function)
         function = stack[base]
-    if not names:
-        return make_call(m, f, function, tuple(args), {}, base)
-    return finish_call(m, f, function, args, names, base)
+    if names:
+        return finish_call(m, f, function, args, names, base)
+    try:  # make_call(), written here again for the commonest of instructions
+        value = m.call(function, tuple(args), {})
+    except Raised:
+        if m.frame is not f:
+            del stack[base:]
+        raise
+    del stack[base:]
+    if value is PUSHED:
+        return True
+    stack.append(value)
+    return None
 
 
 def finish_call(m, f, function, args: list, names: tuple, base: int):

@@ -98,7 +98,7 @@ def dict_merge(m, f, arg):
 def merge_keywords(m, f, arg: int, function):
     """A key given twice is an error that names the function."""
     target, other = f.stack[-arg - 1], f.stack[-1]
-    if type(other) is dict and len(target) == 0 and set(map(type, other)) <= {str}:
+    if type(other) is dict and target.keys().isdisjoint(other) and set(map(type, other)) <= {str}:
         target.update(m.to_dict(other))
         f.stack.pop()
         return
