@@ -123,3 +123,10 @@ def test_threads_share_the_rows():
         same_bits(lambda x: x.cumsum(1), numbers(123, 5000))
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_rows_picked_by_indices_are_each_their_own(name):
+    """Rows side by side as scalars: every one of them has an index to be looked up by."""
+    picked = torch.tensor([4, 0, 5, 2])
+    same_bits(lambda x, rows: OPERATORS[name](x.index_select(1, rows), 0), numbers(3, 6), picked)

@@ -223,7 +223,7 @@ class Values:
         for stride, arg in zip(access.indirect, args, strict=False):
             if stride and self.width_of(arg) == 1:
                 self.variables(arg)
-                value = self.of(arg)
+                value = self.of(arg, copy)  # lanes of width 1 are copies, each with an index of its own
                 level = self.code.scopes.index(self._scope(arg))
                 terms.setdefault(level, []).append((value, stride))
         pointer, key = f"%b{access.buffer}", (access.buffer, access.offset)
