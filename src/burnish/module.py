@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from . import stance
+from . import marks, stance
+from .capture.builtin_calls import PYTHON_FUNCTIONS
 from .capture.engine import Options, Program
 from .capture.polyfills import call_entry
 from .errors import UserError
@@ -95,9 +96,13 @@ class CompiledModule(torch.nn.Module):
         (Lightning's Fabric) gives them to it, so from here on it has to know the backend "burnish"."""
         from .integrations.torch_compile import know_burnish, torch_arguments
 
+        if "_asked" not in self.__dict__:
+            know_burnish()
+            return torch_arguments(self._kwargs)
+        if self.__dict__["_asked"] is None:
+            raise AttributeError("_compile_kwargs was deleted")
         know_burnish()
-        asked = self.__dict__.get("_asked")
-        return torch_arguments(self._kwargs) if asked is None else asked
+        return self.__dict__["_asked"]
 
     @property
     def dynamo_ctx(self) -> Callable[[Any], Any]:
@@ -138,7 +143,10 @@ class CompiledModule(torch.nn.Module):
         return forward
 
     def __delattr__(self, name: str) -> None:
-        delattr(self._orig_mod, name)
+        if name == "_compile_kwargs":
+            self.__dict__["_asked"] = None
+        else:
+            delattr(self._orig_mod, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._orig_mod)})
@@ -168,6 +176,13 @@ class CompiledModule(torch.nn.Module):
     def train(self, mode: bool = True) -> CompiledModule:
         self._orig_mod.train(mode)
         return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """The original's own keys are understood as well: what was saved of it can be loaded here."""
+        inside = f"{prefix}_orig_mod."
+        for key in [key for key in state_dict if key.startswith(prefix) and not key.startswith(inside)]:
+            state_dict[inside + key[len(prefix):]] = state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     # ---- copies
 
@@ -268,6 +283,37 @@ def call_block(block: Any, args: Any, kwargs: Any) -> Any:
     return block._call_impl(*args, **kwargs)
 
 
+# ---- a wrapper that compiled code calls: a break, in which what is inside it runs compiled
+
+def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
+    @marks.disable(reason="it talks to other processes; the module inside it runs compiled")
+    def run_wrapper(region: Region, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inside = wrapper.module
+        if isinstance(inside, CompiledModule) or inside._compiled_call_impl is not None or region.block is not inside:
+            return forward(wrapper, *args, **kwargs)
+        return region.run_within(functools.partial(forward, wrapper), args, kwargs)
+
+    run_wrapper.__qualname__ = forward.__qualname__  # the break names it
+
+    def call_wrapper(region: Region, wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+        return run_wrapper(region, wrapper, args, kwargs)
+
+    def handle(tracer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from .api import keep_track
+
+        program = Program(call_block, tracer.options, args[0].module)
+        keep_track(program)
+        region = Region(program, args[0].module)
+        tracer.heap.admit(region, tracer.heap.sources.pin(region))  # the segment holds it
+        return tracer.call(call_wrapper, (region, *args), kwargs)
+
+    return handle
+
+
+for _wrapper in WRAPPERS:
+    PYTHON_FUNCTIONS[_wrapper.forward] = _forward_as_a_break(_wrapper.forward)
+
+
 _shown: weakref.WeakKeyDictionary[type, dict[type, type]] = weakref.WeakKeyDictionary()
 
 
@@ -277,9 +323,19 @@ def _shown_class(kind: type) -> type:
     base = getattr(loaded, "OptimizedModule", CompiledModule)
     made = _shown.setdefault(kind, {})
     if base not in made:
-        made[base] = type(kind.__name__, (base,), {"forward": kind.forward, "__module__": kind.__module__,
-                                                   "__qualname__": kind.__qualname__, "__doc__": kind.__doc__})
+        # A model that writes its own files is told to only if it is of the class that does (transformers' Trainer).
+        saves_itself = type(kind) is type and callable(getattr(kind, "save_pretrained", None))
+        bases = (Unannounced, base, kind) if saves_itself else (base,)
+        made[base] = type(kind.__name__, bases, {"forward": kind.forward, "__module__": kind.__module__,
+                                                 "__qualname__": kind.__qualname__, "__doc__": kind.__doc__})
     return made[base]
+
+
+class Unannounced:
+    """A base that keeps the others from hearing of a subclass: it is only there to be asked for."""
+
+    def __init_subclass__(cls) -> None:
+        pass
 
 
 def _blank() -> CompiledModule:

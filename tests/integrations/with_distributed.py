@@ -1,5 +1,6 @@
 """Two processes on this machine, over gloo: compiled training is eager's, whoever wraps the module first."""
 
+import contextlib
 import copy
 import os
 
@@ -9,6 +10,7 @@ from torch import distributed, nn
 from torch.multiprocessing.spawn import spawn
 
 import burnish
+from burnish import events
 
 RANKS = 2
 
@@ -101,6 +103,52 @@ def test_data_parallel_trains_as_eager_whichever_is_wrapped_first(tmp_path):
     in_two_processes(check_data_parallel, tmp_path)
 
 
+def check_called_from_compiled_code(rank):
+    from torch.nn.parallel import DistributedDataParallel
+
+    net = Net()
+    plain = DistributedDataParallel(copy.deepcopy(net))
+    wrapped = DistributedDataParallel(copy.deepcopy(net))
+
+    def loss_of(model, x, y):
+        return nn.functional.cross_entropy(2 * model(x), y)
+
+    loss_of_compiled = burnish.compile(loss_of)
+    given_up, breaks, graphs = [], [], []
+
+    def hear(event):
+        if event.kind == "breaks":
+            breaks.append(event.data["text"])
+        elif event.kind == "guards.given_up":
+            given_up.append(event.data["text"])
+        elif event.kind == "graph":
+            graphs.append(event.data["graph_module"].code)
+
+    stop = events.subscribe(hear)
+    results = []
+    for model, loss_of_model in ((plain, loss_of), (wrapped, loss_of_compiled)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i in range(4):
+            with contextlib.nullcontext() if i % 2 else model.no_sync():
+                loss = loss_of_model(model, *batch(rank, i))
+                loss.backward()
+            if i % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+        results.append((loss.detach(), model.state_dict()))
+    stop()
+    torch.testing.assert_close(results[1], results[0])
+    assert burnish.was_compiled(loss_of_compiled) and not given_up
+    assert breaks and all("DistributedDataParallel.forward" in text for text in breaks), breaks
+    # What the wrapper holds ran compiled meanwhile, and is left as it was.
+    assert any("tanh" in code for code in graphs) and wrapped.module._compiled_call_impl is None
+
+
+@pytest.mark.slow
+def test_data_parallel_called_from_compiled_code_is_one_break_and_compiled_inside(tmp_path):
+    in_two_processes(check_called_from_compiled_code, tmp_path)
+
+
 def check_fully_sharded(rank):
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
     from torch.distributed.device_mesh import init_device_mesh
@@ -138,6 +186,76 @@ def test_fully_sharded_modules_train_as_eager_and_keep_their_keys(tmp_path):
     in_two_processes(check_fully_sharded, tmp_path)
 
 
+class Parallel(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.between = nn.ModuleDict({"up": nn.Linear(16, 32), "down": nn.Linear(32, 16)})
+        self.last = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        x = self.between["down"](torch.relu(self.between["up"](x))) + x
+        return self.last(torch.tanh(x) * 0.5)
+
+
+def check_tensor_parallel(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (RANKS,))
+    net = Parallel()
+
+    def sharded(module):
+        parallelize_module(module.between, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        assert isinstance(module.between["up"].weight, DTensor)
+        return module
+
+    def losses(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+        found = []
+        for i in range(3):
+            optimizer.zero_grad()
+            x, y = batch(0, i)  # the same in both: it is the model that is divided
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.detach())
+        return found
+
+    wanted = losses(sharded(copy.deepcopy(net)))
+    torch.testing.assert_close(wanted, losses(copy.deepcopy(net)))
+    breaks = []
+    stop = events.subscribe(lambda event: breaks.append(event.data["text"]) if event.kind == "breaks" else None)
+    for name, wrap in {
+        "before": lambda m: sharded(burnish.compile_(m)),
+        "in place after": lambda m: burnish.compile_(sharded(m)),
+        "after": lambda m: burnish.compile(sharded(m)),
+    }.items():
+        model = wrap(copy.deepcopy(net))
+        torch.testing.assert_close(losses(model), wanted, msg=lambda text, name=name: f"{name}: {text}")
+        assert burnish.was_compiled(model), name
+    stop()
+    assert breaks and all(text.startswith("Graph break B") for text in breaks)
+
+    shards = distribute_tensor(torch.arange(8.0).reshape(4, 2), mesh, [Shard(0)])
+
+    @burnish.compile
+    def fn(a, b):
+        return torch.sin(a) * 2 + b
+
+    for _ in range(2):
+        found = fn(shards, shards)
+        assert isinstance(found, DTensor) and found.placements == shards.placements
+        torch.testing.assert_close(found.full_tensor(), (torch.sin(shards) * 2 + shards).full_tensor())
+
+
+@pytest.mark.slow
+def test_tensor_parallel_modules_train_as_eager_with_breaks_that_are_named(tmp_path):
+    in_two_processes(check_tensor_parallel, tmp_path)
+
+
 def check_fabric(rank):
     from lightning.fabric import Fabric
 
@@ -169,6 +287,63 @@ def check_fabric(rank):
 def test_fabric_trains_as_eager(tmp_path, monkeypatch):
     monkeypatch.setenv("FABRIC_PORT", str(free_port()))
     in_two_processes(check_fabric, tmp_path)
+
+
+def check_trainer(rank):
+    from lightning.pytorch import LightningModule, Trainer
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Trained(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def forward(self, x):
+            return self.net(x)
+
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            loss = nn.functional.cross_entropy(self(x), y)
+            self.log("train_loss", loss, sync_dist=True, on_step=False, on_epoch=True)
+            return loss
+
+        def validation_step(self, batch, batch_idx):
+            self.log("val_loss", nn.functional.cross_entropy(self(batch[0]), batch[1]), sync_dist=True)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    distributed.destroy_process_group()
+    os.environ["MASTER_PORT"] = os.environ["FABRIC_PORT"]
+    # Each process gets every second sample.
+    data = TensorDataset(torch.randn(16, 8), torch.randint(0, 3, (16,)))
+    breaks = []
+    stop = events.subscribe(lambda event: breaks.append(event.data["text"]) if event.kind == "breaks" else None)
+    results = []
+    for compile_ in (lambda m: m, burnish.compile):
+        torch.manual_seed(0)
+        model = Trained()
+        trainer = Trainer(accelerator="cpu", devices=RANKS, strategy="ddp", max_epochs=2, logger=False,
+                          enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+                          num_sanity_val_steps=0, default_root_dir=os.environ["TRAINER_ROOT"])
+        loader = DataLoader(data, batch_size=2)
+        trainer.fit(compile_(model), loader, loader)
+        trainer.save_checkpoint(os.path.join(os.environ["TRAINER_ROOT"], "last.ckpt"))
+        assert trainer.world_size == RANKS
+        assert burnish.was_compiled(model) is (compile_ is burnish.compile)
+        kept = torch.load(os.path.join(os.environ["TRAINER_ROOT"], "last.ckpt"), weights_only=False)["state_dict"]
+        assert list(kept) == list(Trained().state_dict())
+        results.append((kept, dict(trainer.callback_metrics)))
+    stop()
+    torch.testing.assert_close(results[1], results[0])
+    assert set(results[0][1]) == {"train_loss", "val_loss"} and not breaks, breaks
+
+
+@pytest.mark.slow
+def test_lightnings_trainer_trains_as_eager(tmp_path, monkeypatch):
+    monkeypatch.setenv("FABRIC_PORT", str(free_port()))
+    monkeypatch.setenv("TRAINER_ROOT", str(tmp_path))
+    in_two_processes(check_trainer, tmp_path)
 
 
 def check_accelerate(rank):

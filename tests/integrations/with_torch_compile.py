@@ -133,7 +133,8 @@ def test_the_door_looks_like_what_it_stands_in_for_and_wraps_nothing():
     burnish.install()
     assert torch.compile.__name__ == original.__name__ and torch.compile.__doc__ == original.__doc__
     assert inspect.signature(torch.compile) == inspect.signature(original)
-    assert not hasattr(torch.compile, "__wrapped__")
+    # Another framework in this process may have put its own around torch's already.
+    assert getattr(torch.compile, "__wrapped__", None) is getattr(original, "__wrapped__", None)
 
 
 def patched_as_lightning_does(compile_fn):
@@ -164,6 +165,40 @@ def test_it_goes_with_another_patch_in_any_order(net, ours_first):
             assert type(torch.compile(net, backend="burnish")) is torch._dynamo.OptimizedModule
     finally:
         torch.compile = original
+
+
+def test_uninstall_leaves_what_another_put_on_top():
+    original = torch.compile
+    try:
+        burnish.install()
+        torch.compile = theirs = patched_as_lightning_does(torch.compile)
+        burnish.uninstall()
+        assert torch.compile is theirs
+        assert torch.compile(nn.Linear(1, 1), backend="eager")._compile_kwargs == {"backend": "eager"}
+    finally:
+        torch.compile = original
+
+
+def test_the_door_shows_what_the_function_behind_it_wraps():
+    original = torch.compile
+    try:
+        torch.compile = theirs = patched_as_lightning_does(original)
+        burnish.install()
+        assert torch.compile is not theirs and torch.compile.__wrapped__ is original
+        burnish.uninstall()
+        assert torch.compile is theirs
+    finally:
+        torch.compile = original
+
+
+def test_the_kwargs_of_a_module_can_be_deleted_and_set_again(net):
+    with burnish.install(default=True):
+        compiled = torch.compile(net, dynamic=False)
+    del compiled._compile_kwargs
+    assert not hasattr(compiled, "_compile_kwargs")
+    compiled._compile_kwargs = {"mode": "default"}
+    assert compiled._compile_kwargs == {"mode": "default"}
+    torch.testing.assert_close(compiled(X), net(X))
 
 
 def test_compiling_again_with_the_kwargs_of_a_module_gives_the_same_backend(net):

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.utils.data import Dataset
 from transformers import (
     CompileConfig,
@@ -44,11 +45,15 @@ class Texts(Dataset):
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids, "comment": i}
 
 
+def arguments(folder, **kwargs):
+    options = {"max_steps": 4, "per_device_train_batch_size": 4, "use_cpu": True, "report_to": [], "logging_steps": 1,
+               "save_strategy": "no", "disable_tqdm": True}
+    return TrainingArguments(output_dir=str(folder), **options | kwargs)
+
+
 def trained(model, tmp_path, **kwargs):
     set_seed(0)
-    arguments = TrainingArguments(output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=4, use_cpu=True,
-                                  report_to=[], logging_steps=1, save_strategy="no", disable_tqdm=True, **kwargs)
-    trainer = Trainer(model=model, args=arguments, train_dataset=Texts(), eval_dataset=Texts())
+    trainer = Trainer(model=model, args=arguments(tmp_path, **kwargs), train_dataset=Texts(), eval_dataset=Texts())
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return trainer, torch.tensor([*losses, trainer.evaluate()["eval_loss"]])
@@ -65,12 +70,33 @@ def test_trainer_trains_a_compiled_model_as_an_eager_one(tmp_path, compile_):
     torch.testing.assert_close(found, wanted)
     assert burnish.was_compiled(model)
     inside = trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
-    if inside is model:
-        trainer.save_model(str(tmp_path / "saved"))
-    else:  # the Trainer would save the keys of the compiled module, with torch.compile as well
-        inside.save_pretrained(tmp_path / "saved")
-    again = GPT2LMHeadModel.from_pretrained(tmp_path / "saved")
+    trainer.save_model(str(tmp_path / "saved"))
+    assert not [key for key in load_file(tmp_path / "saved" / "model.safetensors") if key.startswith("_orig_mod")]
+    again, told = GPT2LMHeadModel.from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not told["missing_keys"] and not told["unexpected_keys"]
     torch.testing.assert_close(again.state_dict(), inside.state_dict())
+
+
+def test_trainer_goes_on_from_a_checkpoint_of_a_compiled_model(tmp_path):
+    whole, _ = trained(burnish.compile(gpt2()), tmp_path, save_steps=2, save_strategy="steps")
+    kept = tmp_path / "checkpoint-2"
+    assert not [key for key in load_file(kept / "model.safetensors") if key.startswith("_orig_mod")]
+    for compile_ in (burnish.compile, lambda model: model):
+        model = compile_(gpt2())
+        resumed = arguments(tmp_path / "again")
+        Trainer(model=model, args=resumed, train_dataset=Texts()).train(resume_from_checkpoint=str(kept))
+        for parameter, wanted in zip(model.parameters(), whole.model.parameters(), strict=True):
+            torch.testing.assert_close(parameter, wanted)
+
+
+def test_the_stand_in_is_of_the_class_of_a_model_that_saves_itself(tmp_path):
+    model = gpt2()
+    compiled = burnish.compile(model)
+    assert isinstance(compiled, GPT2LMHeadModel) and isinstance(compiled, torch._dynamo.OptimizedModule)
+    assert not isinstance(burnish.compile(torch.nn.Linear(2, 2)), torch.nn.Linear)
+    compiled.save_pretrained(tmp_path)
+    torch.testing.assert_close(GPT2LMHeadModel.from_pretrained(tmp_path).state_dict(), model.state_dict())
+    assert type(compiled) is burnish.module.CompiledModule and type(compiled._orig_mod) is GPT2LMHeadModel
 
 
 @pytest.mark.slow

@@ -35,7 +35,8 @@ from ..backends.registry import lookup
 
 OURS = ("fullgraph", "dynamic", "backend", "mode", "options")
 DEFAULTS: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None, "options": None}
-MARK = "__burnish_door__"
+MARK = "__burnish_door__"  # the door itself: who wraps it copies what it is marked with
+BEHIND = "__burnish_behind__"
 
 # None: every call is handed on. False: "burnish" is ours. True: torch.compile's own default is ours too.
 _default: bool | None = None
@@ -84,8 +85,8 @@ def _set(default: bool | None) -> None:
         _default = default
         if default is not None and not _stands_in(torch.compile):
             torch.compile = _door_before(torch.compile)
-        while default is None and MARK in vars(torch.compile):
-            torch.compile = vars(torch.compile)[MARK]
+        while default is None and vars(torch.compile).get(MARK) is torch.compile:
+            torch.compile = vars(torch.compile)[BEHIND]
 
 
 def _stands_in(function: Any) -> bool:
@@ -111,12 +112,14 @@ def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
             compiled._compile_kwargs = copy.deepcopy(kwargs)  # as Lightning notes them
         return compiled
 
-    # No `__wrapped__`: who takes a function apart by it would go past us.
+    # `__wrapped__` only where there was one: who takes a function apart by it would go past us.
     functools.update_wrapper(compile, further, updated=())
-    del compile.__wrapped__
+    vars(compile).pop("__wrapped__")
+    if hasattr(further, "__wrapped__"):
+        vars(compile)["__wrapped__"] = further.__wrapped__
     signature = inspect.signature(further)
     known = frozenset(signature.parameters)
-    vars(compile).update({"__signature__": signature, MARK: further})
+    vars(compile).update({"__signature__": signature, MARK: compile, BEHIND: further})
     return compile
 
 
