@@ -281,3 +281,25 @@ def test_all_operators_of_models_have_rules(name):
     assert not ledger.declined
     left = {call for call in ledger.missing if not call.split(".")[1].endswith("_")}
     assert left <= {"aten._local_scalar_dense.default"}
+
+
+MIXED = {
+    "aten.mul.Tensor": torch.mul, "aten.add.Tensor": torch.add, "aten.eq.Tensor": torch.eq,
+    "aten.div.Tensor": torch.div, "aten.pow.Tensor_Tensor": torch.pow, "aten.maximum.default": torch.maximum,
+    "aten.where.self": lambda a, b: torch.where(torch.ones(8, 3, dtype=torch.bool).t(), a, b),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("first", [torch.int64, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("second", [torch.int64, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("swapped", [False, True], ids=["", "swapped"])
+def test_an_expanded_operand_of_another_dtype_lies_dense_by_the_time_it_is_computed_with(name, first, second, swapped):
+    given = [torch.ones(3, 1, dtype=first).expand(3, 8), torch.ones(8, 3, dtype=second).t()]
+    if swapped:
+        given.reverse()
+    want = MIXED[name](*given)
+    types = [TensorType.of(x) for x in given]
+    if name == "aten.where.self":
+        types.insert(0, TensorType.of(torch.ones(8, 3, dtype=torch.bool).t()))
+    assert record(name).shape(*types) == TensorType.of(want)

@@ -32,6 +32,7 @@ from .record import (
     Pointwise,
     Promotion,
     broadcast_shape,
+    computed_operands,
     operand_dtype,
     pointwise,
     record,
@@ -76,12 +77,8 @@ class ResultType:
     """Sees types and numbers and says what else eager will complain of."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> TensorType:
-        tensors = [arg for arg in args if isinstance(arg, TensorType)]
-        if kwargs:
-            tensors += [arg for arg in kwargs.values() if isinstance(arg, TensorType)]
-        if not tensors:
-            raise NoRule("no tensor among the operands")
         dtype = operand_dtype(self.pointwise, args, kwargs)
+        tensors = computed_operands(self.pointwise, args, kwargs, dtype)
         kind = KINDS.get(NAMES.get(dtype, ""))
         if kind is None or kind not in self.takes:
             raise NoRule(f"{dtype} operands")

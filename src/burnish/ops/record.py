@@ -31,7 +31,7 @@ from typing import Any, Literal
 import torch
 
 from ..tensors.promotion import common_dtype, floating, number_dtype
-from ..tensors.strides import elementwise_stride
+from ..tensors.strides import elementwise_stride, is_dense, preserved_stride
 from ..tensors.types import TensorType
 from ..tensors.views import Map, view_type
 
@@ -178,13 +178,29 @@ def pointwise(
 
 def pointwise_type(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any]) -> TensorType:
     """The type of an element-wise result."""
-    tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, TensorType)]
-    if not tensors:
-        raise NoRule("no tensor among the operands")
     computed = operand_dtype(rule, args, kwargs)
+    tensors = computed_operands(rule, args, kwargs, computed)
     dtype = torch.bool if rule.promotion == "bool" else computed
     result_shape = broadcast_shape([tensor.shape for tensor in tensors])
     return TensorType(result_shape, elementwise_stride(result_shape, tensors), dtype, result_device(tensors))
+
+
+def computed_operands(
+    rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any], dtype: torch.dtype,
+) -> list[TensorType]:
+    """The tensors among the operands as they lie when eager computes with them: what is converted first, on a CPU, is a
+    copy by then, and one of an expanded tensor lies dense."""
+    found = []
+    for position, arg in enumerate((*args, *kwargs.values())):
+        if not isinstance(arg, TensorType):
+            continue
+        if arg.dtype != dtype and rule.promotion != "first" and position not in rule.apart \
+                and arg.device.type == "cpu" and not is_dense(arg):
+            arg = TensorType(arg.shape, preserved_stride(arg), dtype, arg.device)
+        found.append(arg)
+    if not found:
+        raise NoRule("no tensor among the operands")
+    return found
 
 
 def operand_dtype(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.dtype:
@@ -192,11 +208,15 @@ def operand_dtype(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any]) 
     counted = [arg for position, arg in enumerate((*args, *kwargs.values()))
                if position not in rule.apart and isinstance(arg, TensorType)]
     if rule.promotion == "first":
+        if not counted:
+            raise NoRule("no tensor among the operands")
         return counted[0].dtype
     # Numbers count as operands where they stand for one; an option like `approximate="none"` or a slope does not
     # change what a tensor of floats is computed in, and for integers it decides.
     numbers = [arg for position, arg in enumerate(args)
                if position not in rule.apart and isinstance(arg, (bool, int, float, complex))]
+    if not counted and not numbers:
+        raise NoRule("no tensor among the operands")
     found = common_dtype([*counted, *numbers])
     return floating(found) if rule.promotion == "floating" else found
 
