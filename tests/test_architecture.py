@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "report": {"errors", "events"},
     "marks": {"errors"},
     "stance": {"errors"},
+    "options": BASE,
     "tensors": BASE,
     "ops": BASE | {"tensors"},
     "ir": BASE | {"tensors", "ops"},

@@ -18,13 +18,15 @@ from .integrations.regions import compile_regions
 from .integrations.torch_compile import install, uninstall
 from .marks import allow_in_graph, assume_constant_result, graph_break, is_compiling
 from .module import compile_, was_compiled
+from .options import list_mode_options, list_options
 from .report.explain import ExplainOutput
 from .stance import set_stance
 
 __all__ = [
     "BackendError", "BurnishError", "ExplainOutput", "Exported", "InternalError", "Unsupported", "UserError",
     "allow_in_graph", "assume_constant_result", "compile", "compile_", "compile_regions", "disable", "explain",
-    "export", "graph_break", "install", "is_compiling", "list_backends", "load", "register_backend", "reset",
+    "export", "graph_break", "install", "is_compiling", "list_backends", "list_mode_options",
+    "list_options", "load", "register_backend", "reset",
     "set_stance", "settings", "substitute_in_graph", "uninstall", "was_compiled",
 ]
 __version__ = "0.1.0"

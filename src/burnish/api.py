@@ -20,16 +20,15 @@ from typing import Any, TypeVar, cast, overload
 import torch
 
 from . import marks, settings, stance
+from . import options as settings_by_name
 from .backends.registry import Backend, lookup
 from .capture import builtin_calls, polyfills
 from .capture.engine import Options, Program
-from .errors import UserError, did_you_mean
+from .errors import UserError
 from .report import dump, show
 from .report.follow import while_wanted
 
 F = TypeVar("F", bound=Callable[..., Any])
-SETTINGS_AS_OPTIONS = ("eager_random",)
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 @overload
@@ -50,7 +49,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     fullgraph: an error instead of a break.
     dynamic: True for sizes that vary from the start, False for never, None to find out.
     backend: a name of ``list_backends()`` or a function ``(GraphModule, example inputs) -> callable``.
-    mode, options: how much to optimize; checked now, used by the native backend.
+    mode, options: how much to optimize; see ``list_mode_options()`` and ``list_options()``. Other backends get both.
         ``options={"eager_random": True}``: draw exactly the random numbers that eager draws.
     disable: return ``model`` as it is.
 
@@ -84,22 +83,23 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
 def options_of(*, fullgraph: bool, dynamic: bool | None, backend: str | Callable[..., Any] | None, mode: str | None,
                options: dict[str, Any] | None) -> Options:
     """The arguments of ``compile``, checked."""
-    _check_mode(mode, options)
+    settings_by_name.check(mode, options)
     for name, value, accepted in (("fullgraph", fullgraph, "True or False"),
                                   ("dynamic", dynamic, "True, False or None")):
         if not isinstance(value, bool) and not (value is None and name == "dynamic"):
             raise UserError(f"{name}={value!r:.80} is not {accepted}.")
     chosen = lookup("burnish" if backend is None else backend)  # None is torch.compile's own default
-    chosen = configured(chosen, options or {})
+    chosen = configured(chosen, mode, options)
     return Options(chosen, chosen.name, chosen.runs_python, fullgraph, dynamic, stance.current)
 
 
-def configured(backend: Backend, options: dict[str, Any]) -> Backend:
-    """The backend under the settings that are given as options, whatever they are elsewhere."""
-    changes = {name: options[name] for name in SETTINGS_AS_OPTIONS if name in options}
+def configured(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
+    """The backend as mode and options ask for it: ours under settings of its own, another given them as torch does."""
+    if backend.name != "burnish":
+        return told(backend, mode, options)
+    changes = settings_by_name.changes(mode, options)
     if not changes:
         return backend
-    settings.patch(**changes)  # a value that cannot be used is an error here
 
     def under(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -108,6 +108,26 @@ def configured(backend: Backend, options: dict[str, Any]) -> Backend:
         return call
 
     return replace(backend, fn=under(backend.fn), perform=backend.perform and under(backend.perform))
+
+
+def told(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
+    given: dict[str, Any] = {}
+    if mode is not None and mode != "default":
+        given["mode"] = mode
+    if options:
+        given["options"] = options
+    if not given:
+        return backend
+    try:
+        inspect.signature(backend.fn).bind(None, None, **given)
+    except TypeError as error:
+        if backend.fn.__module__.startswith("burnish."):
+            return backend  # ours that run graphs as they are have nothing to optimize
+        raise UserError(f'The backend "{backend.name}" takes no {" and no ".join(given)}: {error}. Leave it out, or '
+                        f"let the backend take it by name, as torch.compile's own do.") from None
+    except ValueError:
+        pass  # written in C: its parameters are not known
+    return replace(backend, fn=functools.partial(backend.fn, **given))
 
 
 def why_not_compile(model: Any) -> str | None:
@@ -183,16 +203,6 @@ def _stay_plain(model: Any, fullgraph: bool) -> Any:
         raise UserError(f"burnish.compile(fullgraph=True): {what}")
     warnings.warn(f"burnish: {what} It runs as plain Python.", stacklevel=3)
     return model
-
-
-def _check_mode(mode: str | None, options: dict[str, Any] | None) -> None:
-    if mode is not None and mode not in MODES:
-        raise UserError(f"mode={mode!r:.80} is unknown.{did_you_mean(str(mode), MODES)} "
-                        f"The modes are: {', '.join(MODES)}.")
-    if mode is not None and options is not None:
-        raise UserError("Either mode or options can be given, not both: a mode is a set of options.")
-    if options is not None and not isinstance(options, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UserError(f"options is a dictionary from option names to values, not {options!r:.80}.")
 
 
 def substitute_in_graph(original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False,

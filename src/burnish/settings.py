@@ -55,6 +55,10 @@ class Settings:
     """Let compiled code draw exactly the random numbers that eager draws. Off, it draws others, which cost next to
     nothing; `torch.manual_seed` makes both repeat. Read when a graph is compiled."""
 
+    max_autotune: bool = False
+    """Measure every way to compute a product or a convolution, and each for longer. Compiling takes several times as
+    long, once: measurements are remembered. Read when a graph is compiled."""
+
     cache: bool = True
     """Keep machine code and measurements on disk, so that later processes compile in a fraction of the time."""
 
@@ -266,6 +270,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "check": _accept_bool,
     "never_slower": _accept_bool,
     "eager_random": _accept_bool,
+    "max_autotune": _accept_bool,
     "cache": _accept_bool,
     "cache_dir": _accept_folder,
     "show": _accept_show,
@@ -275,5 +280,5 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
 # Where the text of a variable is not yet the value.
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "segment_limit": _text_to_int, "check": _text_to_bool, "never_slower": _text_to_bool,
-    "eager_random": _text_to_bool, "cache": _text_to_bool,
+    "eager_random": _text_to_bool, "max_autotune": _text_to_bool, "cache": _text_to_bool,
 }

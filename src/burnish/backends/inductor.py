@@ -10,10 +10,14 @@ from .registry import CompiledFn, register_backend
 
 
 @register_backend
-def inductor(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """Compile the graph with TorchInductor."""
+def inductor(
+    gm: GraphModule, example_inputs: list[Any], *, mode: str | None = None, options: dict[str, Any] | None = None,
+) -> CompiledFn:
+    """Compile the graph with TorchInductor, with its own modes and options."""
     # Takes seconds to import, so only where it is asked for.
+    from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
 
-    compiled = compile_fx(gm, example_inputs)
+    patches = {**(list_mode_options(mode) if mode else {}), **(options or {})}
+    compiled = compile_fx(gm, example_inputs, config_patches=patches or None)
     return lambda *inputs: tuple(compiled(*inputs))

@@ -20,6 +20,7 @@ from ..ir.graph import Graph, Node, Value, replaced, values_in
 from ..ir.rewrite import Rewriter
 from ..ir.state import state_values
 from ..ops.prims import CONV, LINEAR, PREPARE, RUN
+from ..settings import current
 from ..tensors.types import TensorType
 from .followers import Followers, followers
 from .library import (
@@ -32,6 +33,7 @@ from .library import (
     ConvSpec,
     LinearSpec,
     MatmulSpec,
+    Spec,
     candidates,
     choose,
     in_channels_last,
@@ -41,6 +43,9 @@ from .library import (
 
 SECONDS = 0.003
 """For measuring one spec."""
+
+THOROUGH_SECONDS = 0.05
+"""The same with the setting `max_autotune`."""
 
 ELEMENT_SECONDS = 0.3e-9
 """What an activation costs in a kernel of our own, an element: it may be fused with what follows there."""
@@ -104,7 +109,7 @@ class Chooser(Rewriter):
 
     def batched(self, a: Value, b: Value) -> Value | None:
         spec = MatmulSpec(a.type, b.type)
-        choice = choose(spec, seconds=SECONDS)
+        choice = chosen(spec)
         if choice.seconds is None or choice.candidate is candidates(spec)[0]:
             return None
         return self.build.apply_typed(RUN, (choice.candidate, (a, b)), {}, (choice.candidate.output,))[0]
@@ -119,7 +124,7 @@ class Chooser(Rewriter):
         values = [self.env[value] for value in (q, k, v, mask) if value is not None]
         spec = AttentionSpec(*(value.type for value in values[:3]), values[3].type if mask is not None else None,
                              is_causal, node.kwargs.get("scale"))
-        own = own_attention(spec, out.type) if choose(spec, seconds=SECONDS).candidate.name == OWN_ATTENTION else None
+        own = own_attention(spec, out.type) if chosen(spec).candidate.name == OWN_ATTENTION else None
         return own and (self.build.apply_typed(RUN, (own, tuple(values)), {}, (out.type,))[0], None)
 
     def only_reader(self, value: Value) -> Node | None:
@@ -130,10 +135,10 @@ class Chooser(Rewriter):
     def call(self, node: Node) -> Value:
         x: Value = self.env[node.args[0]]
         spec = self.spec_of(node, x.type)
-        plain = choose(spec, seconds=SECONDS)
+        plain = chosen(spec)
         if isinstance(spec, ConvSpec):
             turned = in_channels_last(spec)
-            other = choose(turned, seconds=SECONDS) if turned != spec else plain
+            other = chosen(turned) if turned != spec else plain
             if plain.seconds and other.seconds and other.seconds + BYTE_SECONDS * x.type.bytes < plain.seconds:
                 spec, plain = turned, other
                 x = self.build.restride(x, turned.x.stride)
@@ -206,7 +211,7 @@ class Chooser(Rewriter):
         spec = replace(spec, activation=activation_of(follower))
         if all(candidate.call is None for candidate in candidates(spec)):
             return None  # no library fuses it
-        choice = choose(spec, seconds=SECONDS)
+        choice = chosen(spec)
         if choice.seconds is None or plain.seconds is None or choice.candidate.call is None:
             return None
         own = ELEMENT_SECONDS * choice.candidate.output.numel
@@ -235,6 +240,11 @@ class Postponed:
     plain: Choice
     """What is called where the followers cannot be taken on after all."""
     followers: Followers
+
+
+def chosen(spec: Spec) -> Choice:
+    is_thorough = current().max_autotune
+    return choose(spec, seconds=THOROUGH_SECONDS if is_thorough else SECONDS, is_thorough=is_thorough)
 
 
 def activation_of(node: Node) -> Activation:

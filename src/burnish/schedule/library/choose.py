@@ -111,7 +111,8 @@ class Memory:
     shelf: Shelf | None = None
     """Where measurements of earlier processes are."""
 
-    def measured(self, key: str, candidates: Callable[[], list[Candidate]], seconds: float) -> Measured | None:
+    def measured(self, key: str, candidates: Callable[[], list[Candidate]], seconds: float, is_thorough: bool = False,
+                 ) -> Measured | None:
         """Measured once; again, a few times, where other work disturbed it. None where it is no use now."""
         found = self._seen.get(key)
         if found is None and self.shelf is not None and (text := self.shelf.get(key)) is not None:
@@ -121,9 +122,10 @@ class Memory:
             return found
         # One measurement at a time: two would disturb each other.
         with self._lock:
-            if self._seen.get(key) is found and not self.is_busy():
+            if self._seen.get(key) is found and (is_thorough or not self.is_busy()):
                 start = perf_counter()
-                made = self._seen[key] = self.measure(candidates(), seconds).after(found)
+                made = measure(candidates(), seconds) if is_thorough else self.measure(candidates(), seconds)
+                made = self._seen[key] = made.after(found)
                 self._at = perf_counter()
                 self._disturbed = 0.0 if made.is_steady else self._disturbed + self._at - start
                 if made.is_steady and self.shelf is not None:
@@ -185,8 +187,10 @@ def leaves_inputs(candidate: Candidate) -> bool:
 
 
 def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = leaves_inputs,
-           memory: Memory = memory) -> Choice:
+           memory: Memory = memory, is_thorough: bool = False) -> Choice:
     """The fastest candidate, of those that `accept` lets through, after about `seconds` of measuring.
+
+    `is_thorough`: measure where experience would do, and all there are.
 
     A caller for whom the residual is dead after the call accepts candidates that overwrite it. Where none is accepted
     the answer is eager's.
@@ -194,13 +198,14 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     offered = candidates(spec)
     accepted = [c for c in offered if accept(c)] or offered[:1]
     own = next((c for c in accepted if c.name == OWN), None)
-    if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None:
+    if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None and not is_thorough:
         time = OWN_CALL_SECONDS + spec.flops / LIKELY_OPERATIONS_PER_SECOND
         return Choice(own, time, {OWN: time})
     if len(offered) == 1 or spec.flops < SMALL or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
     small = shrunk(spec)
-    measured = memory.measured(key_of(small), lambda: offered if small is spec else candidates(small), seconds)
+    key = f"{key_of(small)} thoroughly" if is_thorough else key_of(small)
+    measured = memory.measured(key, lambda: offered if small is spec else candidates(small), seconds, is_thorough)
     if measured is None:
         likely = next((c for name in LIKELY for c in accepted if c.name == name), accepted[0])
         time = spec.flops / LIKELY_OPERATIONS_PER_SECOND

@@ -1,0 +1,116 @@
+"""Modes and options: what they set, what other backends get, and what is said about wrong ones."""
+
+import pytest
+import torch
+
+import burnish
+from burnish import events, settings
+from burnish.options import COUNTERPARTS, MODES, NOTHING_TO_DO
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+def double(x):
+    return x * 2 + 1
+
+
+def noisy(x):
+    return torch.rand_like(x) + x
+
+
+def test_the_lists_name_what_compile_takes():
+    with settings.patch(never_slower=True):
+        assert burnish.list_options() == {"eager_random": False, "max_autotune": False, "never_slower": True}
+    assert burnish.list_mode_options().keys() == MODES.keys()
+    assert burnish.list_mode_options("max-autotune") == {"max_autotune": True}
+    assert burnish.list_mode_options("reduce-overhead", dynamic=True) == {}
+    for name, value in burnish.list_options().items():
+        assert torch.equal(burnish.compile(double, options={name: value})(X), double(X))
+    for name in (*COUNTERPARTS, *NOTHING_TO_DO):
+        assert torch.equal(burnish.compile(double, options={name: True})(X), double(X))
+
+
+def test_the_lists_show_settings_in_force_and_are_copies():
+    with settings.patch(eager_random=True):
+        assert burnish.list_options()["eager_random"] is True
+    burnish.list_mode_options()["default"]["max_autotune"] = True
+    assert burnish.list_mode_options("default") == {}
+
+
+@pytest.mark.parametrize("name", ["eager_random", "fallback_random"])
+def test_an_option_is_a_setting_of_one_function(name):
+    with settings.patch(never_slower=False):
+        like_eager = burnish.compile(noisy, options={name: True})
+        other = burnish.compile(lambda x: torch.rand_like(x) + x)
+        same = []
+        for fn in (like_eager, other):
+            fn(X)
+            torch.manual_seed(5)
+            got = fn(X)
+            torch.manual_seed(5)
+            same.append(torch.equal(got, noisy(X)))
+    assert same == [True, False]
+    assert not settings.current().eager_random
+
+
+def test_max_autotune_measures_what_is_otherwise_known_beforehand(monkeypatch):
+    from burnish.schedule import choose_calls
+    asked = []
+    choose = choose_calls.choose
+    monkeypatch.setattr(choose_calls, "choose", lambda spec, **how: asked.append(how) or choose(spec, **how))
+    layer, x = torch.nn.Linear(64, 64).eval(), torch.randn(64, 64)
+    with torch.no_grad():
+        for mode in ("default", "max-autotune"):
+            burnish.reset()
+            torch.testing.assert_close(burnish.compile(layer, mode=mode)(x), layer(x))
+    assert [how["is_thorough"] for how in asked] == [False, True]
+    assert asked[1]["seconds"] > asked[0]["seconds"]
+
+
+def test_what_has_no_effect_here_says_so_and_why():
+    seen = []
+    stop = events.subscribe(lambda event: seen.append(event.data.get("text")) if "option" in event.data else None)
+    burnish.compile(double, options={"triton.cudagraphs": True, "shape_padding": True, "eager_random": True})
+    stop()
+    assert len(seen) == 2 and "triton.cudagraphs" in seen[0] and "mask the ends of rows" in seen[1]
+
+
+@pytest.mark.parametrize("asked, said", [
+    ({"options": {"max_autotun": True}}, "no option called 'max_autotun'.*max_autotune.*The options are: eager_ra"),
+    ({"options": {3: True}}, "no option called 3"),
+    ({"options": {"max_autotune": "yes"}}, "max_autotune .*cannot be 'yes'"),
+    ({"options": ["max_autotune"]}, "a dictionary from option names"),
+    ({"mode": "max_autotune"}, "mode='max_autotune' is unknown.*max-autotune"),
+    ({"mode": "default", "options": {}}, "Either mode or options"),
+])
+def test_a_wrong_mode_or_option_is_an_error_that_lists_the_right_ones(asked, said):
+    with pytest.raises(burnish.UserError, match=said):
+        burnish.compile(double, **asked)
+
+
+def test_an_unknown_mode_cannot_be_listed():
+    with pytest.raises(burnish.UserError, match="The modes are: default"):
+        burnish.list_mode_options("fast")
+
+
+def test_other_backends_are_given_both_as_torch_gives_them():
+    got = []
+
+    def backend(gm, inputs, mode=None, options=None):
+        got.append((mode, options))
+        return gm.forward
+
+    for asked in ({"mode": "reduce-overhead"}, {"options": {"mine": 3}}, {"mode": "default"}, {}):
+        burnish.compile(double, backend=backend, **asked)(X)
+    assert got == [("reduce-overhead", None), (None, {"mine": 3}), (None, None), (None, None)]
+
+
+def test_a_backend_that_takes_no_options_is_named():
+    with pytest.raises(burnish.UserError, match=r"takes no options.*Leave it out"):
+        burnish.compile(double, backend=lambda gm, inputs: gm.forward, options={"mine": 3})
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_backends_that_run_graphs_as_they_are_need_no_options(backend):
+    if backend in burnish.list_backends():
+        assert torch.equal(burnish.compile(double, backend=backend, mode="max-autotune")(X), double(X))
