@@ -56,15 +56,17 @@ def test_an_option_is_a_setting_of_one_function(name):
 def test_max_autotune_measures_what_is_otherwise_known_beforehand(monkeypatch):
     from burnish.schedule import choose_calls
     asked = []
-    choose = choose_calls.choose
-    monkeypatch.setattr(choose_calls, "choose", lambda spec, **how: asked.append(how) or choose(spec, **how))
+    for name in ("choose", "choose_thoroughly"):
+        plainly = getattr(choose_calls, name)
+        monkeypatch.setattr(choose_calls, name, lambda spec, name=name, plainly=plainly, **how: (
+            asked.append((name, how["seconds"])), plainly(spec, **how))[1])
     layer, x = torch.nn.Linear(64, 64).eval(), torch.randn(64, 64)
     with torch.no_grad():
         for mode in ("default", "max-autotune"):
             burnish.reset()
             torch.testing.assert_close(burnish.compile(layer, mode=mode)(x), layer(x))
-    assert [how["is_thorough"] for how in asked] == [False, True]
-    assert asked[1]["seconds"] > asked[0]["seconds"]
+    (usual, seconds), (thorough, more) = asked
+    assert (usual, thorough) == ("choose", "choose_thoroughly") and more > seconds
 
 
 def test_what_has_no_effect_here_says_so_and_why():

@@ -16,6 +16,7 @@ from burnish.schedule.library import (
     Memory,
     candidates,
     choose,
+    choose_thoroughly,
     in_channels_last,
     own,
 )
@@ -309,3 +310,35 @@ def test_results_lie_on_the_cpu_whatever_the_default_device_is(spec):
     with torch.device("meta"):
         for candidate in candidates(spec):
             assert candidate.run(*bind(candidate, inputs)).device.type == "cpu"
+
+
+def thoroughly(usual: dict[str, float], at_length: Measured, measurements: list) -> str:
+    """The name of what is chosen where both measurements are given."""
+    measurements += [Measured(usual), at_length]
+    return choose_thoroughly(SPEC, seconds=0, memory=Memory()).candidate.name
+
+
+def test_at_length_what_is_surely_faster_takes_the_place_of_the_usual_choice(measurements):
+    usual = {"addmm": 3.0, "onednn": 1.0, "onednn packed": 2.0}
+    surely, hardly = (Measured({"addmm": 3.0, "onednn": 1.0, "onednn packed": time}) for time in (0.9, 0.97))
+    assert thoroughly(usual, surely, measurements) == "onednn packed"
+    assert thoroughly(usual, hardly, measurements) == "onednn"
+
+
+def test_at_length_a_disturbed_measurement_changes_nothing(measurements):
+    usual = {"addmm": 3.0, "onednn": 1.0}
+    assert thoroughly(usual, Measured({"addmm": 0.1, "onednn": 1.0}, is_steady=False), measurements) == "onednn"
+
+
+def test_at_length_a_usual_choice_that_was_not_measured_stays(measurements):
+    assert thoroughly({"onednn": 1.0}, Measured({"addmm": 0.1}), measurements) == "onednn"
+
+
+def test_at_length_small_convolutions_are_measured_too(measurements):
+    if own.shape_here() is None:
+        pytest.skip("no kernels of our own for this machine")
+    pixel = TensorType.contiguous((1, 16, 1, 1), torch.float32)
+    spec = ConvSpec(pixel, f32(8, 16, 1, 1), f32(8), None, None, (1, 1), (0, 0), (1, 1), is_frozen=True)
+    other = candidates(spec)[0].name
+    measurements.append(Measured({OWN: 1.0, other: 0.5}))
+    assert choose_thoroughly(spec, seconds=0, memory=Memory()).candidate.name == other

@@ -36,6 +36,7 @@ from .library import (
     Spec,
     candidates,
     choose,
+    choose_thoroughly,
     in_channels_last,
     own_attention,
     own_candidate,
@@ -243,8 +244,9 @@ class Postponed:
 
 
 def chosen(spec: Spec) -> Choice:
-    is_thorough = current().max_autotune
-    return choose(spec, seconds=THOROUGH_SECONDS if is_thorough else SECONDS, is_thorough=is_thorough)
+    if current().max_autotune:
+        return choose_thoroughly(spec, seconds=THOROUGH_SECONDS)
+    return choose(spec, seconds=SECONDS)
 
 
 def activation_of(node: Node) -> Activation:

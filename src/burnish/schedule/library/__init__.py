@@ -9,7 +9,7 @@
 """
 
 from .candidate import Call, Candidate, Foreign, Operand
-from .choose import Choice, Memory, candidates, choose, memory
+from .choose import Choice, Memory, candidates, choose, choose_thoroughly, memory
 from .convolution import in_channels_last
 from .onednn import why_not_fused as why_not
 from .own_attention import NAME as OWN_ATTENTION
@@ -20,6 +20,6 @@ from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, 
 
 __all__ = [
     "OWN", "OWN_ATTENTION", "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec", "Foreign",
-    "LinearSpec", "MatmulSpec", "Memory", "Operand", "Spec", "candidates", "choose", "in_channels_last", "memory",
-    "own_attention", "own_candidate", "why_not",
+    "LinearSpec", "MatmulSpec", "Memory", "Operand", "Spec", "candidates", "choose", "choose_thoroughly",
+    "in_channels_last", "memory", "own_attention", "own_candidate", "why_not",
 ]

@@ -187,10 +187,8 @@ def leaves_inputs(candidate: Candidate) -> bool:
 
 
 def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = leaves_inputs,
-           memory: Memory = memory, is_thorough: bool = False) -> Choice:
+           memory: Memory = memory) -> Choice:
     """The fastest candidate, of those that `accept` lets through, after about `seconds` of measuring.
-
-    `is_thorough`: measure where experience would do, and all there are.
 
     A caller for whom the residual is dead after the call accepts candidates that overwrite it. Where none is accepted
     the answer is eager's.
@@ -198,14 +196,13 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     offered = candidates(spec)
     accepted = [c for c in offered if accept(c)] or offered[:1]
     own = next((c for c in accepted if c.name == OWN), None)
-    if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None and not is_thorough:
+    if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None:
         time = OWN_CALL_SECONDS + spec.flops / LIKELY_OPERATIONS_PER_SECOND
         return Choice(own, time, {OWN: time})
     if len(offered) == 1 or spec.flops < SMALL or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
     small = shrunk(spec)
-    key = f"{key_of(small)} thoroughly" if is_thorough else key_of(small)
-    measured = memory.measured(key, lambda: offered if small is spec else candidates(small), seconds, is_thorough)
+    measured = memory.measured(key_of(small), lambda: offered if small is spec else candidates(small), seconds)
     if measured is None:
         likely = next((c for name in LIKELY for c in accepted if c.name == name), accepted[0])
         time = spec.flops / LIKELY_OPERATIONS_PER_SECOND
@@ -219,6 +216,29 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     if best is None:
         return Choice(offered[0], times.get(offered[0].name), times, measured.is_steady)
     return Choice(best, times[best.name], times, measured.is_steady)
+
+
+SURELY = 0.95
+"""What takes the place of the usual choice must have been at least this much faster, measured at length."""
+
+
+def choose_thoroughly(spec: Spec, *, seconds: float, memory: Memory = memory) -> Choice:
+    """All candidates are measured, each at length, also where experience would do. The usual choice stays where
+    another is not surely faster, or other work disturbed the measuring."""
+    usual = choose(spec, seconds=seconds, memory=memory)
+    small = shrunk(spec)
+    offered = [c for c in candidates(small) if leaves_inputs(c)]
+    if len(offered) == 1 or offered[0].output.device.type != "cpu":
+        return usual
+    measured = memory.measured(f"{key_of(small)} thoroughly", lambda: offered, seconds, is_thorough=True)
+    if measured is None or not measured.is_steady or usual.candidate.name not in measured.least:
+        return usual
+    name, least = min(measured.least.items(), key=lambda entry: entry[1])
+    best = next((c for c in candidates(spec) if c.name == name), None)
+    if best is None or least >= SURELY * measured.least[usual.candidate.name]:
+        return usual
+    times = {c.name: estimate(c, measured.least[c.name], small) for c in candidates(spec) if c.name in measured.least}
+    return Choice(best, times[name], times)
 
 
 def key_of(spec: Spec) -> str:
