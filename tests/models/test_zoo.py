@@ -1,0 +1,82 @@
+"""Many authors' models give eager's results and gradients, through capture and the native compiler.
+
+    python -m pytest -m slow tests/models/test_zoo.py
+"""
+
+import copy
+import os
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import burnish
+from burnish.settings import patch
+
+from .zoo import MODELS
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", MODELS)]
+
+NEAR = 1e-4
+"""Of a tensor's norm: float32 through a dozen layers, in another order of sums."""
+DROPS = {"p": 0.0, "drop_prob": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    burnish.reset()
+    yield
+    burnish.reset()
+
+
+def tensors(output) -> list[torch.Tensor]:
+    output = output.to_tuple() if hasattr(output, "to_tuple") else output
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+
+
+def assert_near(got: list[torch.Tensor], want: list[torch.Tensor], least: float = 1e-6) -> None:
+    assert [(x.shape, x.dtype) for x in got] == [(x.shape, x.dtype) for x in want]
+    for a, b in zip(got, want, strict=True):
+        if not a.dtype.is_floating_point:
+            assert torch.equal(a, b)
+            continue
+        assert torch.equal(a.isnan(), b.isnan())
+        a, b = a.detach().double().nan_to_num(), b.detach().double().nan_to_num()
+        assert (a - b).norm() <= NEAR * max(b.norm().item(), least)
+
+
+def test_inference(name):
+    module, inputs = MODELS[name]()
+    module.eval()
+    compiled = burnish.compile(module)
+    with torch.no_grad(), patch(never_slower=False, on_error="raise"):
+        want = tensors(module(**inputs))
+        for _ in range(3):
+            assert_near(tensors(compiled(**inputs)), want)
+
+
+def test_gradients(name):
+    module, inputs = MODELS[name]()
+    for part in module.modules():  # what is dropped is drawn from another stream
+        if isinstance(part, torch.nn.Dropout) or type(part).__name__ in ("StochasticDepth", "DropPath"):
+            vars(part).update(DROPS)
+    module.train()
+    other = copy.deepcopy(module)
+    with patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(module, options={"eager_random": True})
+        torch.manual_seed(0)
+        want = gradients(other, other, inputs)
+        torch.manual_seed(0)
+        got = gradients(compiled, module, inputs)
+    whole = sum(x.double().square().sum() for x in want[1:]) ** 0.5
+    assert_near(got, want, least=max(1e-3 * float(whole), 1e-7))
+
+
+def gradients(fn, module, inputs) -> list[torch.Tensor]:
+    module.zero_grad()
+    outputs = [x for x in tensors(fn(**inputs)) if x.is_floating_point() and x.requires_grad]
+    loss = torch.stack([x.float().square().mean() for x in outputs]).sum()
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)]
