@@ -138,12 +138,21 @@ class Seen:
 
     def __init__(self, data: torch.Tensor, tensor: torch.Tensor):
         self.data = data
+        leaf = is_leaf(tensor)
         self.facts = {
             "dtype": tensor.dtype, "shape": tuple(tensor.shape), "device": tensor.device, "type": type(tensor).__name__,
             "stride": tensor.stride() if tensor.layout is torch.strided else None,
-            "requires_grad": tensor.requires_grad, "is_leaf": tensor.is_leaf,
-            "grad": None if not tensor.is_leaf or tensor.grad is None else tensor.grad.detach().clone(),
+            "requires_grad": tensor.requires_grad, "is_leaf": leaf,
+            "grad": None if not leaf or tensor.grad is None else tensor.grad.detach().clone(),
         }
+
+
+def is_leaf(tensor: torch.Tensor) -> bool | str:
+    """torch refuses to tell for a view of several whose base was written to: then that is what can be observed."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return ""
 
 
 class Shell:
