@@ -186,7 +186,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     if origin is not None and (name in DICT_WRITES or name in ("__init__", "__delitem__")):
         m.heap.will_write(table)
     if name in DICT_VIEWS and not args:
-        m.heap.complete(origin)  # what its values hold is read where somebody reads it
+        m.heap.expose(table)  # with all that it holds: native code reads through the view, and nobody sees into that
         return m.plainly(method, **kwargs)
     m.heap.expose(table)
     m.heap.expose(args)
