@@ -7,9 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+DOCS_STAMP := $(VENV)/.installed-docs
 RIVALS := torch.compile,torch.compile:max-autotune,torch.compile:freezing,onnxruntime,openvino
 
-.PHONY: setup demo bench test lint
+.PHONY: setup demo bench test lint docs
 
 setup: $(STAMP)
 
@@ -35,3 +36,11 @@ test: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python
+
+# Into site/, which is not kept. Broken links and pages that the menu leaves out are errors.
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --editable '.[docs]'
+	touch $@

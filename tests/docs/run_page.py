@@ -1,0 +1,87 @@
+"""Runs the snippets of pages: those of a page in order, in one namespace, as a user's program would.
+
+    python tests/docs/run_page.py docs/getting-started.md docs/reference.md
+    python tests/docs/run_page.py --import lightning.pytorch --into DIRECTORY docs/lightning-*.md
+
+A snippet that raises, or prints something else than the page shows, ends its page; what happened is printed, or written
+to DIRECTORY/PAGE.txt. Status 1 where a page failed.
+
+Each page has a process of its own, forked from one that has imported Burnish or the framework and done nothing else: a
+page may change torch as it likes, and importing takes longer than most pages.
+"""
+
+import argparse
+import contextlib
+import importlib
+import io
+import os
+import sys
+import tempfile
+import traceback
+import types
+from pathlib import Path
+
+import pages
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pages", type=Path, nargs="+")
+    parser.add_argument("--import", dest="first", default="burnish", help="what is imported before")
+    parser.add_argument("--into", type=Path, help="a directory for what pages write, and for what happened")
+    chosen = parser.parse_args(arguments)
+    importlib.import_module(chosen.first)
+    with tempfile.TemporaryDirectory() as scratch:
+        told = [run_apart(page.resolve(), (chosen.into or Path(scratch)).resolve()) for page in chosen.pages]
+    if chosen.into is None:
+        print("\n".join(filter(None, told)))
+    return 1 if any(told) else 0
+
+
+def run_apart(page: Path, into: Path) -> str:
+    """Run a page in a process and a folder of its own. What happened, where it failed."""
+    folder, report = into / page.stem, into / f"{page.stem}.txt"
+    folder.mkdir(parents=True)
+    child = os.fork()
+    if child == 0:
+        told = "The process ended early.\n"
+        try:
+            os.chdir(folder)
+            os.environ["BURNISH_CACHE_DIR"] = str(folder / "cache")
+            told = run(page)
+        finally:
+            report.write_text(told, encoding="utf-8")
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if status:
+        report.write_text(f"The process of {page.name} ended with status {status}.\n", encoding="utf-8")
+    return report.read_text(encoding="utf-8")
+
+
+def run(page: Path) -> str:
+    """Run the snippets of a page here. What happened, where one failed."""
+    main_module = sys.modules["__main__"] = types.ModuleType("__main__")  # what pickle and inspect look classes up in
+    for snippet in pages.snippets_of(page.read_text(encoding="utf-8")):
+        place = f"{page.name}:{snippet.code.line}"
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                exec(compiled(snippet.code, page), vars(main_module))
+        except BaseException:
+            return f"{printed.getvalue()}\nThe snippet at {place} raised:\n{traceback.format_exc()}"
+        if snippet.output is not None and not pages.matches(snippet.output, printed.getvalue()):
+            return f"The snippet at {place} printed\n{printed.getvalue()}\nand the page shows\n{snippet.output}"
+    return ""
+
+
+def compiled(block: pages.Block, page: Path) -> types.CodeType:
+    if block.title:
+        file = Path(block.title).resolve()
+        file.write_text(block.body, encoding="utf-8")
+        return compile(block.body, str(file), "exec")
+    # Padded, so that tracebacks and breaks show the line of the page.
+    return compile("\n" * (block.line - 1) + block.body, str(page), "exec")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
