@@ -2,26 +2,49 @@
 
     eager 2.1 µs, burnish +9.0 µs, torch.compile +12.4 µs
 
-The operators are so small that nothing can be won in them. What is left over eager's time is finding the compiled code
-and making sure that it still holds, which grows with the number of modules there are to look at. `torch.compile` with
-its backend "eager" runs the same operators as eager does, so it shows the same of Dynamo.
+The operators are so small that nothing can be won in them. What is left is finding the compiled code and making sure
+that it still holds, which grows with the number of modules, and of their parameters, there are to look at. It is told
+in two ways: over eager's time, which spends some on modules as well, and beyond the time of the compiled graph by
+itself, called with its inputs at hand. `torch.compile` with a backend that runs the graph as it stands shows the same
+of Dynamo.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from .contestants import contestant_of
+from .contestants import Contestant, TorchCompile, contestant_of
 from .record import EAGER, Overhead
 from .steady import take_turns, warm_up
 
 CONTESTANTS = (EAGER, "burnish", "burnish:backend=eager", "torch.compile:backend=eager")
-STACKS = (1, 10, 100, 400)
+STACKS = (1, 10, 50, 100, 200)
+WIDE = (10, 50, 100, 200)
 WIDTH = 8
+ALONE = "the graph of "
+
+
+class Graph:
+    """A backend for torch.compile that runs a graph as it stands, and remembers what it was last called with."""
+
+    forward: Callable | None = None
+    inputs: tuple = ()
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list) -> Callable:
+        forward = self.forward = gm.forward
+
+        def run(*inputs: Any) -> Any:
+            self.inputs = inputs
+            return forward(*inputs)
+        return run
+
+    def alone(self) -> Any:
+        return self.forward(*self.inputs)
 
 
 class Scale(nn.Module):
@@ -35,38 +58,88 @@ class Scale(nn.Module):
         return x * self.weight
 
 
+class Wide(nn.Module):
+    """Many parameters in one module."""
+
+    def __init__(self, count: int):
+        super().__init__()
+        self.weights = nn.ParameterList(torch.ones(WIDTH) for _ in range(count))
+
+    def forward(self, x):
+        for weight in self.weights:
+            x = x * weight
+        return x
+
+
 def one_operator(x):
     return torch.relu(x)
 
 
-def programs(stacks: Sequence[int] = STACKS) -> Iterator[tuple[str, int, Callable]]:
+def programs(stacks: Sequence[int] = STACKS, wide: Sequence[int] = WIDE) -> Iterator[tuple[str, int, Callable]]:
     yield "one operator", 0, one_operator
     for count in stacks:
         yield f"{count} module{'s' * (count > 1)}", count, nn.Sequential(*(Scale() for _ in range(count))).eval()
+    for count in wide:
+        yield f"1 module, {count} parameters", 1, Wide(count).eval()
 
 
 def measure(program: str, modules: int, fn: Callable, rounds: int, seconds: float,
             contestants: Sequence[str] = CONTESTANTS) -> Overhead:
     x = torch.randn(WIDTH)
     found = Overhead(program, modules, 0.0)
+    if isinstance(fn, nn.Module):
+        found.parameters = len(list(fn.parameters()))
     calls = {}
     with torch.no_grad():
         for name in contestants:
             try:
                 contestant = contestant_of(name)
                 contestant.bring()
-                compiled = contestant.compile(fn, (x,), {})
-                warm_up(lambda compiled=compiled: compiled(x))
+                compiled, alone = compile_for(contestant, fn, x)
             except Exception as error:
                 found.why[name] = f"{type(error).__name__}: {error}"
                 continue
             calls[name] = lambda compiled=compiled: compiled(x)
+            if alone is not None:
+                calls[ALONE + name] = alone
         blocks = take_turns(calls, rounds, seconds)
     eager = blocks.pop(EAGER)
     found.eager = statistics.median(eager)
     for name, times in blocks.items():
-        found.over[name] = statistics.median(b - a for a, b in zip(eager, times, strict=True))
+        if not name.startswith(ALONE):
+            found.over[name] = median_difference(times, eager)
+            if ALONE + name in blocks:
+                found.beyond[name] = median_difference(times, blocks[ALONE + name])
     return found
+
+
+def median_difference(times: Sequence[float], others: Sequence[float]) -> float:
+    return statistics.median(a - b for a, b in zip(times, others, strict=True))
+
+
+def compile_for(contestant: Contestant, fn: Callable, x: torch.Tensor) -> tuple[Callable, Callable[[], Any] | None]:
+    """``fn`` compiled and warm, and its graph alone: a call with the inputs that the compiled function finds for it."""
+    if isinstance(contestant, TorchCompile) and contestant.backend == "eager":
+        graph = Graph()
+        compiled = torch.compile(fn, backend=graph)
+        warm_up(lambda: compiled(x))
+        return compiled, graph.alone
+    compiled = contestant.compile(fn, (x,), {})
+    warm_up(lambda: compiled(x))
+    return compiled, None if compiled is fn else graph_of(compiled, fn, x)
+
+
+def graph_of(compiled: Any, fn: Any, x: torch.Tensor) -> Callable[[], Any] | None:
+    program = vars(compiled).get("__burnish_program__")
+    if program is None:
+        return None
+    args = (x,) if program.function is fn else (fn, (x,), {})
+    for segment in program.entry.segments:
+        found = segment.check(program.bind(program.function, args, {}))
+        if found is not None:
+            inputs, graph = found[0], segment.graph
+            return lambda: graph(*inputs)
+    return None
 
 
 def forget() -> None:

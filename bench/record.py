@@ -88,7 +88,7 @@ class Row:
 
 @dataclass
 class Overhead:
-    """What a call costs over eager's, for a function of one operator and for stacks of small modules."""
+    """What a call costs over eager's, for a function of one operator, stacks of small modules and wide ones."""
 
     program: str
     modules: int
@@ -97,6 +97,10 @@ class Overhead:
     over: dict[str, float] = field(default_factory=dict)
     """Seconds over eager's by contestant: negative where what was compiled is faster."""
     why: dict[str, str] = field(default_factory=dict)
+    beyond: dict[str, float] = field(default_factory=dict)
+    """Seconds over those of the compiled graph alone, called with its inputs at hand."""
+    parameters: int = 0
+    """In all: as many as modules in a stack, where each has one."""
 
 
 @dataclass

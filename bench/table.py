@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .record import BURNISH, EAGER, Result, Row, Run
+from .record import BURNISH, EAGER, Overhead, Result, Row, Run
 
 NONE = "—"
 WRONG = 100.0
@@ -136,6 +136,27 @@ def overhead_table(run: Run) -> Table:
     return table
 
 
+def beyond_table(run: Run) -> Table:
+    names = list(dict.fromkeys(name for found in run.overheads for name in found.beyond))
+    table = Table("What a call costs beyond its graph alone, in µs", ["program", *names])
+    for found in run.overheads:
+        table.rows.append([found.program, *(f"{found.beyond[name] * 1e6:.2f}" if name in found.beyond else NONE
+                                            for name in names)])
+    stacks = [found for found in run.overheads if 0 < found.modules == found.parameters]
+    wide = [found for found in run.overheads if found.modules == 1]
+    for title, group in (("each module with a parameter", stacks), ("each further parameter", wide)):
+        slopes = [slope(group, name) for name in names]
+        if any(each is not None for each in slopes):
+            table.summary.append([title, *(NONE if each is None else f"{each * 1e6:.3f}" for each in slopes)])
+    return table
+
+
+def slope(overheads: Sequence[Overhead], name: str) -> float | None:
+    """Seconds for each further parameter, by least squares; None of fewer than two points."""
+    points = [(found.parameters, found.beyond[name]) for found in overheads if name in found.beyond]
+    return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else None
+
+
 def tables(run: Run) -> list[Table]:
     found = []
     rows = [row for row in run.rows if row.results.get(EAGER) and row.results[EAGER].seconds is not None]
@@ -155,6 +176,8 @@ def tables(run: Run) -> list[Table]:
         found.append(error_table(run, rows))
     if run.overheads:
         found.append(overhead_table(run))
+        if any(overhead.beyond for overhead in run.overheads):
+            found.append(beyond_table(run))
     return found
 
 

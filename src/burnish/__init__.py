@@ -9,24 +9,26 @@
 from __future__ import annotations
 
 from . import settings
-from .api import compile, disable, reset, substitute_in_graph
+from .api import compile, disable, profile, reset, substitute_in_graph
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
 from .explain import explain
 from .export import Exported, export, load
 from .integrations.regions import compile_regions
 from .integrations.torch_compile import install, uninstall
-from .marks import allow_in_graph, assume_constant_result, graph_break, is_compiling
+from .marks import allow_in_graph, assume_constant_result, graph_break, is_compiling, mark_dynamic, mark_static
 from .module import compile_, was_compiled
 from .options import list_mode_options, list_options
 from .report.explain import ExplainOutput
+from .report.profile import Profile, SegmentProfile
 from .stance import set_stance
 
 __all__ = [
-    "BackendError", "BurnishError", "ExplainOutput", "Exported", "InternalError", "Unsupported", "UserError",
+    "BackendError", "BurnishError", "ExplainOutput", "Exported", "InternalError", "Profile", "SegmentProfile",
+    "Unsupported", "UserError",
     "allow_in_graph", "assume_constant_result", "compile", "compile_", "compile_regions", "disable", "explain",
     "export", "graph_break", "install", "is_compiling", "list_backends", "list_mode_options",
-    "list_options", "load", "register_backend", "reset",
+    "list_options", "load", "mark_dynamic", "mark_static", "profile", "register_backend", "reset",
     "set_stance", "settings", "substitute_in_graph", "uninstall", "was_compiled",
 ]
 __version__ = "0.1.0"

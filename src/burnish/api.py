@@ -13,7 +13,7 @@ import inspect
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar, cast, overload
 
@@ -27,6 +27,7 @@ from .capture.engine import Options, Program
 from .errors import UserError
 from .report import dump, show
 from .report.follow import while_wanted
+from .report.profile import Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -149,12 +150,18 @@ def why_not_compile(model: Any) -> str | None:
 
 
 def original_of(model: Any) -> Any:
-    """What a compiled function or module was made from; anything else is its own original."""
+    """What a compiled function or module was made from; anything else is its own original. What torch.compile made
+    of a function counts as well: Dynamo would trace our interpreter."""
     if isinstance(model, types.MethodType):
         inside = original_of(model.__func__)
         return model if inside is model.__func__ else types.MethodType(inside, model.__self__)
     if getattr(model, "_torchdynamo_wrapper_id", id(model)) != id(model):
         return model  # `functools.wraps` has copied the marks of what is inside
+    marks_of_dynamo = model.__dict__ if isinstance(model, types.FunctionType) else {}
+    if "__burnish_original__" not in marks_of_dynamo and "_torchdynamo_disable" not in marks_of_dynamo:
+        inside = marks_of_dynamo.get("_torchdynamo_orig_callable", model)
+        if inside is not model:
+            return original_of(inside)
     return getattr(model, "__burnish_original__", model)
 
 
@@ -251,6 +258,21 @@ def reset() -> None:
     """Forget everything compiled so far; compiled functions stay usable and start anew."""
     for program in list(_programs):
         program.forget()
+
+
+def profile() -> Profile:
+    """Where the time of compiled code goes: ``with burnish.profile() as p:`` around calls, and then ``print(p)``.
+
+    ``p.segments`` are the same figures as records. First calls, which compile, are not counted.
+    """
+    return Profile(_all_segments)
+
+
+def _all_segments() -> Iterator[tuple[Any, Any]]:
+    for program in list(_programs):
+        for point in (program.entry, *program.continuations.values()):
+            for segment in point.segments:
+                yield segment, point.location
 
 
 def _observe() -> None:

@@ -17,9 +17,15 @@ to cross from a worker process.
 from __future__ import annotations
 
 import difflib
+import os
+import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Protocol
+
+OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Reason(Protocol):
@@ -165,3 +171,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     quoted = [f'"{near}"' for near in difflib.get_close_matches(name, list(known), n=2)]
     return f" Did you mean {' or '.join(quoted)}?" if quoted else ""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """A warning that points at the user's line: the nearest caller that is neither Burnish nor torch, through which a
+    compiled module is called."""
+    torch = sys.modules.get("torch")
+    not_the_users = (OURS,) if torch is None else (OURS, os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep)
+    level = 1
+    at: FrameType | None = sys._getframe()
+    while at is not None and at.f_code.co_filename.startswith(not_the_users):
+        level, at = level + 1, at.f_back
+    warnings.warn(message, category, stacklevel=level if at is not None else 2)

@@ -1,10 +1,13 @@
-"""Marks users put on functions: run it plainly, keep it in the graph, take its answer as fixed.
+"""Marks users put on functions (run it plainly, keep it in the graph, take its answer as fixed) and on tensors (this
+size varies, that one never does).
 
-A mark is an attribute of the function, so capture can read it without importing anyone, and so that torch's own marks
-(``torch.compiler.disable``) and ours are honoured alike.
+A mark is an attribute, so capture can read it without importing anyone, and so that torch's own marks
+(``torch.compiler.disable``, ``torch._dynamo.mark_dynamic``) and ours are honoured alike.
 
     @burnish.disable(reason="talks to the network")
     def fetch(key): ...
+
+    burnish.mark_dynamic(x, 0, max=512)
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ import functools
 import inspect
 from collections.abc import Callable
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from .errors import UserError
 
@@ -114,3 +119,71 @@ def _mark(fn: Any, name: str, asked_by: str) -> None:
 def is_compiling() -> bool:
     """True in code that is being traced, and in what it was compiled to; False in plain Python."""
     return False
+
+
+# ---- on tensors
+
+class SizeMarks(NamedTuple):
+    open: frozenset[int]
+    """Dimensions that vary."""
+    static: frozenset[int]
+    """Those that never do."""
+    bounds: dict[int, tuple[int | None, int | None]]
+    """The least and the most that a dimension will be."""
+
+
+OPEN, WEAKLY_OPEN, STATIC = "_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_static_indices"
+BOUNDS = "_burnish_size_bounds"
+NO_MARKS = SizeMarks(frozenset(), frozenset(), {})
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int | list[int] | tuple[int, ...], *, min: int | None = None,
+                 max: int | None = None) -> None:
+    """Say that a size varies: the first call with this tensor already compiles for all sizes of ``dim``.
+
+    dim: a dimension, or several.
+    min, max: the least and the most it will be. A call outside of that is compiled for again.
+
+    Sizes 0 and 1 are always compiled for by themselves: they mean something else to broadcasting.
+    """
+    for k in _dimensions(tensor, dim, "mark_dynamic"):
+        size = tensor.shape[k]
+        if min is not None and size < min or max is not None and size > max:
+            raise UserError(f"burnish.mark_dynamic: dimension {k} is to be {'' if min is None else f'at least {min}'}"
+                            f"{' and ' if None not in (min, max) else ''}{'' if max is None else f'at most {max}'}, "
+                            f"and it is {size}. Widen the bounds, or pass another example.")
+        _put(tensor, OPEN, k)
+        tensor.__dict__.get(STATIC, set()).discard(k)
+        tensor.__dict__.setdefault(BOUNDS, {})[k] = min, max
+
+
+def mark_static(tensor: torch.Tensor, dim: int | list[int] | tuple[int, ...] | None = None) -> None:
+    """Say that a size never varies: another one compiles again. ``dim``: a dimension, or several; left out, all."""
+    for k in _dimensions(tensor, dim, "mark_static"):
+        _put(tensor, STATIC, k)
+        for name in (OPEN, WEAKLY_OPEN):
+            tensor.__dict__.get(name, set()).discard(k)
+
+
+def _dimensions(tensor: Any, dim: Any, asked_by: str) -> list[int]:
+    if not isinstance(tensor, torch.Tensor):
+        raise UserError(f"burnish.{asked_by} takes a tensor, not {tensor!r:.80}.")
+    dims = range(tensor.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    for k in dims:
+        if not isinstance(k, int) or not -tensor.ndim <= k < tensor.ndim:
+            raise UserError(f"burnish.{asked_by}: there is no dimension {k!r} in a tensor of shape "
+                            f"{tuple(tensor.shape)}; give one from {-tensor.ndim} to {tensor.ndim - 1}.")
+    return [k % tensor.ndim for k in dims]
+
+
+def _put(tensor: torch.Tensor, name: str, dim: int) -> None:
+    marks = tensor.__dict__.setdefault(name, set())
+    marks.add(dim)
+
+
+def size_marks(tensor: torch.Tensor) -> SizeMarks:
+    marks = tensor.__dict__
+    if not marks:
+        return NO_MARKS
+    return SizeMarks(frozenset({*marks.get(OPEN, ()), *marks.get(WEAKLY_OPEN, ())}), frozenset(marks.get(STATIC, ())),
+                     marks.get(BOUNDS, {}))

@@ -45,7 +45,9 @@ class Settings:
     InternalError is raised."""
 
     check: bool = False
-    """Verify after every step, and compare what compiled code computes with eager. Slow; on in the tests."""
+    """Verify the graph after every pass of the compiler; write the checks of guards in both of their forms, which must
+    agree; fail where user code runs unseen while a function is captured. Results are not compared with eager's. Slow;
+    on in the tests."""
 
     never_slower: bool = True
     """Let the first calls of a compiled graph take turns with eager, measure both, and keep the faster. Off, compiled
@@ -159,6 +161,8 @@ _patched: ContextVar[Settings | None] = ContextVar("burnish.settings", default=N
 _process: Settings | None = None
 _watchers: tuple[_Watcher, ...] = ()
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # another thread may have held it
 
 
 def _read_process() -> Settings:
@@ -178,8 +182,8 @@ def _patching(changes: dict[str, Any]) -> Generator[Settings, None, None]:
     # Put back by value: a token could not be reset where a generator is closed in another context than it began in.
     before = _patched.get()
     patched = _replaced(current(), changes)
-    _patched.set(patched)
     try:
+        _patched.set(patched)  # within, as an interrupt may come right behind it
         _announce(patched)
         yield patched
     finally:

@@ -7,6 +7,7 @@ import io
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from types import MethodType
 
 import pytest
@@ -350,6 +351,17 @@ def test_was_compiled_is_false_where_compiling_was_given_up(compiled):
         assert not burnish.was_compiled(compiled)
         compiled(X)
         assert burnish.was_compiled(compiled)
+
+
+@pytest.mark.parametrize("kind", ["module", "function"])
+def test_the_warning_of_giving_up_points_at_the_users_line(net, kind):
+    called = burnish.compile(net if kind == "module" else (lambda x: x * 2), backend="eager")
+    with burnish.settings.patch(segment_limit=1):
+        called(X)
+        with pytest.warns(UserWarning, match="runs eagerly from now on") as told:
+            line = inspect.currentframe().f_lineno + 1
+            called(X.t() if kind == "function" else X.clone().requires_grad_())
+    assert [(Path(warning.filename).name, warning.lineno) for warning in told] == [(Path(__file__).name, line)]
 
 
 def test_was_compiled_finds_what_is_compiled_inside(net):

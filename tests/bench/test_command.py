@@ -74,10 +74,11 @@ def test_contestant_that_computes_something_else_shows_in_the_error(tiny, monkey
 
 
 def test_overhead_is_that_of_each_contestant_over_eager():
-    (name, modules, fn), *_ = programs([])
+    (name, modules, fn), *_ = programs([], [])
     found = measure(name, modules, fn, rounds=2, seconds=0.01, contestants=("eager", "burnish:backend=eager", "tvm"))
     assert found.eager > 0 and set(found.over) == {"burnish:backend=eager"} and "tvm" in found.why["tvm"]
-    assert [(name, modules) for name, modules, _ in programs([1, 10])][1:] == [("1 module", 1), ("10 modules", 10)]
+    assert 0 < found.beyond["burnish:backend=eager"] < found.eager + found.over["burnish:backend=eager"]
+    assert [(name, modules) for name, modules, _ in programs([1, 10], [])][1:] == [("1 module", 1), ("10 modules", 10)]
     assert "eager" in CONTESTANTS
 
 

@@ -95,6 +95,17 @@ def test_overhead_is_in_microseconds_with_its_sign():
     assert "-2.0" in text and "50.0" in text and "10 modules, other: absent" in text
 
 
+def test_overhead_beyond_the_graph_has_a_line_for_each_parameter():
+    overheads = [Overhead("one operator", 0, 5e-5, beyond={"burnish": 9e-6}),
+                 *(Overhead(f"{n} modules", n, 5e-5, beyond={"burnish": 3e-6 + n * 0.25e-6}, parameters=n)
+                   for n in (10, 50, 100)),
+                 *(Overhead(f"{n} parameters", 1, 5e-5, beyond={"burnish": 3e-6 + n * 0.125e-6}, parameters=n)
+                   for n in (8, 16))]
+    table = tables(Run(MACHINE, {}, ["eager", "burnish"], overheads=overheads))[-1]
+    assert [line[1] for line in table.rows] == ["9.00", "5.50", "15.50", "28.00", "4.00", "5.00"]
+    assert table.summary == [["each module with a parameter", "0.250"], ["each further parameter", "0.125"]]
+
+
 def test_change_since_another_run():
     then, now = run_of(row("a", 1.0, burnish=2.0)), run_of(row("a", 1.0, burnish=3.0), row("b", 1.0, burnish=7.0))
     table = then_and_now(now, then)

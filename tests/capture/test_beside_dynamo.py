@@ -55,3 +55,64 @@ assert output.graph_break_count == 1, output
 
 def test_what_dynamo_disables_in_torch_optim_is_no_break():
     subprocess.run([sys.executable, "-c", STEP], check=True)
+
+
+BREAK = """
+import torch, torch._dynamo, burnish
+from torch._dynamo import graph_break
+
+def fn(x):
+    y = x.sin()
+    torch._dynamo.graph_break()
+    y = y.cos()
+    graph_break("here, please")
+    return y * 2
+
+x = torch.randn(3)
+output = burnish.explain(fn)(x)
+assert output.graph_break_count == 2 and "here, please" in str(output.break_reasons), output.break_reasons
+compiled = burnish.compile(fn)
+for _ in range(3):
+    torch.testing.assert_close(compiled(x), fn(x))
+"""
+
+
+def test_a_break_asked_for_by_dynamos_name_is_one():
+    subprocess.run([sys.executable, "-c", BREAK], check=True)
+
+
+COMPILED = """
+import functools, warnings
+import torch, burnish
+from torch._dynamo.utils import counters
+
+warnings.simplefilter("error")
+
+def fn(x):
+    return x.sin() * 2
+
+class Owner:
+    @torch.compile(backend="eager")
+    def method(self, x):
+        return fn(x)
+
+module, x = torch.nn.Linear(3, 3), torch.randn(3)
+optimized = torch.compile(fn, backend="eager")
+for called, wanted in (
+    (burnish.compile(optimized), fn),
+    (burnish.compile(burnish.compile(torch.compile(burnish.compile(fn), backend="eager"))), fn),
+    (burnish.compile(lambda x: optimized(x) + 1), lambda x: fn(x) + 1),
+    (burnish.compile(functools.partial(optimized)), fn),
+    (burnish.compile(Owner().method), fn),
+    (burnish.compile(torch.compile(module, backend="eager")), module),
+):
+    for _ in range(4):
+        torch.testing.assert_close(called(x), wanted(x))
+    assert burnish.was_compiled(called)
+assert burnish.explain(optimized)(x).graph_break_count == 0
+assert not counters["frames"], "Dynamo has traced nothing"
+"""
+
+
+def test_what_torch_compile_made_is_compiled_from_its_original():
+    subprocess.run([sys.executable, "-c", COMPILED], check=True)

@@ -416,3 +416,17 @@ def test_outside_list_holds_the_result_itself():
         y.add_(1)
         return y, kept[-1] is y
     return fn, ordinary, kept
+
+
+@program(breaks=0)
+def test_a_dictionary_that_makes_what_it_is_asked_for_is_asked_twice():
+    class Maker(OrderedDict):
+        def __getitem__(self, key):
+            kind, options = super().__getitem__(key)
+            return kind(**options)
+
+    made = Maker(lrelu=(torch.nn.LeakyReLU, {"negative_slope": 0.5}))
+
+    def fn(x):
+        return made["lrelu"](x) + made["lrelu"](-x) * 2
+    return fn, [(torch.randn(3),), (torch.randn(3),)]

@@ -180,3 +180,15 @@ def test_routing_of_tokens_to_experts():
                 out.index_add_(0, rows, expert(x[rows]) * weights[rows])
         return out, torch.bincount(chosen.flatten(), minlength=2)
     return fn, [(torch.randn(n, 3),) for n in (4, 1, 4, 2)]
+
+
+@program(breaks=0)
+def test_multihead_attention_in_evaluation():
+    layer = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    encoder = torch.nn.TransformerEncoder(
+        torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2, enable_nested_tensor=False).eval()
+
+    def fn(x):
+        with torch.no_grad():
+            return layer(x, x, x, need_weights=False)[0] + encoder(x)
+    return fn, [(torch.randn(2, 5, 16),), (torch.randn(2, 5, 16),)]

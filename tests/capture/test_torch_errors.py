@@ -2,8 +2,11 @@
 
 import contextlib
 
+import pytest
 import torch
 from torch import nn
+
+import burnish
 
 from .harness import program
 
@@ -171,3 +174,45 @@ def test_stop_iteration_over_parameters():
             dtype = torch.float64
         return module(x.to(dtype)), next(iter(module.buffers()), None)
     return fn, [(torch.randn(1, 2), w) for w in (True, False, True, False)]
+
+
+@program
+def test_error_of_an_operator_that_writes_meets_the_programs_handlers():
+    log = []
+
+    class Logged:
+        def __enter__(self):
+            log.append("in")
+
+        def __exit__(self, *error):
+            log.append(error[0] and error[0].__name__)
+
+    def fn(x, i):
+        with torch.no_grad(), Logged():
+            try:
+                n = x.sum().item()
+                x.add_(n)
+                return x[i] * n
+            except IndexError:
+                log.append("caught")
+                raise
+    return fn, [(torch.ones(3), torch.tensor([k])) for k in (1, 0, 7, 2, 7)], log
+
+
+def test_error_of_a_backend_leaves_torchs_switches_as_they_were():
+    def careful(gm, example_inputs):
+        if any(node.target == "add_" for node in gm.graph.nodes):
+            raise ValueError("not this one")
+        return gm.forward
+
+    def fn(x):
+        with torch.no_grad():
+            n = x.sum().item()
+            x.add_(n)
+            return x * n
+
+    compiled = burnish.compile(fn, backend=careful)
+    for _ in range(3):
+        with pytest.raises(burnish.BackendError):
+            compiled(torch.ones(3))
+        assert torch.is_grad_enabled()

@@ -1,8 +1,11 @@
 """Tensors that are more than tensors: parameters, subclasses, user attributes, objects and modes with own behaviour."""
 
+import pytest
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+
+import burnish
 
 from .caller import program_with_caller
 from .harness import program
@@ -244,3 +247,49 @@ def test_complex_and_quantities_without_gradient():
     def fn(z):
         return z.conj() * 2, z.conj().is_conj(), z.imag.sum(), torch.view_as_real(z), z.angle(), z.abs() > 1
     return fn, lambda i: (torch.randn(3, dtype=torch.complex64),)
+
+
+class Counted(torch.Tensor):
+    """A tensor whose rules note every call."""
+
+    seen: list = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(getattr(func, "__name__", ""))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Claiming(torch.Tensor):
+    """A tensor that claims a shape."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.size or func == torch.Tensor.shape.__get__:
+            return torch.Size([args[0].__dict__["claimed"]])
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_rules_of_a_subclass_are_called_as_often_as_in_eager(backend):
+    def fn(x):
+        return x * 2 + 1
+
+    x = torch.ones(3).as_subclass(Counted)
+    compiled = burnish.compile(fn, backend=backend)
+    for called in (fn, compiled, compiled, compiled):
+        Counted.seen.clear()
+        called(x)
+        assert Counted.seen == ["mul", "add"]
+
+
+def test_a_subclass_tells_another_shape_of_the_same_tensor():
+    def fn(x):
+        return x * 2, x.shape[0], x.size()[0]
+
+    compiled = burnish.compile(fn, backend="eager")
+    for claimed in (1, 2, 2, 1, 3):
+        x = torch.ones(3).as_subclass(Claiming)
+        x.claimed = claimed
+        _, *sizes = compiled(x)
+        assert sizes == [claimed, claimed]

@@ -518,3 +518,24 @@ def test_gradients_that_are_dropped_leave_before_the_graph_runs():
             compiled(*rows(i))
         assert held and held[-1] == [stay] * 6
         assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_gradients_are_no_views_of_what_autograd_computed(backend):
+    """The formula of a product ends in a transposition: a view, unless it is told apart as autograd does."""
+    burnish.reset()
+    model = nn.Linear(4, 3)
+    optimizer = SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss_of(model, x).backward()
+        optimizer.step()
+
+    compiled = burnish.compile(step, backend=backend)
+    views = []
+    for _ in range(6):  # the contest runs one of them eagerly
+        compiled(torch.randn(5, 4))
+        views += [p.grad._is_view() for p in model.parameters()]
+    assert not any(views)
+    assert len(compiled.__burnish_program__.entry.segments) == 2, "without gradients before, and with"

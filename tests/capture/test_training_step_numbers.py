@@ -1,5 +1,8 @@
 """Numbers in programs that train: those torch reads from tensors stay in the graph, those that change are live."""
 
+import collections
+
+import pytest
 import torch
 from torch import nn
 
@@ -88,6 +91,35 @@ def test_a_global_and_a_closure_count():
     answers, seen = graphs_of(fn, *[(torch.zeros(1),)] * 10)
     assert [a.item() for a in answers] == [3.0 * i for i in range(1, 11)]
     assert seen.segments == 2 and (calls, mine) == (10, 20)
+
+
+@pytest.mark.parametrize("make", [list, collections.deque])
+@pytest.mark.parametrize("index", [0, -1])
+def test_a_counter_in_a_list_is_compiled_for_twice(make, index):
+    counts = make([0, "other", 0.0])
+
+    def fn(x):
+        counts[index] += 1
+        return x + counts[index]
+    answers, seen = graphs_of(fn, *[(torch.zeros(1),)] * 12)
+    assert [a.item() for a in answers] == list(range(1, 13))
+    assert counts[index] == 12 and type(counts[index]) in (int, float) and counts[1] == "other"
+    assert (seen.segments, seen.given_up) == (2, [])
+
+
+@program
+def test_changing_numbers_in_a_list_that_is_read_in_all_ways():
+    counts, limits = [0, 10, 20], [0, 1]
+
+    def fn(x):
+        counts[0] += 1
+        counts[1], counts[2] = counts[2], counts[1] + counts[0]
+        seen = counts[0] in counts, sum(counts), sorted(counts), max(counts), counts.index(counts[2]), tuple(counts)
+        limits[1] = limits[0] + len(counts)
+        limits[0] += 2
+        limits.append(limits.pop() + 1)
+        return x * counts[0] + counts[2], seen, [c * 2 for c in counts], f"{counts}", counts[0] in (2, 3), [*limits]
+    return fn, [(torch.ones(2),)] * 6, counts, limits
 
 
 @program

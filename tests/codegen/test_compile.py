@@ -195,14 +195,14 @@ def test_a_torch_without_the_c_interface_is_served(way, monkeypatch):
     if way == "openmp" and not found:
         pytest.skip("this torch brings no libgomp")
     monkeypatch.setattr(threads, "addresses", lambda: found)
-    compiling._symbols.cache_clear()
+    compiling.symbols.cache_clear()
     try:
         for example in (examples.add(1_000_003),):
             text, cycles = print_module(example, host())
-            native = bind("add", object_code(text, host()), SYMBOL, compiling._symbols(), 3, cycles)
+            native = bind("add", object_code(text, host()), SYMBOL, compiling.symbols(), 3, cycles)
             check_add(native, 1_000_003)
     finally:
-        compiling._symbols.cache_clear()
+        compiling.symbols.cache_clear()
 
 
 def test_the_openmp_stand_in_covers_every_range_once():
@@ -259,6 +259,6 @@ def test_a_sequence_of_nothing_does_nothing():
 
 def test_a_kernel_can_be_bound_again_from_its_object_code():
     kernel = compile_kernel(examples.add(33))
-    again = bind("again", kernel.object_code, SYMBOL, compiling._symbols(), kernel.buffers, kernel.cycles)
+    again = bind("again", kernel.object_code, SYMBOL, compiling.symbols(), kernel.buffers, kernel.cycles)
     assert isinstance(again, NativeKernel)
     check_add(again, 33)

@@ -48,3 +48,18 @@ def test_one_compilation_takes_all_floats():
     finally:
         stop()
     assert 0 < len(compiled) <= 2, "once for the first number, once for all others"
+
+
+@pytest.mark.parametrize("kind", (int, float))
+def test_numbers_beside_an_input_that_is_written_to(kind):
+    def fn(x, n):
+        y = x * n
+        x.add_(1.0)
+        return y
+
+    with patch(never_slower=False, on_error="raise"):
+        run = burnish.compile(fn)
+        for n in map(kind, range(6)):
+            x = torch.ones(3)
+            assert torch.equal(run(x, n), torch.full((3,), float(n)))
+            assert torch.equal(x, torch.full((3,), 2.0))

@@ -1,7 +1,10 @@
 """A guard miss names the nearest segment, the value that differs, and what to do about it."""
 
 import pytest
+import torch
 
+import burnish
+from burnish import events
 from burnish.capture.breaks import Location
 from burnish.report.misses import ADVICE, Failure, advice, categorize, render_miss
 
@@ -103,6 +106,32 @@ def test_the_advice_fits_what_differs(source, expected, found, category):
     failure = Failure(0, source, expected, found)
     assert categorize(failure) == category
     assert advice(failure) == ADVICE[category]
+
+
+OTHERS = {
+    "another size": ((torch.ones(3),), (torch.ones(4),), "shape", "burnish.mark_dynamic(x, dim)"),
+    "another layout": ((torch.ones(3, 4),), (torch.ones(4, 3).t(),), "stride", "x.contiguous()"),
+    "another dtype": ((torch.ones(3),), (torch.ones(3, dtype=torch.float64),), "dtype", "x.to(dtype)"),
+    "a parameter": ((torch.ones(3),), (torch.nn.Parameter(torch.ones(3)),), "type", "the same type"),
+    "another type": (([torch.ones(3)],), ((torch.ones(3),),), "type", "the same type"),
+    "with gradients": ((torch.ones(3),), (torch.ones(3, requires_grad=True),), "requires grad", "x.detach()"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_advice_fits_what_guards_say(name):
+    first, second, category, words = OTHERS[name]
+    missed = []
+    stop = events.subscribe(lambda event: missed.append(event) if event.kind == "guards.missed" else None)
+    try:
+        compiled = burnish.compile(lambda x: x[0] * 2, backend="eager")
+        compiled(*first)
+        compiled(*second)
+    finally:
+        stop()
+    failure = Failure(*missed[0].data["failures"][0])
+    assert categorize(failure) == category
+    assert words in " ".join(advice(failure).split())
 
 
 def test_a_category_given_with_the_failure_is_taken():

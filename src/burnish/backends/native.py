@@ -6,29 +6,111 @@ does not take on (Python inside the graph, for one) runs eagerly, node by node, 
 
 from __future__ import annotations
 
-import threading
-import warnings
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from .. import events
+from ..errors import warn
+from ..runtime import forks
 from ..runtime.contest import Contest
 from ..runtime.differentiable import saving_is_watched
 from ..runtime.training_contest import TrainingContest
 from ..settings import current, patch
 from .drawing import drawing, draws_as_eager, perform
-from .numbers import compile_per_number, has_numbers
+from .numbers import LIMIT, compile_per_number, has_numbers, own_copy
 from .registry import CompiledFn, register_backend
 
 
 @register_backend(runs_python=True, perform=perform)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
+    opened = gm.meta.get("burnish_open")
+    if opened is not None:
+        return _compile_open(gm, example_inputs, opened)
     if gm.meta.get("burnish_again") or saving_is_watched():
         return Waiting(gm)
     return _compile_all(gm, example_inputs)
+
+
+def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> CompiledFn:
+    """Once for all sizes, or where that cannot be, for each of the first few that come."""
+    from ..tensors.sizes import NoFormula
+    from .native_compile import Untraceable
+
+    eager = drawing(gm)
+    apiece = PerSize(gm, list(opened.shapes), eager)
+    try:
+        why = why_not_open(gm, example_inputs, opened)
+        if why is not None:
+            raise NoFormula(why)
+        from .open_sizes import compile_open
+
+        gradients = needs_gradients(gm, example_inputs)
+        with patch(eager_random=draws_as_eager(gm)):
+            compiled = compile_open(gm, opened.space, opened.examples, eager, apiece, list(opened.shapes), gradients)
+        if not current().never_slower:
+            return compiled
+        sizes = sizes_of(list(opened.shapes))
+
+        def work(inputs: Sequence[Any]) -> float:
+            return float(math.prod(sizes(tuple(inputs))))
+
+        if compiled.takes_gradients:
+            return TrainingContest(compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work)
+        return Contest(compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work=work)
+    except (NoFormula, Untraceable) as reason:
+        why = str(reason)
+    except Exception as error:
+        if current().on_error == "raise":
+            raise
+        why = f"the compiler failed: {type(error).__name__}: {error}"
+    events.emit("guards.sizes", text=f"compiled for each size by itself: {why}", graph_module=gm)
+    return apiece
+
+
+def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str | None:
+    if not opened.shapes:
+        return "the sizes are those of no tensor in the graph"
+    if any(not isinstance(x, torch.Tensor) and k not in opened.numbers for k, x in enumerate(example_inputs)):
+        return "a number among its inputs may be another one in the next call"
+    if saving_is_watched():
+        return "somebody watches what autograd saves"
+    if torch.is_autocast_enabled("cpu"):
+        return "autocast is on"
+    return None
+
+
+def sizes_of(positions: list[int]) -> Callable[[tuple], tuple]:
+    """What tells apart calls of a graph whose sizes are open."""
+    reads = "".join(f"*i[{k}].shape, " for k in positions)
+    made: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
+    return made
+
+
+class PerSize:
+    """A graph with open sizes, compiled for each of the first few that come; any others run eagerly."""
+
+    def __init__(self, gm: GraphModule, positions: list[int], eager: CompiledFn):
+        self.gm, self.eager, self.sizes_of = gm, eager, sizes_of(positions)
+        self.made: dict[tuple, CompiledFn] = {}
+        self.lock = forks.lock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        sizes = self.sizes_of(inputs)
+        found = self.made.get(sizes)
+        if found is None:
+            with self.lock:
+                found = self.made.get(sizes)
+                if found is None:
+                    if len(self.made) >= LIMIT:
+                        return self.eager(*inputs)
+                    found = self.made[sizes] = Waiting(self.gm) if self.made \
+                        else _compile_all(own_copy(self.gm), list(inputs))
+        return found(*inputs)
 
 
 class Waiting:
@@ -42,7 +124,7 @@ class Waiting:
         self.gm, self.eager = gm, drawing(gm)
         self.runs = 0
         self.compiled: CompiledFn | None = None
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
 
     def __call__(self, *inputs: Any) -> Any:
         if self.compiled is not None:
@@ -104,11 +186,10 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = Fal
             raise
         # Whatever failed, the graph itself is sound: it runs as it stands.
         why = f"the compiler failed: {type(error).__name__}: {error}"
-        warnings.warn(
+        warn(
             f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and runs it eagerly. This is a "
             f"defect of Burnish, not of your program: {why:.2000}",
             RuntimeWarning,
-            stacklevel=2,
         )
     events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm)
     return drawing(gm)
@@ -116,8 +197,9 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = Fal
 
 def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:
     """Whether gradients may flow through the graph."""
-    if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
-        return False
+    with torch._C.DisableTorchFunctionSubclass():  # a class with rules of its own is not asked
+        if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
+            return False
     return torch.is_grad_enabled() or any(turns_gradients_on(node) for node in gm.graph.nodes)
 
 

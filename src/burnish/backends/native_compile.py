@@ -31,8 +31,7 @@ from ..schedule.frozen import split_frozen
 from ..schedule.library import memory
 from ..schedule.loops import Kernel
 from ..schedule.plan import Call, Plan, make_plan, plan_of_calls
-from ..schedule.split_backward import split_backward
-from ..tensors.types import TensorType
+from ..schedule.split_backward import Halves, split_backward
 
 __all__ = ["Untraceable", "compile_graph"]
 
@@ -53,14 +52,14 @@ def compile_graph(
         else:
             made = Aside(program_of(lowered, eager))
     written = [write.input for write in lowered.graph.writes]
-    return Apart(made, eager, written, reaches_of(lowered.graph, len(example_inputs))) if written else made
+    return Apart(made, eager, written, reaches_of(lowered.graph, example_inputs)) if written else made
 
 
-def reaches_of(graph: Graph, count: int) -> dict[int, int]:
-    """Over how many bytes each of the first inputs lies."""
+def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
+    """Over how many bytes each input lies that is a tensor. A number has a value of tensor type in the graph too."""
     found = {}
-    for k, value in enumerate(graph.inputs[:count]):
-        if isinstance(value.type, TensorType) and value.type.device.type == "cpu" and value.type.numel:
+    for k, (value, example) in enumerate(zip(graph.inputs, example_inputs, strict=False)):
+        if isinstance(example, torch.Tensor) and value.type.device.type == "cpu" and value.type.numel:
             far = sum((size - 1) * stride for size, stride in zip(value.shape, value.type.stride, strict=True))
             found[k] = (far + 1) * value.dtype.itemsize
     return found
@@ -92,12 +91,26 @@ def program_of(lowered: Lowered, eager: Callable[..., Any]) -> Program | FrozenP
 
 def differentiable(eager: Callable[..., Any], lowered: Lowered, gradients: Gradients) -> Differentiable:
     """Forward and backward, compiled both."""
-    if not all(isinstance(lowered.graph.outputs[k], Alias) for k in gradients.shown):
+    halves, layout = halved(choose_calls(lowered.graph), gradients, len(lowered.constants))
+    values = list(lowered.constants.values())
+    plans = [make_plan(half) for half in (halves.forward, halves.backward)]
+    kernels = compile_kernels([kernel for plan in plans for kernel in kernels_of(plan)],
+                              [call for plan in plans for call in own_calls_of(plan)])
+    count = len(kernels_of(plans[0]))
+    forward, backward = (
+        build_program(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), compile_sequence,
+                      takes_list)
+        for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True))
+    return Differentiable(forward, backward, layout, eager)
+
+
+def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, Layout]:
+    """The two graphs, and what autograd must know of them. The graph's last inputs are `constants`."""
+    if not all(isinstance(graph.outputs[k], Alias) for k in gradients.shown):
         raise Untraceable("an output shows an input in a way that has no form here")
-    if any(isinstance(lowered.graph.outputs[k], Alias) for k in gradients.flows):
+    if any(isinstance(graph.outputs[k], Alias) for k in gradients.flows):
         raise Untraceable("an output shares memory with an input, and autograd is not told")
-    graph = choose_calls(lowered.graph)
-    halves = split_backward(graph, gradients, len(lowered.constants))
+    halves = split_backward(graph, gradients, constants)
     outputs = halves.forward.outputs
     shown = {k: shown_input(out, halves.forward) for k, out in enumerate(outputs[:gradients.outputs])
              if isinstance(out, Alias)}
@@ -112,16 +125,7 @@ def differentiable(eager: Callable[..., Any], lowered: Lowered, gradients: Gradi
         watched=halves.watched, gradients=gradients.inputs, inputs=gradients.tangents,
         why_not_twice=why_not_twice(halves.forward),
     )
-    values = list(lowered.constants.values())
-    plans = [make_plan(half) for half in (halves.forward, halves.backward)]
-    kernels = compile_kernels([kernel for plan in plans for kernel in kernels_of(plan)],
-                              [call for plan in plans for call in own_calls_of(plan)])
-    count = len(kernels_of(plans[0]))
-    forward, backward = (
-        build_program(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), compile_sequence,
-                      takes_list)
-        for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True))
-    return Differentiable(forward, backward, layout, eager)
+    return halves, layout
 
 
 def shown_input(out: Alias, graph: Graph) -> Shown:

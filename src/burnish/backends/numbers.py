@@ -11,11 +11,12 @@ the first one's result. So the numbers become part of what is compiled for:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from torch.fx import Graph, GraphModule
+
+from ..runtime import forks
 
 LIMIT = 8
 """How many combinations are compiled. Any other runs the graph eagerly: a number that keeps changing is no constant."""
@@ -37,7 +38,7 @@ def compile_per_number(
     """
     positions = [i for i, value in enumerate(example_inputs) if isinstance(value, kinds)]
     compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
-    lock = threading.RLock()
+    lock = forks.rlock()
 
     def compile_for(inputs: list[Any]) -> Callable[..., Any]:
         key = tuple(exactly(inputs[i]) for i in positions)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
@@ -26,6 +25,7 @@ from typing import Any, TypeVar, overload
 from torch.fx import GraphModule
 
 from ..errors import BackendError, BurnishError, UserError, did_you_mean
+from ..runtime import forks
 from .numbers import compile_per_number, has_numbers, own_copy
 
 CompiledFn = Callable[..., Any]
@@ -85,7 +85,7 @@ class Backend:
 
 
 _backends: dict[str, Backend] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 @overload

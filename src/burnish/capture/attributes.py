@@ -330,6 +330,8 @@ DISABLED = torch._C.DisableTorchFunction
 def _load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
     if name in PLAIN_FACTS:
         if type(obj) in (torch.Tensor, torch.nn.Parameter):
+            if name == "shape" and m.open_sizes is not None:
+                return m.open_sizes.asked("shape", obj, ()) or obj.shape
             return getattr(obj, name)
     elif name == "grad":
         return m.gradients.read(obj)
@@ -355,6 +357,8 @@ def _load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
             return m.perform(getattr, obj, name)
         return m.call(descriptor.fget, (obj,), {})
     if isinstance(descriptor, C_DESCRIPTORS):
+        if name == "nbytes" and m.open_sizes is not None:
+            m.open_sizes.close(obj)
         return getattr(obj, name)
     if isinstance(descriptor, (classmethod, staticmethod)):
         return _bind(m, descriptor, obj, kind, owner, name)

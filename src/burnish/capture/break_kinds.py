@@ -223,43 +223,33 @@ UNKNOWN_TENSOR = _kind(
 
 SUBCLASS_TENSOR = _kind(
     "B107", "subclass-tensor",
-    title="a tensor subclass has its own rules for operations",
-    why="""The class defines `__torch_function__` or `__torch_dispatch__`, so each operation on it runs Python of its
-        own that may do anything. Capture cannot take the operation for the plain one.""",
-    what_to_do="""Hand plain tensors to the compiled function, `x.as_subclass(torch.Tensor)`, and wrap the result
-        outside. A subclass that only adds attributes or methods needs no `__torch_function__` of its own.""",
+    title="an object of a tensor subclass is made",
+    why="""The constructor of a tensor subclass makes a tensor object, and may do anything to it in Python of the
+        class's own. A graph has no form for that. Operations on objects that are there already are captured, and run
+        under the rules of their class.""",
+    what_to_do="""Make the object outside and hand it to the compiled function, or compute with the plain tensor and
+        wrap the result outside.""",
     broken="""
         import torch
 
-        class Counted(torch.Tensor):
-            calls = 0
-
-            @classmethod
-            def __torch_function__(cls, func, types, args=(), kwargs=None):
-                cls.calls += 1
-                return super().__torch_function__(func, types, args, kwargs)
+        class Image(torch.Tensor):
+            pass
 
         def fn(x):
-            return x * 2 + 1
+            return Image(x * 2) + 1
 
-        fn(torch.ones(3).as_subclass(Counted))
+        fn(torch.ones(3))
         """,
     fixed="""
         import torch
 
-        class Counted(torch.Tensor):
-            calls = 0
+        class Image(torch.Tensor):
+            pass
 
-            @classmethod
-            def __torch_function__(cls, func, types, args=(), kwargs=None):
-                cls.calls += 1
-                return super().__torch_function__(func, types, args, kwargs)
+        def fn(image):
+            return image * 2 + 1
 
-        def fn(x):
-            return x * 2 + 1
-
-        x = torch.ones(3).as_subclass(Counted)
-        fn(x.as_subclass(torch.Tensor)).as_subclass(Counted)
+        fn(Image(torch.ones(3)))
         """,
 )
 

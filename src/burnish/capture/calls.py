@@ -143,6 +143,8 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         as_shown = direct.shown_as(function, args, kwargs)
         if as_shown is not None:
             return m.perform_as(function, args, kwargs, None, as_shown)
+    if module == "torch._dynamo.decorators" and function.__name__ == "graph_break":
+        m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else "graph_break")
     if module == "torch._dynamo.mutation_guard" and function.__name__ == "tag":
         return None  # Dynamo, used in the same process, numbers new modules for guards of its own
     if module is not None and module.startswith("torch._functorch"):
@@ -231,6 +233,9 @@ def admit_defaults(m: Any, function: FunctionType) -> None:
 
 def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A Python function of torch, or a pure one of the standard library, as one native call."""
+    if function is torch._assert and args and type(args[0]) is bool:
+        # Of a bool it is Python's own statement: no call of the graph, and the message is made for nobody.
+        return None if args[0] else m.plainly(function, *map(operations.settled, args))
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
@@ -241,7 +246,9 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         m.stop(breaks.GLOBAL_SWITCH, why)
     # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
     if LiveInt in map(type, args):
-        args = tuple(a.settle() if type(a) is LiveInt else a for a in args)
+        takes_sizes = m.open_sizes is not None and function.__module__ == "torch.nn.functional"
+        args = tuple(a.settle() if type(a) is LiveInt and not (takes_sizes and m.open_sizes.takes(a)) else a
+                     for a in args)
     return m.perform(function, *args, **kwargs)
 
 
@@ -338,9 +345,14 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         tensor = args[0] if args else getattr(function, "__self__", None)
         if graph_numbers.stays_in_graph(m, tensor):
             return graph_numbers.read(m, tensor)
+    if m.open_sizes is not None:
+        answer = with_open_sizes(m, function, name, args, kwargs)
+        if answer is not None:
+            return answer
     if not torch_calls.takes_live_numbers(function):
         if any([issubclass(type(a), Live) for a in args]):
-            args = tuple(map(operations.settled, args))
+            args = tuple([a if m.open_sizes is not None and m.open_sizes.takes(a) else operations.settled(a)
+                          for a in args])
         for value in (*args, *kwargs.values()) if kwargs else args:
             graph_numbers.settle_numbers(m, value)
     seen = m.recorder.seen
@@ -349,6 +361,14 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
         m.late(breaks.TENSOR_STATE, f"{name}() on a tensor", value)
     return value
+
+
+def with_open_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    """The answer to a question for a size that is open; None where the call is to be made."""
+    given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
+    if given and type(given[0]) in TENSOR_TYPES and name in torch_calls.FACTS and name not in torch_calls.SIZELESS:
+        return m.open_sizes.asked(name, given[0], (*map(operations.settled, given[1:]), *kwargs.values()))
+    return None
 
 
 def is_required_already(m: Any, function: Any, args: tuple, kwargs: dict) -> bool:

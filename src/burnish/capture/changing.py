@@ -1,8 +1,8 @@
 """Numbers that change: what differed between two runs is no constant of the next trace.
 
-A number found in an attribute, a dictionary, a global or an argument is guarded by its value, and a constant then. A
-counter would be compiled for anew on every run. So when no segment fits, the numbers that made the difference are
-looked up, and the trace that follows takes them as live values (``live``), of which only the type is guarded:
+A number found in an attribute, a dictionary, a list, a global or an argument is guarded by its value, and a constant
+then. A counter would be compiled for anew on every run. So when no segment fits, the numbers that made the difference
+are looked up, and the trace that follows takes them as live values (``live``), of which only the type is guarded:
 
     self.seen += 1        first run: seen == 0 is guarded;  second: 1, which differs, so from now on seen is an int
     lr = group["lr"]      the same, but known beforehand: a learning rate is what a schedule changes

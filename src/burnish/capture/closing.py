@@ -27,6 +27,8 @@ def close(
     ``is_again``: other segments start at the same place. Their graphs were not asked for again so far, and neither may
     this one be: a backend that compiles can wait for that.
     """
+    if tracer.open_sizes is not None:
+        tracer.open_sizes.check_calls()
     rebuilder = Rebuilder(tracer)
     layout = None
     if frame is None:
@@ -45,7 +47,9 @@ def close(
     if graph_module is not None:
         # Making text of a graph is dear, so who shows it does that.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
-        graph_module.meta["burnish_again"] = is_again
+        opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
+        graph_module.meta["burnish_again"] = is_again and opened is None
+        graph_module.meta["burnish_open"] = opened
         graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected)
     finish = _finish(rebuilder, answer)
     return Segment(

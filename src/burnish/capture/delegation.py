@@ -44,13 +44,32 @@ def runs_code_when_closed(generator: Generator) -> bool:
 
 
 def _inside_try(frame: Frame) -> bool:
-    """Whether the program wrote a ``try`` or ``with`` around this point. From 3.12 on the compiler puts handlers of its
-    own around every generator (CALL_INTRINSIC_1) and every delegation (CLEANUP_THROW)."""
+    """Whether the program wrote a ``try`` or ``with`` around this point that closing is noticed by. From 3.12 on the
+    compiler puts handlers of its own around every generator (CALL_INTRINSIC_1) and every delegation (CLEANUP_THROW)."""
     names = frame.code.opnames
     row = frame.code.handler_at(frame.pc - 1)
-    while row is not None and names[row.target] == "CLEANUP_THROW":
+    while row is not None and (names[row.target] == "CLEANUP_THROW" or _passes_by(frame, row.target)):
         row = frame.code.handler_at(row.target)
     return row is not None and names[row.target] != "CALL_INTRINSIC_1"
+
+
+def _passes_by(frame: Frame, at: int) -> bool:
+    """Whether the handler that begins here hands a GeneratorExit on: its clauses name builtin errors, none of which
+    that is one of, and it only puts things in order after them."""
+    names, instructions = frame.code.opnames, frame.code.instructions
+    if names[at] == "COPY":
+        return names[at + 1:at + 3] == ["POP_EXCEPT", "RERAISE"]
+    if names[at] != "PUSH_EXC_INFO":
+        return False
+    at += 1
+    while names[at] == "LOAD_GLOBAL" and names[at + 1] == "CHECK_EXC_MATCH" and "IF_FALSE" in names[at + 2]:
+        name = instructions[at][1]
+        name = name[0] if isinstance(name, tuple) else name
+        kind = frame.builtins.get(name)
+        if name in frame.globals or not isinstance(kind, type) or not issubclass(kind, Exception):
+            return False
+        at = instructions[at + 2][1]
+    return names[at] == "RERAISE"
 
 
 def delegate_closed(frame: Frame) -> BaseException:

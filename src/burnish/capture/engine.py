@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import functools
 import gc
-import threading
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType
@@ -21,20 +19,24 @@ from typing import Any, NoReturn
 import torch
 
 from .. import events, settings
-from ..errors import BackendError, BurnishError, InternalError, Unsupported
+from ..errors import BackendError, BurnishError, InternalError, Unsupported, warn
+from ..marks import size_marks
 from ..runtime.differentiable import saving_is_watched
 from ..runtime.segment import Continuation, Segment
-from . import binding, breaks
+from . import binding, breaks, interrupts
 from .bytecode import decode
-from .changing import changed_numbers
+from .changing import changed_numbers, value_at
 from .closing import close, restore_state
 from .failure import write_failure
 from .frames import UNBOUND, Frame, Raised
-from .guards import first_failure
+from .guards import MISSING_ERRORS, first_failure
+from .interrupts import INTERRUPTS
 from .layout import Layout, take_apart
 from .machine import Machine
-from .metadata import default_device, global_state
+from .metadata import TENSOR_TYPES, default_device, global_state
+from .open_sizes import OpenSizes, Place, Wish, changed_sizes
 from .scrub import scrub
+from .sources import Source
 from .templates import Unrebuildable
 from .tracer import Late, Stop, Tracer
 
@@ -62,9 +64,10 @@ class Program:
         """``subject``: what the user compiled, where that is not ``function`` but something it calls."""
         self.function, self.options = function, options
         self.continuations: dict[tuple, Continuation] = {}
+        self.sizes: dict[int, dict[Place, tuple[int, int]]] = {}  # that differed, by the continuation
+        self.closed_sizes: dict[int, set[Place]] = {}  # that were to be open, and decided something
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
         self.ran_compiled = False  # whether the last call ran a graph
-        self.lock = threading.RLock()
         code = decode(function.__code__)
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
         self.code = code
@@ -76,9 +79,8 @@ class Program:
 
     def forget(self) -> None:
         """Drop everything compiled."""
-        with self.lock:
-            self.continuations = {}
-            self.entry = Continuation(None, "entry", self.entry.location)
+        self.continuations, self.sizes, self.closed_sizes = {}, {}, {}
+        self.entry = Continuation(None, "entry", self.entry.location)
 
     # ---- running
 
@@ -86,29 +88,52 @@ class Program:
         slots = self.bind(self.function, args, kwargs)
         continuation = self.entry
         self.ran_compiled = False
-        while True:
-            outcome = self.run_segment(continuation, slots)
-            if outcome is MISS:
-                if self.why_not_trace(continuation, slots):
-                    return self.run_eagerly(continuation, slots, args, kwargs)
-                outcome, signal = self.trace(continuation, slots)
-                if signal is None:
+        outcome: Any = None
+        try:
+            while True:
+                segments = continuation.segments
+                outcome = self.run_segment(segments, continuation, slots)
+                if outcome is MISS:
+                    if self.why_not_trace(continuation, slots) or not continuation.claim():
+                        return self.run_eagerly(continuation, slots, args, kwargs)
+                    try:
+                        if continuation.segments is not segments:
+                            continue  # another thread has traced from here just now
+                        outcome, signal = self.trace(continuation, slots)
+                    finally:
+                        continuation.let_go()
+                    if signal is None:
+                        return outcome.result
+                elif type(outcome) is Returned:
+                    return outcome.value
+                else:
+                    slots.clear()
+                    outcome = Machine(outcome)
+                    outcome.step()
+                if outcome.frame is None:
                     return outcome.result
-            elif type(outcome) is Returned:
-                return outcome.value
-            else:
-                slots.clear()
-                outcome = Machine(outcome)
-                outcome.step()
-            if outcome.frame is None:
-                return outcome.result
-            layout, slots = take_apart(outcome.frame)
-            outcome = None  # only the slots hold what the program holds, so that what it drops goes at once
-            continuation = self.continuation_for(layout)
+                layout, taken = take_apart(outcome.frame)
+                # Only the slots hold what the program holds, so that what it drops goes at once.
+                continuation, slots, outcome, taken = self.continuation_for(layout), taken, None, None
+        except BaseException as error:
+            if interrupts.has_passed(error):
+                raise
+            interrupt = error
+        return self.leave(continuation, slots, outcome, interrupt)
 
-    def run_segment(self, continuation: Continuation, slots: list) -> Any:
-        """Run the first segment whose guards hold: its result, the frames it leads to, or MISS."""
-        for segment in continuation.segments:
+    def leave(self, continuation: Continuation, slots: list, outcome: Any, interrupt: BaseException) -> Any:
+        """Raise ``interrupt``, which came while code of ours ran, in the program's frames; also the error of a graph
+        that cannot be run again. The program's ``with torch.no_grad()`` is left as any other block."""
+        frame = outcome if type(outcome) is Frame else outcome.frame if isinstance(outcome, Machine) else None
+        if frame is None and outcome in (None, MISS) and slots and continuation.layout is not None:
+            frame = continuation.layout.build(slots)  # nothing outside has changed since the segment's start
+        if frame is None:
+            raise interrupt
+        return interrupts.raise_in(Machine(frame), interrupt)
+
+    def run_segment(self, segments: list[Segment], continuation: Continuation, slots: list) -> Any:
+        """Run the first of the segments whose guards hold: its result, the frames it leads to, or MISS."""
+        for segment in segments:
             found = segment.check(slots)
             if found is not None:
                 inputs, values = found
@@ -138,32 +163,29 @@ class Program:
     def rerun(self, continuation: Continuation, slots: list) -> Any:
         """A recorded call raised, with this run's data. Nothing outside has changed yet: run from the segment's start
         as plain Python, so that the error is raised at its place, under the user's handlers."""
-        if continuation is self.entry:
+        if continuation.layout is None:
             values = [*slots, *[UNBOUND] * (self.code.n_locals - len(slots))]
             frame = Frame(self.code, self.entry_globals, self.entry_builtins, values)
             at = self.code.n_locals - len(self.function.__closure__ or ())
             values[at:] = self.function.__closure__ or ()
         else:
             frame = continuation.layout.build(slots)
-        return Returned(Machine(frame).run())
+        return Returned(interrupts.run(Machine(frame)))
 
     def run_eagerly(self, continuation: Continuation, slots: list, args: tuple, kwargs: dict) -> Any:
-        if continuation is self.entry:
+        if continuation.layout is None:
             return self.function(*args, **kwargs)
         machine = Machine(continuation.layout.build(slots))
         slots.clear()  # what the program lets go must not be kept alive here
-        return machine.run()
+        return interrupts.run(machine)
 
     def continuation_for(self, layout: Layout) -> Continuation:
         found = self.continuations.get(layout.key)
         if found is None:
-            with self.lock:
-                found = self.continuations.get(layout.key)
-                if found is None:
-                    top = layout.frames[-1]
-                    line = top.code.lines[min(top.pc, len(top.code.lines) - 1)]
-                    location = breaks.Location(top.code.co.co_filename, line, top.code.co.co_qualname)
-                    found = self.continuations[layout.key] = Continuation(layout, f"after line {line}", location)
+            top = layout.frames[-1]
+            line = top.code.lines[min(top.pc, len(top.code.lines) - 1)]
+            location = breaks.Location(top.code.co.co_filename, line, top.code.co.co_qualname)
+            found = self.continuations.setdefault(layout.key, Continuation(layout, f"after line {line}", location))
         return found
 
     # ---- tracing
@@ -189,12 +211,12 @@ class Program:
                 return continuation.why_given_up
         return None
 
-    def give_up(self, continuation: Continuation, why: str, warn: bool = True) -> None:
+    def give_up(self, continuation: Continuation, why: str, is_told: bool = True) -> None:
         continuation.given_up, continuation.why_given_up = True, why
         events.emit("guards.given_up", text=f"{continuation.location}: runs eagerly from here, because {why}")
-        if warn:
-            warnings.warn(f"burnish: {continuation.location} runs eagerly from now on, because {why}. "
-                          f"Set BURNISH_SHOW=guards to see what changes between calls.", stacklevel=4)
+        if is_told:
+            warn(f"burnish: {continuation.location} runs eagerly from now on, because {why}. "
+                 f"Set BURNISH_SHOW=guards to see what changes between calls.")
 
     def explain_miss(self, continuation: Continuation, slots: list) -> None:
         if not continuation.segments:
@@ -218,27 +240,56 @@ class Program:
 
     def trace(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         """Trace from ``continuation``; answers the machine after the segment (and the break's instruction)."""
-        state = global_state()
+        state, modes, collects = global_state(), interrupts.count_modes(), gc.isenabled()
+        tracer = Tracer(None, self.options)  # type: ignore[arg-type]
         try:
-            return self.trace_on(continuation, slots)
-        except BurnishError:
-            restore_state(state)  # the user's `with torch.no_grad()` around the break has not been left
+            try:
+                outcome = self.trace_on(tracer, continuation, slots)
+            except (BurnishError, *INTERRUPTS):
+                interrupts.drop_modes(modes)  # those of ours; one that the program has put on stays on
+                raise
+            finally:
+                if collects:
+                    gc.enable()
+            tracer.frame = None
+            return outcome
+        except BurnishError as error:
+            if continuation.layout is None:
+                restore_state(state)  # the user's `with torch.no_grad()` around the break has not been left
+                raise
+            if tracer.frame is None:
+                raise
+            interrupt: BaseException = error
+        except INTERRUPTS as error:
+            if tracer.frame is None or interrupts.has_passed(error):
+                if continuation.layout is None and interrupts.hit_a_switch(error):
+                    restore_state(state)
+                raise
+            interrupt = error
+        machine = self.plain_machine(tracer)
+        tracer.frame = tracer.answer = None
+        try:
+            machine.result = interrupts.raise_in(machine, interrupt, interrupts.is_within_instruction(interrupt))
+        except INTERRUPTS as error:
+            if continuation.layout is None and interrupts.hit_a_switch(error):
+                restore_state(state)
             raise
+        return machine, None
 
-    def trace_on(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
+    def trace_on(self, tracer: Tracer, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         settings.current()  # reads the environment the first time, which is when printing and dumping begin
         self.explain_miss(continuation, slots)
         started = time.perf_counter()
-        tracer = Tracer(None, self.options)  # type: ignore[arg-type]
         for segment in continuation.segments:
             self.changing |= changed_numbers(segment.guards, slots)
         tracer.changing = frozenset(self.changing)
+        tracer.open_sizes = self.open_sizes(tracer, continuation, slots)
         tracer.frame = self.start_frame(tracer, continuation, slots)
         signal: Any = None
         broken: Exception | None = None
         collects = gc.isenabled()
-        gc.disable()  # a trace makes many objects that live to its end: collecting in between finds nothing
         try:
+            gc.disable()  # a trace makes many objects that live to its end: collecting in between finds nothing
             signal = tracer.trace()
         except Exception as error:
             broken = error
@@ -252,6 +303,11 @@ class Program:
                     calls=len(tracer.recorder.calls))
         why = None
         at = tracer.frame
+        if interrupts.was_interrupted(tracer, signal):
+            if at is not None:
+                at.pc -= 1
+            continuation.let_go()
+            return self.after(tracer, signal, at)
         if signal is not None:
             at.pc -= 1  # the segment ends before the instruction
             if signal.kind is not None:
@@ -261,8 +317,35 @@ class Program:
                 events.emit("breaks", text=why.render(), break_=why)
                 if self.options.fullgraph:
                     raise Unsupported(why)
-        self.finish_trace(tracer, continuation, signal, at, why, started)
+        now = global_state()
+        try:
+            self.finish_trace(tracer, continuation, signal, at, why, started)
+        except INTERRUPTS:
+            restore_state(now)
+            raise
+        continuation.let_go()  # the instruction at the break may take its time
         return self.after(tracer, signal, at)
+
+    def open_sizes(self, tracer: Tracer, continuation: Continuation, slots: list) -> OpenSizes | None:
+        """What the trace is to leave open: sizes that changed between two calls, or all."""
+        dynamic = self.options.dynamic
+        if dynamic is False or not getattr(self.options.backend, "runs_python", False):
+            return None
+        values: dict[int, Any] = {}
+
+        def read(source: Source) -> Any:
+            try:
+                return value_at(source, slots, values)
+            except MISSING_ERRORS:
+                return None
+
+        known = self.sizes.setdefault(id(continuation), {})
+        for segment in continuation.segments:
+            known.update(changed_sizes(segment.guards, read))
+        if not (known or dynamic or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in slots)):
+            return None
+        closed = frozenset(self.closed_sizes.get(id(continuation), ()))
+        return OpenSizes(tracer, Wish(known, bool(dynamic), closed))
 
     def finish_trace(
         self, tracer: Tracer, continuation: Continuation, signal: Any, at: Any, why: Any, started: float
@@ -274,7 +357,7 @@ class Program:
         except Unrebuildable as error:
             if self.options.fullgraph:
                 raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error
-            self.give_up(continuation, str(error), warn=False)
+            self.give_up(continuation, str(error), is_told=False)
             return
         except BackendError:
             raise
@@ -284,6 +367,9 @@ class Program:
             self.give_up(continuation, of_failure(tracer, error))
             return
         continuation.add(segment)
+        if tracer.open_sizes is not None and tracer.open_sizes.settled:
+            closed = self.closed_sizes.setdefault(id(continuation), set())
+            closed.update(tracer.open_sizes.places[k] for k in tracer.open_sizes.settled)
         self.ran_compiled |= segment.graph is not None
         closed = time.perf_counter()
         for sink in self.options.sinks:
@@ -302,21 +388,29 @@ class Program:
             machine.result, = scrub(tracer, tracer.result)
             tracer.result = None
             return machine, None
-        frame = at
-        while frame is not None:
-            scrub(tracer, frame)
-            frame = frame.caller
-        tracer.frame = tracer.answer = None  # it must not keep alive what the program drops from here on
+        plain = self.plain_machine(tracer)
         if isinstance(signal, Stop):
-            machine = Machine(at)
+            machine = plain
         else:
             value, = scrub(tracer, signal.value)
             machine = Answering(at, value, signal.error)
-        machine.trail = tracer.trail
+            machine.trail = tracer.trail
+        tracer.frame = tracer.answer = None  # it must not keep alive what the program drops from here on
         machine.step()
+        tracer.frame = machine.frame  # where the program stands, should an interrupt come before that is handed on
         done = Machine(machine.frame)
         done.result, done.trail = machine.result, machine.trail
         return done, signal
+
+    def plain_machine(self, tracer: Tracer) -> Machine:
+        """What goes on, as plain Python, where the trace stands."""
+        at = frame = tracer.frame
+        while frame is not None:
+            scrub(tracer, frame)
+            frame = frame.caller
+        machine = Machine(at)
+        machine.trail = tracer.trail
+        return machine
 
     def recover(self, tracer: Tracer, continuation: Continuation, error: Exception) -> tuple[Any, Any]:
         """An error of ours. What has run has run for real, so plain execution can go on from the same state."""
@@ -333,7 +427,7 @@ class Program:
     def start_frame(self, tracer: Tracer, continuation: Continuation, slots: list) -> Frame:
         """Frames with the slots' values, each value known to the tracer."""
         heap = tracer.heap
-        if continuation is self.entry:
+        if continuation.layout is None:
             values = []
             for i, value in enumerate(slots):
                 source = heap.sources.slot(i, self.code.names[i])

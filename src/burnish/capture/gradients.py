@@ -222,7 +222,10 @@ class Gradients:
         dense = is_dense(leaf)
         wanted = leaf.stride() if dense else contiguous_strides(leaf.shape)
         if all(a == b or n == 1 for a, b, n in zip(gradient.stride(), wanted, gradient.shape, strict=True)):
-            return gradient if not is_shared else m.perform(torch.Tensor.clone, gradient)
+            if is_shared:
+                return m.perform(torch.Tensor.clone, gradient)
+            # Autograd's formulas may end in a view (`t()` of a product). What it leaves in `.grad` is none.
+            return m.perform(torch.Tensor.detach, gradient) if gradient._is_view() else gradient
         for memory_format in (torch.contiguous_format, torch.channels_last, torch.channels_last_3d):
             if leaf.dim() == RANKS.get(memory_format, leaf.dim()) and (
                     leaf.is_contiguous(memory_format=memory_format) or not dense):

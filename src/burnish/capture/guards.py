@@ -32,6 +32,7 @@ from .metadata import (
     global_state,
     is_comparable,
     is_leaf,
+    open_facts,
     tensor_facts,
 )
 from .sources import Source
@@ -156,6 +157,9 @@ class CheckWriter:
             return f"{v} is not {self.load(expected)}"
         if kind == "unlike":
             return f"{v} is {self.load(expected)}"
+        if kind == "open tensor":
+            facts, dims, order = expected
+            return f"{self.constant(open_facts)}({v}, {dims}, {order}) != {self.constant(facts)}"
         if kind == "no hooks":
             names = " or ".join(f"{v}[{n!r}]" for n in HOOK_TABLES)
             return f"{names} or '_compiled_call_impl' in {v}"
@@ -297,6 +301,12 @@ def _in_words(guard: Guard, found: Any) -> Failure:
         for name, a, b in zip(FACT_NAMES, expected, facts, strict=True):
             if a != b:
                 return Failure(f"{where} ({name})", _fact(a), _fact(b))
+    if kind == "open tensor":
+        facts = open_facts(found, *expected[1:]) or tensor_facts(found)
+        for name, a, b in zip(FACT_NAMES, expected[0], facts, strict=False):
+            if a != b:
+                return Failure(f"{where} ({name if name != 'strides' else 'lying as it did'})", _fact(a), _fact(b))
+        return Failure(where, "a tensor", type(found).__name__)
     if kind == "outcome":
         return Failure(expected[0].words(), str(expected[1]), str(found))
     if kind == "distinct":

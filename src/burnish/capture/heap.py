@@ -167,7 +167,9 @@ class Heap:
         """Note where ``value`` comes from and guard what makes it what it is. Answers the value to go on with."""
         kind = type(value)
         if kind in TENSOR_TYPES and id(value) not in self.origins:
-            self.guards.append(_new_guard(Guard, ("tensor", source, tensor_facts(value))))
+            open_sizes = self.tracer.open_sizes
+            opened = None if open_sizes is None else open_sizes.admit(value, source)
+            self.guards.append(opened or _new_guard(Guard, ("tensor", source, tensor_facts(value))))
             self.origins[id(value)] = Origin(value, source)
             return value
         if id(value) not in self.origins and is_plain_kind(kind):
@@ -311,9 +313,10 @@ class Heap:
     def read_key(self, origin: Origin, key: Any) -> Any:
         """``obj[key]`` of a dictionary, or MISSING; guarded the first time."""
         table = origin.obj
+        is_plain = type(table) in PLAIN_TABLES  # a subclass may define how it is read: that is not asked here
         if not origin.complete and key not in origin.known and key not in origin.written:
-            if key in table:
-                value = table[key] if type(table) in PLAIN_TABLES else dict.__getitem__(table, key)
+            if key in table if is_plain else dict.__contains__(table, key):
+                value = table[key] if is_plain else dict.__getitem__(table, key)
                 if type(value) in NUMBERS or type(value) is tuple:
                     number = self.changing_number(value, origin.entry(key), key in CHANGING_NAMES)
                     if number is not None:
@@ -325,7 +328,9 @@ class Heap:
             kind = "absent" if type(table) in EXACT else "absent by base"
             self.guards.append(_new_guard(Guard, (kind, origin.source, key)))
             return MISSING
-        return table[key] if key in table else MISSING  # noqa: SIM401  # a user's dict may define get()
+        if is_plain:
+            return table[key] if key in table else MISSING  # noqa: SIM401
+        return dict.__getitem__(table, key) if dict.__contains__(table, key) else MISSING
 
     def live_number(self, value: Any, source: Source) -> Any:
         """A number of which only the type is guarded, for it is another one on most runs."""
@@ -370,6 +375,9 @@ class Heap:
         value = origin.obj[index]
         if not origin.complete and origin.appended_from is None:
             if index not in origin.known:
+                number = self.changing_number(value, origin.entry(index))
+                if number is not None:
+                    return number  # and not known: it is asked for here each time
                 origin.known.add(index)
                 self.admit(value, origin.entry(index))
         elif not origin.complete:
@@ -385,8 +393,9 @@ class Heap:
             return self.admit(value, origin.source.attr(name))
         return value
 
-    def complete(self, origin: Origin | None) -> None:
-        """Guard all of a container's content, as it was before the segment wrote to it."""
+    def complete(self, origin: Origin | None, with_live: bool = False) -> None:
+        """Guard all of a container's content, as it was before the segment wrote to it. ``with_live``: a list's numbers
+        that change from run to run lie in it as live ones from here on."""
         if origin is None or origin.complete:
             return
         obj = origin.obj
@@ -400,7 +409,12 @@ class Heap:
             self.guard(*origin.by_base("length", n))
             items = list(kind.__iter__(obj))[:n]
             for i, part in enumerate(items):
-                self.admit(part, origin.entry(i))
+                number = self.changing_number(part, origin.entry(i)) if with_live else None
+                if number is None:
+                    self.admit(part, origin.entry(i))
+                else:
+                    items[i] = number
+                    kind.__setitem__(obj, i, number)
             origin.snapshot = items
             origin.appended_from = None
             if kind is collections.deque:
@@ -488,11 +502,11 @@ class Heap:
                 self.guard(*origin.by_base("absent", key))
         origin.written[key] = origin.written.get(key, False) or deletes
 
-    def will_write(self, value: Any) -> None:
+    def will_write(self, value: Any, an_item: bool = False) -> None:
         """A container is about to be changed in a way only its whole content can describe."""
         origin = self.origin_of(value)
         if origin is not None:
-            self.complete(origin)
+            self.complete(origin, with_live=an_item)
 
     def will_append(self, value: list, origin: Origin) -> None:
         if not origin.complete and origin.appended_from is None:

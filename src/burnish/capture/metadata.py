@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
+from ..tensors.strides import packed_stride
+
 TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
@@ -33,6 +35,7 @@ FACT_NAMES = ("type", "dtype", "shape", "strides", "device", "requires_grad", "i
               "inference mode", "being a view")
 REQUIRES_GRAD, IS_LEAF, IS_VIEW = (FACT_NAMES.index(name) for name in ("requires_grad", "is_leaf", "being a view"))
 COMPARERS = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+WithoutRules = torch._C.DisableTorchFunctionSubclass  # what is asked on our own account calls no code of the user's
 TRIES = 8  # how often a comparison in one go is made anew before the facts are compared for good
 
 
@@ -41,11 +44,27 @@ def tensor_facts(t: Any) -> tuple:
     if type(t) not in TENSOR_TYPES:
         if not isinstance(t, torch.Tensor):
             return ()
-        if isinstance(t, UninitializedTensorMixin):
-            return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, False, False, False)
+        with WithoutRules():
+            if isinstance(t, UninitializedTensorMixin):
+                return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, False, False, False)
+            return facts_of(t)
+    return facts_of(t)
+
+
+def facts_of(t: torch.Tensor) -> tuple:
     strided = t.layout is torch.strided
     return (type(t), t.dtype, t.shape, t.stride() if strided else t.layout, t.device, t.requires_grad,
             is_leaf(t), t.is_conj() or t.is_neg(), t.is_inference(), t._is_view())
+
+
+def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:
+    """The facts of a tensor but for the sizes of some dimensions, which stand there as None. In place of its strides:
+    whether it lies in this order of its dimensions, from the fastest to the slowest."""
+    facts = tensor_facts(t)
+    if type(t) not in TENSOR_TYPES or facts[2] is None or t.ndim <= max(dims) or t.layout is not torch.strided:
+        return ()
+    shape = tuple([None if dim in dims else size for dim, size in enumerate(facts[2])])
+    return (*facts[:2], shape, facts[3] == packed_stride(facts[2], order), *facts[4:])
 
 
 def is_leaf(t: torch.Tensor) -> bool:
@@ -54,6 +73,19 @@ def is_leaf(t: torch.Tensor) -> bool:
         return t.is_leaf
     except RuntimeError:
         return False  # it has a history
+
+
+def has_rules(value: Any) -> bool:
+    """Whether the ``__torch_function__`` of a tensor's class is the user's."""
+    kind = type(value)
+    return kind not in TENSOR_TYPES and is_tensor(value) and \
+        getattr(kind.__torch_function__, "__func__", None) not in (None, torch.Tensor.__torch_function__.__func__)
+
+
+def has_history(value: Any) -> bool:
+    """Whether a tensor hangs on the autograd graph."""
+    with WithoutRules():
+        return isinstance(value, torch.Tensor) and value.requires_grad and not is_leaf(value)
 
 
 def never(*tensors: Any) -> bool:

@@ -373,6 +373,10 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if is_tensor(container):
         expose(m, key)
         check_index(m, key)
+        if m.open_sizes is not None:
+            m.open_sizes.check_slices(container, key)
+            if m.open_sizes.takes(key):
+                return m.perform(operator.getitem, container, key)
         return m.perform(operator.getitem, container, settled(key))
     if issubclass(kind, type):
         return subscript_class(m, container, key)
@@ -489,7 +493,7 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         return None
     if isinstance(container, (list, collections.deque)):
         check_place(m, key)
-        m.heap.will_write(container)
+        m.heap.will_write(container, an_item=True)
         m.plainly(operator.setitem, container, key, value)
         return None
     if isinstance(container, (str, tuple, range, int, float, type(None))):
@@ -550,6 +554,8 @@ def iterate(m: Any, value: Any) -> Any:
     if kind in ITERATORS or kind is Generator or kind.__module__ == "itertools":
         return value
     if isinstance(value, torch.Tensor):
+        if m.open_sizes is not None:
+            m.open_sizes.close_first(value)
         return m.perform(iter, value)
     if isinstance(value, Live):
         return iter(value.settle())
@@ -608,6 +614,8 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
         m.heap.expose_items(value)
         return list(value)
     if isinstance(value, torch.Tensor):
+        if m.open_sizes is not None:
+            m.open_sizes.close_first(value)
         return m.perform(lambda t: list(iter(t)), value)
 
     kind = type(value)
@@ -666,6 +674,8 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
             value = live.apply(convert, value)
         return live.apply(format, value, spec)
     kind = type(value)
+    if kind is torch.Size and not spec and any(isinstance(size, Live) for size in value):
+        return size_text(value)
     if kind in SIMPLE:
         return m.plainly(format, value if convert is None else convert(value), spec)
     if convert is not None:
@@ -684,6 +694,17 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
     if isinstance(value, torch.Tensor):
         return m.perform(format, value, spec)
     return m.plainly(format, value, spec) if spec else builtin_calls.text_of(m, str, value)
+
+
+def size_text(shape: torch.Size) -> Any:
+    """The text of a shape with live numbers in it: messages show shapes, and mostly nobody reads them."""
+    text: Any = "torch.Size(["
+    for k, size in enumerate(shape):
+        part = live.apply(str, size) if isinstance(size, Live) else str(size)
+        for more in (", ", part) if k else (part,):
+            text = live.apply(operator.add, text, more) if isinstance(text, Live) or isinstance(more, Live) \
+                else text + more
+    return live.apply(operator.add, text, "])")
 
 
 # ---- small functions that appear in expressions of live values

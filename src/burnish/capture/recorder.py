@@ -25,8 +25,8 @@ from torch.overrides import TorchFunctionMode
 
 from . import breaks, torch_calls
 from .element_reads import ReadNumbers, may_read
-from .live import Live
-from .metadata import TENSOR_TYPES, is_leaf, is_tensor
+from .live import Expression, Live
+from .metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_tensor
 from .sources import is_module_state
 from .torch_calls import IMMEDIATE
 
@@ -136,15 +136,29 @@ class Recorder(TorchFunctionMode):
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_calls.role_of(func, args, kwargs, result)
             if role == torch_calls.FACT:
+                self.guard_rules(func, args, kwargs, result)
+                if self.tracer.open_sizes is not None and what not in torch_calls.SIZELESS:
+                    for value in args:
+                        self.tracer.open_sizes.close(value)
                 return None
             if role != torch_calls.RECORD:
                 return role, what
+        if type(result) in (tuple, list) and self.tracer.open_sizes is not None:
+            self.tracer.open_sizes.close_parted(torch_calls.name_of(func), args, kwargs)
         try:
             self.record(known.target, args, kwargs, result, known.takes_live_numbers)
         except NotRecordable as why:
             kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
             return kind, f"{torch_calls.name_of(func)}: {why}"
         return None
+
+    def guard_rules(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
+        """A fact that a class of the user's tells by rules of its own: it may tell another one of the same tensor."""
+        if not kwargs and args and has_rules(args[0]):
+            origin = self.tracer.origins.get(id(args[0]))
+            if origin is not None and origin.obj is args[0]:
+                asked = Expression(func, (Expression(None, (origin.source,)), *args[1:]))
+                self.tracer.heap.guard("outcome", None, (Expression(operator.eq, (asked, result)), True))
 
     def record(self, target: Any, args: tuple, kwargs: dict, result: Any, live_allowed: bool) -> None:
         argument = self.argument
@@ -185,6 +199,9 @@ class Recorder(TorchFunctionMode):
         if isinstance(value, Live):
             if value.expression.in_graph and not live_allowed:
                 raise NotRecordable("a number read from a tensor")  # as an argument that shapes what follows
+            open_sizes = self.tracer.open_sizes
+            if open_sizes is not None and open_sizes.takes(value):
+                return self.live_input(open_sizes.one_of(value))
             return self.live_input(value) if live_allowed else value.settle()
         if kind is tuple or kind is list or kind is torch.Size:
             return (list if kind is list else tuple)(self.argument(v, live_allowed) for v in value)
@@ -217,7 +234,7 @@ class Recorder(TorchFunctionMode):
             self.inputs.append(handle)
             self.examples.append(value)
             self.versions.append(_version(value))
-            if isinstance(value, torch.Tensor) and value.requires_grad and not is_leaf(value):
+            if has_history(value):
                 self.nodes_before.append(_node_of(value))
         return handle
 
@@ -281,9 +298,10 @@ class Recorder(TorchFunctionMode):
             node = values[("input", i)] = graph.placeholder(name)
             example = self.examples[i]
             node.meta["burnish_state"] = is_module_state(handle.source)
-            if isinstance(example, torch.Tensor) and not example.is_sparse \
-                    and not isinstance(example, UninitializedTensorMixin):
-                node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
+            with WithoutRules():
+                if isinstance(example, torch.Tensor) and not example.is_sparse \
+                        and not isinstance(example, UninitializedTensorMixin):
+                    node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
 
         def value_of(handle: Handle) -> torch.fx.Node:
             if handle.call is None:
@@ -353,6 +371,7 @@ def _node_of(value: torch.Tensor) -> Any:
 def _version(value: Any) -> int:
     if type(value) in TENSOR_TYPES:
         return 0 if value.is_inference() else value._version
-    if not isinstance(value, torch.Tensor) or isinstance(value, UninitializedTensorMixin) or value.is_inference():
+    if not isinstance(value, torch.Tensor) or isinstance(value, UninitializedTensorMixin):
         return 0
-    return value._version
+    with WithoutRules():
+        return 0 if value.is_inference() else value._version

@@ -50,7 +50,7 @@ class Scrubber:
     def clean(self, value: Any) -> Any:
         """What stands for ``value`` from now on: itself, where it could be cleaned in place."""
         kind = type(value)
-        if kind in SIMPLE and kind is not slice:
+        if kind in SIMPLE and kind is not slice and kind is not torch.Size:
             return value
         if isinstance(value, Live):
             return value.plain()
@@ -79,6 +79,10 @@ class Scrubber:
         return origin is not None and not origin.is_written and origin.snapshot is None
 
     # ---- one kind each: the value that stands for the given one
+
+    def size(self, value: torch.Size) -> torch.Size:
+        parts, changed = self.parts(value)
+        return torch.Size(parts) if changed else value
 
     def tuple_(self, value: tuple) -> tuple:
         parts, changed = self.parts(tuple.__iter__(value))
@@ -238,6 +242,7 @@ class Scrubber:
 
 HANDLERS: dict[type, Callable] = {
     tuple: Scrubber.tuple_,
+    torch.Size: Scrubber.size,
     frozenset: Scrubber.frozenset_,
     list: Scrubber.list_,
     dict: Scrubber.dict_,

@@ -37,6 +37,18 @@ FACTS = frozenset("""
     __dir__ __class__ _dimI _dimV __hash__
 """.split())
 
+# Of these, what says nothing of sizes (from 2 on).
+SIZELESS = FACTS - frozenset("""
+    shape nbytes size stride numel nelement storage_offset is_same_size type __len__ broadcast_shapes
+    _debug_has_internal_overlap __dir__
+""".split())
+
+# How many tensors these answer depends on the size of one dimension: which argument that is, besides ``dim``.
+PARTING = {"split": 2, "unsafe_split": 2, "chunk": 2, "unsafe_chunk": 2, "tensor_split": 2, "unbind": 1}
+
+# ... and these depend on several, or in another way.
+ALSO_PARTING = frozenset("hsplit vsplit dsplit __iter__ unravel_index where nonzero".split())
+
 # Calls whose answer is tensor data as Python values.
 READS = frozenset("""
     item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ equal allclose is_nonzero __contains__
@@ -262,17 +274,17 @@ class Getter:
             found = cls._made[name] = super().__new__(cls)
             found.__name__ = found.__qualname__ = f"get_{name}"
             found.__module__ = __name__
-            found.name = name
+            found.torch_attribute = name
         return found
 
     def __call__(self, value: Any) -> Any:
-        return getattr(value, self.name)
+        return getattr(value, self.torch_attribute)
 
     def __reduce__(self) -> Any:
-        return (Getter, (self.name,))
+        return (Getter, (self.torch_attribute,))
 
     def __repr__(self) -> str:
-        return f"get_{self.name}"
+        return f"get_{self.torch_attribute}"
 
 
 def identifier(text: str, at: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from . import breaks, calls, operations
-from .live import Live
+from .live import Expression, Live
 
 # Answers guarded by ``metadata.global_state``, or fixed for the life of the process.
 QUESTIONS = frozenset(
@@ -81,6 +81,10 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         for value in args:
             operations.settle_all(m, value)
         return m.plainly(function, *args, **kwargs)  # without the recorder, which is a torch function mode itself
+    if name == "_len_torch_dispatch_stack":
+        count = m.plainly(function)
+        m.guard_outcome(Expression(has_dispatch_modes, ()), count > 0)
+        return count
     if name in SWITCHES:
         args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
         value = m.plainly(function, *args, **kwargs)
@@ -96,6 +100,10 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         # Torch did not show the call to the recorder, so it can be neither recorded nor taken for a constant.
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)
     return value
+
+
+def has_dispatch_modes() -> bool:
+    return torch._C._len_torch_dispatch_stack() > 0
 
 
 # They change the stack of modes on which the recorder itself stands: never while it does.

@@ -86,6 +86,7 @@ class Tracer(Machine):
         self.origins = self.heap.origins
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
+        self.open_sizes: Any = None  # an OpenSizes, where a size may be another one in the next call
         self.effects: list[Any] = []
         self.logged_values_read = False  # of a framework's: see framework_logs
         framework_logs.meet()
@@ -283,6 +284,8 @@ class Tracer(Machine):
                 self.answer = (self.frame, self.frame.pc, value)
             return value
         try:
+            if self.open_sizes is not None:
+                self.open_sizes.settle_all("a call raised an error")
             if recorder.seen != seen or recorder.trouble is not None:
                 recorder.undo_to(mark)
                 kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
@@ -381,6 +384,8 @@ class Tracer(Machine):
     def guard_value(self, expression: live.Expression, value: Any) -> None:
         if expression.in_graph:
             graph_numbers.refuse(self)
+        if self.open_sizes is not None:
+            self.open_sizes.note_settled(expression)
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
         elif type(value) is float and value != value:

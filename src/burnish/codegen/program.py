@@ -16,6 +16,7 @@ that follow one another are one call (see `native_calls`).
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -62,9 +63,13 @@ class DriverWriter:
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
         self.returned: set[Value] = set()
+        self.as_shown = made_as_shown(plan)
         self.number_slots: dict[str, torch.dtype] = {}
 
     def program(self) -> Program:
+        return Program(self.text(), self.namespace, self.frame_maker())
+
+    def text(self) -> str:
         graph = self.plan.graph
         parameters = [value for k, value in enumerate(graph.inputs) if k not in self.constants]
         for value in parameters:
@@ -90,8 +95,7 @@ class DriverWriter:
         if self.takes_list and names:
             self.lines.insert(0, f"{''.join(f'{name}, ' for name in names)} = inputs; inputs.clear()")
         head = ", ".join(["frame", *(["inputs"] if self.takes_list else names)])
-        source = "\n".join([f"def run({head}):", *(f"    {line}" for line in self.lines), ""])
-        return Program(source, self.namespace, self.frame_maker())
+        return "\n".join([f"def run({head}):", *(f"    {line}" for line in self.lines), ""])
 
     # ---- steps
 
@@ -135,8 +139,9 @@ class DriverWriter:
         if value in self.plan.placed:
             self.names[value] = self.names[self.plan.placed[value]]
             return
-        type = value.type
-        self.names[value] = self.identifier(value.name)
+        shown = self.as_shown.get(value)
+        name, type = (value.name, value.type) if shown is None else (shown.value.name, shown.type)
+        self.names[value] = self.identifier(name)
         self.line(f"{self.names[value]} = empty_strided({type.shape}, {type.stride}, dtype={self.dtype(type.dtype)})")
 
     def pointer(self, value: Value) -> str:
@@ -241,6 +246,9 @@ class DriverWriter:
 
     def show(self, step: Show) -> None:
         type = step.type
+        if step.source in self.as_shown:
+            self.names[step.value] = self.names[step.source]
+            return
         if step.source in self.plan.offsets:
             at = self.plan.offsets[step.source] // type.dtype.itemsize + step.offset
             self.names[step.value] = self.arena_view(step.value, type, at)
@@ -258,7 +266,8 @@ class DriverWriter:
 
     def release(self, values: Sequence[Value]) -> None:
         """Let go of what no later step reads: peak memory is no higher than eager's."""
-        names = [name for value in values if (name := self.names.get(value)) is not None and "." not in name]
+        names = [name for value in values if (name := self.names.get(value)) is not None and "." not in name
+                 and value not in self.as_shown]
         if names:
             self.let_go += names
             if self.takes_list or not self.open.calls:
@@ -401,6 +410,32 @@ class DriverWriter:
             if value not in kept:
                 found.setdefault(number, []).append(value)
         return found
+
+
+def made_as_shown(plan: Plan) -> dict[Value, Show]:
+    """Values that kernels make, and of which nobody sees anything but one result that shows all of it. Their memory is
+    made in the shape of that: it saves a view, and a gradient that is stored so is no view of something else.
+
+        sum = empty_strided((1, 32), (32, 1))           bias_grad = empty_strided((32,), (1,))
+        …                                        =>     …
+        bias_grad = as_strided(sum, (32,), (1,), …)
+    """
+    returned = {*values_in(tuple(plan.graph.outputs))}
+    seen = {*returned, *(write.value for write in plan.graph.writes)}
+    seen |= {value for step in plan.steps if isinstance(step, Call) for value in step.node.operands}
+    made = {step.buffers[at] for step in plan.steps if isinstance(step, Launch) for at in step.kernel.stored}
+    made -= {*seen, *plan.offsets, *plan.placed}
+    shows = [step for step in plan.steps if isinstance(step, Show)]
+    often = Counter(step.source for step in shows)
+    return {step.source: step for step in shows
+            if step.source in made and often[step.source] == 1 and step.value in returned and step.offset == 0
+            and is_dense(step.type) and is_dense(step.source.type) and step.type.numel == step.source.type.numel
+            and step.type.dtype == step.source.type.dtype}
+
+
+def is_dense(type: TensorType) -> bool:
+    """Whether the elements lie in as many places, without a gap."""
+    return type.numel == 1 + sum((size - 1) * stride for size, stride in zip(type.shape, type.stride, strict=True))
 
 
 def _returns_sequence(node: Node) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -67,7 +68,10 @@ class Traced:
 
 ITEM = torch.ops.aten._local_scalar_dense.default
 
-_lock = threading.Lock()
+tracing = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=tracing._at_fork_reinit)  # another thread may have held it
+"""One trace at a time: it changes what torch does in the whole process."""
 
 
 def trace(
@@ -88,7 +92,7 @@ def trace_once(
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()
-    with _lock, plain_tensors():
+    with tracing, plain_tensors():
         before = switches()
         torch._C._push_on_torch_dispatch_stack(tracer)
         try:
@@ -300,8 +304,14 @@ def why_not_input(tensor: torch.Tensor) -> str | None:
     return None
 
 
+VIEWS = ("T", "mT", "H", "mH", "real", "imag")
+"""Attributes of tensors that are operators: what capture writes down for these has their name."""
+
+
 def why_not_called(target: Any) -> str | None:
     """Only torch's own functions are run on tensors without data."""
+    if getattr(target, "torch_attribute", None) in VIEWS:
+        return None
     module = getattr(target, "__module__", None) or type(target).__module__ or ""
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return None

@@ -40,10 +40,11 @@ sign of the dividend. Dividing an integer by zero gives 0 here: rules whose oper
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 """Two operands of one type, the result b8."""
 
-OTHERS = frozenset("const load index reduced select fma cast bitcast is_nan is_inf random_bits".split())
+OTHERS = frozenset("const size load index reduced select fma cast bitcast is_nan is_inf random_bits".split())
 """The leaves and what has a shape of its own:
 
 const     payload: the value                                 a literal of the type
+size      payload: a size that is told at run time           its value, i64
 load      payload: an Access; args: see Access               an element of a buffer
 index     payload: the number of a loop variable             its value, i64
 reduced   payload: the number of a reduction of this loop    its finished value, in a later stage or a row store
@@ -302,6 +303,8 @@ def own_text(x: Scalar, args: Sequence[str]) -> str:
             return f"{x.payload!r}.{x.dtype}"
         case "index":
             return f"i{x.payload}"
+        case "size":
+            return str(x.payload)
         case "reduced":
             return f"r{x.payload}"
         case "load":

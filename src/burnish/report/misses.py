@@ -43,8 +43,10 @@ ADVICE = {
         `torch.autocast(...)` the same way around every call.""",
     "requires grad": """The tensor took part in autograd on one call and not on the other. Make it the same every
         time: `x.detach()` where no gradient is wanted.""",
-    "shape": """This segment was compiled for another size. Pad or batch inputs to a few fixed sizes; for data
-        loaders, drop the last, smaller batch (`drop_last=True`) or pad it.""",
+    "shape": """This segment was compiled for another size. A size that changes is left open from its second value on:
+        what is compiled now serves further ones too. `burnish.mark_dynamic(x, dim)`, or `dynamic=True` for all sizes,
+        leaves it open from the first call on. Where the function decides by the very size, each one is compiled once:
+        pad or batch inputs to a few fixed sizes there.""",
     "stride": """The same shape lies differently in memory. Pass the tensor in one layout every time, for example
         through `x.contiguous()`.""",
     "dtype": """The element type differs. Convert before the call, `x.to(dtype)`, so that it is the same every time;
@@ -55,7 +57,7 @@ ADVICE = {
     "identity": """Another object stands where the compiled code expects one object in particular. Make functions,
         lambdas, modules and other objects once and pass the same ones again, in place of making new ones for every
         call.""",
-    "type": """The value is of another type. Convert it before the call, so that it is the same every time; each type
+    "type": """The value is of another type. Pass always the same type: convert the value before the call. Each type
         that is needed is compiled once.""",
     "length": """The container has another number of items, and loops over it were unrolled for the old number. Keep
         the length fixed: pad, or allocate the full length at the start and fill it in.""",
@@ -172,14 +174,14 @@ def literal(text: str) -> Any:
 RULES = (
     ("grad mode", _source(r"(?i)grad[ _]mode|grad_enabled|inference[ _]mode|is_inference")),
     ("autocast", _source(r"(?i)autocast")),
-    ("requires grad", _source(r"\brequires_grad\b")),
+    ("requires grad", _source(r"\brequires_grad\b|\(is_leaf\)$")),
     ("training", _source(r"\.training$")),
     ("length", _source(r"^len\(")),
-    ("shape", _source(r"\.(shape|size\(|ndim|dim\()")),
-    ("stride", _source(r"\.(stride|is_contiguous|storage_offset)\b")),
-    ("dtype", _source(r"\.dtype$")),
-    ("device", _source(r"\.device\b")),
-    ("type", _source(r"^type\(|\.__class__$")),
+    ("shape", _source(r"\.(shape|size\(|ndim|dim\()|\(shape\)$")),
+    ("stride", _source(r"\.(stride|is_contiguous|storage_offset)\b|\((strides|being contiguous)\)$")),
+    ("dtype", _source(r"\.dtype$|\(dtype\)$")),
+    ("device", _source(r"\.device\b|\(device\)$")),
+    ("type", _source(r"^type\(|^type of |\.__class__$|\(type\)$")),
     ("identity", _source(r"^id\(")),
     ("missing", _says(r"(?i)^(missing|absent|no such (attribute|key)|nothing|not there)\b")),
     ("shape", _says(r"(?i)^(shape|size)\b")),

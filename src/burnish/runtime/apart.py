@@ -14,14 +14,18 @@ from typing import Any
 
 
 class Apart:
-    """`reaches` are the bytes over which each input that is a tensor lies, by its position."""
+    """`reaches` are the bytes over which each input that is a tensor lies, by its position. `open_inputs` are
+    contiguous, and may be of another size in each call."""
 
-    def __init__(self, program: Any, eager: Callable, written: Sequence[int], reaches: Mapping[int, int]):
+    def __init__(self, program: Any, eager: Callable, written: Sequence[int], reaches: Mapping[int, int],
+                 open_inputs: Sequence[int] = ()):
         self.program, self.eager = program, eager
         self.positions = [k for k, reach in reaches.items() if reach]
         self.reaches = [reaches[k] for k in self.positions]
         self.written = [k in set(written) for k in self.positions]
-        reads = "".join(f"i[{k}].data_ptr(), " for k in self.positions)
+        self.open = [self.positions.index(k) for k in open_inputs if k in self.positions]
+        reads = "".join([*(f"i[{k}].data_ptr(), " for k in self.positions),
+                         *(f"i[{self.positions[at]}].nbytes, " for at in self.open)])
         self.addresses_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
         self.seen: tuple | None = None
 
@@ -43,7 +47,10 @@ class Apart:
 
     def any_shared(self, addresses: tuple) -> bool:
         """Whether something that is written to lies where something else does."""
-        ranges = sorted(zip(addresses, self.reaches, self.written, strict=True))
+        count, reaches = len(self.positions), list(self.reaches)
+        for at, size in zip(self.open, addresses[count:], strict=True):
+            reaches[at] = size
+        ranges = sorted(zip(addresses[:count], reaches, self.written, strict=True))
         end, written_end = 0, 0
         for start, reach, is_written in ranges:
             if start < written_end or is_written and start < end:

@@ -15,12 +15,12 @@ them decide where the difference is clear. A call that another thread's call ove
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
 from .. import events
+from . import forks
 
 WARM_EAGER = 1
 """The number of eager's first call, untimed, as its code is generated then. Compiled code's before the first round are
@@ -38,18 +38,24 @@ CLEAR = 1.3
 SLOWER = 1.03
 """Eager takes over where compiled code takes more than this much of its time. Less is noise."""
 
+SIMILAR = 1.25
+"""Calls whose work differs by no more than this factor may be compared, by their seconds for a unit of it."""
+
 COMPILED, EAGER = 0, 1
 
 
 class Contest:
     """Calls `compiled` or `eager`. Once it is decided, `decided` is the one that stays, and the other is let go."""
 
-    def __init__(self, compiled: Callable, eager: Callable, name: str, clock: Callable[[], float] = perf_counter):
+    def __init__(self, compiled: Callable, eager: Callable, name: str, clock: Callable[[], float] = perf_counter,
+                 work: Callable[[Sequence[Any]], float] | None = None):
+        """`work` tells how much there is to do for some inputs, where that is not the same for all."""
+        self.work, self.last = work, 0.0
         self.players: tuple[Callable, Callable] | None = (compiled, eager)
         self.name, self.clock = name, clock
         self.calls = self.running = 0
         self.times: tuple[list[float], list[float]] = ([], [])
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.decided: Callable | None = None
 
     def __call__(self, *inputs: Any) -> Any:
@@ -78,6 +84,10 @@ class Contest:
                 if self.calls == turn + 1 and getattr(players[which], "served", 0) != served:
                     self.calls = turn  # it packed the weights of one more module: the turn is taken again
                 is_timed = seconds is not None and is_alone and self.calls == turn + 1
+                if self.work is not None and seconds is not None:
+                    amount = self.work(inputs)
+                    seconds /= max(amount, 1.0)
+                    is_timed = self.is_pair(turn, amount) and is_timed
                 if is_timed and (turn in ROUNDS or turn - 1 in ROUNDS):
                     self.times[which].append(seconds)  # type: ignore[arg-type]
                 told = self.decide(turn) if turn - 1 in ROUNDS or turn > ROUNDS[-1] else None
@@ -85,6 +95,17 @@ class Contest:
             # A listener may call what is compiled: nothing is locked meanwhile.
             events.emit("runtime.contest", **told)
         return result
+
+    def is_pair(self, turn: int, amount: float) -> bool:
+        """Whether a call may be compared with that of the other player. Eager's, which comes first, is taken back where
+        compiled code had far less or far more to do."""
+        if turn in ROUNDS:
+            self.last = amount
+        elif turn - 1 in ROUNDS and not 1 / SIMILAR <= amount / max(self.last, 1.0) <= SIMILAR:
+            if len(self.times[EAGER]) > len(self.times[COMPILED]):
+                self.times[EAGER].pop()
+            return False
+        return True
 
     def decide(self, turn: int) -> dict[str, Any] | None:
         """At the end of a round: settle it if that can be done, and answer what there is to tell of it."""
@@ -103,6 +124,8 @@ class Contest:
         self.decided = self.players[EAGER if is_slower else COMPILED]
         self.players = None
         kept = "eager" if is_slower else "compiled"
+        unit = 1.0 if self.work is None else max(self.last, 1.0)
+        compiled, eager = (seconds and seconds * unit for seconds in (compiled, eager))
         text = f"{self.name}: {comparison(compiled, eager)}: {'eager' if is_slower else 'compiled code'} stays"
         return {"text": text, "compiled": compiled, "eager": eager, "kept": kept}
 

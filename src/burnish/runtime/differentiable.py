@@ -10,12 +10,14 @@ other saved values are known to nobody else and are dropped one by one as backwa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from .open_program import OpenProgram
 from .program import restrided
 
 TWICE = (
@@ -89,12 +91,41 @@ class Differentiable:
         if saving_is_watched():
             # Checkpointing counts what is saved, and the first run, the recording, was eager's.
             return tuple(self.eager(*inputs))
-        made = Compiled.apply(self, *inputs)
-        layout = self.layout
+        return self.differentiated(inputs, self.layout, self.forward, self.backward)
+
+    def differentiated(self, inputs: tuple, layout: Layout, forward: Callable, backward: Callable) -> tuple:
+        made = Compiled.apply(self, layout, forward, backward, *inputs)
         if not layout.shown:
             return made
         rest = iter(made)
         return tuple(layout.shown[k].of(inputs) if k in layout.shown else next(rest) for k in range(layout.outputs))
+
+
+class OpenDifferentiable(Differentiable):
+    """The same for programs whose sizes are told by their inputs: the layout is another one for other sizes."""
+
+    def __init__(self, forward: OpenProgram, backward: OpenProgram, layout_at: Callable[[tuple[int, ...]], Layout],
+                 eager: Callable, otherwise: Callable):
+        super().__init__(forward, backward, layout_at(forward.points[0]), eager)
+        self.layout_at, self.otherwise = layout_at, otherwise
+        self.layouts: dict[tuple[int, ...], Layout] = {}
+
+    def __call__(self, *inputs: Any) -> tuple:
+        if saving_is_watched():
+            return tuple(self.eager(*inputs))
+        point = self.forward.point_of(inputs)  # type: ignore[attr-defined]
+        layout = self.layouts.get(point)
+        if layout is None:
+            if not self.forward.is_right_for(point):  # type: ignore[attr-defined]
+                return tuple(self.otherwise(*inputs))
+            if len(self.layouts) > MOST_LAYOUTS:
+                self.layouts.clear()
+            layout = self.layouts[point] = self.layout_at(point)
+        return self.differentiated(inputs, layout, functools.partial(self.forward.at, point),  # type: ignore
+                                   functools.partial(self.backward.at, point))  # type: ignore[attr-defined]
+
+
+MOST_LAYOUTS = 1000
 
 
 class Aside:
@@ -114,15 +145,19 @@ class Aside:
             return self.program(*inputs)
 
 
+NOT_INPUTS = 4
+"""Arguments of `Compiled` that come before the program's inputs."""
+
+
 class Compiled(torch.autograd.Function):
     """What autograd sees."""
 
     @staticmethod
-    def forward(ctx: Any, step: Differentiable, *inputs: Any) -> tuple:
-        layout = step.layout
-        ctx.step, ctx.inputs = step, inputs
+    def forward(ctx: Any, step: Differentiable, layout: Layout, forward: Callable, backward: Callable,
+                *inputs: Any) -> tuple:
+        ctx.step, ctx.layout, ctx.run, ctx.inputs = step, layout, backward, inputs
         ctx.set_materialize_grads(False)
-        made = step.forward(*inputs)
+        made = forward(*inputs)
         count = layout.outputs - len(layout.shown)
         # A view that was made in here could not be written to outside. It shares its version with what it shows.
         outputs = tuple(x.detach() if isinstance(x, torch.Tensor) and x._is_view() else x for x in made[:count])
@@ -144,9 +179,9 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> tuple:
         step: Differentiable = ctx.step
-        layout = step.layout
+        layout: Layout = ctx.layout
         if torch.is_grad_enabled():
-            return None, *gradients_to_differentiate(step, ctx.inputs, tangents)
+            return None, None, None, None, *gradients_to_differentiate(step, ctx.inputs, tangents)
         if ctx.kept is None:
             raise RuntimeError(TWICE)
         flowing = [tangents[k] for k in layout.flows]
@@ -160,10 +195,10 @@ class Compiled(torch.autograd.Function):
         if not torch._C._autograd._get_current_graph_task_keep_graph():
             ctx.kept = None
         del watched
-        found = step.backward(given)
-        gradients: list[Any] = [None] * (layout.inputs + 1)
+        found = ctx.run(given)
+        gradients: list[Any] = [None] * (layout.inputs + NOT_INPUTS)
         for at, gradient in zip(layout.gradients, found, strict=True):
-            gradients[at + 1] = gradient
+            gradients[at + NOT_INPUTS] = gradient
         return tuple(gradients)
 
 

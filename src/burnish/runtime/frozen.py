@@ -20,7 +20,6 @@ weight, say): the graph runs eagerly as long as they are there.
 from __future__ import annotations
 
 import ctypes
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from typing import Any
 
 import torch
 
+from . import forks
 from .kernels import NativeKernel
 from .program import Program
 
@@ -96,7 +96,7 @@ class FrozenProgram:
         self.main, self.prologue, self.positions, self.sampler, self.eager = main, prologue, state, sampler, eager
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.kept: Kept | None = None  # of the last call
         self.others: dict[tuple, Kept] = {}  # by the addresses of the tensors
         self.served = 0  # the most there have been at a time: a call that raised it has done more than it will again

@@ -13,11 +13,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import threading
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
+
+from . import forks
 
 LONG = 60_000
 """Cycles from which on native code lets other Python threads run meanwhile: handing the lock over and taking it back
@@ -94,7 +97,7 @@ def bind(name: str, object_code: bytes, function: str, symbols: Mapping[str, int
     return NativeKernel(name, address, buffers, cycles, object_code, tracker)
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _numbers = itertools.count()
 
 
@@ -103,3 +106,15 @@ def _linker() -> llvm.LLJIT:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.create_lljit_compiler()
+
+
+def _fork_between_calls() -> None:
+    """A fork waits until no other thread is inside of LLVM, so that the child may go on with it. llvmlite has one lock
+    around its calls."""
+    lock = getattr(ffi.lib, "_lock", None)
+    if lock is not None and hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.__enter__, after_in_parent=functools.partial(lock.__exit__, None, None, None),
+                            after_in_child=functools.partial(lock.__exit__, None, None, None))
+
+
+_fork_between_calls()

@@ -4,6 +4,9 @@
     Segment       = check(slots) -> inputs and values, or None; a compiled graph; finish(values, outputs) -> slots
 
 Nothing here knows how they were made.
+
+Threads run one program at once and wait for nobody: one of them traces from a continuation, and the others go on as
+plain Python until there is a segment for them. There is no lock, which a process forked meanwhile would find taken.
 """
 
 from __future__ import annotations
@@ -26,16 +29,27 @@ class Segment:
 
 
 class Continuation:
-    __slots__ = ("given_up", "label", "layout", "location", "lock", "missed", "segments", "why_given_up")
+    __slots__ = ("claims", "given_up", "label", "layout", "location", "segments", "why_given_up")
 
     def __init__(self, layout: Any, label: str, location: Any):
         self.layout, self.label, self.location = layout, label, location
         self.segments: list[Segment] = []
         self.given_up = False
         self.why_given_up = ""
-        self.missed = 0
-        self.lock = threading.Lock()
+        self.claims: dict[str, threading.Thread] = {}
+
+    def claim(self) -> bool:
+        """Whether the running thread is the one to trace from here, until it lets go. False where another one is."""
+        me = threading.current_thread()
+        owner = self.claims.setdefault("tracing", me)  # one step, whatever other threads do
+        if owner is not me and not owner.is_alive():  # it was killed, or left behind by a fork
+            owner = self.claims["tracing"] = me
+        return owner is me
+
+    def let_go(self) -> None:
+        if self.claims.get("tracing") is threading.current_thread():
+            self.claims.clear()
 
     def add(self, segment: Segment) -> None:
-        with self.lock:
-            self.segments = [segment, *self.segments]
+        """Called by the thread that has claimed it."""
+        self.segments = [segment, *self.segments]

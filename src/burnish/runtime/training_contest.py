@@ -9,7 +9,6 @@ on to what the inputs were made of, or ends. Both contestants are timed so, and 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from .. import events
+from . import forks
 
 WARM_CALLS = 2
 """Compiled code's first calls, untimed."""
@@ -31,10 +31,15 @@ SLOWER = 1.03
 """Eager takes over where compiled code takes more than this much of its time. Less is noise."""
 
 
+SLOWER_BY_WORK = 1.2
+"""The same where calls have not the same to do, and seconds for a unit of work are compared."""
+
+
 class Run:
     """One timed call: seconds of its forward, and of its backward once that has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: float = 1.0) -> None:
+        self.work = max(work, 1.0)
         self.forward = 0.0
         self.backward: float | None = None
         self.entered: float | None = None
@@ -62,11 +67,14 @@ class Run:
 
 
 class TrainingContest:
-    def __init__(self, compiled: Callable[..., Any], eager: Callable[..., Any], name: str):
+    def __init__(self, compiled: Callable[..., Any], eager: Callable[..., Any], name: str,
+                 work: Callable[[Sequence[Any]], float] | None = None):
+        """`work` tells how much there is to do for some inputs, where that is not the same for all."""
+        self.work = work
         self.compiled, self.eager, self.name = compiled, eager, name
         self.calls = 0
         self.runs: tuple[list[Run], list[Run]] = ([], [])
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.decided: Callable[..., Any] | None = None
 
     def __call__(self, *inputs: Any) -> Any:
@@ -77,7 +85,7 @@ class TrainingContest:
             self.calls += 1
         if turn < WARM_CALLS or not torch.is_grad_enabled():
             return self.compiled(*inputs)
-        which, run = turn % 2, Run()
+        which, run = turn % 2, Run() if self.work is None else Run(self.work(inputs))
         start = perf_counter()
         result = (self.eager if which else self.compiled)(*inputs)
         run.forward = perf_counter() - start
@@ -98,8 +106,10 @@ class TrainingContest:
             if turn < PATIENCE:
                 return None
             timed = list(self.runs)
-        compiled, eager = (min((run.forward + (run.backward or 0.0) for run in runs), default=0.0) for runs in timed)
-        self.decided = self.eager if compiled > SLOWER * eager > 0 else self.compiled
+        compiled, eager = (min(((run.forward + (run.backward or 0.0)) / run.work for run in runs), default=0.0)
+                           for runs in timed)
+        slower = SLOWER if self.work is None else SLOWER_BY_WORK
+        self.decided = self.eager if compiled > slower * eager > 0 else self.compiled
         return compiled, eager
 
     def tell(self, compiled: float, eager: float) -> None:

@@ -108,9 +108,12 @@ class Chooser(Rewriter):
             return self.attention(node)
         return self.call(node) if node.op in (LINEAR, CONV) else None
 
+    def chosen(self, spec: Spec) -> Choice:
+        return chosen(spec)
+
     def batched(self, a: Value, b: Value) -> Value | None:
         spec = MatmulSpec(a.type, b.type)
-        choice = chosen(spec)
+        choice = self.chosen(spec)
         if choice.seconds is None or choice.candidate is candidates(spec)[0]:
             return None
         return self.build.apply_typed(RUN, (choice.candidate, (a, b)), {}, (choice.candidate.output,))[0]
@@ -125,7 +128,7 @@ class Chooser(Rewriter):
         values = [self.env[value] for value in (q, k, v, mask) if value is not None]
         spec = AttentionSpec(*(value.type for value in values[:3]), values[3].type if mask is not None else None,
                              is_causal, node.kwargs.get("scale"))
-        own = own_attention(spec, out.type) if chosen(spec).candidate.name == OWN_ATTENTION else None
+        own = own_attention(spec, out.type) if self.chosen(spec).candidate.name == OWN_ATTENTION else None
         return own and (self.build.apply_typed(RUN, (own, tuple(values)), {}, (out.type,))[0], None)
 
     def only_reader(self, value: Value) -> Node | None:
@@ -136,10 +139,10 @@ class Chooser(Rewriter):
     def call(self, node: Node) -> Value:
         x: Value = self.env[node.args[0]]
         spec = self.spec_of(node, x.type)
-        plain = chosen(spec)
+        plain = self.chosen(spec)
         if isinstance(spec, ConvSpec):
             turned = in_channels_last(spec)
-            other = chosen(turned) if turned != spec else plain
+            other = self.chosen(turned) if turned != spec else plain
             if plain.seconds and other.seconds and other.seconds + BYTE_SECONDS * x.type.bytes < plain.seconds:
                 spec, plain = turned, other
                 x = self.build.restride(x, turned.x.stride)
@@ -212,7 +215,7 @@ class Chooser(Rewriter):
         spec = replace(spec, activation=activation_of(follower))
         if all(candidate.call is None for candidate in candidates(spec)):
             return None  # no library fuses it
-        choice = chosen(spec)
+        choice = self.chosen(spec)
         if choice.seconds is None or plain.seconds is None or choice.candidate.call is None:
             return None
         own = ELEMENT_SECONDS * choice.candidate.output.numel

@@ -10,6 +10,8 @@ What loops write out as a number or a function of the place, a constant or a ran
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ..ir.part import part
 from ..ir.state import state_values
@@ -20,13 +22,14 @@ from ..ops.record import Pointwise
 from .classify import why_not_loop
 
 
-def split_frozen(graph: Graph) -> tuple[Graph, Graph] | None:
-    """Prologue and main graph, or None where there is nothing to do once."""
+def split_frozen(graph: Graph, is_same: Callable[[Node], bool] = lambda node: True) -> tuple[Graph, Graph] | None:
+    """Prologue and main graph, or None where there is nothing to do once. `is_same`: whether a node is the same in
+    every call, and not another one for other sizes."""
     state = state_values(graph) - leaving(graph)
     moved: list[Node] = []
     inside: set[Value] = set()
     for node in graph.nodes:
-        if node.results and all(v is None or v in state for v in node.results) \
+        if node.results and is_same(node) and all(v is None or v in state for v in node.results) \
                 and all(v.node is None or v in inside for v in node.operands):
             moved.append(node)
             inside.update(v for v in node.results if v is not None)

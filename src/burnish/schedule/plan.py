@@ -80,8 +80,10 @@ def plan_of_calls(graph: Graph) -> Plan:
     return Plan(graph, [Call(node) for node in graph.nodes])
 
 
-def make_plan(graph: Graph) -> Plan:
-    graph = fetch_in_loops(divide_long_rows(share_homes(graph)))
+def make_plan(graph: Graph, is_open: bool = False) -> Plan:
+    """`is_open`: it is one of several plans for sizes that are told at run time, and they are given memory together."""
+    graph = share_homes(graph)
+    graph = fetch_in_loops(graph if is_open else divide_long_rows(graph))
     classes = classify(graph)
     fusion = fuse(graph, classes)
     steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
@@ -90,7 +92,8 @@ def make_plan(graph: Graph) -> Plan:
         graph, [step.node if isinstance(step, Call) else None for step in steps], [touched(step) for step in steps])
     steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
     plan = Plan(graph, steps, placed=placed | within)
-    place_in_arena(plan)
+    if not is_open:
+        place_in_arena(plan)
     if events.is_watched():
         why = "\n".join([explain(classes, fusion), *apart])
         events.emit("loops", text=f"{plan}\n{why}", plan=plan)
@@ -189,8 +192,19 @@ def in_order(units: list[Unit]) -> list[Unit]:
 ALIGNMENT = 64
 
 
-def place_in_arena(plan: Plan) -> None:
-    """Give each intermediate a range of bytes that is its own from the step that makes it to the last that reads it."""
+@dataclass(slots=True)
+class Stay:
+    """A value in the arena: from which step on, and to which."""
+
+    value: Value
+    first: int
+    last: int
+    inside: dict[Value, int]
+    """What else lies in its memory, and where, in bytes."""
+
+
+def stays_of(plan: Plan) -> tuple[list[Stay], dict[Value, Value]]:
+    """What needs a place of its own, in the order in which it is made; and what calls write over other values."""
     outside = {id(v) for v in (*values_in(tuple(plan.graph.outputs)), *(w.value for w in plan.graph.writes))}
     homes = homes_in(plan.graph)
     roots: dict[Value, Value] = {value: host for host, values in homes.items() for value in values}
@@ -225,20 +239,34 @@ def place_in_arena(plan: Plan) -> None:
                         outside.add(id(roots[value]))  # type: ignore[index]
                 for value in (*node.operands, *(v for v in node.results if v is not None)):
                     last[roots.get(value, value)] = number
+    stays = [Stay(value, at, last.get(value, at), homes.get(value, {}))
+             for value, at in sorted(first.items(), key=lambda entry: entry[1]) if id(value) not in outside]
+    return stays, {value: roots[value] for value in over}
+
+
+def place_in_arena(plan: Plan) -> None:
+    """Give each intermediate a range of bytes that is its own from the step that makes it to the last that reads it."""
+    stays, over = stays_of(plan)
     free: list[tuple[int, int]] = []
+    begins: dict[int, list[Stay]] = {}
     ends: dict[int, list[Value]] = {}
-    for number, _ in enumerate(plan.steps):
-        for value in (v for v, at in first.items() if at == number and id(v) not in outside):
-            size = -(-value.type.bytes // ALIGNMENT) * ALIGNMENT
-            start = plan.offsets[value] = take(free, size, plan)
-            plan.offsets.update((part, start + offset) for part, offset in homes.get(value, {}).items())
-            ends.setdefault(last.get(value, number), []).append(value)
-        if (room := scratch_of(plan.steps[number])) > 0:
-            start = plan.scratch[plan.steps[number].node] = take(free, room, plan)  # type: ignore[union-attr]
+    for stay in stays:
+        begins.setdefault(stay.first, []).append(stay)
+    for number, step in enumerate(plan.steps):
+        for stay in begins.get(number, ()):
+            start = plan.offsets[stay.value] = take(free, room_of(stay.value), plan)
+            plan.offsets.update((part, start + offset) for part, offset in stay.inside.items())
+            ends.setdefault(stay.last, []).append(stay.value)
+        if (room := scratch_of(step)) > 0:
+            start = plan.scratch[step.node] = take(free, room, plan)  # type: ignore[union-attr]
             give(free, start, room)
         for value in ends.pop(number, ()):
-            give(free, plan.offsets[value], -(-value.type.bytes // ALIGNMENT) * ALIGNMENT)
-    plan.offsets.update((value, plan.offsets[roots[value]]) for value in over if roots[value] in plan.offsets)
+            give(free, plan.offsets[value], room_of(value))
+    plan.offsets.update((value, plan.offsets[root]) for value, root in over.items() if root in plan.offsets)
+
+
+def room_of(value: Value) -> int:
+    return -(-value.type.bytes // ALIGNMENT) * ALIGNMENT
 
 
 def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:

@@ -67,7 +67,11 @@ class Splitter:
         self.backward = self.ancestors([*values_in(tuple(self.results)), *checks], stop=self.forward)
         self.backward.update(node for node in late if is_kept(node))
         self.written = {graph.inputs[write.input] for write in graph.writes}
-        self.read_directly = {shown for value in self.read_by_backward() for shown in with_sources(value)}
+        # In the order of the program, so that equal graphs are divided alike.
+        self.read_directly = dict.fromkeys(
+            shown for node in self.graph.nodes if node in self.backward for value in node.operands
+            for shown in self.shown_by(value))
+        self.read_directly |= dict.fromkeys(shown for value in self.read_at_the_end() for shown in with_sources(value))
         self.stored = self.stored_anyway()
         self.known: dict[Value, frozenset[Value] | None] = {}
 
@@ -98,10 +102,14 @@ class Splitter:
                 stack.extend(value.node for value in node.operands)
         return found
 
-    def read_by_backward(self) -> Iterator[Value]:
-        """Inputs and values of forward, as often as they are read."""
-        operands = [value for node in self.backward for value in node.operands]
-        for value in (*operands, *values_in(tuple(self.results))):
+    def shown_by(self, value: Value) -> Iterator[Value]:
+        """An input or a value of forward, and what it is a view of."""
+        if value.node in self.forward or value.node is None and value in self.given:
+            yield from with_sources(value)
+
+    def read_at_the_end(self) -> Iterator[Value]:
+        """Inputs and values of forward among the results."""
+        for value in values_in(tuple(self.results)):
             if value.node in self.forward or value.node is None and value in self.given:
                 yield value
         for out in self.results:

@@ -56,6 +56,12 @@ def packed_stride(shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ..
     return tuple(strides)
 
 
+def packed_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The order that `packed_stride` would make these strides of, and no others; None where there is none."""
+    order = tuple(sorted(range(len(shape)), key=lambda dim: (stride[dim], -dim)))
+    return order if 0 not in shape and packed_stride(shape, order) == stride else None
+
+
 def channels_last_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Of [N, C, *spatial]: channels fastest."""
     return packed_stride(shape, [1, *range(len(shape) - 1, 1, -1), 0])

@@ -20,8 +20,8 @@ from ...runtime.kernels import NativeKernel
 from ...runtime.kernels import load as load_code
 from ...schedule.library.own import Step
 from ...schedule.library.own_attention import Attention
-from .compile import _symbols as shared_symbols
 from .compile import object_code
+from .compile import symbols as shared_symbols
 from .operations import Operations, evaluate
 from .products import OPERATIONS_PER_CYCLE, SERIAL, product_tables
 from .scopes import Code

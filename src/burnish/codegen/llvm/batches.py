@@ -14,8 +14,8 @@ import functools
 
 from ...runtime.kernels import NativeKernel, load
 from ...schedule.library.own import Batched, Step
-from .compile import _symbols as shared_symbols
 from .compile import object_code
+from .compile import symbols as shared_symbols
 from .products import OPERATIONS_PER_CYCLE, SERIAL, product_tables
 from .target import host
 from .words import load_offsets, load_words, words

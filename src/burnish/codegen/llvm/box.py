@@ -11,7 +11,7 @@ neighbours that every access walks as one become one. Transcendental operations 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...ops.scalar import FLOATS, Access, Scalar, const, make, walk
@@ -44,13 +44,22 @@ class Box:
 
 
 def simplify(loop: Loop) -> Box:
+    return simplify_alike([loop])[0]
+
+
+def simplify_alike(loops: Sequence[Loop]) -> list[Box]:
+    """Loops that are the same but for their numbers, each simplified in the way that suits all."""
+    boxes = list(map(_box, loops))
+    order = _ordered(boxes[0], [k for k in range(len(boxes[0].extents)) if any(box.extents[k] != 1 for box in boxes)])
+    return _merged([_rewritten(box, order, _expanded) for box in boxes])
+
+
+def _box(loop: Loop) -> Box:
     positions, step = [0] * len(loop.extents), 1
     for k in range(len(loop.extents) - 1, loop.rows - 1, -1):
         positions[k], step = step, step * loop.extents[k]
     box = Box(loop.extents, loop.rows, loop.stages, tuple(positions))
-    if box.is_elementwise:
-        box = replace(box, rows=len(box.extents))
-    return _merged(_rewritten(box, _ordered(box), _expanded))
+    return replace(box, rows=len(box.extents)) if box.is_elementwise else box
 
 
 def expressions(stages: tuple[Stage, ...]) -> list[Scalar]:
@@ -86,8 +95,8 @@ def part(box: Box, k: int, start: int, count: int) -> Box:
     return replace(box, extents=extents, stages=mapped(box.stages, leaf, access))
 
 
-def _ordered(box: Box) -> list[tuple[int, ...]]:
-    """The variables that stay, outermost first, each as a group of one."""
+def _ordered(box: Box, kept: list[int]) -> list[tuple[int, ...]]:
+    """The variables that are kept, outermost first, each as a group of one."""
     stores = [store.access for stage in box.stages for store in stage.stores + stage.row_stores]
     all_accesses = accesses(box.stages)
 
@@ -97,7 +106,6 @@ def _ordered(box: Box) -> list[tuple[int, ...]]:
         stored = abs(stores[0].strides[k]) if stores else 0
         return (stored, max(strides, default=0)) if k < box.rows else (0, max(strides, default=0))
 
-    kept = [k for k, extent in enumerate(box.extents) if extent != 1]
     rows = sorted((k for k in kept if k < box.rows), key=weight, reverse=True)
     inner = [k for k in kept if k >= box.rows]
     if not any(r.op in ("argmax", "argmin") or r.is_running for r in box.reductions):
@@ -105,25 +113,31 @@ def _ordered(box: Box) -> list[tuple[int, ...]]:
     return [(k,) for k in rows + inner]
 
 
-def _merged(box: Box) -> Box:
+def _merged(boxes: list[Box]) -> list[Box]:
     """Neighbours become one where no access tells them apart and nobody asks for their value."""
-    asked = {x.payload for x in walk(*expressions(box.stages)) if x.op == "index"}
-    all_accesses = accesses(box.stages)
+    first = boxes[0]
+    asked = {x.payload for x in walk(*expressions(first.stages)) if x.op == "index"}
+    all_accesses = [accesses(box.stages) for box in boxes]
+
+    def is_one(before: int, k: int) -> bool:
+        return all(all(a.strides[before] == a.strides[k] * box.extents[k] for a in found)
+                   and (k < box.rows or box.positions[before] == box.positions[k] * box.extents[k])
+                   for box, found in zip(boxes, all_accesses, strict=True))
+
     groups: list[tuple[int, ...]] = []
-    for k in range(len(box.extents)):
+    for k in range(len(first.extents)):
         before = groups[-1][-1] if groups else None
         if (
             before is not None
-            and (before < box.rows) == (k < box.rows)
+            and (before < first.rows) == (k < first.rows)
             and before not in asked
             and k not in asked
-            and all(a.strides[before] == a.strides[k] * box.extents[k] for a in all_accesses)
-            and (k < box.rows or box.positions[before] == box.positions[k] * box.extents[k])
+            and is_one(before, k)
         ):
             groups[-1] = (*groups[-1], k)
         else:
             groups.append((k,))
-    return box if len(groups) == len(box.extents) else _rewritten(box, groups, remade)
+    return boxes if len(groups) == len(first.extents) else [_rewritten(box, groups, remade) for box in boxes]
 
 
 def remade(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:

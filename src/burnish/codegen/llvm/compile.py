@@ -16,7 +16,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from ctypes import string_at
 
 import llvmlite.binding as llvm
@@ -24,7 +24,7 @@ from llvmlite.binding import ffi
 
 from ... import events
 from ...errors import InternalError
-from ...runtime import threads, vector_math
+from ...runtime import forks, threads, vector_math
 from ...runtime.disk_cache import disk_cache
 from ...runtime.kernels import NativeKernel, bind, load
 from ...schedule.loops import Kernel
@@ -32,6 +32,8 @@ from . import parallel
 from .kernel import PARALLEL, SYMBOL, print_module
 from .listing import listing
 from .target import Host, host, initialize
+
+INTERRUPTS = (KeyboardInterrupt, SystemExit)
 
 LEVEL = 2
 """Of the code generator. The levels 1 to 3 cost the same within a tenth; 0 does not keep values in registers."""
@@ -44,50 +46,68 @@ def compile_kernel(kernel: Kernel) -> NativeKernel:
 def compile_kernels(kernels: Sequence[Kernel], others: Sequence[Callable[[], object]] = ()) -> list[NativeKernel]:
     """In the order given. Equal kernels are one; what another thread is compiling already is waited for. `others` are
     calls that compile something too: they are made beside."""
+    keys = ["\n".join(listing(kernel)) for kernel in kernels]
     futures: list[Future[NativeKernel]] = []
     mine: list[tuple[str, Kernel, Future[NativeKernel]]] = []
-    for kernel in kernels:
-        key = "\n".join(listing(kernel))
-        with _lock:
-            future = _underway.get(key)
-            if future is None:
-                future = Future()
-                known = _known.get(key)
-                if known is not None:
-                    future.set_result(known)
-                else:
-                    _underway[key] = future
-                    mine.append((key, kernel, future))
-        futures.append(future)
-    jobs = deque([*others, *(functools.partial(_complete, *job) for job in mine)])
+    try:
+        for key, kernel in zip(keys, kernels, strict=True):
+            with _lock:
+                future = _underway.get(key)
+                if future is None:
+                    future = Future()
+                    known = _known.get(key)
+                    if known is not None:
+                        future.set_result(known)
+                    else:
+                        mine.append((key, kernel, future))
+                        _underway[key] = future
+            futures.append(future)
+        jobs = deque([*others, *(functools.partial(_complete, *job) for job in mine)])
 
-    def work() -> None:
-        while True:
-            try:
-                job = jobs.popleft()
-            except IndexError:
-                return
-            job()
+        def work() -> None:
+            while True:
+                try:
+                    job = jobs.popleft()
+                except IndexError:
+                    return
+                job()
 
-    beside = [_pool().submit(work) for _ in range(min(_workers(), len(jobs)) - 1)]
-    work()
-    for thread in beside:
-        thread.result()
-    return [future.result() for future in futures]
+        # Interrupts come to the main thread alone, and LLVM must not be left in the middle: there it only waits.
+        works = threading.current_thread() is not threading.main_thread()
+        beside = [_pool().submit(work) for _ in range(min(_workers(), len(jobs)) - works)]
+        if works:
+            work()
+        for thread in beside:
+            thread.result()
+    finally:
+        # After an interrupt nobody may wait for what nobody does.
+        for key, _, future in mine:
+            if future.cancel():
+                _underway.pop(key, None)
+    return [made_by(future, kernel) for future, kernel in zip(futures, kernels, strict=True)]
+
+
+def made_by(future: Future[NativeKernel], kernel: Kernel) -> NativeKernel:
+    """What a future gives; where the thread that was to compile it was stopped, this one compiles."""
+    try:
+        return future.result()
+    except (CancelledError, *INTERRUPTS):
+        return native(kernel, host())
 
 
 def _complete(key: str, kernel: Kernel, future: Future[NativeKernel]) -> None:
-    try:
-        made = native(kernel, host())
-    except BaseException as error:
-        with _lock:
-            del _underway[key]
-        future.set_exception(error)
+    if not future.set_running_or_notify_cancel():
         return
-    with _lock:
-        _known[key] = made
-        del _underway[key]
-    future.set_result(made)
+    try:
+        made = _known[key] = native(kernel, host())
+        future.set_result(made)
+    except BaseException as error:
+        if not future.done():
+            future.set_exception(error)
+        if isinstance(error, INTERRUPTS):
+            raise
+    finally:
+        _underway.pop(key, None)
 
 
 def native(kernel: Kernel, target: Host) -> NativeKernel:
@@ -95,7 +115,7 @@ def native(kernel: Kernel, target: Host) -> NativeKernel:
     start = time.perf_counter()
     text, cycles = print_module(kernel, target)
     code = object_code(text, target)
-    made = bind(kernel.name, code, SYMBOL, _symbols(), len(kernel.dtypes), cycles)
+    made = bind(kernel.name, code, SYMBOL, symbols(), len(kernel.dtypes), cycles)
     if events.is_watched():
         events.emit("kernels", name=kernel.name, text=text, seconds=time.perf_counter() - start)
     return made
@@ -117,22 +137,28 @@ def object_code(text: str, target: Host) -> bytes:
 def emitted(text: str, target: Host) -> bytes:
     machine = _machine(target)
     context = llvm.create_context()
+    context._owned = True  # only closed below: after an interrupt the collector might close it before its module
+    module = None
     try:
-        module = llvm.parse_assembly(text, context)
-    except RuntimeError as error:
-        raise InternalError("codegen", f"LLVM does not take what was printed: {error}\n{text}") from error
-    with ffi.OutputString() as problem:
-        # llvmlite guards every call with one lock. This one needs none: context and machine belong to this thread,
-        # and it is where all the time goes.
-        emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
-        buffer = getattr(emit, "_cfn", emit)(machine, module, 1, problem)
-        if not buffer:
-            raise InternalError("codegen", f"LLVM generates no code: {problem}")
-    try:
-        return string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+        try:
+            module = llvm.parse_assembly(text, context)
+        except RuntimeError as error:
+            raise InternalError("codegen", f"LLVM does not take what was printed: {error}\n{text}") from error
+        with ffi.OutputString() as problem:
+            # llvmlite guards every call with one lock. This one needs none: context and machine belong to this thread,
+            # and it is where all the time goes.
+            emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+            buffer = getattr(emit, "_cfn", emit)(machine, module, 1, problem)
+            if not buffer:
+                raise InternalError("codegen", f"LLVM generates no code: {problem}")
+        try:
+            return string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+        finally:
+            ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
     finally:
-        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
-        module.close()
+        if module is not None:
+            module.close()
+        context._owned = False
         context.close()
 
 
@@ -152,7 +178,7 @@ def _machine(target: Host) -> llvm.TargetMachine:
 
 
 @functools.cache
-def _symbols() -> dict[str, int]:
+def symbols() -> dict[str, int]:
     """What kernels call that is not in them."""
     found = threads.addresses()
     vectors = {symbol: address for lanes in (2, 4, 8, 16) for dtype in ("f32", "f64")
@@ -171,11 +197,21 @@ def _workers() -> int:
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(_workers() - 1, 1), "burnish-codegen")
+    return ThreadPoolExecutor(_workers(), "burnish-codegen")
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _local = threading.local()
 _known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
 _underway: dict[str, Future[NativeKernel]] = {}
 _forever: list[object] = []
+
+
+def _start_anew() -> None:
+    """In a forked process: the threads of the pool, and those that were compiling, stayed behind."""
+    _pool.cache_clear()
+    _underway.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)

@@ -172,6 +172,8 @@ class Values:
                 return self._load(x, copy)
             case "index":
                 return self._index(x.payload, copy)
+            case "size":
+                return str(x.payload)
             case "reduced":
                 values = self.reduced[x.payload]
                 return values[copy] if len(values) > 1 else values[0]
@@ -261,7 +263,9 @@ class Values:
             if step and self.is_in_lanes(arg):
                 term = self.of(arg, copy)
                 if step != 1:
-                    term = self.code.emit(scope, f"mul {integers} {term}, {literal(step, 'i64', width)}")
+                    factor = literal(step, "i64", width) if isinstance(step, int) else self.splat(
+                        self.code.scopes[0], "i64", str(step), width)
+                    term = self.code.emit(scope, f"mul {integers} {term}, {factor}")
                 offsets = self.code.emit(scope, f"add {integers} {offsets}, {term}")
         return self.code.emit(scope, f"getelementptr {type}, ptr {pointer}, {integers} {offsets}")
 

@@ -74,7 +74,7 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     lines += sorted(declarations)
     lines += ["", f"attributes #0 = {{ nounwind {target.attributes} }}"]
     if kernel.stored:
-        lines += _alias_scopes(buffers)
+        lines += alias_scopes(buffers)
     return "\n".join(lines) + "\n", cycles
 
 
@@ -117,7 +117,7 @@ def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
     return lines
 
 
-def _alias_scopes(buffers: int) -> list[str]:
+def alias_scopes(buffers: int) -> list[str]:
     """!0 is the domain, !(2n + 1) lists the scope of buffer n, !(2n + 2) those of all others."""
     scopes = 2 * buffers + 1
     lines = ["", "!0 = distinct !{!0}"]

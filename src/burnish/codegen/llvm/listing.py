@@ -15,8 +15,9 @@ from collections import Counter
 
 from ...ops.scalar import Scalar, walk
 from ...schedule.loops import Kernel, Loop, Store
+from .box import Box
 
-_LEAVES = {"const", "index", "reduced"}
+_LEAVES = {"const", "size", "index", "reduced"}
 
 
 def listing(kernel: Kernel) -> list[str]:
@@ -28,8 +29,12 @@ def listing(kernel: Kernel) -> list[str]:
     return lines
 
 
+def listing_of(loop: Loop | Box) -> list[str]:
+    return _Listing(loop).lines
+
+
 class _Listing:
-    def __init__(self, loop: Loop):
+    def __init__(self, loop: Loop | Box):
         box = ", ".join(f"i{k} < {n}{' rows' if k < loop.rows else ''}" for k, n in enumerate(loop.extents))
         self.lines = [f"loop {box or 'once'}"]
         self.names: dict[Scalar, str] = {}
@@ -63,6 +68,8 @@ class _Listing:
                     text = f"{x.payload!r}.{x.dtype}"
                 case "index":
                     text = f"i{x.payload}"
+                case "size":
+                    text = str(x.payload)
                 case "reduced":
                     text = f"r{x.payload}"
                 case "load":
@@ -79,7 +86,7 @@ class _Listing:
         return texts[root]
 
 
-def _roots(loop: Loop) -> list[Scalar]:
+def _roots(loop: Loop | Box) -> list[Scalar]:
     roots: list[Scalar] = []
     for stage in loop.stages:
         roots += [reduction.value for reduction in stage.reductions]

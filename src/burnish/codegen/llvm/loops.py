@@ -22,6 +22,7 @@ from .operations import Operations
 from .plan import Plan, is_across
 from .reductions import Accumulator
 from .scopes import Carried, Code
+from .sizes import Size, blocks, comes_out_even, load_sizes, most, sizes_in
 from .target import Host
 from .types import memory, vector
 
@@ -68,8 +69,9 @@ class LoopPrinter:
         lines = [f"define internal void @{name}(i64 %begin, i64 %end, ptr %buffers) #0 {{", "entry:"]
         body = "\n".join(entry.lines)
         given = len(self.dtypes) - len(self.scratch)
-        length = math.prod(self.box.extents[k] for k in self.box.inner)
+        lines += load_sizes(sizes_in(self.box), given)
         for number, dtype in enumerate(self.scratch, given):
+            length = math.prod(self.box.extents[k] for k in self.box.inner)
             lines.append(f"  %b{number} = alloca [{length} x {memory(dtype)}], align 64")
         for number in range(given):
             if number in used or f"%b{number}," in body:
@@ -96,7 +98,7 @@ class LoopPrinter:
         scope, plan, box = self.code.here, self.plan, self.box
         axes = [(k, box.extents[k]) for k in range(box.rows)]
         if plan.block:
-            axes = [(k, -(-n // plan.block) if k in (plan.lane, plan.across) else n) for k, n in axes]
+            axes = [(k, blocks(self.code, n, plan.block) if k in (plan.lane, plan.across) else n) for k, n in axes]
         rest = item
         for k, count in reversed(axes):
             if k == axes[0][0]:
@@ -111,7 +113,7 @@ class LoopPrinter:
                     self._first = first
                     continue
                 value = first
-                if k == plan.lane and box.extents[k] % plan.block:
+                if k == plan.lane and not comes_out_even(box.extents[k], plan.block):
                     self._mask_rows(value, box.extents[k])
             scope.variables[k] = value
 
@@ -210,7 +212,7 @@ class LoopPrinter:
                 accumulators = self._run(stage, run, slots, accumulators)
             return accumulators
         variable, extent = inner[0], self.box.extents[inner[0]]
-        below = math.prod(self.box.extents[k] for k in inner[1:]) * max((run.trips for run in runs), default=1)
+        below = math.prod(most(self.box.extents[k]) for k in inner[1:]) * max((run.trips for run in runs), default=1)
 
         def turn(_: str, current: list[Accumulator]) -> list[Accumulator]:
             def rest(local: list[Accumulator]) -> list[Accumulator]:
@@ -220,7 +222,8 @@ class LoopPrinter:
             return self._folded(slots, current, rest) if below >= 16 else rest(current)
 
         chain = 1 if below >= 16 else below
-        return self._count("0", str(extent), 1, extent * chain, slots, accumulators, turn, variable)
+        return self._count("0", str(extent), 1, most(extent) * chain, slots, accumulators, turn, variable,
+                           may_be_empty=isinstance(extent, Size))
 
     def _count(self, start: str, stop: str, step: int, trips: int, slots: list[Slot], accumulators: list[Accumulator],
                body: Callable[[str, list[Accumulator]], list[Accumulator]], variable: int | None,
@@ -264,6 +267,8 @@ class LoopPrinter:
         """How the lane variable is walked: by several vectors, by one vector, by single elements."""
         plan, scope, code = self.plan, self.code.here, self.code
         extent, width, step = self.box.extents[plan.lane], plan.width, plan.width * plan.copies
+        if isinstance(extent, Size):
+            return self._open_runs(extent)
         start, stop, longest = "0", str(extent), extent
         is_fixed = True
         if plan.kind == "elements":
@@ -304,6 +309,34 @@ class LoopPrinter:
             cut(width, 1, has_rest and self.host.has_masks)
         if left and has_rest and not self.host.has_masks:
             cut(1, 1, False)
+        return runs
+
+    def _open_runs(self, extent: Size) -> list[Run]:
+        """The same for an extent told at run time: whole turns, then what is left over, if anything is."""
+        plan, scope, code = self.plan, self.code.here, self.code
+        width, step = plan.width, plan.width * plan.copies
+        start, stop, longest = "0", str(extent), most(extent)
+        if plan.kind == "elements":
+            start, longest = self._first, plan.block
+            reach = code.emit(scope, f"add nuw nsw i64 {start}, {plan.block}")
+            stop = code.call(scope, "i64", "llvm.umin.i64", ("i64", reach), ("i64", str(extent)))
+        length = code.emit(scope, f"sub i64 {stop}, {start}")
+        runs: list[Run] = []
+
+        def whole(unit: int, copies: int, size: int) -> None:
+            nonlocal start
+            even = code.emit(scope, f"and i64 {length}, {-unit}")
+            end = code.emit(scope, f"add nuw nsw i64 {self._first if plan.kind == 'elements' else 0}, {even}")
+            runs.append(Run(start, end, max(longest // unit, 1), copies, size, False, True))
+            start = end
+
+        whole(step, plan.copies, width)
+        if plan.copies > 1:
+            whole(width, 1, width)
+        if width > 1 and self.host.has_masks:
+            runs.append(Run(start, stop, 1, 1, width, True, True))
+        elif width > 1:
+            runs.append(Run(start, stop, width, 1, 1, False, True))
         return runs
 
     def _run(self, stage: Stage, run: Run, slots: list[Slot], accumulators: list[Accumulator]) -> list[Accumulator]:

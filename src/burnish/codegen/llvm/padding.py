@@ -14,8 +14,8 @@ import functools
 from ...runtime.kernels import NativeKernel, load
 from ...schedule.library.own import Step
 from ...tensors.types import TensorType
-from .compile import _symbols as shared_symbols
 from .compile import object_code
+from .compile import symbols as shared_symbols
 from .target import host
 from .words import load_words, words
 

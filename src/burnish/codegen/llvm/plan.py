@@ -60,11 +60,11 @@ def choose(box: Box, host: Host) -> Plan:
         return _in_order(box, host)
     if not candidates or 0 in box.extents:
         candidates = [None]
-    lane = min(candidates, key=lambda k: _cycles(box, k, host))
-    width = 1 if lane is None else _width(box, lane, host)
+    lane = min(candidates, key=lambda k: cycles_of(box, k, host))
+    width = 1 if lane is None else width_of(box, lane, host)
     if width == 1 and not box.is_elementwise:
         lane = None
-    return _cut(box, lane, width, _cycles(box, lane, host), host)
+    return cut(box, lane, width, cycles_of(box, lane, host), host)
 
 
 def _in_order(box: Box, host: Host) -> Plan:
@@ -74,17 +74,17 @@ def _in_order(box: Box, host: Host) -> Plan:
     rows = [k for k in range(box.rows) if box.extents[k] > 1]
     lanes = [k for k in rows if all(a.strides[k] in (0, 1) and not a.indirect for a in steps)]
     if 0 in box.extents or not rows:
-        return _cut(box, None, 1, _cycles(box, None, host), host)
+        return cut(box, None, 1, cycles_of(box, None, host), host)
     if lanes:
-        lane = min(lanes, key=lambda k: _cycles(box, k, host))
-        width = _width(box, lane, host)
+        lane = min(lanes, key=lambda k: cycles_of(box, k, host))
+        width = width_of(box, lane, host)
         if width > 1:
-            return _cut(box, lane, width, _cycles(box, lane, host), host)
+            return cut(box, lane, width, cycles_of(box, lane, host), host)
     lane = max(rows, key=lambda k: box.extents[k])
     body = _operations(box)
     copies = next(n for n in (MOST_COPIES, 4, 2, 1)
                   if box.extents[lane] % n == 0 and (n == 1 or n * body <= MOST_SCALARS))
-    cycles = _cycles(box, None, host) / copies
+    cycles = cycles_of(box, None, host) / copies
     return Plan("rows", lane, 1, copies, copies, math.prod(box.extents[:box.rows]) // copies, cycles)
 
 
@@ -130,19 +130,21 @@ def _across(box: Box, lane: int | None, width: int) -> int | None:
     return None
 
 
-def _cut(box: Box, lane: int | None, width: int, cycles: float, host: Host) -> Plan:
+def cut(box: Box, lane: int | None, width: int, cycles: float, host: Host, may_turn: bool = True,
+        is_open: bool = False) -> Plan:
+    """`may_turn`: whether squares may be read across. `is_open`: nothing is known to come out even along the lanes."""
     rows = math.prod(box.extents[: box.rows])
     body = _operations(box)
     if lane is None:
         kind, copies, block, items = "rows", 1, 0, rows
-    elif (across := _across(box, lane, width)) is not None:
+    elif may_turn and (across := _across(box, lane, width)) is not None:
         even = [-(-box.extents[k] // width) for k in (lane, across)]
         items = rows // (box.extents[lane] * box.extents[across]) * even[0] * even[1]
         return Plan("tiles", lane, width, 1, width, items, cycles, across)
     elif box.is_elementwise:
         extent = box.extents[lane]
         # Where lanes are masked at the end anyway, a long body is printed once, not three times.
-        longest = 40 if extent % width == 0 else 12
+        longest = 40 if extent % width == 0 and not is_open else 12
         copies = _copies(extent, width, 2 if body <= longest else 1)
         block = max(BLOCK // (width * copies), 1) * width * copies
         kind, items = "elements", rows // extent * -(-extent // block)
@@ -175,7 +177,7 @@ def _operations(box: Box) -> int:
     return sum(COST.get(x.op, 1) for x in walk(*expressions(box.stages)))
 
 
-def _width(box: Box, lane: int, host: Host) -> int:
+def width_of(box: Box, lane: int, host: Host) -> int:
     bits = _element_bits(box)
     width = max(host.vector_bits // bits, 1)
     gathers = any(a.strides[lane] not in (0, 1, -1) or a.indirect for a in accesses(box.stages))
@@ -214,12 +216,12 @@ def usually(*roots: Scalar) -> set[Scalar]:
     return found
 
 
-def _cycles(box: Box, lane: int | None, host: Host) -> float:
+def cycles_of(box: Box, lane: int | None, host: Host, may_turn: bool = True) -> float:
     """An estimate for the whole box, with this variable in lanes."""
     if 0 in box.extents[: box.rows]:
         return 0
-    width = 1 if lane is None else _width(box, lane, host)
-    across = _across(box, lane, width)
+    width = 1 if lane is None else width_of(box, lane, host)
+    across = _across(box, lane, width) if may_turn else None
     total = 0.0
     elements = math.prod(box.extents)
     rows = math.prod(box.extents[: box.rows])

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
+import os
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
+from ...runtime import forks
 from ...runtime.kernels import NativeKernel, load
 from ...schedule.library import own
 from ...schedule.library.own import Product, Shape, Step, Sum, Tile
-from .compile import _symbols as shared_symbols
 from .compile import object_code
+from .compile import symbols as shared_symbols
 from .target import host, initialize
 from .tiles import RUN_WORDS, SYMBOL, WORDS, print_tile
 from .words import load_offsets, load_pointers, load_words, words
@@ -172,9 +173,19 @@ def with_assembler() -> None:
     llvm.initialize_native_asmparser()
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _tiles: dict[Tile, Future[int]] = {}
 _forever: list[object] = []
+
+
+def _forget_unfinished() -> None:
+    """In a forked process: whoever was compiling stayed behind."""
+    for tile in [tile for tile, future in _tiles.items() if not future.done()]:
+        del _tiles[tile]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_unfinished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +279,3 @@ def tile_shape() -> Shape | None:
     if machine.vector_bits == 256 and "+fma" in machine.features:
         return Shape(8, 3, 2)
     return None
-
-
-
-

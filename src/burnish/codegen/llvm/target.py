@@ -9,10 +9,11 @@ A `Host` is plain data, so tests can print for a machine that is not there: `Hos
 from __future__ import annotations
 
 import functools
-import threading
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
+
+from ...runtime import forks
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +77,4 @@ def initialize() -> None:
         llvm.initialize_native_asmprinter()
 
 
-_lock = threading.Lock()
+_lock = forks.lock()

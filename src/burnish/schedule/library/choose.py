@@ -12,6 +12,7 @@ and comes back as text (`export`, `load`).
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -174,6 +175,8 @@ def text_of(measured: Measured) -> str:
 
 
 memory = Memory()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=memory._lock._at_fork_reinit)  # another thread may have held it
 """Of this process."""
 
 

@@ -1,0 +1,38 @@
+"""Locks and a process that is forked: in the child they are free, whoever held them.
+
+    lock = forks.lock()         a threading.Lock
+
+`os.fork` copies the memory and one thread. A lock that another thread held at that moment would be held for ever in the
+child. What our locks guard is put in place as a whole, so the child may simply take them anew. (That is what `logging`
+does with its locks, too.)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def lock() -> threading.Lock:
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def rlock() -> Any:
+    made = threading.RLock()
+    _locks.add(made)
+    return made
+
+
+def _free_all() -> None:
+    for each in list(_locks):
+        each._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_free_all)

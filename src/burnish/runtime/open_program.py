@@ -1,0 +1,123 @@
+"""A compiled graph whose sizes are told by its inputs.
+
+    program = OpenProgram(source, constants, point_of, make_frame, ...)
+    outputs = program(*inputs)              point_of(inputs) == (64, 2): a frame for these sizes is made or found
+
+As `Program`, but a frame belongs to sizes: they are numbers of its text, and of its tables. Frames for several sizes
+share one piece of memory, their room, which one run at a time has. That the program is right for sizes is checked
+the first time that one of them lies outside the range of those it has been checked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from . import forks
+
+MOST_FRAMES = 32
+"""For other sizes, the frame used longest ago is made anew when it is needed."""
+
+MOST_KNOWN = 10_000
+
+ALIGNMENT = 64
+
+SLACK = 1.25
+"""A room that has to grow grows by more than asked for: the next size is often a little larger."""
+
+
+class Room:
+    """Memory for one run at a time, and the frames that lie in it."""
+
+    __slots__ = ("address", "frames", "memory", "views")
+
+    def __init__(self) -> None:
+        self.memory = torch.empty(0, dtype=torch.uint8)
+        self.address = 0
+        self.frames: dict[tuple[int, ...], Any] = {}
+        self.views: dict[torch.dtype, torch.Tensor] = {}
+
+    def reserve(self, size: int) -> int:
+        """The address where so many bytes begin. Frames made before are gone where that takes new memory."""
+        if self.memory.numel() < size + ALIGNMENT or not self.address:
+            first = not self.frames
+            self.frames.clear()
+            self.views.clear()
+            self.memory = torch.empty(0, dtype=torch.uint8)
+            whole = int(size * (1 if first else SLACK)) // ALIGNMENT * ALIGNMENT
+            self.memory = torch.empty(max(whole, size) + 2 * ALIGNMENT, dtype=torch.uint8)
+            self.address = self.memory.data_ptr()
+        return -(-self.address // ALIGNMENT) * ALIGNMENT
+
+    def view(self, dtype: torch.dtype) -> torch.Tensor:
+        found = self.views.get(dtype)
+        if found is None:
+            whole = self.memory.numel() // 16 * 16
+            found = self.views[dtype] = self.memory[:whole].view(dtype)
+        return found
+
+
+class OpenProgram:
+    takes_gradients = False
+
+    def __init__(self, source: str, constants: dict[str, Any], point_of: Callable[[Sequence[Any]], tuple[int, ...]],
+                 make_frame: Callable[[tuple[int, ...], Room], Any], names: tuple[str, ...],
+                 points: Sequence[tuple[int, ...]], check: Callable[[tuple[int, ...]], bool],
+                 otherwise: Callable[..., Any]):
+        self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
+        self.check, self.otherwise, self.points = check, otherwise, points
+        self.least = [min(sizes) for sizes in zip(*points, strict=True)]
+        self.most = [max(sizes) for sizes in zip(*points, strict=True)]
+        self.known: set[tuple[int, ...]] = set()
+        self.refused: set[tuple[int, ...]] = set()
+        self.rooms: list[Room] = []
+        self.lock = forks.lock()
+        namespace = dict(constants)
+        exec(compile(source, "<burnish program>", "exec"), namespace)
+        self.run = namespace["run"]
+
+    def __call__(self, *inputs: Any) -> Any:
+        point = self.point_of(inputs)
+        if point not in self.known:
+            if not self.is_right_for(point):
+                return self.otherwise(*inputs)
+            if len(self.known) > MOST_KNOWN:
+                self.known.clear()
+            self.known.add(point)
+        return self.at(point, *inputs)
+
+    def at(self, point: tuple[int, ...], *inputs: Any) -> Any:
+        """Run for sizes that it is right for."""
+        try:
+            room = self.rooms.pop()
+        except IndexError:
+            room = Room()
+        frame = room.frames.get(point)
+        if frame is None:
+            frame = self.make_frame(point, room)
+            if len(room.frames) >= MOST_FRAMES:
+                del room.frames[next(iter(room.frames))]
+            room.frames[point] = frame
+        outputs = self.run(frame, *inputs)
+        self.rooms.append(room)
+        return outputs
+
+    def is_right_for(self, point: tuple[int, ...]) -> bool:
+        if all(low <= size <= high for low, size, high in zip(self.least, point, self.most, strict=True)):
+            return True
+        if point in self.refused:
+            return False
+        with self.lock:
+            # Twice as far at once: sizes that grow by one with every call are not to be checked with every call.
+            for reach in (2, 1):
+                wide = tuple(reach * size if size > high else size
+                             for size, high in zip(point, self.most, strict=True))
+                if self.check(wide):
+                    self.least = [min(a, b) for a, b in zip(self.least, point, strict=True)]
+                    self.most = [max(a, b) for a, b in zip(self.most, wide, strict=True)]
+                    return True
+            if len(self.refused) < 1000:
+                self.refused.add(point)
+        return False

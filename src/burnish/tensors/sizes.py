@@ -1,0 +1,131 @@
+"""Symbolic sizes: numbers known as formulas of a few sizes, found by looking at several examples.
+
+    space = Space(("s0", "s1"), [(64, 2), (65, 3), (67, 7), (71, 5)])
+    space.fit([49152, 74880, 128640 + 0, ...])      768*s0*s1
+    space.fit([64, 65, 67, 71])                     s0
+
+Whatever is made for one size is made for a few others as well, by the same code, which knows nothing of symbols. A
+number in it that differs among them is a `Formula` of the sizes, if one of few simple forms fits every example exactly.
+Where none fits, the number is no function that we know, and what needs it is made for each size anew. What two
+formulas agree in at the examples they agree in everywhere: the sizes of the examples have no common pattern.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+Point = tuple[int, ...]
+"""A value for each symbol."""
+
+DISTANCES = (0, 1, 4, 13, 7, 3, 10, 6)
+"""How far the examples lie from the size that a program was first seen with. Near it, so that they are treated alike;
+of every remainder by 2, 3 and 4, so that halves and paddings are not taken for something simple."""
+
+POINTS = 4
+DEGREE = 3
+
+
+class NoFormula(Exception):
+    """A number is no simple function of the sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """The sum of `factor * product(symbol ** power)` over `terms`: pairs of a factor and the powers."""
+
+    names: tuple[str, ...]
+    terms: tuple[tuple[int, Point], ...]
+
+    def at(self, point: Point) -> int:
+        return sum(factor * math.prod(map(pow, point, powers)) for factor, powers in self.terms)
+
+    def __str__(self) -> str:
+        """As Python, and as people write it."""
+        return " + ".join(_term(self.names, factor, powers) for factor, powers in self.terms)
+
+
+def _term(names: tuple[str, ...], factor: int, powers: Point) -> str:
+    factors = [name for name, power in zip(names, powers, strict=True) for _ in range(power)]
+    return "*".join([str(factor)] * (factor != 1 or not factors) + factors)
+
+
+@dataclass(slots=True)
+class Space:
+    """Symbols, and the examples of their values. The first example is the one seen in the program."""
+
+    names: tuple[str, ...]
+    points: Sequence[Point]
+    known: dict[tuple[int, ...], int | Formula | None] = field(default_factory=dict)
+
+    @classmethod
+    def around(cls, sizes: Mapping[str, int]) -> Space:
+        """Examples near given sizes. No two symbols move alike."""
+        points = []
+        for number in range(POINTS):
+            points.append(tuple(size + DISTANCES[(number * (2 * k + 1)) % len(DISTANCES)] if number else size
+                                for k, size in enumerate(sizes.values())))
+        return cls(tuple(sizes), points)
+
+    def fit(self, values: Sequence[int]) -> int | Formula:
+        """The number, or the formula, that has these values at the points. Raises NoFormula."""
+        key = tuple(values)
+        if key not in self.known:
+            self.known[key] = self.found(key)
+        found = self.known[key]
+        if found is None:
+            raise NoFormula(f"{list(values)} for {', '.join(self.names)} = {list(self.points)}")
+        return found
+
+    def symbol(self, number: int) -> Formula:
+        return self.fit([point[number] for point in self.points])  # type: ignore[return-value]
+
+    def found(self, values: tuple[int, ...]) -> int | Formula | None:
+        if len(set(values)) == 1:
+            return values[0]
+        for powers, products in self.monomials():
+            factor, rest = divmod(values[0], products[0]) if products[0] else (0, 1)
+            if not rest and all(factor * p == v for p, v in zip(products, values, strict=True)):
+                return Formula(self.names, ((factor, powers),))
+        none = (0,) * len(self.names)
+        for powers, products in self.monomials():
+            step, rest = divmod(values[1] - values[0], products[1] - products[0]) if products[1] != products[0] \
+                else (0, 1)
+            added = values[0] - step * products[0]
+            if not rest and all(step * p + added == v for p, v in zip(products, values, strict=True)):
+                return Formula(self.names, ((step, powers), (added, none)))
+        return self.of_two(values) or (self.of_two_and_more(values) if len(self.names) == 1 else None)
+
+    def of_two(self, values: tuple[int, ...]) -> Formula | None:
+        """A sum of two products."""
+        for (first, a), (second, b) in itertools.combinations(self.monomials(), 2):
+            base = a[0] * b[1] - a[1] * b[0]
+            if not base:
+                continue
+            x, x_rest = divmod(values[0] * b[1] - values[1] * b[0], base)
+            y, y_rest = divmod(a[0] * values[1] - a[1] * values[0], base)
+            if not x_rest and not y_rest and all(
+                    x * p + y * q == v for p, q, v in zip(a, b, values, strict=True)):
+                return Formula(self.names, ((x, first), (y, second)))
+        return None
+
+    def of_two_and_more(self, values: tuple[int, ...]) -> Formula | None:
+        """Of one size, which moves by one first: the second difference tells the square's factor."""
+        (a,), (b,), (c,) = self.points[:3]
+        base = (a - b) * (a - c) * (b - c)
+        square, rest = divmod(values[0] * (b - c) - values[1] * (a - c) + values[2] * (a - b), base)
+        if rest:
+            return None
+        added = values[0] - square * a * a
+        linear, rest = divmod(values[1] - square * b * b - added, b - a)
+        added -= linear * a
+        found = Formula(self.names, ((square, (2,)), (linear, (1,)), (added, (0,))))
+        return found if not rest and all(found.at(p) == v for p, v in zip(self.points, values, strict=True)) else None
+
+    def monomials(self) -> list[tuple[Point, list[int]]]:
+        """Products of symbols, the simplest first, and their values at the points."""
+        powers = [p for p in itertools.product(range(3), repeat=len(self.names)) if 0 < sum(p) <= DEGREE]
+        powers.sort(key=lambda p: (sum(p), max(p)))
+        return [(p, [math.prod(map(pow, point, p)) for point in self.points]) for p in powers]

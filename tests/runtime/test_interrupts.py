@@ -1,0 +1,227 @@
+"""Ctrl-C in the middle of a first call, at many moments: the program cleans up after itself, the next call compiles."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+import burnish
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+    import gc, signal, sys, time, traceback
+    import torch
+    from torch import nn
+    import burnish
+
+    torch.set_num_threads(1)
+    net = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8))
+    x = torch.randn(4, 8)
+
+    class Depth:
+        now = 0
+        def __enter__(self):
+            self.now += 1
+        def __exit__(self, *error):
+            self.now -= 1
+
+    depth = Depth()
+
+    def infer(x):
+        with depth:
+            with torch.no_grad():
+                y = net(x) * 2
+            z = torch.sin(x) + y.sum()
+            if z.sum() > 1e9:
+                z = z + 1
+            return torch.tanh(z).softmax(-1) @ x.t(), z
+
+    def train(x):
+        with depth:
+            loss = (nn.functional.silu(net(x)) * x).sum()
+            return torch.autograd.grad(loss, list(net.parameters()))
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    fn = {"infer": infer, "train": train}[sys.argv[1]]
+    rounds = int(sys.argv[2])
+    want = fn(x)
+    times = []
+    for _ in range(4):
+        burnish.reset()
+        begun = time.perf_counter()
+        burnish.compile(fn)(x)
+        times.append(time.perf_counter() - begun)
+    interrupted = 0
+    for k in range(rounds):
+        burnish.reset()
+        compiled, depth.now, hit = burnish.compile(fn), 0, []
+        gc.collect()
+        try:
+            signal.setitimer(signal.ITIMER_REAL, min(times) * (k + 0.5) / rounds)
+            compiled(x)
+        except KeyboardInterrupt as error:
+            interrupted += 1
+            hit = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        # What is interrupted while it begins or ends is left half done in eager as well.
+        assert depth.now == 0 or "__enter__" in hit or "__exit__" in hit, "a with block was not left"
+        assert torch.is_grad_enabled() and gc.isenabled() and sys.getprofile() is None
+        assert torch._C._len_torch_function_stack() == torch._C._len_torch_dispatch_stack() == 0
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), want)
+        assert burnish.was_compiled(compiled)
+        for program in compiled.__burnish_program__.continuations.values():
+            assert not program.given_up
+    print(interrupted)
+"""
+
+
+@pytest.mark.parametrize("what", ["infer", pytest.param("train", marks=pytest.mark.slow)])
+def test_an_interrupted_first_call_leaves_a_usable_function(what, tmp_path):
+    rounds = 40
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(path), what, str(rounds)], capture_output=True, text=True, timeout=200,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) > rounds // 2
+
+
+class Interrupting:
+    """Native code in which Ctrl-C is pressed, on the calls that it is told of."""
+
+    def __init__(self, *at):
+        self.at, self.calls = at, 0
+
+    def __call__(self, gm, example_inputs):
+        """As a backend: compiling is what is interrupted."""
+        self.calls += 1
+        if self.calls in self.at:
+            raise KeyboardInterrupt
+        return gm.forward
+
+
+class InterruptingRuns(Interrupting):
+    """What is interrupted is a run of the compiled graph that computes a sine."""
+
+    def __call__(self, gm, example_inputs):
+        def run(*inputs):
+            self.calls += 1
+            if self.calls in self.at:
+                raise KeyboardInterrupt
+            return gm.forward(*inputs)
+        return run if "sin" in gm.code else gm.forward
+
+
+class Depth:
+    now = 0
+
+    def __enter__(self):
+        self.now += 1
+
+    def __exit__(self, *error):
+        self.now -= 1
+
+
+def test_an_interrupt_while_compiling_runs_the_programs_clean_up():
+    depth, told = Depth(), []
+
+    def fn(x):
+        with depth:
+            try:
+                y = x * 2
+                if y.sum() > 0:
+                    y = y + 1
+                return y
+            finally:
+                told.append(depth.now)
+
+    compiled, x = burnish.compile(fn, backend=Interrupting(1, 2)), torch.ones(3)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            compiled(x)
+        assert depth.now == 0
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), x * 2 + 1)
+    assert told == [1] * 5 and burnish.was_compiled(compiled)
+
+
+def test_an_interrupt_of_compiled_code_runs_the_programs_clean_up():
+    """The graph behind the break runs inside of the program's `with` and `try`."""
+    depth, told = Depth(), []
+
+    def fn(x):
+        with depth:
+            try:
+                if x.sum() > 0:
+                    x = x + 1
+                return torch.sin(x)
+            finally:
+                told.append(depth.now)
+
+    compiled, x = burnish.compile(fn, backend=InterruptingRuns(2)), torch.ones(3)
+    outcomes = []
+    for _ in range(6):
+        try:
+            outcomes.append(compiled(x))
+        except KeyboardInterrupt:
+            outcomes.append(None)
+        assert depth.now == 0
+    assert [outcome is None for outcome in outcomes].count(True) == 1
+    assert told == [1] * 6
+    for outcome in outcomes:
+        if outcome is not None:
+            torch.testing.assert_close(outcome, torch.sin(x + 1))
+
+
+def test_a_program_that_catches_the_interrupt_goes_on():
+    def fn(x):
+        y = x * 2
+        try:
+            if y.sum() > 0:
+                y = y + 1
+            if y.sum() > 0:
+                y = torch.sin(y)
+            return y
+        except KeyboardInterrupt:
+            return y - 100
+
+    compiled, x = burnish.compile(fn, backend=Interrupting(2)), torch.ones(3)
+    torch.testing.assert_close(compiled(x), x * 2 + 1 - 100)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), torch.sin(x * 2 + 1))
+
+
+def test_what_a_program_did_when_interrupted_is_not_what_it_does():
+    """The trace saw the handler run. Other calls must not."""
+    class Sized:
+        interrupts = 1
+
+        def __len__(self):
+            if self.interrupts:
+                self.interrupts -= 1
+                raise KeyboardInterrupt
+            return 2
+
+    sized = Sized()
+
+    def fn(x):
+        try:
+            n = len(sized)
+        except KeyboardInterrupt:
+            return x
+        return x * n
+
+    compiled, x = burnish.compile(fn), torch.ones(3)
+    torch.testing.assert_close(compiled(x), x)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), x * 2)
