@@ -127,6 +127,21 @@ def test_an_order_that_changes_is_seen():
     assert seen.is_open
 
 
+def test_what_a_tensor_is_besides_its_sizes_is_guarded():
+    """Each of these is another tensor than the one that is compiled for, and gets eager's result."""
+    others = [torch.randn(6, 4).to_sparse().coalesce(), torch.randn(6, 4, dtype=torch.float64), torch.randn(6, 5),
+              torch.randn(2, 6, 4), torch.randn(12, 4)[::2], torch.randn(6, 4, requires_grad=True),
+              torch.randn(6, 4, dtype=torch.complex64).conj(), nn.Parameter(torch.randn(6, 4))]
+    compiled = burnish.compile(lambda x: x * 2)
+    for n in (3, 4):
+        compiled(torch.randn(n, 4))
+    for other in others:
+        for x in (other, torch.randn(7, 4)):
+            found, wanted = compiled(x), x * 2
+            assert found.requires_grad == wanted.requires_grad and found.dtype == wanted.dtype
+            torch.testing.assert_close(found, wanted)
+
+
 def test_two_sizes_that_vary_by_themselves():
     pairs = [(3, 4), (5, 4), (5, 9), (7, 20), (2, 2), (33, 3)]
     seen = called_with(lambda x, y: torch.softmax(x @ y, -1), [

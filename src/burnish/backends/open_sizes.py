@@ -98,7 +98,7 @@ def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool) -> Lowered:
 def program_of(lowered: Sequence[Lowered], space: Space, check: Check, eager: Callable[..., Any],
                otherwise: Callable[..., Any]) -> OpenProgram | FrozenProgram:
     constants = lowered[0].constants
-    graphs = [chosen(low.graph) for low in lowered]
+    graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
     parts = [split_frozen(graph, same.__contains__) for graph in graphs]
     if any((part is None) != (parts[0] is None) for part in parts):
@@ -113,9 +113,9 @@ def program_of(lowered: Sequence[Lowered], space: Space, check: Check, eager: Ca
     return FrozenProgram(program, once, state, sampler(), eager)  # type: ignore[arg-type]
 
 
-def chosen(graph: Graph) -> Graph:
+def chosen(graphs: Sequence[Graph]) -> list[Graph]:
     try:
-        return choose_open_calls(graph)
+        return choose_open_calls(graphs)
     except NONE_FOR_IT as error:
         raise NoFormula(f"a library is not to be called with other sizes: {error}") from error
 
@@ -124,8 +124,9 @@ def differentiable(lowered: Sequence[Lowered], space: Space, check: Check, eager
                    otherwise: Callable[..., Any]) -> OpenDifferentiable:
     """Forward and backward, both for all sizes."""
     values = list(lowered[0].constants.values())
-    halves, layouts = zip(*(halved(chosen(low.graph), low.gradients, len(values))  # type: ignore[arg-type]
-                            for low in lowered), strict=True)
+    graphs = chosen([low.graph for low in lowered])
+    halves, layouts = zip(*(halved(graph, low.gradients, len(values))  # type: ignore[arg-type]
+                            for graph, low in zip(graphs, lowered, strict=True)), strict=True)
     forward, backward = (
         built(graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, check, otherwise, takes_list)
         for graphs, takes_list in (([half.forward for half in halves], False),

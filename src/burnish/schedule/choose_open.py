@@ -9,6 +9,7 @@ calls that are data are taken, for their numbers must be seen. And the choice ma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir.graph import Graph, Node, Value
@@ -19,17 +20,33 @@ from .library.candidate import Call
 LIKELY = ("onednn packed", "pointwise onednn packed")
 """The first of these that there is; else eager's own. What takes weights as they are wins here and loses there."""
 
+SMALL = 50_000_000
+"""Operations of a product from which on these are taken: below, a call of theirs costs more than it saves."""
 
-def choose_open_calls(graph: Graph) -> Graph:
-    return OpenChooser(graph).run()
+
+def choose_open_calls(graphs: Sequence[Graph]) -> list[Graph]:
+    """For the same graph at several sizes. What is chosen at the first is chosen at all."""
+    first = OpenChooser(graphs[0])
+    return [first.run(), *(OpenChooser(graph, first.names).run() for graph in graphs[1:])]
 
 
 class OpenChooser(Chooser):
+    def __init__(self, graph: Graph, names: Sequence[str] | None = None):
+        super().__init__(graph)
+        self.names: list[str] = []
+        """Of what was chosen, in the order in which it was asked for."""
+        self.given = None if names is None else iter(names)
+
     def chosen(self, spec: Spec) -> Choice:
         offered = [c for c in candidates(spec) if type(c.call) is Call and c.overwrites is None]
-        if not offered:
-            return Choice(candidates(spec)[0], None, {})
-        return Choice(next((c for name in LIKELY for c in offered if c.name == name), offered[0]), None, {})
+        if self.given is not None:
+            name = next(self.given, "")
+        else:
+            is_small = not isinstance(spec, ConvSpec) and spec.flops < SMALL
+            likely = (name for name in LIKELY if not is_small and any(c.name == name for c in offered))
+            name = next(likely, offered[0].name if offered else "")
+        self.names.append(name)
+        return Choice(next((c for c in offered if c.name == name), candidates(spec)[0]), None, {})
 
     def batched(self, a: Value, b: Value) -> Value | None:
         return None
