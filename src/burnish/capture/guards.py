@@ -179,7 +179,8 @@ class CheckWriter:
         leaf = [] if not requires_grad else [f"{self.constant(is_leaf)}({v}) is not {is_leaf_}"]
         return " or ".join([
             f"type({v}) is not {self.constant(kind)}", f"{v}.dtype is not {self.constant(dtype)}",
-            f"{v}.layout is not {self.constant(torch.strided)}", f"{v}.ndim != {len(shape)}", *sizes, f"{v}.stride() != ({''.join(f'{step}, ' for step in steps)})",
+            f"{v}.layout is not {self.constant(torch.strided)}", f"{v}.ndim != {len(shape)}", *sizes,
+            f"{v}.stride() != ({''.join(f'{step}, ' for step in steps)})",
             f"{v}.device != {self.constant(device)}", f"{v}.requires_grad is not {requires_grad}", *leaf,
             f"({v}.is_conj() or {v}.is_neg()) is not {is_lazy}", f"{v}.is_inference() is not {is_inference}",
             f"{v}._is_view() is not {is_view}"])
