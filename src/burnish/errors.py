@@ -17,12 +17,12 @@ to cross from a worker process.
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -179,7 +179,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     torch = sys.modules.get("torch")
     not_the_users = (OURS,) if torch is None else (OURS, os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep)
     level = 1
-    at: FrameType | None = sys._getframe()
+    at = inspect.currentframe()
     while at is not None and at.f_code.co_filename.startswith(not_the_users):
         level, at = level + 1, at.f_back
     warnings.warn(message, category, stacklevel=level if at is not None else 2)

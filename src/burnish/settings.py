@@ -162,7 +162,8 @@ _process: Settings | None = None
 _watchers: tuple[_Watcher, ...] = ()
 _lock = threading.Lock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # another thread may have held it
+    free: Callable[[], None] = getattr(_lock, "_at_fork_reinit")  # noqa: B009  # another thread may have held it
+    os.register_at_fork(after_in_child=free)
 
 
 def _read_process() -> Settings:

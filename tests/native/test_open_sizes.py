@@ -132,10 +132,11 @@ def test_what_a_tensor_is_besides_its_sizes_is_guarded():
     others = [torch.randn(6, 4).to_sparse().coalesce(), torch.randn(6, 4, dtype=torch.float64), torch.randn(6, 5),
               torch.randn(2, 6, 4), torch.randn(12, 4)[::2], torch.randn(6, 4, requires_grad=True),
               torch.randn(6, 4, dtype=torch.complex64).conj(), nn.Parameter(torch.randn(6, 4))]
-    compiled = burnish.compile(lambda x: x * 2)
-    for n in (3, 4):
-        compiled(torch.randn(n, 4))
     for other in others:
+        burnish.reset()
+        compiled = burnish.compile(lambda x: x * 2)
+        for n in (3, 4):
+            compiled(torch.randn(n, 4))
         for x in (other, torch.randn(7, 4)):
             found, wanted = compiled(x), x * 2
             assert found.requires_grad == wanted.requires_grad and found.dtype == wanted.dtype
@@ -408,3 +409,38 @@ def test_threads_with_sizes_of_their_own():
 
     with ThreadPoolExecutor(6) as pool:
         assert all(pool.map(work, (6, 30, 50, 7, 100, 9)))
+
+
+def test_sizes_of_one_in_the_middle():
+    """What is left of a slice may be one row, or none, for some sizes."""
+    calls = [(torch.randn(n, 4),) for n in (20, 21, 40, 11, 10, 12, 13, 100)]
+    called_with(lambda x: x[10:].squeeze() * 2, calls)
+    called_with(lambda x: (x[10:].squeeze().dim(), x[10:].squeeze(0) + 1), calls)
+    called_with(lambda x: x[10:].sum(0) + x[10:].amax(1).numel(), calls)
+
+
+def test_code_of_the_user_is_not_run_for_other_sizes():
+    seen = []
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            seen.append(tuple(x.shape))
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    compiled = burnish.compile(lambda x: Twice.apply(x.sin()) + 1)
+    for n in (4, 5, 6):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(compiled(x), x.sin() * 2 + 1)
+    assert {shape[0] for shape in seen} == {4, 5, 6}
+
+
+def test_an_export_has_fixed_sizes():
+    x = torch.randn(4, 3)
+    burnish.mark_dynamic(x, 0)
+    exported = burnish.export(lambda x: x.view(x.shape[0], 3) + 1, (x,))
+    torch.testing.assert_close(exported(x), x + 1)

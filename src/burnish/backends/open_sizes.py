@@ -172,7 +172,7 @@ def equal_nodes(graphs: Sequence[Graph]) -> set[Node]:
 
 
 def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space: Space,
-          check: Callable[[Point], bool], otherwise: Callable[..., Any], takes_list: bool = False) -> OpenProgram:
+          check: Check, otherwise: Callable[..., Any], takes_list: bool = False) -> OpenProgram:
     plans = [make_plan(graph, is_open=True) for graph in graphs]
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
         raise NoFormula("the plan has other steps for other sizes")
@@ -207,7 +207,17 @@ class Check:
     def __init__(self, gm: GraphModule, space: Space, examples: Examples, gradients: bool):
         self.gm, self.space, self.examples, self.gradients = gm, space, examples, gradients
         self.pattern: list[str] | None = None
+        self.formulas: set[Formula] = set()
         self.numbers: list[int | Formula] = []
+
+    def is_special(self, point: Point) -> bool:
+        """Whether something in the trace has a size of 0 or 1 there. Such sizes mean other things than those around."""
+        if self.pattern is None:
+            try:
+                self.learn()
+            except (Untraceable, NoFormula):
+                return True
+        return any(formula.at(point) <= 1 for formula in self.formulas)
 
     def learn(self) -> None:
         texts = [self.text(point) for point in self.space.points]
@@ -217,6 +227,7 @@ class Check:
         self.pattern = pieces[0]
         self.numbers = [self.space.fit(list(map(int, values)))
                         for values in zip(*map(NUMBER.findall, texts), strict=True)]
+        self.formulas = {number for number in self.numbers if isinstance(number, Formula)}
 
     def text(self, point: Point) -> str:
         # Columns are as wide as the numbers in them.

@@ -38,8 +38,11 @@ class Shapes:
 
     def call(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Raises Untraceable where that cannot be told."""
-        from ..lower.trace import plain_tensors, tracing
+        from ..lower.trace import plain_tensors, tracing, why_not_called
 
+        why = None if isinstance(target, str) else why_not_called(target)
+        if why is not None:
+            raise Untraceable(why)  # the user's code is not run once more
         with tracing, plain_tensors(), torch.no_grad():
             torch._C._push_on_torch_dispatch_stack(self.tracer)
             try:

@@ -63,7 +63,7 @@ class Program:
     def __init__(self, function: FunctionType, options: Options, subject: Any = None):
         """``subject``: what the user compiled, where that is not ``function`` but something it calls."""
         self.function, self.options = function, options
-        self.continuations: dict[tuple, Continuation] = {}
+        self.continuations: dict[Any, Continuation] = {}
         self.sizes: dict[int, dict[Place, tuple[int, int]]] = {}  # that differed, by the continuation
         self.closed_sizes: dict[int, set[Place]] = {}  # that were to be open, and decided something
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs

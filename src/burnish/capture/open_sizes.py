@@ -44,6 +44,9 @@ FAR = (16, 4, 2)
 """How far beyond the size that was seen formulas are tried, as factors: the first that the program can have. It may
 have an end, as a table of positions has."""
 
+MOST_ELEMENTS = 1 << 26
+"""Inputs that would have more are not tried: some operators are asked for shapes by running them."""
+
 
 class Place(NamedTuple):
     """A dimension of an input."""
@@ -136,6 +139,8 @@ class OpenSizes:
             if most is not None:
                 self.tracer.guard_outcome(live.Expression(operator.le, (leaf, most)), True)
         self.given[id(tensor)] = tensor, tuple(shape), order
+        while self.far < len(FAR) and self.largest() * FAR[self.far] ** len(self.hints) > MOST_ELEMENTS:
+            self.come_nearer()
         return Guard("open tensor", source, (open_facts(tensor, dims, order), dims, order))
 
     def wanted(self, tensor: torch.Tensor, source: Source) -> tuple[int, ...]:
@@ -167,6 +172,8 @@ class OpenSizes:
             self.places.append(place)
             self.moves.append(move)
             self.forget()
+            if self.far == len(FAR):
+                self.bound(number)
         self.of_leaf[id(leaf)] = number, added
         self.tracer.guard_outcome(live.Expression(operator.ge, (leaf, LEAST)), True)
         return live.make(size, leaf, self.tracer)
@@ -186,6 +193,10 @@ class OpenSizes:
         if self.far == len(FAR):
             return list(points)
         return [*points, tuple(FAR[self.far] * hint + 5 + k for k, hint in enumerate(self.hints))]
+
+    def largest(self) -> int:
+        """How many elements the largest input of open sizes has."""
+        return max((tensor.numel() for tensor, *_ in self.given.values()), default=1)
 
     def values(self, expression: Any) -> tuple[int, ...] | None:
         """What a number that follows from the sizes alone is at the points."""
@@ -269,8 +280,12 @@ class OpenSizes:
         self.far += 1
         self.forget()
         if self.far == len(FAR):
-            for leaf, sizes in zip(self.leaves, zip(*self.points(), strict=True), strict=True):
-                self.tracer.guard_outcome(live.Expression(operator.le, (leaf, max(sizes))), True)
+            for number in range(len(self.hints)):
+                self.bound(number)
+
+    def bound(self, number: int) -> None:
+        most = max(point[number] for point in self.space().points)
+        self.tracer.guard_outcome(live.Expression(operator.le, (self.leaves[number], most)), True)
 
     def forget(self) -> None:
         self.probes.clear()
@@ -375,6 +390,8 @@ class OpenSizes:
             if any(part.call in cannot for part in parts):
                 cannot.add(at)
                 continue
+            if torch_calls.name_of(call.target) == "squeeze" and parts:
+                self.ask_whether_one(parts[0])
             try:
                 self.made(Handle(at), OTHER)
             except Exception as error:
@@ -385,6 +402,15 @@ class OpenSizes:
                 else:
                     self.settle_all(f"{torch_calls.name_of(call.target)} needs this size: {error}")
                     return
+
+    def ask_whether_one(self, handle: Any) -> None:
+        """A dimension of one element would be gone: whether it is one is guarded."""
+        try:
+            shapes = [tuple(self.made(handle, k).shape) for k in range(len(self.points()))]
+            for size in map(self.size, zip(*shapes, strict=True)):
+                size == 1  # noqa: B015  # asking is what guards
+        except Exception as error:
+            self.settle_all(f"{error}")
 
     # ---- what a size decides
 

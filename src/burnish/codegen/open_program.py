@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..ir.graph import Node, Value
-from ..runtime.open_program import OpenProgram, Room
+from ..runtime.open_program import OpenProgram, Room, SizeCheck
 from ..schedule.emit import Launch
 from ..schedule.library.candidate import Call as LibraryCall
 from ..schedule.library.candidate import Operand
@@ -124,7 +124,7 @@ class Draft:
 
 
 def open_program(drafts: Sequence[Draft], slots: Slots, space: Space, parameters: Sequence[Sequence[Value]],
-                 check: Callable[[Point], bool], otherwise: Callable[..., Any]) -> OpenProgram:
+                 check: SizeCheck, otherwise: Callable[..., Any]) -> OpenProgram:
     """`parameters`: the inputs of each example, by position. `check` tells whether the program is right for other
     sizes, `otherwise` runs where it is not."""
     return Joiner(drafts, slots, space).program(parameters, check, otherwise)
@@ -139,7 +139,7 @@ class Joiner:
     def number(self, values: Sequence[int]) -> int | Formula:
         return self.space.fit(values)
 
-    def program(self, parameters: Sequence[Sequence[Value]], check: Callable[[Point], bool],
+    def program(self, parameters: Sequence[Sequence[Value]], check: SizeCheck,
                 otherwise: Callable[..., Any]) -> OpenProgram:
         source = self.source()
         views = self.views()

@@ -11,7 +11,7 @@ the first time that one of them lies outside the range of those it has been chec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -26,6 +26,16 @@ ALIGNMENT = 64
 
 SLACK = 1.25
 """A room that has to grow grows by more than asked for: the next size is often a little larger."""
+
+
+class SizeCheck(Protocol):
+    """Whether a program is right for sizes."""
+
+    def __call__(self, point: tuple[int, ...]) -> bool: ...
+
+    def is_special(self, point: tuple[int, ...]) -> bool:
+        """Whether these say nothing of the sizes around them, nor those of these."""
+        ...
 
 
 class Room:
@@ -64,12 +74,13 @@ class OpenProgram:
 
     def __init__(self, source: str, constants: dict[str, Any], point_of: Callable[[Sequence[Any]], tuple[int, ...]],
                  make_frame: Callable[[tuple[int, ...], Room], Any], names: tuple[str, ...],
-                 points: Sequence[tuple[int, ...]], check: Callable[[tuple[int, ...]], bool],
+                 points: Sequence[tuple[int, ...]], check: SizeCheck,
                  otherwise: Callable[..., Any]):
         self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
         self.check, self.otherwise, self.points = check, otherwise, points
-        self.least = [min(sizes) for sizes in zip(*points, strict=True)]
-        self.most = [max(sizes) for sizes in zip(*points, strict=True)]
+        self.least = tuple([min(sizes) for sizes in zip(*points, strict=True)])
+        self.most = tuple([max(sizes) for sizes in zip(*points, strict=True)])
+        self.near = self.least, self.most
         self.known: set[tuple[int, ...]] = set()
         self.refused: set[tuple[int, ...]] = set()
         self.rooms: list[Room] = []
@@ -105,19 +116,30 @@ class OpenProgram:
         return outputs
 
     def is_right_for(self, point: tuple[int, ...]) -> bool:
-        if all(low <= size <= high for low, size, high in zip(self.least, point, self.most, strict=True)):
+        if is_between(self.near[0], point, self.near[1]):
             return True
-        if point in self.refused:
-            return False
         with self.lock:
-            # Twice as far at once: sizes that grow by one with every call are not to be checked with every call.
-            for reach in (2, 1):
-                wide = tuple(reach * size if size > high else size
-                             for size, high in zip(point, self.most, strict=True))
-                if self.check(wide):
-                    self.least = [min(a, b) for a, b in zip(self.least, point, strict=True)]
-                    self.most = [max(a, b) for a, b in zip(self.most, wide, strict=True)]
-                    return True
-            if len(self.refused) < 1000:
+            if point in self.refused:
+                return False
+            found = self.found_right(point)
+            if not found and len(self.refused) < MOST_KNOWN:
                 self.refused.add(point)
+        return found
+
+    def found_right(self, point: tuple[int, ...]) -> bool:
+        if self.check.is_special(point):
+            return self.check(point)
+        if is_between(self.least, point, self.most):
+            return True
+        # Twice as far at once: sizes that grow by one with every call are not to be checked with every call.
+        for reach in (2, 1):
+            wide = tuple([reach * size if size > most else size for size, most in zip(point, self.most, strict=True)])
+            if not self.check.is_special(wide) and self.check(wide):
+                self.least = tuple(map(min, self.least, point))
+                self.most = tuple(map(max, self.most, wide))
+                return True
         return False
+
+
+def is_between(least: tuple[int, ...], point: tuple[int, ...], most: tuple[int, ...]) -> bool:
+    return all(low <= size <= high for low, size, high in zip(least, point, most, strict=True))
