@@ -75,7 +75,7 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
 def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str | None:
     if not opened.shapes:
         return "the sizes are those of no tensor in the graph"
-    if any(not isinstance(x, torch.Tensor) and k not in opened.numbers for k, x in enumerate(example_inputs)):
+    if any(isinstance(x, WHOLE) and k not in opened.numbers for k, x in enumerate(example_inputs)):
         return "a number among its inputs may be another one in the next call"
     if saving_is_watched():
         return "somebody watches what autograd saves"

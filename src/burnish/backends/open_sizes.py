@@ -28,6 +28,7 @@ from ..codegen.open_program import NUMBER, OpenDriverWriter, open_program
 from ..codegen.program import build_program
 from ..ir.graph import Graph, Node, print_node
 from ..ir.infer import Untraceable
+from ..lower.numbers import NumberLost
 from ..lower.pipeline import Lowered, lower
 from ..lower.trace import trace
 from ..runtime.apart import Apart
@@ -41,6 +42,7 @@ from ..schedule.open_arena import share_slots
 from ..schedule.plan import Plan, make_plan, plan_of_calls
 from ..tensors.sizes import Formula, NoFormula, Point, Space
 from .native_compile import collection_paused, halved, reaches_of
+from .numbers import has_numbers
 
 __all__ = ["NoFormula", "compile_open"]
 
@@ -53,14 +55,15 @@ def compile_open(gm: GraphModule, space: Space, examples: Examples, eager: Calla
     """`eager` runs the graph as it stands, `otherwise` for sizes that the program turns out not to be right for.
     `open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`."""
     with collection_paused():
-        lowered = [lowered_at(gm, examples(point), gradients) for point in space.points]
+        floats = has_numbers(examples(space.points[0]), (float,))
+        lowered = [lowered_at(gm, examples(point), gradients, floats) for point in space.points]
         first = lowered[0]
         if any(len(low.constants) != len(first.constants) or not all(
                 map(is_equal, low.constants.values(), first.constants.values())) for low in lowered):
             raise NoFormula("the graph brings other constants along for other sizes")
         if any((low.gradients is None) != (first.gradients is None) for low in lowered):
             raise NoFormula("gradients flow for some sizes")
-        check = Check(gm, space, examples, gradients)
+        check = Check(gm, space, examples, gradients, floats)
         count = len(examples(space.points[0]))
         written = [write.input for write in first.graph.writes]
         found = first.gradients
@@ -88,9 +91,11 @@ NONE_FOR_IT = (ValueError, RuntimeError, IndexError)
 """What is raised for a size that the program cannot have."""
 
 
-def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool) -> Lowered:
+def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, open_floats: bool) -> Lowered:
     try:
-        return lower(gm, inputs, gradients)
+        return lower(gm, inputs, gradients, open_floats)
+    except NumberLost as why:
+        raise NoFormula(str(why)) from why
     except NONE_FOR_IT as error:
         raise NoFormula(f"it cannot be compiled for other sizes: {error}") from error
 
@@ -204,8 +209,9 @@ def open_kernels(plans: Sequence[Plan], space: Space) -> list[OpenKernel]:
 class Check:
     """Whether the trace of a graph for other sizes is what formulas, found at the points of the space, say."""
 
-    def __init__(self, gm: GraphModule, space: Space, examples: Examples, gradients: bool):
-        self.gm, self.space, self.examples, self.gradients = gm, space, examples, gradients
+    def __init__(self, gm: GraphModule, space: Space, examples: Examples, gradients: bool, open_floats: bool):
+        self.gm, self.space, self.examples = gm, space, examples
+        self.gradients, self.open_floats = gradients, open_floats
         self.pattern: list[str] | None = None
         self.formulas: set[Formula] = set()
         self.numbers: list[int | Formula] = []
@@ -231,7 +237,8 @@ class Check:
 
     def text(self, point: Point) -> str:
         # Columns are as wide as the numbers in them.
-        return re.sub(" +", " ", str(trace(self.gm, self.examples(point), self.gradients).graph))
+        return re.sub(" +", " ", str(
+            trace(self.gm, self.examples(point), self.gradients, self.open_floats).graph))
 
     def __call__(self, point: Point) -> bool:
         try:

@@ -125,7 +125,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             m.heap.will_write(left)
         expose(m, left)
         expose(m, right)
-        if operation in COMPARISONS:
+        if operation in COMPARISONS and not (holds_numbers_alone(left) and holds_numbers_alone(right)):
             settle_all(m, left)
             settle_all(m, right)
         if (operation in COMPARISONS and (holds_user_equality(m, left) or holds_user_equality(m, right))):
@@ -141,6 +141,11 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         breaks.OPAQUE_CALL, f"operator {operation.__name__} on {left_kind.__qualname__} and {right_kind.__qualname__}"
     )
     return None
+
+
+def holds_numbers_alone(value: Any) -> bool:
+    """Whether it is a shape, say: what is compared are its numbers, and live ones see that."""
+    return isinstance(value, tuple) and all(type(part) in (int, live.LiveInt) for part in value)
 
 
 def format_by_percent(m: Any, text: str, values: Any) -> Any:
