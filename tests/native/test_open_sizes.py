@@ -439,6 +439,41 @@ def test_code_of_the_user_is_not_run_for_other_sizes():
     assert {shape[0] for shape in seen} == {4, 5, 6}
 
 
+def test_examples_do_not_hold_the_tensors_they_were_made_after():
+    import gc
+    import weakref
+
+    compiled = burnish.compile(lambda x: x.sin() + 1)
+    with torch.no_grad():
+        for n in (4, 5, 6, 7):
+            x = torch.randn(n, 3)
+            compiled(x)
+            seen = weakref.ref(x)
+            del x
+            gc.collect()
+            assert seen() is None
+
+
+def test_a_size_that_comes_once_is_not_compiled_for():
+    compiled = burnish.compile(lambda x: x.sin() + 1)
+    with watching() as seen, torch.no_grad():
+        for n in (8, 8, 5):
+            compiled(torch.randn(n, 3))
+        assert not seen.is_open
+        compiled(torch.randn(6, 3))
+        assert seen.is_open
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_inputs_in_the_middle_of_something_larger(mode):
+    layer = nn.Linear(4, 3)
+    compiled = burnish.compile(lambda x: layer(x[:, :4]).relu())
+    with mode():
+        for n in (4, 5, 6, 7):
+            x = torch.randn(2 * n, 6)[n:]
+            torch.testing.assert_close(compiled(x), layer(x[:, :4]).relu())
+
+
 def test_an_export_has_fixed_sizes():
     x = torch.randn(4, 3)
     burnish.mark_dynamic(x, 0)

@@ -28,12 +28,14 @@ from .registry import CompiledFn, register_backend
 @register_backend(runs_python=True, perform=perform)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
-    opened = gm.meta.get("burnish_open")
-    if opened is not None:
-        return _compile_open(gm, example_inputs, opened)
     if gm.meta.get("burnish_again") or saving_is_watched():
         return Waiting(gm)
-    return _compile_all(gm, example_inputs)
+    return _compile_for_sizes(gm, example_inputs)
+
+
+def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    opened = gm.meta.get("burnish_open")
+    return _compile_all(gm, example_inputs) if opened is None else _compile_open(gm, example_inputs, opened)
 
 
 def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> CompiledFn:
@@ -108,21 +110,27 @@ class PerSize:
                 if found is None:
                     if len(self.made) >= LIMIT:
                         return self.eager(*inputs)
-                    found = self.made[sizes] = Waiting(self.gm) if self.made \
-                        else _compile_all(own_copy(self.gm), list(inputs))
+                    found = self.made[sizes] = Waiting(self.gm, compile_copy) if self.made \
+                        else compile_copy(self.gm, list(inputs))
         return found(*inputs)
+
+
+def compile_copy(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    return _compile_all(own_copy(gm), example_inputs)
 
 
 class Waiting:
     """A graph for other sizes, say, of a function that has been compiled before. Sizes that come once (a sequence that
-    grows with every call) are not worth compiling for: the graph is compiled when it is asked for a second time.
+    grows with every call) are not worth compiling for: the graph is compiled when it is asked for a second time. One
+    that serves all sizes is so when it is asked for at all, for then a third size has come.
 
     While somebody watches what autograd saves, as checkpointing does, nothing is compiled: tracing saves too.
     """
 
-    def __init__(self, gm: GraphModule):
+    def __init__(self, gm: GraphModule, compile_graph: Callable[[GraphModule, list[Any]], CompiledFn] | None = None):
         self.gm, self.eager = gm, drawing(gm)
-        self.runs = 0
+        self.compile_graph = compile_graph or _compile_for_sizes
+        self.runs = 0 if gm.meta.get("burnish_open") is None or compile_graph is not None else 1
         self.compiled: CompiledFn | None = None
         self.lock = forks.lock()
 
@@ -134,7 +142,7 @@ class Waiting:
         with self.lock:
             self.runs += 1
             if self.runs > 1 and self.compiled is None:
-                self.compiled = _compile_all(self.gm, list(inputs))
+                self.compiled = self.compile_graph(self.gm, list(inputs))
         return (self.compiled or self.eager)(*inputs)
 
 

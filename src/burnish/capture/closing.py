@@ -48,7 +48,7 @@ def close(
         # Making text of a graph is dear, so who shows it does that.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
         opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
-        graph_module.meta["burnish_again"] = is_again and opened is None
+        graph_module.meta["burnish_again"] = is_again
         graph_module.meta["burnish_open"] = opened
         graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected)
     finish = _finish(rebuilder, answer)

@@ -67,13 +67,40 @@ class Wish:
     """But not these: their size decided something before."""
 
 
+class Like(NamedTuple):
+    """What an example of a tensor must have, without holding on to the tensor."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    offset: int
+    is_inference: bool
+
+    @classmethod
+    def of(cls, x: torch.Tensor) -> Like:
+        return cls(tuple(x.shape), x.stride(), x.dtype, x.device, x.requires_grad, x.storage_offset(), x.is_inference())
+
+    def made(self) -> torch.Tensor:
+        """Of memory that nobody touches."""
+        with torch.inference_mode(self.is_inference):
+            if not self.offset:
+                x = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+            else:
+                far = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True)) + 1
+                x = torch.empty(self.offset + max(far, 0), dtype=self.dtype, device=self.device).as_strided(
+                    self.shape, self.stride, self.offset)
+        return x.requires_grad_() if self.requires_grad else x
+
+
 @dataclass(frozen=True, slots=True)
 class OpenInputs:
     """What a backend is told of a graph with open sizes: which examples there could be besides the one seen."""
 
     space: Space
     given: Sequence[Any]
-    """The inputs as they were."""
+    """The inputs as they were: a Like for each tensor, and numbers."""
     shapes: Mapping[int, Sequence[int | Formula]]
     """Of the inputs that are tensors with open dimensions."""
     orders: Mapping[int, tuple[int, ...]]
@@ -82,17 +109,16 @@ class OpenInputs:
     """Of the inputs that are numbers and follow from the sizes: how."""
 
     def examples(self, point: Point) -> list[Any]:
-        """The inputs for these sizes: tensors whose memory nobody touches."""
-        made = list(self.given)
-        for k, shape in self.shapes.items():
-            like = made[k]
-            sizes = tuple([size if isinstance(size, int) else size.at(point) for size in shape])
-            made[k] = torch.empty_strided(
-                sizes, packed_stride(sizes, self.orders[k]), dtype=like.dtype, device=like.device)
-            if like.requires_grad:
-                made[k].requires_grad_()
-        for k, number in self.numbers.items():
-            made[k] = number(point)
+        """The inputs for these sizes."""
+        made: list[Any] = []
+        for k, like in enumerate(self.given):
+            if k in self.shapes:
+                sizes = tuple([size if isinstance(size, int) else size.at(point) for size in self.shapes[k]])
+                like = like._replace(shape=sizes, stride=packed_stride(sizes, self.orders[k]))
+            if isinstance(like, Like):
+                made.append(like.made())
+            else:
+                made.append(self.numbers[k](point) if k in self.numbers else like)
         return made
 
 
@@ -525,7 +551,8 @@ class OpenSizes:
                     orders[k] = given[2]
             elif self.follows(handle.source):
                 numbers[k] = number(handle.source)
-        return OpenInputs(space, list(recorder.examples), shapes, orders, numbers)
+        likes = [Like.of(x) if is_plain(x) else x for x in recorder.examples]
+        return OpenInputs(space, likes, shapes, orders, numbers)
 
     def follows(self, expression: Any) -> bool:
         """Whether a number is known where the sizes are."""
@@ -535,6 +562,11 @@ class OpenSizes:
             return False
         return id(expression) in self.of_leaf or expression.operation is not None and all(
             map(self.follows, expression.operands))
+
+
+def is_plain(x: Any) -> bool:
+    """Whether it is a tensor that another one can stand for. The compiler refuses what is not."""
+    return type(x) in TENSOR_TYPES and x.layout is torch.strided and not (x.is_conj() or x.is_neg())
 
 
 def evaluated(expression: Any, leaves: Mapping[int, tuple[int, int]], point: Sequence[int]) -> Any:
