@@ -44,6 +44,8 @@ FAR = (16, 4, 2)
 """How far beyond the size that was seen formulas are tried, as factors: the first that the program can have. It may
 have an end, as a table of positions has."""
 
+MOST_SIZE = 1 << 40
+
 MOST_ELEMENTS = 1 << 26
 """Inputs that would have more are not tried: some operators are asked for shapes by running them."""
 
@@ -132,6 +134,8 @@ class OpenSizes:
         self.hints: list[int] = []
         self.places: list[Place] = []
         self.moves: list[tuple[int, int] | None] = []
+        self.most: dict[int, int] = {}
+        """Of symbols that the program compares with the end of something, as of a table of positions: that end."""
         self.settled: set[int] = set()
         """Symbols that are guarded by value."""
         self.given: dict[int, tuple[torch.Tensor, tuple[Any, ...], tuple[int, ...]]] = {}
@@ -211,14 +215,16 @@ class OpenSizes:
         return len(self.settled) < len(self.hints)
 
     def space(self) -> Space:
-        return Space.around({f"s{k}": hint for k, hint in enumerate(self.hints)})
+        return Space.around({f"s{k}": hint for k, hint in enumerate(self.hints)},
+                            {f"s{k}": most for k, most in self.most.items()})
 
     def points(self) -> list[Point]:
         """Those of the space, and one far away."""
         points = self.space().points
         if self.far == len(FAR):
             return list(points)
-        return [*points, tuple(FAR[self.far] * hint + 5 + k for k, hint in enumerate(self.hints))]
+        return [*points, tuple(min(FAR[self.far] * hint + 5 + k, self.most.get(k, MOST_SIZE))
+                               for k, hint in enumerate(self.hints))]
 
     def largest(self) -> int:
         """How many elements the largest input of open sizes has."""
@@ -517,10 +523,28 @@ class OpenSizes:
             if bound < 0:
                 bound = bound + size
                 bound < 0  # noqa: B015  # asking is what guards
-            bound <= size  # noqa: B015
+            if bound <= size and type(size) is int:
+                self.note_end(bound, size)
         if part.start is not None and part.stop is not None and (
                 isinstance(part.start, live.Live) or isinstance(part.stop, live.Live)):
             part.start <= part.stop  # noqa: B015
+
+    def note_end(self, bound: Any, end: int) -> None:
+        """A size, or a size and something added, is at most this: no other ones are tried."""
+        known = self.of_leaf.get(id(bound.expression)) if isinstance(bound, live.LiveInt) else None
+        if known is None:
+            operation, operands = getattr(bound, "expression", None) and (
+                bound.expression.operation, bound.expression.operands) or (None, ())
+            if operation is not operator.add or len(operands) != 2 or type(operands[1]) is not int:
+                return
+            known = self.of_leaf.get(id(operands[0]))
+            if known is None:
+                return
+            known = known[0], known[1] + operands[1]
+        symbol, added = known
+        if end - added < self.most.get(symbol, MOST_SIZE):
+            self.most[symbol] = end - added
+            self.forget()
 
     # ---- for the backend
 
@@ -529,7 +553,8 @@ class OpenSizes:
         left = [k for k in range(len(self.hints)) if k not in self.settled]
         if not left:
             return None
-        space = Space.around({f"s{k}": self.hints[k] for k in left})
+        space = Space.around({f"s{k}": self.hints[k] for k in left},
+                             {f"s{k}": most for k, most in self.most.items()})
         leaves, hints = dict(self.of_leaf), tuple(self.hints)
 
         def number(expression: live.Expression) -> Callable[[Point], Any]:

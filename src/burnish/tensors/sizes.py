@@ -61,12 +61,17 @@ class Space:
     known: dict[tuple[int, ...], int | Formula | None] = field(default_factory=dict)
 
     @classmethod
-    def around(cls, sizes: Mapping[str, int]) -> Space:
-        """Examples near given sizes. No two symbols move alike."""
+    def around(cls, sizes: Mapping[str, int], most: Mapping[str, int] | None = None) -> Space:
+        """Examples near given sizes, and below them where `most` says that there are no larger ones. No two symbols
+        move alike."""
         points = []
         for number in range(POINTS):
-            points.append(tuple(size + DISTANCES[(number * (2 * k + 1)) % len(DISTANCES)] if number else size
-                                for k, size in enumerate(sizes.values())))
+            point = []
+            for k, (name, size) in enumerate(sizes.items()):
+                distance = DISTANCES[(number * (2 * k + 1)) % len(DISTANCES)] if number else 0
+                is_near_the_end = size + max(DISTANCES) > (most or {}).get(name, math.inf)
+                point.append(size - distance if is_near_the_end and size > 2 * max(DISTANCES) else size + distance)
+            points.append(tuple(point))
         return cls(tuple(sizes), points)
 
     def fit(self, values: Sequence[int]) -> int | Formula:
