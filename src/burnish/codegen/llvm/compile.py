@@ -9,6 +9,7 @@ to begin with, and the code generator alone takes a few milliseconds a kernel.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import os
 import threading
@@ -74,7 +75,9 @@ def compile_kernels(kernels: Sequence[Kernel], others: Sequence[Callable[[], obj
 
         # Interrupts come to the main thread alone, and LLVM must not be left in the middle: there it only waits.
         works = threading.current_thread() is not threading.main_thread()
-        beside = [_pool().submit(work) for _ in range(min(_workers(), len(jobs)) - works)]
+        # Each under the settings of this thread: whether machine code is kept on disk is one of them.
+        beside = [_pool().submit(contextvars.copy_context().run, work)
+                  for _ in range(min(_workers(), len(jobs)) - works)]
         if works:
             work()
         for thread in beside:
