@@ -18,7 +18,7 @@ import torch
 from . import forks
 
 MOST_FRAMES = 32
-"""For other sizes, the frame used longest ago is made anew when it is needed."""
+"""Where there are more sizes, the frame that was made first goes, and is made anew when it is needed."""
 
 MOST_KNOWN = 10_000
 

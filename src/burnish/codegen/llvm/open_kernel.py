@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -31,6 +31,7 @@ from .kernel import PARALLEL, SYMBOL, alias_scopes
 from .listing import listing_of
 from .loops import LoopPrinter
 from .plan import Plan
+from .scopes import Code
 from .sizes import Size, blocks, hint, load_sizes, sizes_in
 from .target import Host, host
 
@@ -54,17 +55,14 @@ def compile_open_kernel(kernels: Sequence[Kernel], space: Space) -> OpenKernel:
     boxes = [unifier.box(simplify_alike(same)) for same in loops]
     key = "\n".join([f"{first.dtypes} {sorted(first.stored)}", *(line for box in boxes for line in listing_of(box)),
                      *(f"{box.positions} {[hint(n) < 16 for n in box.extents]}" for box in boxes)])
-    with _lock:
-        native = _known.get(key)
+    native = _known.get(key)
     if native is None:
-        native = compiled(first, boxes, len(unifier.sizes), host())
-        with _lock:
-            native = _known.setdefault(key, native)
+        native = _known.setdefault(key, compiled(first, boxes, len(unifier.sizes), host()))
     return OpenKernel(native, tuple(unifier.sizes))
 
 
-_lock = threading.Lock()
-_known: dict[str, NativeKernel] = {}
+_known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
+"""For as long as a program holds them. Two threads may compile the same one: either serves."""
 
 
 class Unifier:
@@ -140,7 +138,6 @@ class Unifier:
         assert isinstance(size, Size)
         return cast(make("size", "i64", (), size), first.dtype)
 
-
     def ratio(self, values: Sequence[float]) -> Scalar | None:
         """A number like 1/n or n/(n - 1), of which n is a size."""
         for above, below, guess in RATIOS:
@@ -210,8 +207,6 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
 
 def item_count(name: str, box: Box, plan: Plan, weight: int, buffers: int) -> list[str]:
     """A function that tells how many units of work a loop has: its items, by their weight."""
-    from .scopes import Code
-
     code = Code()
     scope = code.here
     total = str(weight)
