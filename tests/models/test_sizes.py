@@ -45,22 +45,11 @@ def in_random_order(least, most, count):
     return [sizes[k] for k in torch.randperm(count).tolist()]
 
 
-def test_bert_with_24_lengths(segments):
-    from transformers import BertConfig, BertModel
+@pytest.mark.parametrize("name", ["Bert", "GPT2"])
+def test_24_lengths(name, segments):
+    import transformers
 
-    model = BertModel(BertConfig()).eval()
-    compiled = burnish.compile(model)
-    with torch.no_grad():
-        for length in in_random_order(1, 512, 24):
-            ids = torch.randint(0, 1000, (1, length))
-            assert_near(compiled(ids).last_hidden_state, model(ids).last_hidden_state)
-    assert len(segments) <= MOST
-
-
-def test_gpt2_with_24_lengths(segments):
-    from transformers import GPT2Config, GPT2Model
-
-    model = GPT2Model(GPT2Config(use_cache=False)).eval()
+    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(use_cache=False)).eval()
     compiled = burnish.compile(model)
     with torch.no_grad():
         for length in in_random_order(1, 512, 24):
