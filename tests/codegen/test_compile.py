@@ -157,7 +157,6 @@ def test_little_work_stays_on_its_thread():
     assert PARALLEL not in print_module(examples.add(1000), host())[0]
     native, keep = shared_out(examples.add(1000), run)
     check_add(native, 1000)
-    del keep
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -209,15 +208,14 @@ def test_the_openmp_stand_in_covers_every_range_once():
     found = threads.openmp_addresses()
     if not found:
         pytest.skip("this torch brings no libgomp")
-    address, keep = load_code(object_code(parallel.OPENMP, host()), PARALLEL, found)
+    made = load_code(object_code(parallel.OPENMP, host()), PARALLEL, found)
     chunk = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, chunk, ctypes.c_void_p)
     for begin, end, grain in ((0, 10, 1), (5, 6, 1), (3, 103, 40), (0, 7, 100)):
         seen = []
-        run(address)(begin, end, grain, chunk(lambda first, last, _: seen.append((first, last))), None)
+        run(made.address)(begin, end, grain, chunk(lambda first, last, _: seen.append((first, last))), None)
         assert sorted(i for first, last in seen for i in range(first, last)) == list(range(begin, end))
         assert all(last - first >= min(grain, end - begin) for first, last in seen) or end - begin < 2 * grain
-    del keep
 
 
 # Launching.
@@ -259,6 +257,6 @@ def test_a_sequence_of_nothing_does_nothing():
 
 def test_a_kernel_can_be_bound_again_from_its_object_code():
     kernel = compile_kernel(examples.add(33))
-    again = bind("again", kernel.object_code, SYMBOL, compiling.symbols(), kernel.buffers, kernel.cycles)
+    again = bind("again", kernel.function.object_code, SYMBOL, compiling.symbols(), kernel.buffers, kernel.cycles)
     assert isinstance(again, NativeKernel)
     check_add(again, 33)

@@ -8,7 +8,7 @@ import torch
 import burnish
 from burnish.backends import native_compile
 from burnish.codegen.llvm import compile_kernel, compile_sequence
-from burnish.codegen.native_calls import Fixed, InArena, Moving, NativeCalls
+from burnish.runtime.native_calls import Fixed, InArena, Moving, NativeCalls
 from burnish.schedule import choose_calls
 from burnish.schedule.library.choose import Choice
 from burnish.schedule.library.own_calls import own_candidate
@@ -33,12 +33,12 @@ def sources(monkeypatch):
     built = []
 
     def build(*args, **kwargs):
-        built.append(build_program(*args, **kwargs))
+        built.append(write_driver(*args, **kwargs))
         return built[-1]
 
-    build_program = native_compile.build_program
-    monkeypatch.setattr(native_compile, "build_program", build)
-    return lambda: [program.source for program in built]
+    write_driver = native_compile.write_driver
+    monkeypatch.setattr(native_compile, "write_driver", build)
+    return lambda: [draft.source for draft in built]
 
 
 def table_of(entries, arena, moving):
@@ -46,8 +46,8 @@ def table_of(entries, arena, moving):
         match entry:
             case InArena(offset):
                 return arena + offset
-            case Fixed(address):
-                return address
+            case Fixed(number):
+                return number
             case Moving(text):
                 return moving[text]
     return (ctypes.c_void_p * len(entries))(*map(address, entries))
@@ -60,7 +60,7 @@ def test_several_functions_read_one_table():
     calls = NativeCalls()
     calls.add(add, [Moving("x"), Fixed(behind.data_ptr()), InArena(128)])
     calls.add(add, [InArena(128), Moving("x", 64), InArena(64)])
-    launch, table = calls.joined(compile_sequence)
+    launch, table = calls.launch(compile_sequence), calls.table()
     assert [entry for entry in table if isinstance(entry, Moving)] == [Moving("x")], "it moves once"
     del calls  # what is called by address is held by `launch`
     launch(table_of(table, arena.data_ptr(), {"x": x.data_ptr()}))
@@ -73,8 +73,8 @@ def test_one_function_needs_nobody_to_join_it():
     calls = NativeCalls()
     entries = [Moving("x"), Moving("y"), InArena(0)]
     calls.add(add, entries)
-    launch, table = calls.joined(lambda steps: pytest.fail("joined"))
-    assert (launch, table) == (add.launch, entries)
+    assert calls.launch(lambda steps: pytest.fail("joined")) == add.launch
+    assert calls.table() == entries
 
 
 def convolutions():

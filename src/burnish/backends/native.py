@@ -172,12 +172,12 @@ def _compile_floats(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
 def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = False) -> CompiledFn:
     # The compiler and llvmlite are imported when the first graph comes, not by `import burnish`.
     from ..lower.numbers import NumberLost
-    from .native_compile import Untraceable, compile_graph
+    from .native_compile import Untraceable, compile_graph, tools
 
     try:
         with patch(eager_random=draws_as_eager(gm)):
-            compiled: Any = compile_graph(
-                gm, example_inputs, drawing(gm), needs_gradients(gm, example_inputs), open_floats)
+            recipe = compile_graph(gm, example_inputs, needs_gradients(gm, example_inputs), open_floats)
+        compiled: Any = recipe.assembled(tools(), drawing(gm))
         contest = TrainingContest if compiled.takes_gradients else Contest
         if torch.is_autocast_enabled("cpu"):
             compiled = without_autocast(compiled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,20 +12,19 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from ..codegen.llvm import compile_kernels, compile_sequence, host
+from ..codegen.llvm import compile_kernels, host
 from ..codegen.llvm.sampler import sampler
-from ..codegen.program import build_program
+from ..codegen.llvm.sequence import runner
+from ..codegen.program import write_driver
 from ..ir.gradients import Gradients
 from ..ir.graph import Alias, Graph
 from ..ir.infer import Untraceable
 from ..ir.state import is_random
 from ..lower.pipeline import Lowered, lower
 from ..ops.prims import RUN
-from ..runtime.apart import Apart
-from ..runtime.differentiable import Aside, Differentiable, Layout, Shown
+from ..runtime.differentiable import Layout, Shown
 from ..runtime.disk_cache import disk_cache
-from ..runtime.frozen import FrozenProgram
-from ..runtime.program import Program
+from ..runtime.draft import Draft
 from ..schedule.choose_calls import choose_calls
 from ..schedule.emit import Launch, view_offset
 from ..schedule.frozen import split_frozen
@@ -32,27 +32,30 @@ from ..schedule.library import memory
 from ..schedule.loops import Kernel
 from ..schedule.plan import Call, Plan, make_plan, plan_of_calls
 from ..schedule.split_backward import Halves, split_backward
+from .recipe import Frozen, Halved, Plain, Recipe, Tools
 
-__all__ = ["Untraceable", "compile_graph"]
+__all__ = ["Untraceable", "compile_graph", "tools"]
 
 
 def compile_graph(
-    gm: GraphModule, example_inputs: Sequence[Any], eager: Callable[..., Any], gradients: bool = False,
-    open_floats: bool = False,
-) -> Apart | Aside | Differentiable | FrozenProgram | Program:
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_floats: bool = False
+) -> Recipe:
     """Raises Untraceable where the graph holds what must run as it stands. With `gradients` the results are autograd's,
     if an input requires gradients. With `open_floats` floats among the inputs may be others in the next call."""
     with collection_paused():
         lowered = lower(gm, example_inputs, gradients, open_floats)
-        made: Any
+        written = tuple(write.input for write in lowered.graph.writes)
+        reaches = reaches_of(lowered.graph, example_inputs) if written else {}
         if lowered.gradients is None:
-            made = program_of(lowered, eager)
-        elif lowered.gradients.flows or lowered.gradients.shown:
-            made = differentiable(eager, lowered, lowered.gradients)
-        else:
-            made = Aside(program_of(lowered, eager))
-    written = [write.input for write in lowered.graph.writes]
-    return Apart(made, eager, written, reaches_of(lowered.graph, example_inputs)) if written else made
+            return Recipe(parts_of(lowered), False, written, reaches)
+        if lowered.gradients.flows or lowered.gradients.shown:
+            return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
+        return Recipe(parts_of(lowered), True, written, reaches)
+
+
+@functools.cache
+def tools() -> Tools:
+    return Tools(runner(), sampler())
 
 
 def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
@@ -77,19 +80,19 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def program_of(lowered: Lowered, eager: Callable[..., Any]) -> Program | FrozenProgram:
+def parts_of(lowered: Lowered) -> Plain | Frozen:
     graph, constants = choose_calls(lowered.graph), lowered.constants
     parts = split_frozen(graph)
     if parts is None:
-        return compiled(graph, constants)
+        return Plain(compiled(graph, constants))
     prologue, main = parts
-    once = build_program(plan_of_calls(prologue), [], constants, compile_sequence)
+    once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
-    state = [k for k, value in enumerate(prologue.inputs) if value in read and value.is_state]
-    return FrozenProgram(compiled(main, constants), once, state, sampler(), eager)
+    state = tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
+    return Frozen(compiled(main, constants), once, state)
 
 
-def differentiable(eager: Callable[..., Any], lowered: Lowered, gradients: Gradients) -> Differentiable:
+def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
     """Forward and backward, compiled both."""
     halves, layout = halved(choose_calls(lowered.graph), gradients, len(lowered.constants))
     values = list(lowered.constants.values())
@@ -98,10 +101,9 @@ def differentiable(eager: Callable[..., Any], lowered: Lowered, gradients: Gradi
                               [call for plan in plans for call in own_calls_of(plan)])
     count = len(kernels_of(plans[0]))
     forward, backward = (
-        build_program(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), compile_sequence,
-                      takes_list)
+        write_driver(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), takes_list)
         for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True))
-    return Differentiable(forward, backward, layout, eager)
+    return Halved(forward, backward, layout)
 
 
 def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, Layout]:
@@ -140,9 +142,9 @@ def why_not_twice(forward: Graph) -> str | None:
     return "draws random numbers" if any(is_random(node) for node in forward.nodes) else None
 
 
-def compiled(graph: Graph, constants: Mapping[int, torch.Tensor]) -> Program:
+def compiled(graph: Graph, constants: Mapping[int, torch.Tensor]) -> Draft:
     plan = make_plan(graph)
-    return build_program(plan, compile_kernels(kernels_of(plan), own_calls_of(plan)), constants, compile_sequence)
+    return write_driver(plan, compile_kernels(kernels_of(plan), own_calls_of(plan)), constants)
 
 
 def kernels_of(plan: Plan) -> list[Kernel]:

@@ -25,7 +25,7 @@ from ..codegen.llvm import compile_kernels, compile_sequence
 from ..codegen.llvm.open_kernel import OpenKernel, compile_open_kernel
 from ..codegen.llvm.sampler import sampler
 from ..codegen.open_program import NUMBER, OpenDriverWriter, open_program
-from ..codegen.program import build_program
+from ..codegen.program import write_driver
 from ..ir.graph import Graph, Node, print_node
 from ..ir.infer import Untraceable
 from ..lower.numbers import NumberLost
@@ -112,7 +112,7 @@ def program_of(lowered: Sequence[Lowered], space: Space, check: Check, eager: Ca
         return built(graphs, constants, space, check, otherwise)
     prologue = parts[0][0]
     program = built([part[1] for part in parts if part is not None], constants, space, check, otherwise)
-    once = build_program(plan_of_calls(prologue), [], constants, compile_sequence)
+    once = write_driver(plan_of_calls(prologue), [], constants).program(compile_sequence)
     read = {value for node in prologue.nodes for value in node.operands}
     state = [k for k, value in enumerate(prologue.inputs) if value in read and value.is_state]
     return FrozenProgram(program, once, state, sampler(), eager)  # type: ignore[arg-type]
@@ -183,12 +183,12 @@ def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space:
         raise NoFormula("the plan has other steps for other sizes")
     slots = share_slots(plans, space)
     kernels = open_kernels(plans, space)
-    drafts = [OpenDriverWriter(plan, kernels, constants, compile_sequence, point, takes_list).draft()
+    examples = [OpenDriverWriter(plan, kernels, constants, compile_sequence, point, takes_list).example()
               for plan, point in zip(plans, space.points, strict=True)]
     # A driver that takes a list is told the sizes by whoever calls it.
     given = [] if takes_list else [[value for k, value in enumerate(graph.inputs) if k not in constants]
                                    for graph in graphs]
-    program = open_program(drafts, slots, space, given, check, otherwise)
+    program = open_program(examples, slots, space, given, check, otherwise)
     events.emit("guards.sizes", text=f"compiled for all {', '.join(space.names)}", program=program)
     return program
 

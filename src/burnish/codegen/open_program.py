@@ -19,6 +19,8 @@ from typing import Any
 import torch
 
 from ..ir.graph import Node, Value
+from ..runtime.draft import called
+from ..runtime.native_calls import Entry, Fixed, InArena, Join, Moving, NativeCalls
 from ..runtime.open_program import OpenProgram, Room, SizeCheck
 from ..schedule.emit import Launch
 from ..schedule.library.candidate import Call as LibraryCall
@@ -28,7 +30,6 @@ from ..schedule.plan import Plan, writes_into
 from ..tensors.sizes import Formula, NoFormula, Point, Space
 from ..tensors.types import TensorType
 from .llvm.open_kernel import OpenKernel
-from .native_calls import Entry, Fixed, InArena, Join, Moving, NativeCalls
 from .program import DriverWriter
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
@@ -39,8 +40,10 @@ class OpenDriverWriter(DriverWriter):
 
     def __init__(self, plan: Plan, kernels: Sequence[OpenKernel], constants: Mapping[int, torch.Tensor],
                  join: Join, point: Point, takes_list: bool = False):
-        super().__init__(plan, [kernel.native for kernel in kernels], constants, join, takes_list)
-        self.open_kernels, self.point = kernels, point
+        super().__init__(plan, [kernel.native for kernel in kernels], constants, takes_list)
+        self.open_kernels, self.point, self.join = kernels, point, join
+        self.tables: list[list[Entry]] = []
+        self.kernels_held = list(self.kernels)  # whose code is called by address
 
     def launch(self, step: Launch) -> None:
         kernel = self.open_kernels[self.launched]
@@ -95,9 +98,10 @@ class OpenDriverWriter(DriverWriter):
     def run_natively(self, node: Node) -> None:
         raise NoFormula("a native library call is made for one size")
 
-    def draft(self) -> Draft:
+    def example(self) -> Example:
         source = self.text()
-        return Draft(source, self.namespace, self.arena_views, self.tables, self.number_slots)
+        things = called(self.things) | {"_kernels": self.kernels_held}
+        return Example(source, things, self.arena_views, self.tables, self.number_slots)
 
 
 def joined(calls: NativeCalls, join: Join) -> tuple[Callable[[Any], None], list[Entry]]:
@@ -113,26 +117,26 @@ def joined(calls: NativeCalls, join: Join) -> tuple[Callable[[Any], None], list[
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A driver for one example."""
+class Example:
+    """A driver for one point."""
 
     source: str
-    namespace: dict[str, Any]
+    things: dict[str, Any]
     views: dict[str, tuple[TensorType, int]]
     tables: list[list[Entry]]
     numbers: dict[str, torch.dtype]
 
 
-def open_program(drafts: Sequence[Draft], slots: Slots, space: Space, parameters: Sequence[Sequence[Value]],
+def open_program(examples: Sequence[Example], slots: Slots, space: Space, parameters: Sequence[Sequence[Value]],
                  check: SizeCheck, otherwise: Callable[..., Any]) -> OpenProgram:
     """`parameters`: the inputs of each example, by position. `check` tells whether the program is right for other
     sizes, `otherwise` runs where it is not."""
-    return Joiner(drafts, slots, space).program(parameters, check, otherwise)
+    return Joiner(examples, slots, space).program(parameters, check, otherwise)
 
 
 class Joiner:
-    def __init__(self, drafts: Sequence[Draft], slots: Slots, space: Space):
-        self.drafts, self.slots, self.space = drafts, slots, space
+    def __init__(self, examples: Sequence[Example], slots: Slots, space: Space):
+        self.examples, self.slots, self.space = examples, slots, space
         self.texts: dict[str, int] = {}
         """The formulas, as Python, and their numbers."""
 
@@ -143,7 +147,7 @@ class Joiner:
                 otherwise: Callable[..., Any]) -> OpenProgram:
         source = self.source()
         views = self.views()
-        tables = [self.table(tables) for tables in zip(*(d.tables for d in self.drafts), strict=True)]
+        tables = [self.table(tables) for tables in zip(*(e.tables for e in self.examples), strict=True)]
         sizes = [self.text(size) for size in self.slots.sizes]
         names = "".join(f"{name}, " for name in self.space.names)
         namespace: dict[str, Any] = {}
@@ -155,7 +159,7 @@ class Joiner:
                            self.space.names, self.space.points, check, otherwise)
 
     def source(self) -> str:
-        sources = [draft.source.splitlines() for draft in self.drafts]
+        sources = [example.source.splitlines() for example in self.examples]
         if len({len(lines) for lines in sources}) > 1:
             raise NoFormula("the driver has other steps for other sizes")
         return "\n".join(map(self.line, zip(*sources, strict=True))) + "\n"
@@ -196,10 +200,10 @@ class Joiner:
     def views(self) -> list[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...], int, int]]:
         """Name, dtype, and the numbers of: shape, strides; slot, and elements behind it in bytes."""
         found = []
-        for names in zip(*(d.views for d in self.drafts), strict=True):
+        for names in zip(*(e.views for e in self.examples), strict=True):
             if len(set(names)) > 1:
                 raise NoFormula("the driver sees other parts of memory for other sizes")
-            types, offsets = zip(*(d.views[names[0]] for d in self.drafts), strict=True)
+            types, offsets = zip(*(e.views[names[0]] for e in self.examples), strict=True)
             shape = tuple(self.value(self.number(s)) for s in zip(*(t.shape for t in types), strict=True))
             stride = tuple(self.value(self.number(s)) for s in zip(*(t.stride for t in types), strict=True))
             item = types[0].dtype.itemsize
@@ -217,15 +221,15 @@ class Joiner:
             if kind is InArena:
                 found.append((at, *self.place([e.offset for e in entries])))
             elif kind is Fixed:
-                found.append((at, None, self.value(self.number([e.address for e in entries]))))
+                found.append((at, None, self.value(self.number([e.number for e in entries]))))
         return found
 
     def namespace(self) -> dict[str, Any]:
-        first = self.drafts[0].namespace
-        for draft in self.drafts[1:]:
-            if draft.namespace.keys() != first.keys():
+        first = self.examples[0].things
+        for example in self.examples[1:]:
+            if example.things.keys() != first.keys():
                 raise NoFormula("the driver calls something else for other sizes")
-            for name, thing in draft.namespace.items():
+            for name, thing in example.things.items():
                 if not name.startswith(("launch_", "_kernels")) and not is_same(thing, first[name]):
                     raise NoFormula(f"the driver uses {first[name]!r:.60}, and {thing!r:.60} for other sizes")
         return first
@@ -248,8 +252,8 @@ class Joiner:
     def frame_maker(self, views: list, tables: list, namespace: dict[str, Any]) -> Callable[[Point, Room], Any]:
         formulas, slot_sizes = namespace["formulas"], namespace["slots"]
         numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
-                   for slot, dtype in self.drafts[0].numbers.items()}
-        lengths = [len(table) for table in self.drafts[0].tables]
+                   for slot, dtype in self.examples[0].numbers.items()}
+        lengths = [len(table) for table in self.examples[0].tables]
         count = len(self.texts)
         names = ("point", *(f"n{k}" for k in range(count)), *(name for name, *_ in views), *numbers,
                  *(f"{slot}_p" for slot in numbers), *(f"table_{n}" for n in range(len(tables))))

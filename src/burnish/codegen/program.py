@@ -10,64 +10,60 @@
         return (relu,)
 
 Intermediates lie in an arena that the frame holds: their pointers are in the tables from the start. Native functions
-that follow one another are one call (see `native_calls`).
+that follow one another are one call (see `runtime.native_calls`).
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..ir.graph import Alias, Node, Value, values_in
 from ..ops.prims import PREPARE, RUN
+from ..runtime.draft import Draft, FunctionOf, View
 from ..runtime.kernels import NativeKernel
+from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
 from ..runtime.prims import FUNCTIONS
-from ..runtime.program import Program, restrided
 from ..schedule.emit import Launch, view_offset
 from ..schedule.library.candidate import OUT, SCRATCH
-from ..schedule.library.own import Spot
 from ..schedule.plan import Call, Plan, Show, writes_into
 from ..tensors.types import NumberType, TensorType
-from .native_calls import Entry, Fixed, InArena, Join, Moving, NativeCalls
 
 
-def build_program(
-    plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor], join: Join,
-    takes_list: bool = False,
-) -> Program:
-    """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. `join` makes
-    one function of several. A driver that takes a list of the inputs empties it, and lets go of each input where it was
-    last read."""
-    return DriverWriter(plan, kernels, constants, join, takes_list).program()
+def write_driver(
+    plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor], takes_list: bool = False
+) -> Draft:
+    """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. A driver that
+    takes a list of the inputs empties it, and lets go of each input where it was last read."""
+    return DriverWriter(plan, kernels, constants, takes_list).draft()
 
 
 class DriverWriter:
-    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor], join: Join,
+    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor],
                  takes_list: bool):
-        self.plan, self.kernels, self.constants = plan, kernels, constants
-        self.held = list(kernels)  # whose code is called by address
-        self.join, self.takes_list = join, takes_list
+        self.plan, self.kernels, self.constants, self.takes_list = plan, kernels, constants, takes_list
         self.open = NativeCalls()
         self.let_go: list[str] = []
         self.launched = 0
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
-        self.namespace: dict[str, Any] = {"_kernels": self.held, "restrided": restrided,
-                                          "as_strided": torch.as_strided, "empty_strided": torch.empty_strided}
+        self.things: dict[str, Any] = {}
         self.numbers: dict[str, int] = {}
-        self.tables: list[list[Entry]] = []
+        self.launches: dict[str, NativeCalls] = {}
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
         self.returned: set[Value] = set()
         self.as_shown = made_as_shown(plan)
         self.number_slots: dict[str, torch.dtype] = {}
 
-    def program(self) -> Program:
-        return Program(self.text(), self.namespace, self.frame_maker())
+    def draft(self) -> Draft:
+        source = self.text()
+        views = {name: View(type.dtype, type.shape, type.stride, offset)
+                 for name, (type, offset) in self.arena_views.items()}
+        return Draft(source, self.things, self.launches, self.plan.arena, views, self.number_slots)
 
     def text(self) -> str:
         graph = self.plan.graph
@@ -118,16 +114,16 @@ class DriverWriter:
     def flush(self) -> None:
         """Call the native functions that have come together, before anything else happens."""
         if self.open.calls:
-            launch, table = self.open.joined(self.join)
-            self.open = NativeCalls()
-            number = len(self.tables)
-            self.tables.append(table)
+            calls, self.open = self.open, NativeCalls()
+            table, number = calls.table(), len(self.launches)
+            name = self.bind_name("launch_0")
+            self.launches[name] = calls
             moving = [(at, entry.text) for at, entry in enumerate(table) if isinstance(entry, Moving)]
             if moving:
                 self.line(f"t = frame.table_{number}")
             for at, text in moving:
                 self.line(f"t[{at}] = {text}")
-            self.line(f"{self.bind('launch', launch)}({'t' if moving else f'frame.table_{number}'})")
+            self.line(f"{name}({'t' if moving else f'frame.table_{number}'})")
         if self.let_go:
             self.line(f"del {', '.join(self.let_go)}")
             self.let_go = []
@@ -171,7 +167,7 @@ class DriverWriter:
             self.run_library(node)
             return
         if node.op is PREPARE:
-            name = self.bind("prepare", node.args[0].prepare)
+            name = self.bind("prepare", FunctionOf(node.args[0], "prepare"))
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return
@@ -205,8 +201,8 @@ class DriverWriter:
         self.make(value)
         values = dict(zip(candidate.operands, operands, strict=True))
 
-        def entry(spot: Spot | int) -> Entry:
-            if isinstance(spot, int):
+        def entry(spot: Any) -> Entry:
+            if not isinstance(spot, tuple):
                 return Fixed(spot)
             name, further = spot
             if name == SCRATCH:
@@ -214,7 +210,6 @@ class DriverWriter:
             return self.entry(value if name == OUT else values[name], further)
 
         for step in candidate.steps():
-            self.held.append(step.kernel)
             self.open.add(step.kernel, [entry(spot) for spot in step.table])
 
     def run_library(self, node: Node) -> None:
@@ -225,9 +220,10 @@ class DriverWriter:
         args = [self.tensor(operand) for operand in operands]
         if writes_into(node):
             self.make(value)
-            self.line(f"{self.bind('run_into', candidate.run_into)}({', '.join([self.tensor(value), *args])})")
+            name = self.bind("run_into", FunctionOf(candidate, "run_into"))
+            self.line(f"{name}({', '.join([self.tensor(value), *args])})")
             return
-        name = self.bind("run", candidate.run)
+        name = self.bind("run", FunctionOf(candidate, "run"))
         self.line(f"{self.result(value)} = {name}({', '.join(args)})")
         self.check_stride(value)
 
@@ -340,7 +336,7 @@ class DriverWriter:
 
     def bind(self, name: str, thing: Any) -> str:
         made = self.bind_name(f"{name}_0")
-        self.namespace[made] = thing
+        self.things[made] = thing
         return made
 
     def bind_name(self, name: str) -> str:
@@ -350,43 +346,11 @@ class DriverWriter:
 
     def dtype(self, dtype: torch.dtype) -> str:
         name = str(dtype).removeprefix("torch.")
-        self.namespace[name] = dtype
+        self.things[name] = dtype
         return name
 
     def line(self, text: str) -> None:
         self.lines.append(text)
-
-    # ---- frames
-
-    def frame_maker(self) -> Callable[[], Any]:
-        arena_bytes, views, tables = self.plan.arena, self.arena_views, self.tables
-        numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
-                   for slot, dtype in self.number_slots.items()}
-        slots = ("arena", *views, *numbers, *(f"{slot}_p" for slot in numbers),
-                 *(f"table_{n}" for n in range(len(tables))))
-        frame_class = type("Frame", (), {"__slots__": slots})
-
-        def make() -> Any:
-            frame: Any = frame_class()
-            frame.arena = torch.empty(arena_bytes + 64, dtype=torch.uint8)
-            start = -frame.arena.data_ptr() % 64
-            base = frame.arena.data_ptr() + start
-            for name, (type, offset) in views.items():
-                whole = frame.arena[start:start + arena_bytes // 16 * 16].view(type.dtype)
-                setattr(frame, name, torch.as_strided(whole, type.shape, type.stride, whole.storage_offset() + offset))
-            for slot, kind in numbers.items():
-                setattr(frame, slot, place := kind())
-                setattr(frame, f"{slot}_p", ctypes.addressof(place))
-            for number, entries in enumerate(tables):
-                table = (ctypes.c_void_p * max(len(entries), 1))()
-                for at, entry in enumerate(entries):
-                    if isinstance(entry, InArena):
-                        table[at] = base + entry.offset
-                    elif isinstance(entry, Fixed):
-                        table[at] = entry.address
-                setattr(frame, f"table_{number}", table)
-            return frame
-        return make
 
     def last_uses(self, inputs: Sequence[Value]) -> dict[int, list[Value]]:
         """For each step the local values, and the given inputs, whose last reader it is."""

@@ -5,7 +5,8 @@
     kernel.launch(table)                                                  each time: about 0.2 µs and the kernel itself
 
 Machine code comes as the bytes of an object file, from `codegen.llvm` or from a cache. It stays in memory as long as
-its NativeKernel does.
+its NativeFunction does. Nothing here is known by its address alone: code, and the words that it walks through, can be
+written down and made again elsewhere (`backends.kept`).
 """
 
 from __future__ import annotations
@@ -27,17 +28,45 @@ LONG = 60_000
 costs some 300, and more where another thread has taken it."""
 
 
+class NativeFunction:
+    """Machine code in memory, and the object file that it comes from."""
+
+    __slots__ = ("__weakref__", "_tracker", "address", "object_code", "symbol")
+
+    def __init__(self, address: int, object_code: bytes, symbol: str, tracker: Any):
+        self.address, self.object_code, self.symbol = address, object_code, symbol
+        self._tracker = tracker  # keeps the machine code in memory
+
+
+class Words:
+    """Numbers in memory, 64 bits each, that native code walks through. A word that is a function, or other words, is
+    the address where they lie."""
+
+    __slots__ = ("_memory", "address", "numbers")
+
+    def __init__(self, numbers: Sequence[int | Words | NativeFunction]):
+        self.numbers = tuple(numbers)  # holds on to what lies at the addresses, too
+        self._memory = (ctypes.c_int64 * max(len(self.numbers), 1))(*map(word, self.numbers))
+        self.address = ctypes.addressof(self._memory)
+
+
+def word(number: int | Words | NativeFunction) -> int:
+    return number if isinstance(number, int) else number.address
+
+
 class NativeKernel:
     """A function in native code that takes a table of addresses: element 0 of each buffer, in order."""
 
-    __slots__ = ("__weakref__", "_owner", "address", "buffers", "cycles", "launch", "name", "object_code")
+    __slots__ = ("__weakref__", "buffers", "cycles", "function", "launch", "name")
 
-    def __init__(self, name: str, address: int, buffers: int, cycles: float, object_code: bytes, owner: Any):
-        self.name, self.address, self.buffers, self.cycles = name, address, buffers, cycles
-        self.object_code = object_code
-        self._owner = owner  # keeps the machine code in memory
-        self.launch: Callable[[Any], None] = _prototype(cycles, 1)(address)
+    def __init__(self, name: str, function: NativeFunction, buffers: int, cycles: float):
+        self.name, self.function, self.buffers, self.cycles = name, function, buffers, cycles
+        self.launch: Callable[[Any], None] = _prototype(cycles, 1)(function.address)
         """Takes the table: a ctypes array, or its address as an int, which is quicker by 0.1 µs."""
+
+    @property
+    def address(self) -> int:
+        return self.function.address
 
     def table(self, *pointers: int) -> ctypes.Array:
         """A table for `launch`. It may be filled anew between launches; threads need one each."""
@@ -56,13 +85,24 @@ class NativeSequence:
 
     __slots__ = ("launch", "slots")
 
-    def __init__(self, runner: int, program: Sequence[int], kernels: Sequence[NativeKernel], slots: int):
-        """`runner` is void(program, table), and reads what to call from the program."""
-        self.slots = slots
-        words = (ctypes.c_uint64 * len(program))(*(word & (1 << 64) - 1 for word in program))
-        run = _prototype(sum(kernel.cycles for kernel in kernels), 2)(runner)
-        run.kept = (words, tuple(kernels))  # read and called by address, for as long as somebody holds `launch`
-        self.launch: Callable[[Any], None] = functools.partial(run, ctypes.addressof(words))
+    def __init__(self, runner: NativeFunction, steps: Sequence[tuple[NativeKernel, Sequence[Operand]]]):
+        """`runner` is void(program, table). The program: the most operands of a step; then for each step its function,
+        the count of its operands, and for each operand its slot and the bytes behind it; then 0."""
+        program: list[int | Words | NativeFunction] = [max((len(operands) for _, operands in steps), default=0) or 1]
+        most = -1
+        for kernel, operands in steps:
+            assert len(operands) == kernel.buffers, f"{kernel.name} takes {kernel.buffers} buffers, not {len(operands)}"
+            program += [kernel.function, len(operands)]
+            for operand in operands:
+                slot, behind = (operand, 0) if isinstance(operand, int) else operand
+                program += [slot, behind]
+                most = max(most, slot)
+        program.append(0)
+        self.slots = most + 1
+        words = Words(program)
+        run = _prototype(sum(kernel.cycles for kernel, _ in steps), 2)(runner.address)
+        run.kept = (words, runner)  # read and called by address, for as long as somebody holds `launch`
+        self.launch: Callable[[Any], None] = functools.partial(run, words.address)
         """Takes the table: a ctypes array, or its address as an int."""
 
     def table(self, *pointers: int) -> ctypes.Array:
@@ -78,23 +118,23 @@ def _prototype(cycles: float, arguments: int) -> Any:
     return (ctypes.CFUNCTYPE if cycles >= LONG else ctypes.PYFUNCTYPE)(None, *[ctypes.c_void_p] * arguments)
 
 
-def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> tuple[int, Any]:
-    """The address of a function of an object file, and what to hold on to while it is called.
+Operand = int | tuple[int, int | Words]
+"""A slot of the table, or a slot and how many bytes behind its address."""
 
-    `symbols` are the functions it calls that are not in it.
-    """
+
+def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> NativeFunction:
+    """A function of an object file. `symbols` are the functions it calls that are not in it."""
     library = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(function).add_current_process()
     for name, address in symbols.items():
         library.import_symbol(name, address)
     with _lock:
         tracker = library.link(_linker(), f"burnish{next(_numbers)}")
-    return tracker[function], tracker
+    return NativeFunction(tracker[function], object_code, function, tracker)
 
 
 def bind(name: str, object_code: bytes, function: str, symbols: Mapping[str, int], buffers: int,
          cycles: float) -> NativeKernel:
-    address, tracker = load(object_code, function, symbols)
-    return NativeKernel(name, address, buffers, cycles, object_code, tracker)
+    return NativeKernel(name, load(object_code, function, symbols), buffers, cycles)
 
 
 _lock = forks.lock()

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from . import forks
+from .program import BUILT_IN
 
 MOST_FRAMES = 32
 """Where there are more sizes, the frame that was made first goes, and is made anew when it is needed."""
@@ -85,7 +86,7 @@ class OpenProgram:
         self.refused: set[tuple[int, ...]] = set()
         self.rooms: list[Room] = []
         self.lock = forks.lock()
-        namespace = dict(constants)
+        namespace = {**BUILT_IN, **constants}
         exec(compile(source, "<burnish program>", "exec"), namespace)
         self.run = namespace["run"]
 

@@ -24,7 +24,7 @@ class Program:
     def __init__(self, source: str, constants: dict[str, Any], make_frame: Callable[[], Any]):
         self.source, self.make_frame = source, make_frame
         self.frames: list[Any] = []
-        namespace = dict(constants)
+        namespace = {**BUILT_IN, **constants}
         exec(compile(source, "<burnish program>", "exec"), namespace)
         self.run = namespace["run"]
 
@@ -45,3 +45,8 @@ def restrided(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) 
     made = torch.empty_strided(shape, stride, dtype=x.dtype, device=x.device)
     made.copy_(x)
     return made
+
+
+BUILT_IN: dict[str, Any] = {"restrided": restrided, "as_strided": torch.as_strided,
+                            "empty_strided": torch.empty_strided}
+"""What every driver may use."""

@@ -16,14 +16,14 @@ import functools
 from collections.abc import Callable
 
 from ...ops.scalar import Access, Scalar, load
-from ...runtime.kernels import NativeKernel
+from ...runtime.kernels import NativeFunction, NativeKernel
 from ...runtime.kernels import load as load_code
 from ...schedule.library.own import Step
 from ...schedule.library.own_attention import Attention
 from .compile import object_code
 from .compile import symbols as shared_symbols
 from .operations import Operations, evaluate
-from .products import OPERATIONS_PER_CYCLE, SERIAL, product_tables
+from .products import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
 from .scopes import Code
 from .target import Host, host
 from .tiles import RUN_WORDS
@@ -54,7 +54,6 @@ def make_attention(attention: Attention) -> Step:
     scoring, valuing = product_tables(scores), product_tables(values)
     row = 4 * attention.scores_row
     blocks = words(*(word for number in range(len(attention.blocks)) for word in _block(attention, number)))
-    zeros = (ctypes.c_float * scores.panel)()
     flops = spec.flops
     scale = spec.q.shape[3] ** -0.5 if spec.scale is None else spec.scale
     mask = [0] * 3 if spec.mask is None else [
@@ -73,18 +72,16 @@ def make_attention(attention: Attention) -> Step:
         "mask_batch": mask[0], "mask_head": mask[1], "mask_row": mask[2], "scores_row": row,
         "values_at": values_at, "scores_at": scores_at, "sums_at": sums_at, "is_causal": int(spec.is_causal),
         "scale": ctypes.c_uint32.from_buffer(ctypes.c_float(scale)).value,
-        "blocks": ctypes.addressof(blocks), "block_count": len(attention.blocks),
+        "blocks": blocks, "block_count": len(attention.blocks),
         # The scores are padded to whole panels: the last one is as wide as the others.
         "score_functions": scoring.last, "score_table": scoring.last_table,
         "value_functions": valuing.full, "last_functions": valuing.last, "value_table": valuing.full_table,
-        "last_table": valuing.last_table, "last_vectors": values.last_vectors, "zeros": ctypes.addressof(zeros),
+        "last_table": valuing.last_table, "last_vectors": values.last_vectors, "zeros": zeros(scores.panel),
     }
     plan = words(*(numbers[name] for name in PLAN))
-    address, owner = _function()
-    kernel = NativeKernel("attention", address, len(TABLE), flops / OPERATIONS_PER_CYCLE, b"",
-                          (owner, scoring, valuing, blocks, zeros, plan))
+    kernel = NativeKernel("attention", _function(), len(TABLE), flops / OPERATIONS_PER_CYCLE)
     spots = [(name, 0) if name != "mask" or spec.mask is not None else 0 for name in TABLE[:-1]]
-    return Step(kernel, (*spots, ctypes.addressof(plan)))
+    return Step(kernel, (*spots, plan))
 
 
 def _block(attention: Attention, number: int) -> list[int]:
@@ -101,7 +98,7 @@ def _block(attention: Attention, number: int) -> list[int]:
 
 
 @functools.cache
-def _function() -> tuple[int, object]:
+def _function() -> NativeFunction:
     return load_code(object_code(print_attention(host()), host()), "attention", shared_symbols())
 
 

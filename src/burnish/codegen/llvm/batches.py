@@ -9,14 +9,13 @@ and walks over the tiles of `tiles` with it.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 
-from ...runtime.kernels import NativeKernel, load
+from ...runtime.kernels import NativeFunction, NativeKernel, load
 from ...schedule.library.own import Batched, Step
 from .compile import object_code
 from .compile import symbols as shared_symbols
-from .products import OPERATIONS_PER_CYCLE, SERIAL, product_tables
+from .products import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
 from .target import host
 from .words import load_offsets, load_words, words
 
@@ -154,7 +153,7 @@ def driver_text() -> str:
 
 
 @functools.cache
-def driver() -> tuple[int, object]:
+def driver() -> NativeFunction:
     return load(object_code(driver_text(), host()), "batched", shared_symbols())
 
 
@@ -162,14 +161,12 @@ def make_batched(batched: Batched) -> Step:
     product = batched.product
     tables = product_tables(product)
     panel = product.depth * 4 * product.panel
-    zeros = (ctypes.c_float * product.panel)()
     flops = product.flops * batched.count
     plan = words(
         batched.count, 1 if flops >= SERIAL else batched.count,
         *(4 * step for step in (batched.out_batch, batched.a_batch, batched.b_batch, batched.b_row, batched.b_column)),
         product.depth, product.outputs, product.panels, panel, panel * product.panels, product.shape.vectors,
         product.last_vectors, 4 * product.panel, tables.places, sum(map(len, product.chunks)), tables.full, tables.last,
-        tables.full_table, tables.last_table, ctypes.addressof(zeros))
-    address, owner = driver()
-    kernel = NativeKernel("batched", address, 4, flops / OPERATIONS_PER_CYCLE, b"", (owner, tables, zeros, plan))
-    return Step(kernel, (("out", 0), ("a", 0), ("b", 0), ctypes.addressof(plan)))
+        tables.full_table, tables.last_table, zeros(product.panel))
+    kernel = NativeKernel("batched", driver(), 4, flops / OPERATIONS_PER_CYCLE)
+    return Step(kernel, (("out", 0), ("a", 0), ("b", 0), plan))

@@ -189,9 +189,9 @@ def symbols() -> dict[str, int]:
     if PARALLEL in found:
         return found | vectors
     text = parallel.OPENMP if found else parallel.SERIAL
-    address, tracker = load(object_code(text, host()), PARALLEL, found)
-    _forever.append(tracker)
-    return {PARALLEL: address} | vectors
+    made = load(object_code(text, host()), PARALLEL, found)
+    _forever.append(made)
+    return {PARALLEL: made.address} | vectors
 
 
 def _workers() -> int:

@@ -8,10 +8,9 @@ One native function for all sizes: a line of the copy is an item, zeros or a bor
 
 from __future__ import annotations
 
-import ctypes
 import functools
 
-from ...runtime.kernels import NativeKernel, load
+from ...runtime.kernels import NativeFunction, NativeKernel, load
 from ...schedule.library.own import Step
 from ...tensors.types import TensorType
 from .compile import object_code
@@ -112,7 +111,7 @@ attributes #0 = {{ nounwind {attributes} }}
 
 
 @functools.cache
-def _function() -> tuple[int, object]:
+def _function() -> NativeFunction:
     text = TEXT.format(triple=host().triple, attributes=host().attributes, words=load_words("words", WORDS))
     return load(object_code(text, host()), "pad", shared_symbols())
 
@@ -128,6 +127,5 @@ def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
         images * height, 1 if total > SERIAL_BYTES else images * height, height, above, x_height, 4 * x.stride[0],
         4 * x.stride[2], line, left * pixel, x_width * pixel, (width - left - x_width) * pixel, is_whole, x_width,
         channels, 4 * x.stride[3], 4 * x.stride[1])
-    address, owner = _function()
-    kernel = NativeKernel("pad", address, 3, total / 4, b"", (owner, sizes))
-    return Step(kernel, (("out", 0), ("x", 0), ctypes.addressof(sizes)))
+    kernel = NativeKernel("pad", _function(), 3, total / 4)
+    return Step(kernel, (("out", 0), ("x", 0), sizes))

@@ -9,7 +9,6 @@ each. A thread takes the next task when it is done with one, so that no thread w
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 from concurrent.futures import Future
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from ...runtime import forks
-from ...runtime.kernels import NativeKernel, load
+from ...runtime.kernels import NativeFunction, NativeKernel, Words, load
 from ...schedule.library import own
 from ...schedule.library.own import Product, Shape, Step, Sum, Tile
 from .compile import object_code
@@ -139,14 +138,12 @@ def driver_text() -> str:
 
 
 @functools.cache
-def driver() -> int:
-    address, tracker = load(object_code(driver_text(), host()), "product", shared_symbols())
-    _forever.append(tracker)
-    return address
+def driver() -> NativeFunction:
+    return load(object_code(driver_text(), host()), "product", shared_symbols())
 
 
-def tile_function(tile: Tile) -> int:
-    """The address of a tile's code. Threads that ask for the same one wait for whoever compiles it."""
+def tile_function(tile: Tile) -> NativeFunction:
+    """A tile's code. Threads that ask for the same one wait for whoever compiles it."""
     with _lock:
         future = _tiles.get(tile)
         if future is None:
@@ -155,15 +152,14 @@ def tile_function(tile: Tile) -> int:
         return future.result()
     try:
         with_assembler()
-        address, tracker = load(object_code(print_tile(tile, host()), host()), SYMBOL, shared_symbols())
+        made = load(object_code(print_tile(tile, host()), host()), SYMBOL, shared_symbols())
     except BaseException as error:
         with _lock:
             del _tiles[tile]
         mine.set_exception(error)
         raise
-    _forever.append(tracker)
-    mine.set_result(address)
-    return address
+    mine.set_result(made)
+    return made
 
 
 @functools.cache
@@ -174,8 +170,7 @@ def with_assembler() -> None:
 
 
 _lock = forks.lock()
-_tiles: dict[Tile, Future[int]] = {}
-_forever: list[object] = []
+_tiles: dict[Tile, Future[NativeFunction]] = {}
 
 
 def _forget_unfinished() -> None:
@@ -190,16 +185,14 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Addresses of what says how a product is cut up."""
+    """What says how a product is cut up."""
 
-    chunks: int
-    places: int
-    full: int
-    last: int
-    full_table: int
-    last_table: int
-    kept: tuple
-    """What lies there."""
+    chunks: Words
+    places: Words
+    full: Words
+    last: Words
+    full_table: Words
+    last_table: Words
 
 
 def product_tables(product: Product) -> Tables:
@@ -212,8 +205,7 @@ def product_tables(product: Product) -> Tables:
     places = words(*_places(product, kinds))
     tables = [words(*(word for part in product.sums for word in _numbers(product, part, is_last=is_last)))
               for is_last in (False, True)]
-    kept = (chunks, places, full, last, *tables)
-    return Tables(*map(ctypes.addressof, kept), kept)
+    return Tables(chunks, places, full, last, *tables)
 
 
 def make(product: Product) -> Step:
@@ -221,15 +213,18 @@ def make(product: Product) -> Step:
     tasks = len(product.chunks) * product.panels
     grain = tasks if product.flops < SERIAL else 1
     panel = 4 * product.panel
-    zeros = (ctypes.c_float * product.panel)()
     plan = words(tasks, grain, product.panels, product.depth * panel, panel, panel if product.has_bias else 0,
                  tables.chunks, tables.places, tables.full, tables.last, tables.full_table, tables.last_table,
                  panel if product.is_depthwise else 0)
-    kernel = NativeKernel("product", driver(), 6, product.flops / OPERATIONS_PER_CYCLE, b"",
-                          (tables, zeros, plan))
-    bias = ("bias", 0) if product.has_bias else ctypes.addressof(zeros)
+    kernel = NativeKernel("product", driver(), 6, product.flops / OPERATIONS_PER_CYCLE)
+    bias = ("bias", 0) if product.has_bias else zeros(product.panel)
     residual = ("residual", 0) if product.has_residual else 0
-    return Step(kernel, (("out", 0), ("x", 0), ("packed", 0), bias, residual, ctypes.addressof(plan)))
+    return Step(kernel, (("out", 0), ("x", 0), ("packed", 0), bias, residual, plan))
+
+
+def zeros(count: int) -> Words:
+    """So many floats."""
+    return words(*[0] * -(-count // 2))
 
 
 def _starts(product: Product) -> list[int]:

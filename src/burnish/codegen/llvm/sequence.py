@@ -12,15 +12,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ...runtime.kernels import NativeKernel, NativeSequence, load
+from ...runtime.kernels import NativeFunction, NativeKernel, NativeSequence, Operand, load
 from .compile import object_code
 from .target import host
 
-Operand = int | tuple[int, int]
-"""A slot of the table, or a slot and how many bytes behind its address."""
-
-# program: the most operands of a step; then for each step the function, the count of its operands, and for each operand
-# its slot and its bytes; then 0.
+# For the form of a program see `NativeSequence`.
 RUNNER = """
 define void @run(ptr %program, ptr %table) {
 entry:
@@ -66,17 +62,9 @@ exit:
 
 
 def compile_sequence(steps: Sequence[tuple[NativeKernel, Sequence[Operand]]]) -> NativeSequence:
-    program = [max((len(operands) for _, operands in steps), default=0) or 1]
-    for kernel, operands in steps:
-        assert len(operands) == kernel.buffers, f"{kernel.name} takes {kernel.buffers} buffers, not {len(operands)}"
-        program += [kernel.address, len(operands)]
-        for operand in operands:
-            program += [operand, 0] if isinstance(operand, int) else operand
-    program.append(0)
-    slots = [operand if isinstance(operand, int) else operand[0] for _, operands in steps for operand in operands]
-    return NativeSequence(_runner()[0], program, [kernel for kernel, _ in steps], max(slots, default=-1) + 1)
+    return NativeSequence(runner(), steps)
 
 
 @functools.cache
-def _runner() -> tuple[int, object]:
+def runner() -> NativeFunction:
     return load(object_code(RUNNER, host()), "run", {})

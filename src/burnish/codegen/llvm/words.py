@@ -1,6 +1,6 @@
 """Tables that native functions written by hand walk through: their making, and the IR that reads them.
 
-    plan = words(tasks, grain, ...)                 kept by whoever holds the function
+    plan = words(tasks, grain, ...)                 kept by whoever holds the table that it stands in
     load_words("plan", ("tasks", "grain"))          %tasks and %grain, read where %plan points to
     load_pointers("table", ("out", "x"))            %out and %x
     load_offsets("at", {"a0": "a", "c0": "c"})      %a0 = %a and so many bytes: the words at %at from the second on
@@ -8,12 +8,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 
+from ...runtime.kernels import NativeFunction, Words
 
-def words(*numbers: int) -> ctypes.Array:
-    return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+
+def words(*numbers: int | Words | NativeFunction) -> Words:
+    return Words(numbers)
 
 
 def load_words(table: str, names: Sequence[str]) -> str:

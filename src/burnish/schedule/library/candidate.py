@@ -139,7 +139,8 @@ def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorT
         """For each step its function, the type of its table, the tensors in it and what is always the same."""
         return [(step.kernel.launch, ctypes.c_void_p * len(step.table),
                  [(at, names.index(spot[0]), spot[1]) for at, spot in enumerate(step.table) if isinstance(spot, tuple)],
-                 [(at, word) for at, word in enumerate(step.table) if isinstance(word, int)]) for step in steps()]
+                 [(at, word if isinstance(word, int) else word.address) for at, word in enumerate(step.table)
+                  if not isinstance(word, tuple)]) for step in steps()]
 
     def run_into(out: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
         room = torch.empty(scratch, dtype=torch.uint8, device="cpu") if scratch else out

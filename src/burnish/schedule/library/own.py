@@ -147,13 +147,14 @@ Spot = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A native function and the table that it takes: spots in tensors, and addresses that are always the same."""
+    """A native function and the table that it takes: spots in tensors, and what is always the same."""
 
     kernel: Any
     """A `runtime.kernels.NativeKernel`."""
-    table: tuple[Spot | int, ...]
+    table: tuple[Any, ...]
+    """Spots, plain numbers and `runtime.kernels.Words`."""
 
-    def moved(self, **spots: Spot | int) -> Step:
+    def moved(self, **spots: Spot) -> Step:
         """The same for other tensors: what is named so is found there."""
         return replace(self, table=tuple(spots.get(entry[0], entry) if isinstance(entry, tuple) else entry
                                          for entry in self.table))

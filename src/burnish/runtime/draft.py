@@ -1,0 +1,98 @@
+"""A driver before it is bound to memory: text, tables, and what the text calls.
+
+    draft = write_driver(plan, kernels, constants)          codegen
+    program = draft.program(compile_sequence)
+
+It holds no address, so that it can be written to disk and made a program in another process (`backends.kept`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .kernels import word
+from .native_calls import Entry, Fixed, InArena, Join, NativeCalls
+from .program import Program
+
+
+class FunctionOf:
+    """A function of something that can be found again by other means than the function itself."""
+
+    __slots__ = ("attribute", "owner")
+
+    def __init__(self, owner: Any, attribute: str):
+        self.owner, self.attribute = owner, attribute
+
+
+def called(things: Mapping[str, Any]) -> dict[str, Any]:
+    """What the driver's text calls, by name."""
+    return {name: getattr(thing.owner, thing.attribute) if isinstance(thing, FunctionOf) else thing
+            for name, thing in things.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor in the arena, `offset` elements behind its start."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    source: str
+    things: dict[str, Any]
+    """What the text uses, by name, but for the native calls."""
+    launches: dict[str, NativeCalls]
+    """By the name of the function; the frame has a table for each, numbered in this order."""
+    arena: int
+    """Bytes."""
+    views: dict[str, View]
+    numbers: dict[str, torch.dtype]
+    """Places in the frame from which kernels read a number."""
+
+    def program(self, join: Join) -> Program:
+        """`join` makes one native function of several."""
+        namespace = called(self.things)
+        namespace.update((name, calls.launch(join)) for name, calls in self.launches.items())
+        namespace["_launches"] = self.launches  # whose code is called by address
+        return Program(self.source, namespace, self.frame_maker())
+
+    def frame_maker(self) -> Callable[[], Any]:
+        arena_bytes, views = self.arena, self.views
+        tables: list[list[Entry]] = [calls.table() for calls in self.launches.values()]
+        numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
+                   for slot, dtype in self.numbers.items()}
+        slots = ("arena", *views, *numbers, *(f"{slot}_p" for slot in numbers),
+                 *(f"table_{n}" for n in range(len(tables))))
+        frame_class = type("Frame", (), {"__slots__": slots})
+
+        def make() -> Any:
+            frame: Any = frame_class()
+            frame.arena = torch.empty(arena_bytes + 64, dtype=torch.uint8)
+            start = -frame.arena.data_ptr() % 64
+            base = frame.arena.data_ptr() + start
+            for name, view in views.items():
+                whole = frame.arena[start:start + arena_bytes // 16 * 16].view(view.dtype)
+                setattr(frame, name, torch.as_strided(whole, view.shape, view.stride,
+                                                      whole.storage_offset() + view.offset))
+            for slot, kind in numbers.items():
+                setattr(frame, slot, place := kind())
+                setattr(frame, f"{slot}_p", ctypes.addressof(place))
+            for number, entries in enumerate(tables):
+                table = (ctypes.c_void_p * max(len(entries), 1))()
+                for at, entry in enumerate(entries):
+                    if isinstance(entry, InArena):
+                        table[at] = base + entry.offset
+                    elif isinstance(entry, Fixed):
+                        table[at] = word(entry.number)
+                setattr(frame, f"table_{number}", table)
+            return frame
+        return make
