@@ -17,8 +17,8 @@ from torch.nn import functional as F
 import burnish
 from burnish import events
 from burnish.ir.graph import Graph
-from burnish.ir.infer import Untraceable
 from burnish.ir.parse import parse_graph, parse_type
+from burnish.ir.untraceable import Untraceable
 from burnish.ir.verify import verify
 from burnish.lower import pipeline
 from burnish.lower.separate import separate

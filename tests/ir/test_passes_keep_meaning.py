@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from burnish.ir.graph import Graph
-from burnish.ir.infer import Untraceable
 from burnish.ir.interpret import interpret
 from burnish.ir.parse import parse_graph
+from burnish.ir.untraceable import Untraceable
 from burnish.ir.verify import verify
 from burnish.runtime.prims import FUNCTIONS
 from burnish.schedule.choose_calls import choose_calls

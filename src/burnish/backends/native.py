@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from .. import events
 from ..errors import warn
+from ..ir.untraceable import NumberLost, Untraceable
 from ..runtime import forks
 from ..runtime.contest import Contest
 from ..runtime.differentiable import saving_is_watched
 from ..runtime.training_contest import TrainingContest
 from ..settings import current, patch
+from . import ahead
 from .drawing import drawing, draws_as_eager, perform
 from .numbers import LIMIT, compile_per_number, has_numbers, own_copy
 from .registry import CompiledFn, register_backend
 
+if TYPE_CHECKING:
+    from .recipe import Recipe, Tools
 
-@register_backend(runs_python=True, perform=perform)
+
+@register_backend(runs_python=True, perform=perform, ahead=ahead.begin)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
     if gm.meta.get("burnish_again") or saving_is_watched():
@@ -41,7 +46,6 @@ def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn
 def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> CompiledFn:
     """Once for all sizes, or where that cannot be, for each of the first few that come."""
     from ..tensors.sizes import NoFormula
-    from .native_compile import Untraceable
 
     eager = drawing(gm)
     apiece = PerSize(gm, list(opened.shapes), eager)
@@ -160,8 +164,6 @@ def _compile_floats(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Floats stay open; where that cannot be, they are constants as well."""
     if not has_numbers(example_inputs, (float,)):
         return _compile(gm, example_inputs)
-    from ..lower.numbers import NumberLost
-
     try:
         return _compile(gm, example_inputs, open_floats=True)
     except NumberLost as why:
@@ -170,14 +172,10 @@ def _compile_floats(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
 
 
 def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = False) -> CompiledFn:
-    # The compiler and llvmlite are imported when the first graph comes, not by `import burnish`.
-    from ..lower.numbers import NumberLost
-    from .native_compile import Untraceable, compile_graph, tools
-
     try:
         with patch(eager_random=draws_as_eager(gm)):
-            recipe = compile_graph(gm, example_inputs, needs_gradients(gm, example_inputs), open_floats)
-        compiled: Any = recipe.assembled(tools(), drawing(gm))
+            recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), open_floats)
+        compiled: Any = recipe.assembled(tools, drawing(gm))
         contest = TrainingContest if compiled.takes_gradients else Contest
         if torch.is_autocast_enabled("cpu"):
             compiled = without_autocast(compiled)
@@ -201,6 +199,39 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = Fal
         )
     events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm)
     return drawing(gm)
+
+
+def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool, open_floats: bool) -> tuple[Recipe, Tools]:
+    """From disk, or compiled."""
+    ahead.end()
+    settings = current()
+    key = None
+    if settings.cache:
+        from . import kept
+        from .graph_key import key_of
+
+        key = key_of(gm, example_inputs, gradients, open_floats)
+        # Who wants to see what the compiler makes does not want it to be left out.
+        if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
+            found = kept.get(key)
+            if found is not None:
+                events.emit("cache.program", text=f"a graph of {len(gm.graph.nodes)} nodes was compiled before")
+                return found
+    # The compiler is imported when the first graph comes, not by `import burnish`.
+    from .native_compile import compile_graph, tools
+
+    try:
+        recipe = compile_graph(gm, example_inputs, gradients, open_floats)
+    except Untraceable as why:
+        if key is not None:
+            kept.put_refusal(key, why)
+        raise
+    if key is not None:
+        kept.put(key, recipe, tools())
+    return recipe, tools()
+
+
+COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
 
 
 def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:

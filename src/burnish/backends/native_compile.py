@@ -18,8 +18,8 @@ from ..codegen.llvm.sequence import runner
 from ..codegen.program import write_driver
 from ..ir.gradients import Gradients
 from ..ir.graph import Alias, Graph
-from ..ir.infer import Untraceable
 from ..ir.state import is_random
+from ..ir.untraceable import Untraceable
 from ..lower.pipeline import Lowered, lower
 from ..ops.prims import RUN
 from ..runtime.differentiable import Layout, Shown
@@ -34,7 +34,7 @@ from ..schedule.plan import Call, Plan, make_plan, plan_of_calls
 from ..schedule.split_backward import Halves, split_backward
 from .recipe import Frozen, Halved, Plain, Recipe, Tools
 
-__all__ = ["Untraceable", "compile_graph", "tools"]
+__all__ = ["compile_graph", "tools"]
 
 
 def compile_graph(
@@ -133,7 +133,8 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
 def shown_input(out: Alias, graph: Graph) -> Shown:
     if out.type is None:
         return Shown(out.input)
-    return Shown(out.input, out.type.shape, out.type.stride, view_offset(out.maps, graph.inputs[out.input].type))
+    offset = view_offset(out.maps, graph.inputs[out.input].type)
+    return Shown(out.input, out.type.shape, out.type.stride, offset, out.is_detached)
 
 
 def why_not_twice(forward: Graph) -> str | None:

@@ -27,8 +27,7 @@ from ..codegen.llvm.sampler import sampler
 from ..codegen.open_program import NUMBER, OpenDriverWriter, open_program
 from ..codegen.program import write_driver
 from ..ir.graph import Graph, Node, print_node
-from ..ir.infer import Untraceable
-from ..lower.numbers import NumberLost
+from ..ir.untraceable import NumberLost, Untraceable
 from ..lower.pipeline import Lowered, lower
 from ..lower.trace import trace
 from ..runtime.apart import Apart

@@ -46,12 +46,14 @@ class Backend:
     each combination of numbers.
 
     `perform(function, args, kwargs)` is how torch calls are made while a graph is recorded, where that is not plainly.
+    `ahead()` is told when a trace begins whose graph the backend will get.
     """
 
     name: str
     fn: CompilerFn
     runs_python: bool = False
     perform: Perform | None = None
+    ahead: Callable[[], None] | None = None
 
     def __call__(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         """Compile a graph. `gm` stays the caller's, unchanged, unless the backend runs it as it is."""
@@ -90,28 +92,30 @@ _lock = forks.lock()
 
 @overload
 def register_backend(
-    compiler_fn: F, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None
+    compiler_fn: F, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None,
+    ahead: Callable[[], None] | None = None,
 ) -> F: ...
 
 
 @overload
 def register_backend(
-    compiler_fn: None = None, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None
+    compiler_fn: None = None, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None,
+    ahead: Callable[[], None] | None = None,
 ) -> Callable[[F], F]: ...
 
 
 def register_backend(
     compiler_fn: CompilerFn | None = None, name: str | None = None, *, runs_python: bool = False,
-    perform: Perform | None = None,
+    perform: Perform | None = None, ahead: Callable[[], None] | None = None,
 ) -> Any:
     """Let `burnish.compile(backend=name)` find a function. Called, or as a decorator with or without arguments.
 
     `name` defaults to the function's own. Registering the same function again, or a new definition of it (a
     notebook cell that is run again), replaces it; a name taken by another function is a UserError. For
-    `runs_python` and `perform` see `Backend`.
+    `runs_python`, `perform` and `ahead` see `Backend`.
     """
     if compiler_fn is None:
-        return functools.partial(register_backend, name=name, runs_python=runs_python, perform=perform)
+        return functools.partial(register_backend, name=name, runs_python=runs_python, perform=perform, ahead=ahead)
     if not callable(compiler_fn):
         raise UserError(
             f"register_backend was given {compiler_fn!r:.80}, which cannot be called. Give it a function that takes "
@@ -125,7 +129,7 @@ def register_backend(
                 f'There is already a backend called "{name}", from {_definition(taken.fn)}. Register this one under '
                 f"another name: register_backend(fn, name=...)."
             )
-        _backends[name] = Backend(name, compiler_fn, runs_python, perform)
+        _backends[name] = Backend(name, compiler_fn, runs_python, perform, ahead)
     return compiler_fn
 
 

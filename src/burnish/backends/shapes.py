@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..ir.infer import Untraceable
+from ..ir.untraceable import Untraceable
 from ..tensors.strides import packed_stride
 
 

@@ -240,8 +240,15 @@ class Program:
 
     def trace(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         """Trace from ``continuation``; answers the machine after the segment (and the break's instruction)."""
-        state, modes, collects = global_state(), interrupts.count_modes(), gc.isenabled()
         tracer = Tracer(None, self.options)  # type: ignore[arg-type]
+        try:
+            return self.trace_whole(tracer, continuation, slots)
+        finally:
+            tracer.release()
+
+    def trace_whole(self, tracer: Tracer, continuation: Continuation, slots: list) -> tuple[Any, Any]:
+        """``trace_on``, and what an interrupt or an error on the way leaves to do."""
+        state, modes, collects = global_state(), interrupts.count_modes(), gc.isenabled()
         try:
             try:
                 outcome = self.trace_on(tracer, continuation, slots)
@@ -278,6 +285,8 @@ class Program:
 
     def trace_on(self, tracer: Tracer, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         settings.current()  # reads the environment the first time, which is when printing and dumping begin
+        if self.options.backend.ahead is not None:
+            self.options.backend.ahead()
         self.explain_miss(continuation, slots)
         started = time.perf_counter()
         for segment in continuation.segments:
@@ -395,7 +404,7 @@ class Program:
             value, = scrub(tracer, signal.value)
             machine = Answering(at, value, signal.error)
             machine.trail = tracer.trail
-        tracer.frame = tracer.answer = None  # it must not keep alive what the program drops from here on
+        tracer.release()  # it must not keep alive what the program drops from here on
         machine.step()
         tracer.frame = machine.frame  # where the program stands, should an interrupt come before that is handed on
         done = Machine(machine.frame)

@@ -16,10 +16,7 @@ from ..ops import families  # noqa: F401  (fills the records)
 from ..ops.record import NoRule, Op
 from ..tensors.types import NAMES, NumberType, TensorType
 from .graph import replaced, types_of
-
-
-class Untraceable(Exception):
-    """The graph holds something that is run eagerly as it stands; the message says what."""
+from .untraceable import Untraceable
 
 
 def result_types(op: Op, args: tuple, kwargs: dict) -> Any:

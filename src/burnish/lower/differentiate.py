@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..ir.gradients import Gradients
-from ..ir.infer import Untraceable
+from ..ir.untraceable import Untraceable
 
 if TYPE_CHECKING:
     from .trace import Tracer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..ir.graph import Graph, Value
-from ..ir.infer import Untraceable
+from ..ir.untraceable import NumberLost, Untraceable
 from ..ops.numbers import NUMBER, name_of
 from ..ops.record import lookup
 from ..tensors.types import NumberType
@@ -29,10 +29,6 @@ APART = 1e-7
 
 LARGE = 1 << 40
 """Stand-ins for whole numbers are beyond what programs use."""
-
-
-class NumberLost(Untraceable):
-    """A number became part of something that is fixed in the graph."""
 
 
 class Numbers:

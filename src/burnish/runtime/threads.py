@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+PARALLEL = "torch_parallel_for"
 LIBTORCH = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
 OPENMP = ("libgomp.so.1", "libgomp.so", "libgomp-*.so*")
 OPENMP_FUNCTIONS = (
@@ -26,7 +27,7 @@ OPENMP_FUNCTIONS = (
 def addresses() -> dict[str, int]:
     """Of `torch_parallel_for`, or else of what it can be written with on OpenMP, or of nothing."""
     folder = Path(torch.__file__).parent / "lib"
-    found = _addresses_in([folder / name for name in LIBTORCH], ("torch_parallel_for",))
+    found = _addresses_in([folder / name for name in LIBTORCH], (PARALLEL,))
     return found or openmp_addresses()
 
 

@@ -37,3 +37,10 @@ def addresses(lanes: int, dtype: str) -> dict[str, tuple[str, int]]:
         if address:
             found[function] = (symbol, address)
     return found
+
+
+@functools.cache
+def symbols() -> dict[str, int]:
+    """All of them, by symbol."""
+    return {symbol: address for lanes in (2, 4, 8, 16) for dtype in ("f32", "f64")
+            for symbol, address in addresses(lanes, dtype).values()}

@@ -184,8 +184,7 @@ def _machine(target: Host) -> llvm.TargetMachine:
 def symbols() -> dict[str, int]:
     """What kernels call that is not in them."""
     found = threads.addresses()
-    vectors = {symbol: address for lanes in (2, 4, 8, 16) for dtype in ("f32", "f64")
-               for symbol, address in vector_math.addresses(lanes, dtype).values()}
+    vectors = vector_math.symbols()
     if PARALLEL in found:
         return found | vectors
     text = parallel.OPENMP if found else parallel.SERIAL

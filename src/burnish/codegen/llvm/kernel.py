@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...runtime import threads
 from ...schedule.loops import Kernel
 from . import plan as plans
 from .box import Box, simplify
@@ -24,7 +25,7 @@ from .target import Host, host
 SYMBOL = "kernel"
 """What the native function is called in each module."""
 
-PARALLEL = "torch_parallel_for"
+PARALLEL = threads.PARALLEL
 """int32(int64 begin, int64 end, int64 grain, void(*)(int64, int64, void*), void*): of libtorch's C interface."""
 
 

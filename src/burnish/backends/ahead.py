@@ -1,0 +1,52 @@
+"""What compiling needs is imported while the first function is traced.
+
+    begin()        the first trace begins: another thread imports
+    end()          it is over: what has not been imported yet waits until somebody needs it
+
+A trace runs torch's operators, which leave the interpreter free; imports take it for a quarter of a second. What a
+program from disk needs comes first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import sys
+import threading
+
+MODULES = ("llvmlite.binding", "burnish.backends.kept", "burnish.backends.graph_key", "burnish.codegen.llvm",
+           "burnish.lower.pipeline", "burnish.schedule.plan", "burnish.backends.native_compile")
+LONGEST_WAIT = 5.0
+"""Seconds that a fork waits for the thread: what it is in the middle of importing, the child could not import."""
+
+
+@functools.cache
+def begin() -> None:
+    if MODULES[-1] in sys.modules:
+        return
+    thread = threading.Thread(target=_import, name="burnish-imports", daemon=False)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lambda: None if thread is threading.current_thread() else thread.join(LONGEST_WAIT))
+    with contextlib.suppress(RuntimeError):  # no thread can be started: the interpreter ends, say
+        thread.start()
+
+
+def end() -> None:
+    _over.set()
+
+
+def _import() -> None:
+    for name in MODULES:
+        if _over.is_set():
+            return
+        try:
+            importlib.import_module(name)
+            if name == "burnish.backends.graph_key":
+                sys.modules[name].warm_up()
+        except Exception:
+            return  # whoever needs it will be told
+
+
+_over = threading.Event()

@@ -1,0 +1,195 @@
+"""The key of a captured graph: text that is equal where the compiler would make the same of two graphs.
+
+    key_of(gm, example_inputs, gradients=False, open_floats=False)      'input … call_function torch.sin …', or None
+
+It says what each node calls and with what, how the inputs lie, and all that the compiler asks of torch, of the machine
+and of the settings. A graph that holds anything without a name that means the same in another process (a function of
+the user's, say, or an operator of an extension) has no key.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import operator
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from ..settings import current
+
+NAMESPACES = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch._C._nn",
+              "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C", "torch.functional")
+OPERATORS = ("aten", "prims")
+PLAIN = (torch.dtype, torch.layout, torch.memory_format, torch.device)
+
+
+class NoKey(Exception):
+    """Something in the graph has no name that means the same in every process."""
+
+
+def key_of(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open_floats: bool) -> str | None:
+    try:
+        return "\n".join([*surroundings(), f"gradients {gradients}", f"open floats {open_floats}",
+                          *graph_lines(gm, example_inputs, open_floats)])
+    except NoKey:
+        return None
+
+
+def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_floats: bool) -> list[str]:
+    numbers: dict[Node, int] = {}
+    inputs = iter(example_inputs)
+    lines = []
+    for node in gm.graph.nodes:
+        numbers[node] = len(numbers)
+        if node.op == "placeholder":
+            lines.append(f"input {node.meta.get('burnish_state', False)} {input_text(next(inputs), open_floats)}")
+            continue
+        if node.op == "call_function":
+            target = name_of(node.target)
+        elif node.op in ("call_method", "output"):
+            target = str(node.target)
+        else:
+            raise NoKey(node.op)
+        args = ", ".join([text_of(arg, numbers) for arg in node.args])
+        keywords = ", ".join([f"{name}={text_of(arg, numbers)}" for name, arg in node.kwargs.items()])
+        lines.append(f"{node.op} {target} ({args}) {keywords}")
+    return lines
+
+
+def input_text(example: Any, open_floats: bool) -> str:
+    if isinstance(example, torch.Tensor):
+        kind = type(example)
+        if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or example.layout is not torch.strided \
+                or example.is_quantized or example.is_nested:
+            raise NoKey(str(kind))
+        return (f"{kind.__name__} {tuple(example.shape)} {example.stride()} {example.storage_offset()} {example.dtype} "
+                f"{example.device} {example.requires_grad} {example.is_inference()} {example.is_conj()} "
+                f"{example.is_neg()}")
+    if type(example) is float and open_floats:
+        return "float"
+    return text_of(example, {})
+
+
+def text_of(value: Any, numbers: dict[Node, int]) -> str:
+    kind = type(value)
+    if kind is Node:
+        return f"%{numbers[value]}"
+    if value is None or kind in (bool, int, str) or value is Ellipsis:
+        return repr(value)
+    if kind is float:
+        return f"{value!r}{' -nan' if math.isnan(value) and math.copysign(1, value) < 0 else ''}"
+    if kind is complex:
+        return f"complex({text_of(value.real, numbers)}, {text_of(value.imag, numbers)})"
+    if kind in PLAIN:
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        name = "list" if isinstance(value, list) else kind.__name__
+        if kind not in (list, tuple, torch.Size) and kind.__module__ not in ("torch.fx.immutable_collections",
+                                                                            "torch.return_types"):
+            raise NoKey(str(kind))
+        return f"{name}({', '.join([text_of(part, numbers) for part in value])})"
+    if isinstance(value, dict):
+        pairs = [f"{text_of(key, numbers)}: {text_of(part, numbers)}" for key, part in value.items()]
+        return f"dict({', '.join(pairs)})"
+    if kind is slice:
+        return f"slice({', '.join(text_of(part, numbers) for part in (value.start, value.stop, value.step))})"
+    raise NoKey(str(kind))
+
+
+def name_of(target: Any) -> str:
+    """The name of a function of torch's, of Python's operators, or of an attribute of tensors."""
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        name = str(target)
+        if name.partition(".")[0] in OPERATORS:
+            return name
+        raise NoKey(name)
+    attribute = getattr(target, "torch_attribute", None)
+    if attribute is not None:
+        return f"attribute {attribute}"
+    known = names().get(target) if isinstance(target, BuiltinFunctionType | FunctionType | type) else None
+    if known is None:
+        # Methods of tensors, and what is in a module of torch's under its own name.
+        known = f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', '')}"
+        if not known.startswith("torch.") or reached(known) is not target:
+            raise NoKey(known)
+    if isinstance(target, FunctionType) and not target.__code__.co_filename.startswith(folder()):
+        raise NoKey(f"{known} has been replaced")
+    return known
+
+
+def reached(path: str) -> Any:
+    module, _, rest = path.partition(".")
+    found: Any = sys.modules.get(module)
+    for part in rest.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+@functools.cache
+def names() -> dict[Any, str]:
+    found: dict[Any, str] = {}
+    for prefix in NAMESPACES:
+        namespace = sys.modules.get(prefix) or reached(prefix)
+        for name, value in vars(namespace).items():
+            if isinstance(value, BuiltinFunctionType | FunctionType):
+                found.setdefault(value, f"{prefix}.{name}")
+    for module in (operator, math, builtins):
+        for name, value in vars(module).items():
+            if isinstance(value, BuiltinFunctionType | type):
+                found[value] = f"{module.__name__}.{name}"
+    return found
+
+
+def warm_up() -> None:
+    """Ask what stays the same for as long as the process lives."""
+    names()
+    built()
+
+
+@functools.cache
+def folder() -> str:
+    return str(Path(torch.__file__).parent) + os.sep
+
+
+def surroundings() -> list[str]:
+    """What else the compiler looks at. Settings first; then torch's, as they are in force here."""
+    asked = current()
+    backends = torch.backends
+    return [
+        built(),
+        f"eager random {asked.eager_random} max autotune {asked.max_autotune}",
+        f"threads {torch.get_num_threads()} default {torch.get_default_dtype()}",
+        f"gradients {torch.is_grad_enabled()} inference {torch.is_inference_mode_enabled()}",
+        f"autocast {torch.is_autocast_enabled('cpu')} {torch.get_autocast_dtype('cpu')}",
+        f"deterministic {torch.are_deterministic_algorithms_enabled()} "
+        f"{torch.is_deterministic_algorithms_warn_only_enabled()}",
+        f"mkldnn {backends.mkldnn.enabled} {torch.get_float32_matmul_precision()} "
+        f"attention {torch._C._get_flash_sdp_enabled()} {torch._C._get_math_sdp_enabled()} "
+        f"{torch._C._get_mem_efficient_sdp_enabled()}",
+    ]
+
+
+@functools.cache
+def built() -> str:
+    """Who compiles, for which machine."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features().flatten()
+    return (f"burnish {source_stamp()} torch {torch.__version__} llvm {llvm.llvm_version_info} "
+            f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {os.cpu_count()}")
+
+
+@functools.cache
+def source_stamp() -> str:
+    """Changes with every change of Burnish's own files."""
+    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    states = [file.stat() for file in files]
+    return f"{len(files)} {sum(state.st_size for state in states)} {max(state.st_mtime_ns for state in states)}"

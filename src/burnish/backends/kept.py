@@ -1,0 +1,306 @@
+"""Compiled graphs on disk, so that a later process need not lower, schedule and compile them again.
+
+    key = key_of(gm, example_inputs, gradients, open_floats)         text; None where there is none
+    kept.put(key, recipe, tools)
+    recipe, tools = kept.get(key)                                    the same, in another process
+
+An entry is one JSON document and the bytes it speaks of: machine code, and constants. Arrays are tagged with what they
+stand for. What is shared (functions, words, kernels) stands once, in the order in which it can be made. Nothing is
+unpickled; what stands there is machine code and the text of drivers, which is why `disk_cache` reads its folder only
+where nobody else may write.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import torch
+
+from .. import events, settings
+from ..ir.untraceable import NumberLost, Untraceable
+from ..runtime import forks, threads, vector_math
+from ..runtime.differentiable import Layout, Shown
+from ..runtime.disk_cache import disk_cache
+from ..runtime.draft import Draft, FunctionOf, View
+from ..runtime.kernels import NativeFunction, NativeKernel, Words, load
+from ..runtime.native_calls import Fixed, InArena, Moving, NativeCalls
+from ..tensors.types import TensorType
+from ..tensors.views import Diagonal, Expand, Permute, Reshape, Slice
+from .recipe import Frozen, Halved, Plain, Recipe, Tools
+
+KIND = "program"
+LARGEST_CONSTANT = 1 << 20
+"""Bytes of a tensor that the graph brings along."""
+
+RECORDS: dict[str, Any] = {kind.__name__: kind for kind in (
+    Recipe, Plain, Frozen, Halved, Draft, View, NativeCalls, InArena, Fixed, Moving, Layout, Shown, TensorType,
+    Reshape, Permute, Expand, Slice, Diagonal)}
+SPECS = ("LinearSpec", "ConvSpec", "MatmulSpec", "AttentionSpec", "Activation")
+"""Records of `schedule.library`, which is only imported where a program calls one of its candidates."""
+
+TORCH: dict[type, str] = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
+OPERATORS = ("aten", "prims")
+OURS = f"{__name__.partition('.')[0]}."
+"""Where functions of our own are that drivers call."""
+
+
+class NotKept(Exception):
+    """Something that has no form on disk."""
+
+
+def put(key: str, recipe: Recipe, tools: Tools) -> None:
+    shelf = disk_cache()
+    if shelf is None or shelf.why_not is not None:
+        return
+    try:
+        shelf.put(KIND, key, packed(recipe, tools))
+    except NotKept as why:
+        events.emit("cache.not_kept", text=f"a compiled graph is not kept on disk: it holds {why}")
+
+
+def put_refusal(key: str, why: Untraceable) -> None:
+    """A graph that is not compiled, or not in this way, need not be tried again."""
+    shelf = disk_cache()
+    if shelf is not None:
+        shelf.put(KIND, key, framed({"refused": [type(why).__name__, str(why)]}, []))
+
+
+def get(key: str) -> tuple[Recipe, Tools] | None:
+    """Raises Untraceable where that is what compiling did."""
+    shelf = disk_cache()
+    found = None if shelf is None else shelf.get(KIND, key)
+    if found is None:
+        return None
+    try:
+        return unpacked(found)
+    except Untraceable:
+        raise
+    except Exception as error:
+        if settings.current().on_error == "raise":
+            raise
+        events.emit("cache.unreadable", text=f"what is kept of a compiled graph cannot be read: {error}")
+        return None
+
+
+# ---- writing
+
+def packed(recipe: Recipe, tools: Tools) -> bytes:
+    writer = Writer()
+    root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.sampler)]
+    document = {"shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
+    return framed(document, writer.blobs)
+
+
+def framed(document: dict[str, Any], blobs: list[bytes]) -> bytes:
+    text = json.dumps(document, separators=(",", ":")).encode()
+    return b"".join([len(text).to_bytes(8, "little"), text, *blobs])
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.shared: list[Any] = []
+        self.at: dict[int, int] = {}
+        """What has been written, by its id."""
+        self.equal: dict[str, int] = {}
+        """By what was written: layers that are alike share their tables."""
+        self.held: list[Any] = []  # so that an id stays one thing's
+        self.blobs: list[bytes] = []
+        self.blob_at: dict[bytes, int] = {}
+
+    def value(self, x: Any) -> Any:
+        kind = type(x)
+        if x is None or kind in (bool, int, str):
+            return x
+        if kind is list or kind is tuple:
+            return [kind.__name__, *map(self.value, x)]
+        if kind.__name__ in RECORDS and kind is RECORDS[kind.__name__] or kind.__name__ in SPECS:
+            return [kind.__name__, *[self.value(getattr(x, field.name)) for field in fields(kind)]]
+        if kind in (NativeFunction, NativeKernel, Words, FunctionOf):
+            return ["at", self.place(x)]
+        if kind is float:
+            return ["float", x.hex() if math.isfinite(x) else repr(x)]
+        if kind is complex:
+            return ["complex", self.value(x.real), self.value(x.imag)]
+        if kind is dict:
+            return ["dict", *[part for pair in x.items() for part in map(self.value, pair)]]
+        if kind is torch.Size:
+            return ["size", *x]
+        if kind is torch.device:
+            return ["device", str(x)]
+        if kind in TORCH:
+            return [TORCH[kind], str(x).removeprefix("torch.")]
+        if kind is slice:
+            return ["slice", *map(self.value, (x.start, x.stop, x.step))]
+        if isinstance(x, torch.Tensor):
+            return self.tensor(x)
+        return self.function(x)
+
+    def place(self, x: Any) -> int:
+        found = self.at.get(id(x))
+        if found is None:
+            match x:
+                case NativeFunction():
+                    entry = ["function", x.symbol, self.blob(x.object_code)]
+                case Words():
+                    entry = ["words", *map(self.value, x.numbers)]
+                case NativeKernel():
+                    entry = ["kernel", x.name, self.place(x.function), x.buffers, x.cycles]
+                case FunctionOf():
+                    entry = self.function_of(x)
+            found = self.at[id(x)] = self.equal.setdefault(repr(entry), len(self.shared))
+            if found == len(self.shared):
+                self.shared.append(entry)
+            self.held.append(x)
+        return found
+
+    def blob(self, content: bytes) -> int:
+        found = self.blob_at.get(content)
+        if found is None:
+            found = self.blob_at[content] = len(self.blobs)
+            self.blobs.append(content)
+        return found
+
+    def function_of(self, x: FunctionOf) -> list:
+        """A candidate is found again by its spec and its name. Those with an epilogue are not among them, but it is no
+        part of what prepares their weights."""
+        candidate = x.owner
+        is_whole = x.attribute == "prepare" or candidate.steps is None
+        if not is_whole or find_candidate(candidate.spec, candidate.name) is None:
+            raise NotKept(f"the library call {candidate.name}")
+        return ["of", x.attribute, candidate.name, self.value(candidate.spec)]
+
+    def tensor(self, x: torch.Tensor) -> Any:
+        if type(x) is not torch.Tensor or x.device.type != "cpu" or x.layout is not torch.strided or x.requires_grad \
+                or not x.is_contiguous() or x.nbytes > LARGEST_CONSTANT or x.is_conj() or x.is_neg():
+            raise NotKept(f"a tensor of shape {tuple(x.shape)}")
+        content = bytes(x.detach().reshape(-1).view(torch.uint8).tolist())
+        return ["tensor", self.value(x.dtype), list(x.shape), self.blob(content)]
+
+    def function(self, x: Any) -> Any:
+        if isinstance(x, torch._ops.OpOverload) and x.namespace in OPERATORS:
+            return ["operator", str(x)]
+        if x is torch._C._increment_version:
+            return ["increment_version"]
+        module, name = getattr(x, "__module__", None) or "", getattr(x, "__qualname__", "")
+        if module.startswith(OURS) and getattr(sys.modules[module], name, None) is x:
+            return ["ours", module.removeprefix(OURS), name]
+        raise NotKept(f"{x!r:.80}")
+
+
+# ---- reading
+
+def unpacked(content: bytes) -> tuple[Recipe, Tools]:
+    size = int.from_bytes(content[:8], "little")
+    written = json.loads(content[8:8 + size])
+    if "refused" in written:
+        kind, why = written["refused"]
+        raise (NumberLost if kind == NumberLost.__name__ else Untraceable)(why)
+    return Reader(written, memoryview(content)[8 + size:]).root()
+
+
+class Reader:
+    def __init__(self, written: Any, blobs: memoryview):
+        self.written = written
+        ends = [0]
+        for length in written["bytes"]:
+            ends.append(ends[-1] + length)
+        self.blobs = [bytes(blobs[start:stop]) for start, stop in zip(ends, ends[1:], strict=False)]
+        self.shared: list[Any] = []
+
+    def root(self) -> tuple[Recipe, Tools]:
+        for entry in self.written["shared"]:
+            self.shared.append(self.make(entry))
+        recipe, runner, sampler = map(self.value, self.written["root"])
+        return recipe, Tools(runner, sampler)
+
+    def make(self, entry: list) -> Any:
+        match entry:
+            case ["function", symbol, blob]:
+                return linked(self.blobs[blob], symbol)
+            case ["words", *numbers]:
+                return Words([self.value(number) for number in numbers])
+            case ["kernel", name, function, buffers, cycles]:
+                return NativeKernel(name, self.shared[function], buffers, cycles)
+            case ["of", attribute, name, spec]:
+                return FunctionOf(find_candidate(self.value(spec), name), attribute)
+
+    def value(self, x: Any) -> Any:
+        if type(x) is not list:
+            return x
+        what, *parts = x
+        make = MAKE.get(what)
+        if make is not None:
+            return make([self.value(part) for part in parts])
+        if what == "at":
+            return self.shared[parts[0]]
+        if what == "tensor":
+            dtype, shape, blob = parts
+            content = bytearray(self.blobs[blob])
+            flat = torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+            return flat.clone().view(self.value(dtype)).reshape(shape)
+        return spec_class(what)(*map(self.value, parts))
+
+
+def operator(name: str) -> Any:
+    namespace, operator, overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), operator), overload)
+
+
+MAKE: dict[str, Callable[[list], Any]] = {
+    **{name: lambda parts, kind=kind: kind(*parts) for name, kind in RECORDS.items()},
+    "list": list, "tuple": tuple, "size": torch.Size, "complex": lambda parts: complex(*parts),
+    "float": lambda parts: float.fromhex(parts[0]),
+    "dict": lambda parts: dict(zip(parts[::2], parts[1::2], strict=True)),
+    "device": lambda parts: torch.device(parts[0]), "slice": lambda parts: slice(*parts),
+    **dict.fromkeys(TORCH.values(), lambda parts: getattr(torch, parts[0])),
+    "operator": lambda parts: operator(parts[0]),
+    "ours": lambda parts: getattr(importlib.import_module(OURS + parts[0]), parts[1]),
+    "increment_version": lambda parts: torch._C._increment_version,
+}
+
+
+def spec_class(name: str) -> Any:
+    from ..schedule.library import specs
+
+    if name not in SPECS:
+        raise ValueError(f"an entry of the kind {name!r:.40}")
+    return getattr(specs, name)
+
+
+def find_candidate(spec: Any, name: str) -> Any:
+    from ..codegen import llvm  # noqa: F401  # offers kernels of our own
+    from ..schedule.library import candidates
+
+    return next((candidate for candidate in candidates(spec) if candidate.name == name), None)
+
+
+def linked(object_code: bytes, symbol: str) -> NativeFunction:
+    """Equal code is in memory once."""
+    with _lock:
+        found = _linked.get((symbol, object_code))
+        if found is None:
+            found = _linked[symbol, object_code] = load(object_code, symbol, symbols())
+    return found
+
+
+@cache
+def symbols() -> dict[str, int]:
+    """What native code calls that is not in it."""
+    found = threads.addresses()
+    if threads.PARALLEL in found:
+        return found | vector_math.symbols()
+    from ..codegen.llvm.compile import symbols as compiled  # something stands in for it
+
+    return compiled()
+
+
+_lock = forks.lock()
+_linked: weakref.WeakValueDictionary[tuple[str, bytes], NativeFunction] = weakref.WeakValueDictionary()
