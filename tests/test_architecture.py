@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "integrations": EVERYTHING,
     "doctor": EVERYTHING,
     "cli": EVERYTHING,
+    "cache_file": EVERYTHING,
     "api": EVERYTHING,
     "module": EVERYTHING,
     "explain": EVERYTHING,

@@ -4,13 +4,15 @@ import errno
 import os
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import burnish
-from burnish import cli, settings
+from burnish import cache_file, cli, settings
+from burnish.backends import native_compile
 from burnish.codegen.llvm import compile
 from burnish.runtime import disk_cache
 from burnish.runtime.disk_cache import MAGIC, DiskCache
@@ -171,3 +173,55 @@ def test_the_command_says_how_much_there_is_and_deletes_it(tmp_path, capsys):
         assert not list(disk_cache.disk_cache().entries())
     with settings.patch(cache=False):
         assert cli.main(["cache", "info"]) == 0 and "is off" in capsys.readouterr().out
+
+
+@pytest.fixture
+def filled(tmp_path):
+    """A cache with what compiling one function leaves there."""
+    with settings.patch(cache=True, cache_dir=tmp_path / "first", check=False):
+        burnish.compile(lambda x: x.sin() * 2)(torch.ones(5))
+        yield tmp_path / "first"
+
+
+def test_a_cache_is_carried_to_another_machine(filled, tmp_path, capsys):
+    assert cli.main(["cache", "info"]) == 0 and "1 of program" in capsys.readouterr().out
+    assert cli.main(["cache", "export", str(tmp_path / "cache.zip")]) == 0
+    assert "entries of" in capsys.readouterr().out
+    with settings.patch(cache_dir=tmp_path / "second"):
+        assert cli.main(["cache", "import", str(tmp_path / "cache.zip")]) == 0
+        report = capsys.readouterr().out
+        assert "taken over" in report and "do not fit" not in report
+        found = {path.relative_to(tmp_path / "second"): path.read_bytes()
+                 for _, _, path in disk_cache.disk_cache().entries()}
+    assert found == {path.relative_to(filled): path.read_bytes() for _, _, path in DiskCache(filled).entries()}
+
+
+def test_what_does_not_fit_is_left_out_and_says_why(filled, tmp_path, capsys, monkeypatch):
+    cli.main(["cache", "export", str(tmp_path / "cache.zip")])
+    here = native_compile.made_here()
+    there = {**here, "program": here["program"].replace("torch", "tor")}
+    monkeypatch.setattr(native_compile, "made_here", lambda: there)
+    capsys.readouterr()
+    with settings.patch(cache_dir=tmp_path / "second"):
+        assert cli.main(["cache", "import", str(tmp_path / "cache.zip")]) == 0
+        report = capsys.readouterr().out
+        assert "1 of program do not fit: they were made with torch, and here it is tor" in report
+        assert not [entry for _, entry in cache_file.read_all(disk_cache.disk_cache()) if entry.kind == "program"]
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["export"], "takes the name of a file"), (["info", "x"], "takes no file"),
+    (["import", "nowhere.zip"], "cannot be read"),
+    (["export", "nowhere/cache.zip"], "there is no folder nowhere"),
+], ids=["no name", "a name too many", "no such file", "no such folder"])
+def test_mistakes_are_told(filled, arguments, says, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["cache", *arguments]) == 2 and says in capsys.readouterr().err
+
+
+def test_a_file_of_something_else_is_refused(filled, tmp_path, capsys):
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("../outside", "x")
+    (tmp_path / "text.zip").write_text("no archive")
+    for name, says in (("other.zip", "is not a file that"), ("text.zip", "cannot be read")):
+        assert cli.main(["cache", "import", str(tmp_path / name)]) == 2 and says in capsys.readouterr().err

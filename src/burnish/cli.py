@@ -2,7 +2,7 @@
 
     burnish doctor [--all]     what works on this machine
     burnish breaks [CODE ...]  what a break means, and what to do about it
-    burnish cache info|clear   what earlier processes left on disk
+    burnish cache info|clear   what earlier processes left on disk; also export FILE and import FILE
     burnish bench [MODEL ...]  side by side with eager, torch.compile and others; in a checkout of the source
 
 Exit status: 0 done, 1 something does not work, 2 the command was not understood.
@@ -70,20 +70,27 @@ def breaks(options: argparse.Namespace) -> int:
 
 
 def cache(options: argparse.Namespace) -> int:
-    """Say where the cache is and how much is in it, or empty it."""
+    """Say where the cache is and how much is in it, empty it, or carry it to another machine."""
+    from . import cache_file
     from .runtime.disk_cache import disk_cache
 
+    if (options.file is None) == (options.action in ("export", "import")):
+        raise UserError(f"`burnish cache {options.action}` takes {'no' if options.file else 'the name of a'} file.")
     found = disk_cache()
     if found is None:
         print("The cache is off: the setting cache (BURNISH_CACHE in the environment) says so.")
         return 0
     if found.why_not is not None:
         raise UserError(found.why_not)
-    if options.action == "clear":
-        print(f"{found.clear()} entries deleted from {found.folder}")
-        return 0
-    sizes = [size for _, size, _ in found.entries()]
-    print(f"{found.folder}: {len(sizes)} entries, {sum(sizes) / 1e6:.1f} MB of at most {found.limit / 1e6:.0f} MB")
+    match options.action:
+        case "clear":
+            print(f"{found.clear()} entries deleted from {found.folder}")
+        case "info":
+            print("\n".join(cache_file.described(found)))
+        case "export":
+            print(f"{cache_file.export_cache(found, options.file)} entries of {found.folder} are now in {options.file}")
+        case "import":
+            print("\n".join(cache_file.import_cache(found, options.file)))
     return 0
 
 
@@ -113,7 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=breaks)
 
     command = commands.add_parser("cache", help="what earlier processes left on disk")
-    command.add_argument("action", choices=["info", "clear"], help="say how much, or delete it")
+    command.add_argument("action", choices=["info", "clear", "export", "import"],
+                         help="say how much, delete it, or carry it to another machine")
+    command.add_argument("file", nargs="?", type=Path, help="to write to, or to read from")
     command.set_defaults(run=cache)
 
     # Its arguments, `--help` too, are its own: with another prefix none of them looks like an option here.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import hashlib
 import math
 import operator
 import os
@@ -183,13 +184,15 @@ def built() -> str:
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features().flatten()
-    return (f"burnish {source_stamp()} torch {torch.__version__} llvm {llvm.llvm_version_info} "
+    return (f"burnish {source_digest()} torch {torch.__version__} llvm {llvm.llvm_version_info} "
             f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {os.cpu_count()}")
 
 
 @functools.cache
-def source_stamp() -> str:
-    """Changes with every change of Burnish's own files."""
-    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
-    states = [file.stat() for file in files]
-    return f"{len(files)} {sum(state.st_size for state in states)} {max(state.st_mtime_ns for state in states)}"
+def source_digest() -> str:
+    """Of Burnish's own files."""
+    digest = hashlib.blake2b(digest_size=12)
+    package = Path(__file__).parent.parent
+    for file in sorted(package.rglob("*.py")):
+        digest.update(f"\n{file.relative_to(package)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -13,6 +13,7 @@ import torch
 from torch.fx import GraphModule
 
 from ..codegen.llvm import compile_kernels, host
+from ..codegen.llvm.compile import OBJECT_CODE, made_with
 from ..codegen.llvm.sampler import sampler
 from ..codegen.llvm.sequence import runner
 from ..codegen.program import write_driver
@@ -32,6 +33,8 @@ from ..schedule.library import memory
 from ..schedule.loops import Kernel
 from ..schedule.plan import Call, Plan, make_plan, plan_of_calls
 from ..schedule.split_backward import Halves, split_backward
+from .graph_key import built
+from .kept import KIND
 from .recipe import Frozen, Halved, Plain, Recipe, Tools
 
 __all__ = ["compile_graph", "tools"]
@@ -170,6 +173,11 @@ class MeasurementShelf:
 
 
 memory.shelf = MeasurementShelf()
+
+
+def made_here() -> dict[str, str]:
+    """By what and for what this process makes each kind of entry on disk."""
+    return {KIND: built(), OBJECT_CODE: made_with(host()), "measured": memory.shelf.key("").partition("\n")[0]}
 
 
 def own_calls_of(plan: Plan) -> list[Callable[[], object]]:

@@ -4,6 +4,7 @@
     shelf.put("kernel", text, object_code)
     shelf.get("kernel", text)                  the bytes, or None
 
+The first line of a key says by what and for what an entry was made; it is kept beside it, for `cache_file`.
 Anything may happen to a file: it is cut short, comes from elsewhere, two processes write it at once, the disk is full.
 So an entry is written aside and renamed, begins with the digest of what follows, and one that does not fit is no entry.
 Entries hold machine code: they are only read from a folder that nobody else can write to. What was used least lately
@@ -14,16 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from .. import events, settings
 
-MAGIC = b"burnish cache 1\n"
+MAGIC = b"burnish cache 2\n"
 DIGEST = 32
 LIMIT = 256 << 20
 """Bytes on disk."""
@@ -33,6 +36,23 @@ KEPT = 0.8
 
 LOOK_EVERY = 200
 """Entries written between two looks at how much there is."""
+
+
+class Entry(NamedTuple):
+    kind: str
+    made: str
+    """The first line of its key."""
+    data: bytes
+
+
+def read_entry(content: bytes) -> Entry | None:
+    """What a file holds, or None where it is no entry."""
+    body = content[len(MAGIC) + DIGEST:]
+    if content[:len(MAGIC)] != MAGIC or hashlib.sha256(body).digest() != content[len(MAGIC):len(MAGIC) + DIGEST]:
+        return None
+    head, _, data = body.partition(b"\n")
+    kind, made = json.loads(head)
+    return Entry(kind, made, data)
 
 
 class DiskCache:
@@ -65,25 +85,28 @@ class DiskCache:
             content = path.read_bytes()
         except OSError:
             return None
-        data = content[len(MAGIC) + DIGEST:]
-        if content[:len(MAGIC)] != MAGIC or hashlib.sha256(data).digest() != content[len(MAGIC):len(MAGIC) + DIGEST]:
+        entry = read_entry(content)
+        if entry is None:
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
-        return data
+        return entry.data
 
     def put(self, kind: str, key: str, data: bytes) -> None:
+        body = json.dumps([kind, key.partition("\n")[0]]).encode() + b"\n" + data
+        self.write(self.path(kind, key), MAGIC + hashlib.sha256(body).digest() + body)
+
+    def write(self, path: Path, content: bytes) -> None:
         if self.why_not is not None:
             return
-        path = self.path(kind, key)
         aside = None
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             handle, aside = tempfile.mkstemp(dir=path.parent)
             with open(handle, "wb") as file:
-                file.write(MAGIC + hashlib.sha256(data).digest() + data)
+                file.write(content)
             os.replace(aside, path)
         except OSError as error:
             # Once is enough: a full or read-only disk will not be another one for the next entry.

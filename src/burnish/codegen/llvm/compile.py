@@ -129,12 +129,19 @@ def object_code(text: str, target: Host) -> bytes:
     shelf = disk_cache()
     if shelf is None:
         return emitted(text, target)
-    key = f"{llvm.llvm_version_info} {LEVEL} {target}\n{text}"
-    found = shelf.get("object code", key)
+    key = f"{made_with(target)}\n{text}"
+    found = shelf.get(OBJECT_CODE, key)
     if found is None:
         found = emitted(text, target)
-        shelf.put("object code", key, found)
+        shelf.put(OBJECT_CODE, key, found)
     return found
+
+
+OBJECT_CODE = "object code"
+
+
+def made_with(target: Host) -> str:
+    return f"llvm {llvm.llvm_version_info} {LEVEL} {target}"
 
 
 def emitted(text: str, target: Host) -> bytes:
