@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "explain": EVERYTHING,
     "export": EVERYTHING,
     "export_file": EVERYTHING,
+    "export_native": EVERYTHING,
     "export_trace": EVERYTHING,
     "__init__": EVERYTHING,
 }

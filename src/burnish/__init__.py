@@ -13,7 +13,7 @@ from .api import compile, disable, profile, reset, substitute_in_graph
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
 from .explain import explain
-from .export import Exported, export, load
+from .export import Exported, export, load, save
 from .integrations.regions import compile_regions
 from .integrations.torch_compile import install, uninstall
 from .marks import allow_in_graph, assume_constant_result, graph_break, is_compiling, mark_dynamic, mark_static
@@ -29,6 +29,6 @@ __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "compile_", "compile_regions", "disable", "explain",
     "export", "graph_break", "install", "is_compiling", "list_backends", "list_mode_options",
     "list_options", "load", "mark_dynamic", "mark_static", "profile", "register_backend", "reset",
-    "set_stance", "settings", "substitute_in_graph", "uninstall", "was_compiled",
+    "save", "set_stance", "settings", "substitute_in_graph", "uninstall", "was_compiled",
 ]
 __version__ = "0.1.0"

@@ -5,6 +5,8 @@
     exported.save("model.burnish")
     burnish.load("model.burnish")(x)
 
+    burnish.save(model, "model.burnish", (x,))   # the same, compiled
+
 The function runs once, for real, on copies of the arguments; what it does to the module is undone. It has to
 fit into one graph: a break is an ``Unsupported`` error. What the graph cannot do again is one as well: writes to Python
 objects (``self.calls += 1``). Prints, warnings and log records are left out, and ``Exported.left_out`` names them.
@@ -41,6 +43,8 @@ from .report.layout import count, shifted, shorten
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+
+    from .export_native import NativeGraph
 
 GUARDS_SHOWN = 12
 OPERATIONS_SHOWN = 30
@@ -109,9 +113,12 @@ class Exported:
     """What held when it was exported, and is taken to hold from then on. Of it, the arguments are checked."""
     left_out: list[str] = field(default_factory=list[str])
     """Prints, warnings and log records of the function, which the graph does not make."""
+    native: NativeGraph | None = None
+    """The same, compiled. ``burnish.save`` makes it, and ``burnish.load`` where the file holds it."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        results = self.graph_module(*self.graph_inputs(args, kwargs))
+        run = self.graph_module if self.native is None else self.native
+        results = run(*self.graph_inputs(args, kwargs))
         leaves = [output.value if output.node is None else results[output.node] for output in self.outputs]
         return pytree.tree_unflatten(leaves, self.result)
 
@@ -137,7 +144,8 @@ class Exported:
         return [found[node] for node in sorted(found)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, which ``burnish.load`` reads. For its form see ``export_file``."""
+        """Write everything to one file, which ``burnish.load`` reads. For its form see ``export_file``. With what is
+        compiled of it; see ``burnish.save``."""
         from .export_file import save
 
         save(self, path)
@@ -341,10 +349,33 @@ def _bare(value: Any) -> str:
     return value if isinstance(value, str) else repr(value).replace("'", "")
 
 
-def load(path: str | os.PathLike[str]) -> Exported:
-    """What ``Exported.save`` wrote. Nothing in the file is executed but torch operations, named in it."""
+def save(
+    fn: Any, path: str | os.PathLike[str], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+) -> Exported:
+    """``fn``, compiled for the inputs ``args`` and ``kwargs``, as one file: ``burnish.load`` gives something to call,
+    which captures and compiles nothing for such inputs.
+
+    fn: what ``export`` takes, or what it made. It is compiled for the mode of torch in force here: under
+        ``torch.no_grad()`` for inference, else with gradients where parameters learn.
+    """
+    from .export_native import NativeGraph
+
+    exported = fn if isinstance(fn, Exported) else export(fn, args, kwargs)
+    exported.native = exported.native or NativeGraph(exported.graph_module)
+    exported.native.prepare(exported.graph_inputs(tuple(args), dict(kwargs or {})))
+    exported.save(path)
+    return exported
+
+
+def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported:
+    """What ``save`` or ``Exported.save`` wrote.
+
+    trust: whether machine code in the file may run. ``None``: if this user's Burnish wrote it, which its signature
+        says; a file from elsewhere is compiled anew. Besides, nothing in a file is executed but torch operations, named
+        in it.
+    """
     from .export_file import load as load_file
 
-    return load_file(path)
+    return load_file(path, trust)
 
 

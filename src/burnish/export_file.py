@@ -2,11 +2,14 @@
 
     burnish.json     the graph, its inputs, outputs and attributes
     storage/0 …      the memory of the tensors, as it lies there; tensors that share memory go on sharing it
+    program/…        what is compiled of the graph, by the digests of its keys (`export_native`), if anything
+    signature        of all but the memory, by the user who wrote it
 
 An operation is written as the name under which torch documents it ("torch.nn.functional.linear"), and read by looking
 that name up in the table of those operations (``operations``): a file cannot name anything else, so reading one from a
 stranger runs nothing of his. What has no such name, a Python function of the user's in the graph for one, cannot be
-written, and the error says which it is.
+written, and the error says which it is. Programs are machine code: they are left aside unless the signature is this
+user's, or the caller trusts the file. Memory is mapped, not read: a page comes from the disk when it is first needed.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from __future__ import annotations
 import collections
 import ctypes
 import functools
+import hmac
 import json
 import keyword
+import mmap
 import operator
 import os
+import struct
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -27,17 +33,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
+from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.utils import _pytree as pytree
 
 from .capture.torch_calls import READS, STATE, Getter
 from .capture.torch_state import SWITCHES
-from .errors import UserError
+from .errors import UserError, warn
+from .export_native import NativeGraph, signature
 
 if TYPE_CHECKING:
     from .export import Exported
 
 FORMAT = 1
-DESCRIPTION = "burnish.json"
+DESCRIPTION, SIGNATURE, PROGRAM = "burnish.json", "signature", "program/"
+ALIGNMENT = 64
+LOCAL_HEADER, ZIP64_FIELD, PADDING_FIELD = 30, 20, 0xD935
+"""Of the zip format: bytes before an entry's name, of the field for long files, and the field that aligns entries."""
+
 # Not among the functions that torch lets classes override, but a trace meets them.
 FACTORIES = (
     "arange", "as_tensor", "bartlett_window", "blackman_window", "empty", "empty_permuted", "empty_strided", "eye",
@@ -45,7 +57,10 @@ FACTORIES = (
     "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "vander", "zeros",
     "rand_like", "randn_like", "randint_like", "_assert",
 )
+ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
 METHODS = frozenset((
+    *(f"__{way}{name}__" for name in ARITHMETIC for way in ("", "r", "i")),
+    "__abs__", "__eq__", "__ge__", "__gt__", "__invert__", "__le__", "__lt__", "__ne__", "__neg__", "__pos__",
     "__getitem__", "__setitem__", "_conj", "as_strided", "new_empty", "new_empty_strided", "new_full", "new_ones",
     "new_tensor", "new_zeros", "unflatten",
 ))
@@ -353,9 +368,15 @@ def save(exported: Exported, path: str | os.PathLike[str]) -> None:
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr(DESCRIPTION, json.dumps(description, indent=1))
+            content = json.dumps(description, indent=1).encode()
+            archive.writestr(DESCRIPTION, content)
+            programs = exported.native.programs if exported.native is not None else {}
+            for digest, program in programs.items():
+                archive.writestr(f"program/{digest}", program)
+            if programs and (signed := signature(content, programs)) is not None:
+                archive.writestr(SIGNATURE, signed)
             for number, storage in enumerate(storages.pieces):
-                with archive.open(f"storage/{number}", "w", force_zip64=True) as entry:
+                with archive.open(aligned(f"storage/{number}", file.tell()), "w", force_zip64=True) as entry:
                     entry.write(memory_of(storage))
         os.replace(unfinished, path)
     except BaseException:
@@ -382,10 +403,19 @@ def _writable(encoded: Callable[[], Any]) -> Any:
                         f"plain values in tuples, lists and dictionaries. The exported graph itself works.") from None
 
 
-def load(path: str | os.PathLike[str]) -> Exported:
+def aligned(name: str, start: int) -> zipfile.ZipInfo:
+    """An entry whose content will begin where memory may be mapped: a field of its header is padding."""
+    entry = zipfile.ZipInfo(name)
+    begins = start + LOCAL_HEADER + len(name) + ZIP64_FIELD + 4
+    padding = -begins % ALIGNMENT
+    entry.extra = struct.pack("<HH", PADDING_FIELD, padding) + bytes(padding)
+    return entry
+
+
+def load(path: str | os.PathLike[str], trust: bool | None = None) -> Exported:
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _read(archive)
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            return _read(archive, Mapped(file), trust, os.fspath(path))
     except UserError as error:
         raise UserError(f"{os.fspath(path)} cannot be loaded: {error}.") from error
     except zipfile.BadZipFile as error:
@@ -395,28 +425,63 @@ def load(path: str | os.PathLike[str]) -> Exported:
                         f"{type(error).__name__}: {error}.") from error
 
 
-def _read(archive: zipfile.ZipFile) -> Exported:
+class Mapped:
+    """The file as memory. What is written to there stays in this process."""
+
+    def __init__(self, file: Any):
+        self.whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+    def memory(self, entry: zipfile.ZipInfo) -> torch.Tensor:
+        header = self.whole[entry.header_offset:entry.header_offset + LOCAL_HEADER]
+        if header[:4] != b"PK\3\4" or entry.compress_type != zipfile.ZIP_STORED:
+            raise UserError(f"its entry {entry.filename} is not as Exported.save writes it")
+        name, extra = struct.unpack("<HH", header[26:30])
+        begins = entry.header_offset + LOCAL_HEADER + name + extra
+        if begins + entry.file_size > len(self.whole):
+            raise UserError(f"its entry {entry.filename} is cut short")
+        if not entry.file_size:
+            return torch.empty(0, dtype=torch.uint8)
+        found = torch.frombuffer(self.whole, dtype=torch.uint8, count=entry.file_size, offset=begins)
+        return found if begins % ALIGNMENT == 0 else found.clone()
+
+
+def _read(archive: zipfile.ZipFile, mapped: Mapped, trust: bool | None, path: str) -> Exported:
     from .export import Exported, FixedInput, Output, TensorInput
 
     if DESCRIPTION not in archive.namelist():
         raise UserError("it is a zip archive, but not one that Exported.save wrote")
-    written = json.loads(archive.read(DESCRIPTION))
+    content = archive.read(DESCRIPTION)
+    written = json.loads(content)
     if written["format"] != FORMAT:
         raise UserError(f"it is of format {written['format']!r:.20}, and this version of Burnish reads format {FORMAT}")
     count = 1 + max((entry["storage"] for entry in written["attributes"]), default=-1)
-    storages = [_memory(archive.read(f"storage/{number}")) for number in range(count)]
+    storages = [mapped.memory(archive.getinfo(f"storage/{number}")) for number in range(count)]
     attributes: dict[str, Any] = {entry["name"]: read_tensor(entry, storages) for entry in written["attributes"]}
     graph = decode_graph(written["graph"], attributes)
-    module = torch.fx.GraphModule(attributes, graph, "Exported")
+    with _use_lazy_graph_module(True):  # its Python code is generated if somebody runs it
+        module = _make_graph_module(attributes, graph, "Exported")
     inputs: list[TensorInput | FixedInput] = [
         TensorInput(entry["name"], entry["node"], decode(entry["dtype"], {}), tuple(entry["shape"]),
                     torch.device(entry["device"])) if "node" in entry
         else FixedInput(entry["name"], decode(entry["value"], {})) for entry in written["inputs"]]
     outputs = [Output(entry["node"]) if "node" in entry else Output(None, decode(entry["value"], {}))
                for entry in written["outputs"]]
+    programs = {item.filename.removeprefix(PROGRAM): archive.read(item) for item in archive.infolist()
+                if item.filename.startswith(PROGRAM)}
+    native = NativeGraph(module, trusted(archive, content, programs, trust, path)) if programs else None
     return Exported(written["name"], module, inputs, outputs, decode_nesting(written["arguments"]),
-                    decode_nesting(written["result"]), written["writes_inputs"], written["guards"], written["left_out"])
+                    decode_nesting(written["result"]), written["writes_inputs"], written["guards"], written["left_out"],
+                    native)
 
 
-def _memory(content: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+def trusted(archive: zipfile.ZipFile, content: bytes, programs: dict[str, bytes], trust: bool | None,
+            path: str) -> dict[str, bytes]:
+    """The programs, if their code may run."""
+    if trust is None:
+        expected = signature(content, programs) if SIGNATURE in archive.namelist() else None
+        trust = expected is not None and hmac.compare_digest(expected.encode(), archive.read(SIGNATURE))
+        if not trust:
+            warn(f"{path} holds machine code that this user's Burnish did not write. It is left aside, and the graph "
+                 f"is compiled anew. If you trust the file as you trust a program, load it with trust=True; with "
+                 f"trust=False this is not said again.", UserWarning)
+    return programs if trust else {}

@@ -12,6 +12,7 @@ where nobody else may write.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import math
@@ -56,14 +57,29 @@ class NotKept(Exception):
     """Something that has no form on disk."""
 
 
-def put(key: str, recipe: Recipe, tools: Tools) -> None:
+Programs = dict[str, bytes]
+"""Compiled graphs in an exported graph's own file, by the digests of their keys."""
+
+
+def put(key: str, recipe: Recipe, tools: Tools, programs: Programs | None = None) -> None:
+    """On disk, and into `programs`."""
     shelf = disk_cache()
-    if shelf is None or shelf.why_not is not None:
+    is_off = shelf is None or shelf.why_not is not None
+    if is_off and programs is None:
         return
     try:
-        shelf.put(KIND, key, packed(recipe, tools))
+        content = packed(recipe, tools)
     except NotKept as why:
         events.emit("cache.not_kept", text=f"a compiled graph is not kept on disk: it holds {why}")
+        return
+    if programs is not None:
+        programs[digest_of(key)] = content
+    if shelf is not None:
+        shelf.put(KIND, key, content)
+
+
+def digest_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def put_refusal(key: str, why: Untraceable) -> None:
@@ -73,12 +89,16 @@ def put_refusal(key: str, why: Untraceable) -> None:
         shelf.put(KIND, key, framed({"refused": [type(why).__name__, str(why)]}, []))
 
 
-def get(key: str) -> tuple[Recipe, Tools] | None:
-    """Raises Untraceable where that is what compiling did."""
-    shelf = disk_cache()
-    found = None if shelf is None else shelf.get(KIND, key)
+def get(key: str, programs: Programs | None = None) -> tuple[Recipe, Tools] | None:
+    """From `programs`, or from disk. Raises Untraceable where that is what compiling did."""
+    found = None if programs is None else programs.get(digest_of(key))
     if found is None:
-        return None
+        shelf = disk_cache()
+        found = None if shelf is None else shelf.get(KIND, key)
+        if found is None:
+            return None
+        if programs is not None:
+            programs[digest_of(key)] = found
     try:
         return unpacked(found)
     except Untraceable:
@@ -175,7 +195,11 @@ class Writer:
         is_whole = x.attribute == "prepare" or candidate.steps is None
         if not is_whole or find_candidate(candidate.spec, candidate.name) is None:
             raise NotKept(f"the library call {candidate.name}")
-        return ["of", x.attribute, candidate.name, self.value(candidate.spec)]
+        from ..schedule.library import own
+
+        shape = own.shape_here()
+        return ["of", x.attribute, candidate.name, self.value(candidate.spec),
+                None if shape is None else [shape.lanes, shape.half, shape.vectors]]
 
     def tensor(self, x: torch.Tensor) -> Any:
         if type(x) is not torch.Tensor or x.device.type != "cpu" or x.layout is not torch.strided or x.requires_grad \
@@ -229,7 +253,11 @@ class Reader:
                 return Words([self.value(number) for number in numbers])
             case ["kernel", name, function, buffers, cycles]:
                 return NativeKernel(name, self.shared[function], buffers, cycles)
-            case ["of", attribute, name, spec]:
+            case ["of", attribute, name, spec, shape]:
+                from ..schedule.library import own
+
+                if shape is not None:
+                    own.expect_shape(own.Shape(*shape))
                 return FunctionOf(find_candidate(self.value(spec), name), attribute)
 
     def value(self, x: Any) -> Any:
@@ -276,7 +304,6 @@ def spec_class(name: str) -> Any:
 
 
 def find_candidate(spec: Any, name: str) -> Any:
-    from ..codegen import llvm  # noqa: F401  # offers kernels of our own
     from ..schedule.library import candidates
 
     return next((candidate for candidate in candidates(spec) if candidate.name == name), None)

@@ -18,7 +18,7 @@ from ..errors import warn
 from ..ir.untraceable import NumberLost, Untraceable
 from ..runtime import forks
 from ..runtime.contest import Contest
-from ..runtime.differentiable import saving_is_watched
+from ..runtime.differentiable import autograd_is_watched
 from ..runtime.training_contest import TrainingContest
 from ..settings import current, patch
 from . import ahead
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @register_backend(runs_python=True, perform=perform, ahead=ahead.begin)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
-    if gm.meta.get("burnish_again") or saving_is_watched():
+    if gm.meta.get("burnish_again") or autograd_is_watched():
         return Waiting(gm)
     return _compile_for_sizes(gm, example_inputs)
 
@@ -83,7 +83,7 @@ def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str
         return "the sizes are those of no tensor in the graph"
     if any(isinstance(x, WHOLE) and k not in opened.numbers for k, x in enumerate(example_inputs)):
         return "a number among its inputs may be another one in the next call"
-    if saving_is_watched():
+    if autograd_is_watched():
         return "somebody watches what autograd saves"
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
@@ -141,7 +141,7 @@ class Waiting:
     def __call__(self, *inputs: Any) -> Any:
         if self.compiled is not None:
             return self.compiled(*inputs)
-        if saving_is_watched():
+        if autograd_is_watched():
             return self.eager(*inputs)
         with self.lock:
             self.runs += 1
@@ -205,15 +205,15 @@ def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool, open_
     """From disk, or compiled."""
     ahead.end()
     settings = current()
-    key = None
-    if settings.cache:
+    key, programs = None, gm.meta.get("burnish_kept")
+    if settings.cache or programs is not None:
         from . import kept
         from .graph_key import key_of
 
         key = key_of(gm, example_inputs, gradients, open_floats)
         # Who wants to see what the compiler makes does not want it to be left out.
         if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
-            found = kept.get(key)
+            found = kept.get(key, programs)
             if found is not None:
                 events.emit("cache.program", text=f"a graph of {len(gm.graph.nodes)} nodes was compiled before")
                 return found
@@ -227,7 +227,7 @@ def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool, open_
             kept.put_refusal(key, why)
         raise
     if key is not None:
-        kept.put(key, recipe, tools())
+        kept.put(key, recipe, tools(), programs)
     return recipe, tools()
 
 

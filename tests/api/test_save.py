@@ -1,0 +1,233 @@
+"""`burnish.save` and `burnish.load`: a compiled graph in a file, which runs without capture and compilation."""
+
+import os
+import subprocess
+import sys
+import warnings
+import zipfile
+
+import pytest
+import torch
+from torch import nn
+
+import burnish
+from burnish import events
+from burnish.errors import UserError
+from burnish.export_file import ALIGNMENT, SIGNATURE
+
+X = torch.linspace(-1, 1, 96).reshape(4, 24)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.norm = nn.Linear(24, 40), nn.LayerNorm(40)
+        self.register_buffer("scale", torch.linspace(0, 1, 40))
+
+    def forward(self, x, *, power=2):
+        return {"y": self.norm(torch.nn.functional.gelu(self.linear(x))) * self.scale ** power, "x": x}
+
+
+@pytest.fixture
+def path(tmp_path):
+    with burnish.settings.patch(cache=True, cache_dir=tmp_path / "cache", check=False, never_slower=False):
+        yield tmp_path / "model.burnish"
+
+
+@pytest.fixture
+def happened():
+    seen = []
+    stop = events.subscribe(lambda event: seen.append(event.kind))
+    yield seen
+    stop()
+
+
+COMPILING = {"traced", "lower", "kernels", "loops"}
+
+
+def test_a_loaded_program_runs_without_being_captured_or_compiled(path, happened):
+    model = Model().eval()
+    with torch.no_grad():
+        burnish.save(model, path, (X,))
+        happened.clear()
+        loaded = burnish.load(path)
+        for x in (X, X * 2):
+            torch.testing.assert_close(loaded(x), model(x))
+    assert not COMPILING & set(happened) and "cache.program" in happened
+
+
+def test_it_runs_in_another_process(path, tmp_path):
+    model = Model().eval()
+    with torch.no_grad():
+        burnish.save(model, path, (X,))
+        want = model(X)["y"]
+    program = f"""
+import sys, torch, burnish
+torch.set_num_threads({torch.get_num_threads()})
+loaded = burnish.load({str(path)!r})
+with torch.no_grad():
+    y = loaded(torch.linspace(-1, 1, 96).reshape(4, 24))["y"]
+torch.save(y, {str(tmp_path / "y")!r})
+print("burnish.lower.pipeline" in sys.modules)
+"""
+    environment = os.environ | {"BURNISH_CACHE": "1", "BURNISH_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False" and not done.stderr
+    torch.testing.assert_close(torch.load(tmp_path / "y"), want)
+
+
+def test_gradients_flow_through_a_loaded_program(path, happened):
+    model = Model()
+    burnish.save(model, path, (X.clone().requires_grad_(),))
+    happened.clear()
+    loaded, x = burnish.load(path), X.clone().requires_grad_()
+    loaded(x)["y"].sum().backward()
+    assert not COMPILING & set(happened)
+    reference = X.clone().requires_grad_()
+    model(reference)["y"].sum().backward()
+    torch.testing.assert_close(x.grad, reference.grad)
+    torch.testing.assert_close(loaded.graph_module.linear.weight.grad, model.linear.weight.grad)
+
+
+def test_another_mode_than_it_was_saved_for_is_compiled(path, happened):
+    model = Model()
+    with torch.no_grad():
+        burnish.save(model, path, (X,))
+    loaded = burnish.load(path)
+    loaded(X)["y"].sum().backward()
+    model(X)["y"].sum().backward()
+    torch.testing.assert_close(loaded.graph_module.linear.weight.grad, model.linear.weight.grad)
+    assert "lower" in happened
+
+
+def test_weights_that_change_are_seen(path):
+    model = Model().eval()
+    with torch.no_grad():
+        burnish.save(model, path, (X,))
+        loaded = burnish.load(path)
+        loaded(X)
+        for module in (model, loaded.graph_module):
+            module.linear.weight.mul_(2)
+        torch.testing.assert_close(loaded(X), model(X))
+        for module in (model, loaded.graph_module):
+            module.linear.weight = nn.Parameter(torch.ones(40, 24))
+        torch.testing.assert_close(loaded(X), model(X))
+        for module in (model, loaded.graph_module):
+            module.double()
+        with pytest.raises(UserError, match="float32"):
+            loaded(X.double())
+
+
+def test_inputs_that_lie_otherwise_are_right(path):
+    with torch.no_grad():
+        burnish.save(Model().eval(), path, (X,))
+        loaded = burnish.load(path)
+        turned = X.t().contiguous().t()
+        torch.testing.assert_close(loaded(turned), Model().eval()(X))
+        for _ in range(3):
+            wide = torch.randn(8, 48)[::2, ::2]
+            torch.testing.assert_close(loaded(wide), Model().eval()(wide))
+
+
+def test_other_arguments_are_refused(path):
+    with torch.no_grad():
+        burnish.save(Model().eval(), path, (X,), {"power": 3})
+        loaded = burnish.load(path)
+        torch.testing.assert_close(loaded(X, power=3), Model().eval()(X, power=3))
+        for call in (lambda: loaded(X), lambda: loaded(X, power=2), lambda: loaded(X[:2], power=3)):
+            with pytest.raises(UserError):
+                call()
+
+
+def test_what_was_exported_before_can_be_saved_compiled(path, happened):
+    with torch.no_grad():
+        exported = burnish.export(Model().eval(), (X,))
+        assert burnish.save(exported, path, (X,)) is exported
+        happened.clear()
+        torch.testing.assert_close(burnish.load(path)(X), Model().eval()(X))
+    assert not COMPILING & set(happened)
+
+
+def test_a_function_that_writes_to_its_argument(path):
+    def add(x, total):
+        total.add_(x)
+        return total * 2
+
+    burnish.save(add, path, (X, torch.zeros_like(X)))
+    loaded, total = burnish.load(path), torch.zeros_like(X)
+    for _ in range(3):
+        assert torch.equal(loaded(X, total), total * 2)
+    assert torch.equal(total, X * 3)
+
+
+# Whose code runs ------------------------------------------------------------------------------------------------------
+
+def rewritten(path, change):
+    """The archive with some of its entries changed or left out."""
+    with zipfile.ZipFile(path) as archive:
+        entries = [(item, archive.read(item)) for item in archive.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for item, content in entries:
+            made = change(item.filename, content)
+            if made is not None:
+                archive.writestr(item.filename, made)
+
+
+@pytest.mark.parametrize("change", [
+    lambda name, content: None if name == SIGNATURE else content,
+    lambda name, content: b"0" * 64 if name == SIGNATURE else content,
+    lambda name, content: content + b"x" if name.startswith("program/") else content,
+    lambda name, content: content.replace(b"gelu", b"silu") if name == "burnish.json" else content,
+], ids=["no signature", "another signature", "other code", "another graph"])
+def test_code_that_this_user_did_not_write_does_not_run(path, change, happened):
+    with torch.no_grad():
+        burnish.save(Model().eval(), path, (X,))
+        rewritten(path, change)
+        with pytest.warns(UserWarning, match="did not write"):
+            loaded = burnish.load(path)
+        burnish.runtime.disk_cache.disk_cache().clear()
+        happened.clear()
+        torch.testing.assert_close(loaded(X), run_eagerly(loaded))
+    assert "lower" in happened, "it was compiled anew"
+
+
+def run_eagerly(loaded):
+    native, loaded.native = loaded.native, None
+    try:
+        return loaded(X)
+    finally:
+        loaded.native = native
+
+
+def test_a_file_from_elsewhere_runs_if_it_is_trusted(path, happened):
+    with torch.no_grad():
+        burnish.save(Model().eval(), path, (X,))
+        rewritten(path, lambda name, content: None if name == SIGNATURE else content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loaded = burnish.load(path, trust=True)
+            burnish.load(path, trust=False)
+        happened.clear()
+        torch.testing.assert_close(loaded(X), Model().eval()(X))
+    assert "lower" not in happened
+
+
+def test_memory_is_mapped_where_it_may_be(path):
+    with torch.no_grad():
+        burnish.save(Model().eval(), path, (X,))
+        before = path.read_bytes()
+        loaded = burnish.load(path)
+        weight = loaded.graph_module.linear.weight
+        assert weight.data_ptr() % ALIGNMENT == 0
+        weight.zero_()
+    assert path.read_bytes() == before, "what is written to stays in this process"
+
+
+def test_without_a_cache_a_file_is_not_signed_and_is_compiled(tmp_path):
+    path = tmp_path / "model.burnish"
+    with torch.no_grad(), burnish.settings.patch(cache=False):
+        burnish.save(Model().eval(), path, (X,))
+        with pytest.warns(UserWarning, match="did not write"):
+            loaded = burnish.load(path)
+        torch.testing.assert_close(loaded(X), Model().eval()(X))
