@@ -59,7 +59,7 @@ def measure(run: Run, options: argparse.Namespace) -> int:
     models = chosen_models(options)
     mode = "train-step" if options.train_step else "train" if options.train else "inference"
     plan = Plan(run.contestants, mode, options.batch, not options.no_dropout, options.threads, options.rounds,
-                options.seconds, 0 if options.steady_only else options.starts, options.limit)
+                options.seconds, 0 if options.steady_only else options.starts, options.warm, options.limit)
     run.settings.update(asdict(plan))
     run.machine["torch_threads"] = plan.threads or run.machine["torch_threads"]
     with Progress(len(models) + options.overhead) as progress, terminated_as_interrupted():
@@ -179,6 +179,8 @@ def parser() -> argparse.ArgumentParser:
                       help="no processes for cold starts: quicker, no memory, and a first call among the others'")
     made.add_argument("--starts", metavar="N", type=natural, default=1,
                       help="cold starts of each contestant; the middle one counts (default: 1)")
+    made.add_argument("--warm", action="store_true",
+                      help="as many starts more, with the caches that the cold ones filled")
     made.add_argument("--rounds", metavar="N", type=natural, default=12, help="blocks of each (default: 12)")
     made.add_argument("--seconds", metavar="S", type=float, default=0.25, help="length of a block (default: 0.25)")
     made.add_argument("--threads", metavar="N", type=natural, help="for all (default: what torch chooses)")

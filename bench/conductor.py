@@ -49,6 +49,8 @@ class Plan:
     seconds: float = 0.25
     starts: int = 1
     """Processes for each contestant's start; 0 times its first call in the process of all."""
+    warm: bool = False
+    """As many more, which find what the last of these left in its caches."""
     limit: float = 1800.0
     """Seconds that a process may say nothing."""
 
@@ -98,17 +100,17 @@ class Conductor:
 
     def start(self, model: str, name: str, result: Result, folder: Path) -> None:
         """Processes of its own; the one whose first call is the middle one counts."""
+        # A cold start finds its caches empty. What the last one leaves serves the warm ones, and the process of all.
+        starts = self.plan.starts
+        places = [*(folder / str(number) for number in range(starts - 1)), *[folder] * (1 + starts * self.plan.warm)]
         found: list[Cold] = []
-        for number in range(self.plan.starts):
-            # Every start finds its caches empty. What the last one leaves serves the process of all.
-            place = folder / str(number) if number + 1 < self.plan.starts else folder
+        for place in places:
             outcome = self.run(self.job("cold", [name], place, model))
             if outcome.why is not None:
                 result.why = outcome.why
                 return
             found.append(Cold(**{**outcome.result, "foreign_load": outcome.foreign_load}))
-        found.sort(key=lambda cold: cold.first_call)
-        result.cold = found[len(found) // 2]
+        result.cold, result.warm = middle(found[:starts]), middle(found[starts:])
 
     def take_turns(self, model: str, results: dict[str, Result], folder: str) -> Row:
         """The row of a model. A contestant with which the process dies is left out of the next attempt."""
@@ -124,7 +126,7 @@ class Conductor:
         row = Row(**{**data, "results": results, "foreign_load": outcome.foreign_load})
         for name, measured in data["results"].items():
             cold = results[name].cold
-            results[name] = dataclasses.replace(result_from(measured), cold=cold)
+            results[name] = dataclasses.replace(result_from(measured), cold=cold, warm=results[name].warm)
             if cold is not None:
                 results[name].first_call = cold.first_call
         if outcome.warnings and BURNISH in data["results"]:
@@ -210,6 +212,11 @@ class Conductor:
                 return
             else:
                 yield {}
+
+
+def middle(starts: list[Cold]) -> Cold | None:
+    """The one whose first call is the middle one."""
+    return sorted(starts, key=lambda start: start.first_call)[len(starts) // 2] if starts else None
 
 
 def without_eager(results: dict[str, Result]) -> dict[str, Result]:

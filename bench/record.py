@@ -24,7 +24,7 @@ MODES = ("inference", "train", "train-step")
 
 @dataclass
 class Cold:
-    """A process of its own with empty caches, for one contestant and one model."""
+    """A process of its own with empty caches, or with what another one left there, for one contestant and one model."""
 
     process: float
     """From the start of the process to the first result."""
@@ -63,6 +63,8 @@ class Result:
     first_call: float | None = None
     """Imports aside. From the process of its own, where there was one; else in the process of all contestants."""
     cold: Cold | None = None
+    warm: Cold | None = None
+    """The same with caches that the cold one filled, where that was asked for."""
     error: float | None = None
     """The largest difference from float64, as a share of the largest value in its tensor."""
     error_ratio: float | None = None
@@ -138,8 +140,9 @@ class Run:
 
 def result_from(data: dict[str, Any]) -> Result:
     known = dict(data)
-    if known.get("cold") is not None:
-        known["cold"] = Cold(**known["cold"])
+    for name in ("cold", "warm"):
+        if known.get(name) is not None:
+            known[name] = Cold(**known[name])
     for name in ("error", "error_ratio"):
         if known.get(name) == "infinite":
             known[name] = math.inf

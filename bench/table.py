@@ -164,6 +164,9 @@ def tables(run: Run) -> list[Table]:
         found.append(steady(run, rows))
         found.append(seconds_table("First call, imports aside (an export included)", run, rows,
                                    lambda result: result.first_call))
+        if any(result.warm is not None for row in rows for result in row.results.values()):
+            found.append(seconds_table("First call with warm caches, imports aside", run, rows,
+                                       lambda result: result.warm and result.warm.first_call))
         if any(result.cold is not None for row in rows for result in row.results.values()):
             found += [
                 seconds_table("From the start of a process to the first result", run, rows,

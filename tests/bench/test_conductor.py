@@ -123,6 +123,13 @@ def test_first_call_is_that_of_the_process_of_its_own():
     assert row.results["torch.compile"].why == "broken"
 
 
+def test_warm_starts_follow_the_cold_ones():
+    starts = [started(seconds) for seconds in (3.0, 1.0, 2.0, 0.3, 0.1, 0.2)]
+    outcomes = [*starts, Outcome(why="broken"), Outcome(why="broken"), measured("eager")]
+    row = Answers(outcomes, starts=3, warm=True).row("m")
+    assert (row.results["eager"].cold.first_call, row.results["eager"].warm.first_call) == (2.0, 0.2)
+
+
 def test_middle_one_of_several_starts_counts():
     outcomes = [*map(started, (3.0, 1.0, 2.0)), *map(started, (9.0, 7.0, 8.0)), Outcome(why="broken"),
                 measured("eager", "burnish")]
