@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "errors": set(),
     "events": {"errors"},
     "settings": {"errors"},
-    "runtime": BASE,
+    "runtime": BASE | {"tensors"},
     "report": {"errors", "events"},
     "marks": {"errors"},
     "stance": {"errors"},

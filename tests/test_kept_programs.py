@@ -319,3 +319,48 @@ def test_a_new_process_finds_it(tmp_path):
     runs = [subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True, text=True)
             .stdout.split() for _ in range(2)]
     assert [run[:2] for run in runs] == [["False", "True"], ["True", "False"]] and runs[0][2] == runs[1][2]
+
+
+# For many sizes -------------------------------------------------------------------------------------------------------
+
+class Rows(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.norm = torch.nn.Linear(24, 40), torch.nn.LayerNorm(40)
+
+    def forward(self, x):
+        return self.norm(torch.nn.functional.gelu(self.linear(x))).softmax(-1).cumsum(0)
+
+
+@pytest.mark.parametrize("learns", [False, True], ids=["inference", "training"])
+def test_a_program_for_many_sizes_comes_from_disk(learns, shelf, happened):
+    for _ in range(2):
+        burnish.reset()
+        happened.clear()
+        module = Rows().train(learns)
+        compiled = burnish.compile(module)
+        for rows in (4, 9, 9, 200, 17, 1, 31):
+            x = torch.linspace(-1, 1, rows * 24).reshape(rows, 24)
+            with torch.set_grad_enabled(learns):
+                found, wanted = compiled(x), module(x)
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+            if learns:
+                gradients = [torch.autograd.grad(y.square().sum(), list(module.parameters())) for y in (found, wanted)]
+                for ours, theirs in zip(*gradients, strict=True):
+                    assert (ours - theirs).norm() <= 1e-4 * theirs.norm() + 1e-4
+    assert "lower" not in happened and "kernels" not in happened and happened.count("cache.program") >= 2
+
+
+def test_what_could_not_be_made_for_many_sizes_is_not_tried_again(shelf, happened):
+    def f(x):
+        return x[: x.shape[0] // 2].sin()
+
+    for _ in range(2):
+        burnish.reset()
+        happened.clear()
+        compiled = burnish.compile(f)
+        for rows in (4, 9, 9, 14, 14):
+            x = torch.arange(float(rows))
+            assert torch.allclose(compiled(x), f(x))
+    assert "lower" not in happened

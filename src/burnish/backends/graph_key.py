@@ -28,7 +28,7 @@ from ..settings import current
 
 NAMESPACES = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch._C._nn",
               "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C", "torch.functional")
-OPERATORS = ("aten", "prims")
+OPERATORS = ("aten", "prims", "mkldnn", "mkl")
 PLAIN = (torch.dtype, torch.layout, torch.memory_format, torch.device)
 
 
@@ -40,6 +40,20 @@ def key_of(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open
     try:
         return "\n".join([*surroundings(), f"gradients {gradients}", f"open floats {open_floats}",
                           *graph_lines(gm, example_inputs, open_floats)])
+    except NoKey:
+        return None
+
+
+def open_key_of(gm: GraphModule, opened: Any, gradients: bool) -> str | None:
+    """The same for a graph that is compiled for many sizes: `opened` are capture's OpenInputs."""
+    space = opened.space
+    try:
+        first, *others = ([*opened.examples(point)] for point in space.points)
+        varied = [k for k in range(len(first)) if k in opened.shapes or k in opened.numbers]
+        return "\n".join([
+            *surroundings(), f"gradients {gradients}", f"open {list(opened.shapes)}", f"{space.names} {space.points}",
+            *(f"input {k} {input_text(example[k], True)}" for example in others for k in varied),
+            *graph_lines(gm, first, True)])
     except NoKey:
         return None
 

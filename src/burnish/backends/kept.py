@@ -33,9 +33,11 @@ from ..runtime.disk_cache import disk_cache
 from ..runtime.draft import Draft, FunctionOf, View
 from ..runtime.kernels import NativeFunction, NativeKernel, Words, load
 from ..runtime.native_calls import Fixed, InArena, Moving, NativeCalls
+from ..runtime.open_draft import OpenDraft, OpenEntry, OpenLaunch, OpenView
+from ..tensors.sizes import Formula, NoFormula
 from ..tensors.types import TensorType
 from ..tensors.views import Diagonal, Expand, Permute, Reshape, Slice
-from .recipe import Frozen, Halved, Plain, Recipe, Tools
+from .recipe import Frozen, Halved, OpenFrozen, OpenHalved, OpenPlain, OpenRecipe, Plain, Recipe, Tools
 
 KIND = "program"
 LARGEST_CONSTANT = 1 << 20
@@ -43,14 +45,20 @@ LARGEST_CONSTANT = 1 << 20
 
 RECORDS: dict[str, Any] = {kind.__name__: kind for kind in (
     Recipe, Plain, Frozen, Halved, Draft, View, NativeCalls, InArena, Fixed, Moving, Layout, Shown, TensorType,
-    Reshape, Permute, Expand, Slice, Diagonal)}
+    Reshape, Permute, Expand, Slice, Diagonal, OpenRecipe, OpenPlain, OpenFrozen, OpenHalved, OpenDraft, OpenLaunch,
+    OpenEntry, OpenView, Formula)}
 SPECS = ("LinearSpec", "ConvSpec", "MatmulSpec", "AttentionSpec", "Activation")
 """Records of `schedule.library`, which is only imported where a program calls one of its candidates."""
 
 TORCH: dict[type, str] = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
-OPERATORS = ("aten", "prims")
+OPERATORS = ("aten", "prims", "mkldnn", "mkl")
 OURS = f"{__name__.partition('.')[0]}."
 """Where functions of our own are that drivers call."""
+
+
+Kept = Recipe | OpenRecipe
+REFUSALS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (Untraceable, NumberLost, NoFormula)}
+"""Why a graph is not compiled, or not in this way."""
 
 
 class NotKept(Exception):
@@ -61,7 +69,7 @@ Programs = dict[str, bytes]
 """Compiled graphs in an exported graph's own file, by the digests of their keys."""
 
 
-def put(key: str, recipe: Recipe, tools: Tools, programs: Programs | None = None) -> None:
+def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) -> None:
     """On disk, and into `programs`."""
     shelf = disk_cache()
     is_off = shelf is None or shelf.why_not is not None
@@ -82,15 +90,15 @@ def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def put_refusal(key: str, why: Untraceable) -> None:
-    """A graph that is not compiled, or not in this way, need not be tried again."""
+def put_refusal(key: str, why: Exception) -> None:
+    """What was refused need not be tried again."""
     shelf = disk_cache()
     if shelf is not None:
         shelf.put(KIND, key, framed({"refused": [type(why).__name__, str(why)]}, []))
 
 
-def get(key: str, programs: Programs | None = None) -> tuple[Recipe, Tools] | None:
-    """From `programs`, or from disk. Raises Untraceable where that is what compiling did."""
+def get(key: str, programs: Programs | None = None) -> tuple[Any, Tools] | None:
+    """From `programs`, or from disk. Raises one of REFUSALS where that is what compiling did."""
     found = None if programs is None else programs.get(digest_of(key))
     if found is None:
         shelf = disk_cache()
@@ -101,7 +109,7 @@ def get(key: str, programs: Programs | None = None) -> tuple[Recipe, Tools] | No
             programs[digest_of(key)] = found
     try:
         return unpacked(found)
-    except Untraceable:
+    except tuple(REFUSALS.values()):
         raise
     except Exception as error:
         if settings.current().on_error == "raise":
@@ -112,7 +120,7 @@ def get(key: str, programs: Programs | None = None) -> tuple[Recipe, Tools] | No
 
 # ---- writing
 
-def packed(recipe: Recipe, tools: Tools) -> bytes:
+def packed(recipe: Kept, tools: Tools) -> bytes:
     writer = Writer()
     root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.sampler)]
     document = {"shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
@@ -221,12 +229,12 @@ class Writer:
 
 # ---- reading
 
-def unpacked(content: bytes) -> tuple[Recipe, Tools]:
+def unpacked(content: bytes) -> tuple[Any, Tools]:
     size = int.from_bytes(content[:8], "little")
     written = json.loads(content[8:8 + size])
     if "refused" in written:
         kind, why = written["refused"]
-        raise (NumberLost if kind == NumberLost.__name__ else Untraceable)(why)
+        raise REFUSALS[kind](why)
     return Reader(written, memoryview(content)[8 + size:]).root()
 
 
@@ -239,7 +247,7 @@ class Reader:
         self.blobs = [bytes(blobs[start:stop]) for start, stop in zip(ends, ends[1:], strict=False)]
         self.shared: list[Any] = []
 
-    def root(self) -> tuple[Recipe, Tools]:
+    def root(self) -> tuple[Any, Tools]:
         for entry in self.written["shared"]:
             self.shared.append(self.make(entry))
         recipe, runner, sampler = map(self.value, self.written["root"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -21,13 +21,13 @@ from ..runtime.contest import Contest
 from ..runtime.differentiable import autograd_is_watched
 from ..runtime.training_contest import TrainingContest
 from ..settings import current, patch
+from ..tensors.sizes import NoFormula
 from . import ahead
 from .drawing import drawing, draws_as_eager, perform
 from .numbers import LIMIT, compile_per_number, has_numbers, own_copy
+from .recipes import open_recipe_of, recipe_of
 from .registry import CompiledFn, register_backend
-
-if TYPE_CHECKING:
-    from .recipe import Recipe, Tools
+from .size_check import Check
 
 
 @register_backend(runs_python=True, perform=perform, ahead=ahead.begin)
@@ -45,19 +45,18 @@ def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn
 
 def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> CompiledFn:
     """Once for all sizes, or where that cannot be, for each of the first few that come."""
-    from ..tensors.sizes import NoFormula
-
     eager = drawing(gm)
     apiece = PerSize(gm, list(opened.shapes), eager)
     try:
         why = why_not_open(gm, example_inputs, opened)
         if why is not None:
             raise NoFormula(why)
-        from .open_sizes import compile_open
-
         gradients = needs_gradients(gm, example_inputs)
         with patch(eager_random=draws_as_eager(gm)):
-            compiled = compile_open(gm, opened.space, opened.examples, eager, apiece, list(opened.shapes), gradients)
+            recipe, tools = open_recipe_of(gm, opened, gradients)
+        check = Check(gm, opened.space, opened.examples, gradients, has_numbers(example_inputs, (float,)))
+        compiled = recipe.assembled(tools, eager, apiece, check, len(example_inputs))
+        events.emit("guards.sizes", text=f"compiled for all {', '.join(opened.space.names)}", program=compiled)
         if not current().never_slower:
             return compiled
         sizes = sizes_of(list(opened.shapes))
@@ -199,39 +198,6 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = Fal
         )
     events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm)
     return drawing(gm)
-
-
-def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool, open_floats: bool) -> tuple[Recipe, Tools]:
-    """From disk, or compiled."""
-    ahead.end()
-    settings = current()
-    key, programs = None, gm.meta.get("burnish_kept")
-    if settings.cache or programs is not None:
-        from . import kept
-        from .graph_key import key_of
-
-        key = key_of(gm, example_inputs, gradients, open_floats)
-        # Who wants to see what the compiler makes does not want it to be left out.
-        if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
-            found = kept.get(key, programs)
-            if found is not None:
-                events.emit("cache.program", text=f"a graph of {len(gm.graph.nodes)} nodes was compiled before")
-                return found
-    # The compiler is imported when the first graph comes, not by `import burnish`.
-    from .native_compile import compile_graph, tools
-
-    try:
-        recipe = compile_graph(gm, example_inputs, gradients, open_floats)
-    except Untraceable as why:
-        if key is not None:
-            kept.put_refusal(key, why)
-        raise
-    if key is not None:
-        kept.put(key, recipe, tools(), programs)
-    return recipe, tools()
-
-
-COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
 
 
 def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:

@@ -9,15 +9,18 @@ The compiler ends in a recipe, and so does what is read from disk (`kept`): from
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from ..runtime.apart import Apart
-from ..runtime.differentiable import Aside, Differentiable, Layout
+from ..runtime.differentiable import Aside, Differentiable, Layout, OpenDifferentiable
 from ..runtime.draft import Draft
 from ..runtime.frozen import FrozenProgram
 from ..runtime.kernels import NativeFunction, NativeKernel, NativeSequence
+from ..runtime.open_draft import OpenDraft
+from ..runtime.open_program import SizeCheck
 from ..runtime.program import Program
+from ..tensors.sizes import Formula, Point
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,71 @@ class Recipe:
         if self.is_aside:
             made = Aside(made)
         return Apart(made, eager, self.written, self.reaches) if self.written else made
+
+
+# ---- for sizes that are told at run time
+
+@dataclass(frozen=True, slots=True)
+class OpenPlain:
+    driver: OpenDraft
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFrozen:
+    main: OpenDraft
+    prologue: Draft
+    state: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHalved:
+    forward: OpenDraft
+    backward: OpenDraft
+    layout: Any
+    """A Layout in which numbers may be formulas."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRecipe:
+    parts: OpenPlain | OpenFrozen | OpenHalved
+    is_aside: bool = False
+    written: tuple[int, ...] = ()
+    reaches: dict[int, int] = field(default_factory=dict)
+    open_inputs: tuple[int, ...] = ()
+    """The tensors of open sizes."""
+
+    def assembled(self, tools: Tools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck,
+                  count: int) -> Any:
+        """`eager` runs the graph as it stands, `otherwise` for sizes that the program turns out not to be right for. It
+        takes `count` inputs; a frozen program's main part is given what was prepared as well."""
+        def elsewhere(*inputs: Any) -> Any:
+            return otherwise(*inputs[:count])
+
+        made: Any
+        join = tools.join
+        match self.parts:
+            case OpenPlain(driver):
+                made = driver.program(join, check, elsewhere)
+            case OpenFrozen(main, prologue, state):
+                made = FrozenProgram(main.program(join, check, elsewhere), prologue.program(join),  # type: ignore
+                                     state, tools.sampler, eager)
+            case OpenHalved(forward, backward, layout):
+                made = OpenDifferentiable(forward.program(join, check, otherwise),
+                                          backward.program(join, check, otherwise),
+                                          lambda point: settled(layout, point), eager, otherwise)
+        if self.is_aside:
+            made = Aside(made)
+        return Apart(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
+
+
+def settled(tree: Any, point: Point) -> Any:
+    """What it is at a point."""
+    if isinstance(tree, Formula):
+        return tree.at(point)
+    if type(tree) is tuple:
+        return tuple([settled(part, point) for part in tree])
+    if type(tree) is dict:
+        return {key: settled(part, point) for key, part in tree.items()}
+    if is_dataclass(tree):
+        return type(tree)(*[settled(getattr(tree, field.name), point) for field in fields(tree)])  # type: ignore
+    return tree

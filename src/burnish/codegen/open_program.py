@@ -9,41 +9,35 @@ evaluated when a frame is made for sizes that have not been seen before.
 
 from __future__ import annotations
 
-import ctypes
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..ir.graph import Node, Value
-from ..runtime.draft import called
-from ..runtime.native_calls import Entry, Fixed, InArena, Join, Moving, NativeCalls
-from ..runtime.open_program import OpenProgram, Room, SizeCheck
+from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
+from ..runtime.open_draft import OpenDraft, OpenEntry, OpenLaunch, OpenView
 from ..schedule.emit import Launch
 from ..schedule.library.candidate import Call as LibraryCall
 from ..schedule.library.candidate import Operand
-from ..schedule.open_arena import Slots, slot_starts
+from ..schedule.open_arena import Slots
 from ..schedule.plan import Plan, writes_into
-from ..tensors.sizes import Formula, NoFormula, Point, Space
+from ..tensors.sizes import NUMBER, Formula, NoFormula, Point, Space
 from ..tensors.types import TensorType
 from .llvm.open_kernel import OpenKernel
 from .program import DriverWriter
-
-NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 class OpenDriverWriter(DriverWriter):
     """The driver for one example. Numbers that may differ stand in its text and tables, in nothing else."""
 
     def __init__(self, plan: Plan, kernels: Sequence[OpenKernel], constants: Mapping[int, torch.Tensor],
-                 join: Join, point: Point, takes_list: bool = False):
+                 point: Point, takes_list: bool = False):
         super().__init__(plan, [kernel.native for kernel in kernels], constants, takes_list)
-        self.open_kernels, self.point, self.join = kernels, point, join
-        self.tables: list[list[Entry]] = []
-        self.kernels_held = list(self.kernels)  # whose code is called by address
+        self.open_kernels, self.point = kernels, point
 
     def launch(self, step: Launch) -> None:
         kernel = self.open_kernels[self.launched]
@@ -52,15 +46,14 @@ class OpenDriverWriter(DriverWriter):
 
     def flush(self) -> None:
         if self.open.calls:
-            launch, table = joined(self.open, self.join)
-            self.open = NativeCalls()
-            number = len(self.tables)
-            self.tables.append(table)
-            self.line(f"t = frame.table_{number}")
-            for at, entry in enumerate(table):
+            calls, self.open = self.open, NativeCalls()
+            self.line(f"t = frame.table_{len(self.launches)}")
+            name = self.bind_name("launch_0")
+            self.launches[name] = calls
+            for at, entry in enumerate(table_of(calls)):
                 if isinstance(entry, Moving):
                     self.line(f"t[{at}] = {entry.text}" + (f" + {entry.offset}" if entry.offset else ""))
-            self.line(f"{self.bind('launch', launch)}(t)")
+            self.line(f"{name}(t)")
         super().flush()
 
     def run_library(self, node: Node) -> None:
@@ -100,20 +93,12 @@ class OpenDriverWriter(DriverWriter):
 
     def example(self) -> Example:
         source = self.text()
-        things = called(self.things) | {"_kernels": self.kernels_held}
-        return Example(source, things, self.arena_views, self.tables, self.number_slots)
+        return Example(source, self.things, self.arena_views, self.launches, self.number_slots)
 
 
-def joined(calls: NativeCalls, join: Join) -> tuple[Callable[[Any], None], list[Entry]]:
-    """One function for all, and its table, in which every operand has its own place."""
-    table = [entry for _, entries in calls.calls for entry in entries]
-    if len(calls.calls) == 1:
-        return calls.calls[0][0].launch, table
-    steps, at = [], 0
-    for kernel, entries in calls.calls:
-        steps.append((kernel, range(at, at + len(entries))))
-        at += len(entries)
-    return join(steps).launch, table
+def table_of(calls: NativeCalls) -> list[Entry]:
+    """In which every operand has its own place."""
+    return [entry for _, entries in calls.calls for entry in entries]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +108,14 @@ class Example:
     source: str
     things: dict[str, Any]
     views: dict[str, tuple[TensorType, int]]
-    tables: list[list[Entry]]
+    launches: dict[str, NativeCalls]
     numbers: dict[str, torch.dtype]
 
 
-def open_program(examples: Sequence[Example], slots: Slots, space: Space, parameters: Sequence[Sequence[Value]],
-                 check: SizeCheck, otherwise: Callable[..., Any]) -> OpenProgram:
-    """`parameters`: the inputs of each example, by position. `check` tells whether the program is right for other
-    sizes, `otherwise` runs where it is not."""
-    return Joiner(examples, slots, space).program(parameters, check, otherwise)
+def open_draft(examples: Sequence[Example], slots: Slots, space: Space,
+               parameters: Sequence[Sequence[Value]]) -> OpenDraft:
+    """`parameters`: the inputs of each example, by position."""
+    return Joiner(examples, slots, space).draft(parameters)
 
 
 class Joiner:
@@ -143,20 +127,15 @@ class Joiner:
     def number(self, values: Sequence[int]) -> int | Formula:
         return self.space.fit(values)
 
-    def program(self, parameters: Sequence[Sequence[Value]], check: SizeCheck,
-                otherwise: Callable[..., Any]) -> OpenProgram:
-        source = self.source()
-        views = self.views()
-        tables = [self.table(tables) for tables in zip(*(e.tables for e in self.examples), strict=True)]
-        sizes = [self.text(size) for size in self.slots.sizes]
-        names = "".join(f"{name}, " for name in self.space.names)
-        namespace: dict[str, Any] = {}
-        functions = {f"formulas({names})": list(self.texts), f"slots({names})": sizes,
-                     "point(inputs)": self.readers(parameters)}
-        for head, texts in functions.items():
-            exec(f"def {head}:\n    return ({''.join(f'{text}, ' for text in texts)})\n", namespace)
-        return OpenProgram(source, self.namespace(), namespace["point"], self.frame_maker(views, tables, namespace),
-                           self.space.names, self.space.points, check, otherwise)
+    def draft(self, parameters: Sequence[Sequence[Value]]) -> OpenDraft:
+        first = self.examples[0]
+        source, views = self.source(), self.views()
+        if any(example.launches.keys() != first.launches.keys() for example in self.examples):
+            raise NoFormula("the driver calls something else for other sizes")
+        launches = {name: self.launch([example.launches[name] for example in self.examples]) for name in first.launches}
+        sizes, readers, things = list(map(str, self.slots.sizes)), self.readers(parameters), self.things()
+        return OpenDraft(source, things, launches, list(self.texts), sizes, readers, views, first.numbers,
+                         self.space.names, list(self.space.points))
 
     def source(self) -> str:
         sources = [example.source.splitlines() for example in self.examples]
@@ -180,9 +159,6 @@ class Joiner:
     def index(self, formula: Formula) -> int:
         return self.texts.setdefault(str(formula), len(self.texts))
 
-    def text(self, found: int | Formula) -> str:
-        return str(found)
-
     def place(self, offsets: Sequence[int]) -> tuple[int, int]:
         """A place in the arena: its slot, and how far behind its beginning, as a place among the formulas."""
         slot = bisect_right(self.slots.starts[0], offsets[0]) - 1
@@ -197,8 +173,7 @@ class Joiner:
         """Its number among the formulas, constants too."""
         return self.texts.setdefault(str(found), len(self.texts))
 
-    def views(self) -> list[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...], int, int]]:
-        """Name, dtype, and the numbers of: shape, strides; slot, and elements behind it in bytes."""
+    def views(self) -> list[OpenView]:
         found = []
         for names in zip(*(e.views for e in self.examples), strict=True):
             if len(set(names)) > 1:
@@ -207,30 +182,31 @@ class Joiner:
             shape = tuple(self.value(self.number(s)) for s in zip(*(t.shape for t in types), strict=True))
             stride = tuple(self.value(self.number(s)) for s in zip(*(t.stride for t in types), strict=True))
             item = types[0].dtype.itemsize
-            found.append((names[0], types[0].dtype, shape, stride, *self.place([at * item for at in offsets])))
+            slot, behind = self.place([at * item for at in offsets])
+            found.append(OpenView(names[0], types[0].dtype, shape, stride, slot, behind))
         return found
 
-    def table(self, tables: Sequence[list[Entry]]) -> list[tuple[int, int | None, int]]:
-        """Place in the table, slot (None: a plain number) and the number behind it. What moves is put there by the
-        driver."""
-        found: list[tuple[int, int | None, int]] = []
-        for at, entries in enumerate(zip(*tables, strict=True)):
+    def launch(self, calls: Sequence[NativeCalls]) -> OpenLaunch:
+        """What moves is put into the table by the driver."""
+        found: list[OpenEntry] = []
+        for at, entries in enumerate(zip(*map(table_of, calls), strict=True)):
             kind = type(entries[0])
             if any(type(e) is not kind for e in entries):
                 raise NoFormula("a kernel's operands lie elsewhere for other sizes")
             if kind is InArena:
-                found.append((at, *self.place([e.offset for e in entries])))
+                found.append(OpenEntry(at, *self.place([e.offset for e in entries])))
             elif kind is Fixed:
-                found.append((at, None, self.value(self.number([e.number for e in entries]))))
-        return found
+                found.append(OpenEntry(at, None, self.value(self.number([e.number for e in entries]))))
+        kernels = [(kernel, len(entries)) for kernel, entries in calls[0].calls]
+        return OpenLaunch(kernels, len(table_of(calls[0])), found)
 
-    def namespace(self) -> dict[str, Any]:
+    def things(self) -> dict[str, Any]:
         first = self.examples[0].things
         for example in self.examples[1:]:
             if example.things.keys() != first.keys():
                 raise NoFormula("the driver calls something else for other sizes")
             for name, thing in example.things.items():
-                if not name.startswith(("launch_", "_kernels")) and not is_same(thing, first[name]):
+                if not is_same(thing, first[name]):
                     raise NoFormula(f"the driver uses {first[name]!r:.60}, and {thing!r:.60} for other sizes")
         return first
 
@@ -248,40 +224,6 @@ class Joiner:
         if len(found) < len(symbols):
             raise NoFormula("a size is that of no input")
         return [found[k] for k in range(len(symbols))]
-
-    def frame_maker(self, views: list, tables: list, namespace: dict[str, Any]) -> Callable[[Point, Room], Any]:
-        formulas, slot_sizes = namespace["formulas"], namespace["slots"]
-        numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
-                   for slot, dtype in self.examples[0].numbers.items()}
-        lengths = [len(table) for table in self.examples[0].tables]
-        count = len(self.texts)
-        names = ("point", *(f"n{k}" for k in range(count)), *(name for name, *_ in views), *numbers,
-                 *(f"{slot}_p" for slot in numbers), *(f"table_{n}" for n in range(len(tables))))
-        frame_class = type("Frame", (), {"__slots__": names})
-        evaluated = [k for k, text in enumerate(self.texts) if not text.isdigit()]
-
-        def make(point: Point, room: Room) -> Any:
-            frame: Any = frame_class()
-            frame.point = point
-            values = formulas(*point)
-            starts = slot_starts(slot_sizes(*point))
-            base = room.reserve(starts[-1])
-            for k in evaluated:
-                setattr(frame, f"n{k}", values[k])
-            for name, dtype, shape, stride, slot, behind in views:
-                at = (base + starts[slot] + values[behind] - room.address) // dtype.itemsize
-                setattr(frame, name, torch.as_strided(room.view(dtype), tuple([values[k] for k in shape]),
-                                                      tuple([values[k] for k in stride]), at))
-            for slot, kind in numbers.items():
-                setattr(frame, slot, place := kind())
-                setattr(frame, f"{slot}_p", ctypes.addressof(place))
-            for number, entries in enumerate(tables):
-                table = (ctypes.c_void_p * max(lengths[number], 1))()
-                for at, slot, behind in entries:
-                    table[at] = values[behind] if slot is None else base + starts[slot] + values[behind]
-                setattr(frame, f"table_{number}", table)
-            return frame
-        return make
 
 
 def is_same(a: Any, b: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..tensors.sizes import ALIGNMENT
 from . import forks
 from .program import BUILT_IN
 
@@ -22,8 +23,6 @@ MOST_FRAMES = 32
 """Where there are more sizes, the frame that was made first goes, and is made anew when it is needed."""
 
 MOST_KNOWN = 10_000
-
-ALIGNMENT = 64
 
 SLACK = 1.25
 """A room that has to grow grows by more than asked for: the next size is often a little larger."""

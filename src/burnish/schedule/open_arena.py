@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..tensors.sizes import Formula, NoFormula, Space
-from .plan import ALIGNMENT, Plan, stays_of
+from ..tensors.sizes import Formula, NoFormula, Space, slot_starts
+from .plan import Plan, stays_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,6 @@ def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
         plan.arena = begin[-1]
         starts.append(tuple(begin))
     return Slots(tuple(sizes), tuple(starts))
-
-
-def slot_starts(sizes: Sequence[int]) -> list[int]:
-    """Where each slot begins, and where the last one ends."""
-    starts = [0]
-    for size in sizes:
-        starts.append(starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
-    return starts
 
 
 def holds(slot: int | Formula, size: int | Formula) -> bool:

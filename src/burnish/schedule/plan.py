@@ -14,6 +14,7 @@ from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import aliased_argument, is_shown
 from ..ops.prims import ASSEMBLED, CHECK_INDICES, RUN, VIEW
+from ..tensors.sizes import ALIGNMENT
 from ..tensors.types import TensorType
 from .classify import Classes, classify
 from .emit import Launch, emit, view_offset
@@ -187,9 +188,6 @@ def in_order(units: list[Unit]) -> list[Unit]:
         assert len(waiting) < len(left), "the units need one another"
         left = waiting
     return order
-
-
-ALIGNMENT = 64
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,12 @@ of every remainder by 2, 3 and 4, so that halves and paddings are not taken for 
 
 POINTS = 4
 DEGREE = 3
+
+NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+"""A whole number in a text."""
+
+ALIGNMENT = 64
+"""Bytes: where values in an arena begin."""
 
 
 class NoFormula(Exception):
@@ -134,3 +141,11 @@ class Space:
         powers = [p for p in itertools.product(range(3), repeat=len(self.names)) if 0 < sum(p) <= DEGREE]
         powers.sort(key=lambda p: (sum(p), max(p)))
         return [(p, [math.prod(map(pow, point, p)) for point in self.points]) for p in powers]
+
+
+def slot_starts(sizes: Sequence[int]) -> list[int]:
+    """Where each of an arena's slots begins, and where the last one ends."""
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
+    return starts

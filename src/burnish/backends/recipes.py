@@ -1,0 +1,81 @@
+"""The recipe of a captured graph: from disk, where it was compiled before, or from the compiler.
+
+    recipe, tools = recipe_of(gm, example_inputs, gradients, open_floats)
+    recipe, tools = open_recipe_of(gm, opened, gradients)                      for many sizes
+
+The compiler is imported when the first graph comes that is on no disk, not by `import burnish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import GraphModule
+
+from .. import events
+from ..ir.untraceable import Untraceable
+from ..settings import current
+from ..tensors.sizes import NoFormula
+from . import ahead
+
+if TYPE_CHECKING:
+    from .recipe import OpenRecipe, Recipe, Tools
+
+COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
+
+
+def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool, open_floats: bool) -> tuple[Recipe, Tools]:
+    def key() -> str | None:
+        from .graph_key import key_of
+
+        return key_of(gm, example_inputs, gradients, open_floats)
+
+    def compiled() -> Recipe:
+        from .native_compile import compile_graph
+
+        return compile_graph(gm, example_inputs, gradients, open_floats)
+
+    return found_or_made(gm, key, compiled)
+
+
+def open_recipe_of(gm: GraphModule, opened: Any, gradients: bool) -> tuple[OpenRecipe, Tools]:
+    """`opened` are the OpenInputs that capture tells of."""
+    def key() -> str | None:
+        from .graph_key import open_key_of
+
+        return open_key_of(gm, opened, gradients)
+
+    def compiled() -> OpenRecipe:
+        from .open_sizes import compile_open
+
+        return compile_open(gm, opened.space, opened.examples, list(opened.shapes), gradients)
+
+    return found_or_made(gm, key, compiled)
+
+
+def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: Callable[[], Any]) -> tuple[Any, Tools]:
+    ahead.end()
+    settings = current()
+    key, programs = None, gm.meta.get("burnish_kept")
+    if settings.cache or programs is not None:
+        from . import kept
+
+        key = key_of()
+        # Who wants to see what the compiler makes does not want it to be left out.
+        if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
+            found = kept.get(key, programs)
+            if found is not None:
+                events.emit("cache.program", text=f"a graph of {len(gm.graph.nodes)} nodes was compiled before")
+                return found
+    from .native_compile import tools
+
+    try:
+        recipe = compiled()
+    except (Untraceable, NoFormula) as why:
+        if key is not None:
+            kept.put_refusal(key, why)
+        raise
+    if key is not None:
+        kept.put(key, recipe, tools(), programs)
+    return recipe, tools()
