@@ -2,6 +2,8 @@
 
     eager 2.1 µs, burnish +9.0 µs, torch.compile +12.4 µs
 
+Beside them stands BERT-base as it is, but for narrow layers: what its 199 parameters cost, without its arithmetic.
+
 The operators are so small that nothing can be won in them. What is left is finding the compiled code and making sure
 that it still holds, which grows with the number of modules, and of their parameters, there are to look at. It is told
 in two ways: over eager's time, which spends some on modules as well, and beyond the time of the compiled graph by
@@ -19,6 +21,7 @@ import torch
 from torch import nn
 
 from .contestants import Contestant, TorchCompile, contestant_of
+from .models import transformers
 from .record import EAGER, Overhead
 from .steady import take_turns, warm_up
 
@@ -75,8 +78,17 @@ def one_operator(x):
     return torch.relu(x)
 
 
-def programs(stacks: Sequence[int] = STACKS, wide: Sequence[int] = WIDE) -> Iterator[tuple[str, int, Callable]]:
+def narrow_bert() -> nn.Module:
+    hf = transformers()
+    return hf.BertModel(hf.BertConfig(hidden_size=24, intermediate_size=24, vocab_size=50))
+
+
+def programs(stacks: Sequence[int] = STACKS, wide: Sequence[int] = WIDE,
+             bert: bool = True) -> Iterator[tuple[str, int, Callable]]:
     yield "one operator", 0, one_operator
+    if bert:
+        model = narrow_bert().eval()
+        yield "BERT-base, narrow", len(list(model.modules())), model
     for count in stacks:
         yield f"{count} module{'s' * (count > 1)}", count, nn.Sequential(*(Scale() for _ in range(count))).eval()
     for count in wide:
@@ -85,7 +97,7 @@ def programs(stacks: Sequence[int] = STACKS, wide: Sequence[int] = WIDE) -> Iter
 
 def measure(program: str, modules: int, fn: Callable, rounds: int, seconds: float,
             contestants: Sequence[str] = CONTESTANTS) -> Overhead:
-    x = torch.randn(WIDTH)
+    args, kwargs = inputs_of(fn)
     found = Overhead(program, modules, 0.0)
     if isinstance(fn, nn.Module):
         found.parameters = len(list(fn.parameters()))
@@ -95,11 +107,11 @@ def measure(program: str, modules: int, fn: Callable, rounds: int, seconds: floa
             try:
                 contestant = contestant_of(name)
                 contestant.bring()
-                compiled, alone = compile_for(contestant, fn, x)
+                compiled, alone = compile_for(contestant, fn, args, kwargs)
             except Exception as error:
                 found.why[name] = f"{type(error).__name__}: {error}"
                 continue
-            calls[name] = lambda compiled=compiled: compiled(x)
+            calls[name] = lambda compiled=compiled: compiled(*args, **kwargs)
             if alone is not None:
                 calls[ALONE + name] = alone
         blocks = take_turns(calls, rounds, seconds)
@@ -117,25 +129,34 @@ def median_difference(times: Sequence[float], others: Sequence[float]) -> float:
     return statistics.median(a - b for a, b in zip(times, others, strict=True))
 
 
-def compile_for(contestant: Contestant, fn: Callable, x: torch.Tensor) -> tuple[Callable, Callable[[], Any] | None]:
+def inputs_of(fn: Callable) -> tuple[tuple, dict[str, Any]]:
+    if "input_ids" in getattr(fn, "dummy_inputs", ()):  # a model of transformers
+        tokens = torch.arange(8).reshape(1, 8)
+        return (), {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    return (torch.randn(WIDTH),), {}
+
+
+def compile_for(contestant: Contestant, fn: Callable, args: tuple,
+                kwargs: dict[str, Any]) -> tuple[Callable, Callable[[], Any] | None]:
     """``fn`` compiled and warm, and its graph alone: a call with the inputs that the compiled function finds for it."""
     if isinstance(contestant, TorchCompile) and contestant.backend == "eager":
         graph = Graph()
         compiled = torch.compile(fn, backend=graph)
-        warm_up(lambda: compiled(x))
+        warm_up(lambda: compiled(*args, **kwargs))
         return compiled, graph.alone
-    compiled = contestant.compile(fn, (x,), {})
-    warm_up(lambda: compiled(x))
-    return compiled, None if compiled is fn else graph_of(compiled, fn, x)
+    compiled = contestant.compile(fn, args, kwargs)
+    warm_up(lambda: compiled(*args, **kwargs))
+    return compiled, None if compiled is fn else graph_of(compiled, fn, args, kwargs)
 
 
-def graph_of(compiled: Any, fn: Any, x: torch.Tensor) -> Callable[[], Any] | None:
+def graph_of(compiled: Any, fn: Any, args: tuple, kwargs: dict[str, Any]) -> Callable[[], Any] | None:
     program = vars(compiled).get("__burnish_program__")
     if program is None:
         return None
-    args = (x,) if program.function is fn else (fn, (x,), {})
+    if program.function is not fn:
+        args, kwargs = (fn, args, kwargs), {}
     for segment in program.entry.segments:
-        found = segment.check(program.bind(program.function, args, {}))
+        found = segment.check(program.bind(program.function, args, kwargs))
         if found is not None:
             inputs, graph = found[0], segment.graph
             return lambda: graph(*inputs)

@@ -49,6 +49,11 @@ class Settings:
     agree; fail where user code runs unseen while a function is captured. Results are not compared with eager's. Slow;
     on in the tests."""
 
+    native_guards: bool = True
+    """Look at memory, by one native call, whether anything that the guards of a segment stand for has changed since
+    they last held. Off, they are checked one by one in Python, which costs about a microsecond for each parameter. Read
+    when a segment is made."""
+
     never_slower: bool = True
     """Let the first calls of a compiled graph take turns with eager, measure both, and keep the faster. Off, compiled
     code is always kept: for tests, and for reproducing a run exactly."""
@@ -62,7 +67,7 @@ class Settings:
     long, once: measurements are remembered. Read when a graph is compiled."""
 
     cache: bool = True
-    """Keep machine code and measurements on disk, so that later processes compile in a fraction of the time."""
+    """Keep compiled graphs, machine code and measurements on disk, so that later processes need not compile."""
 
     cache_dir: Path | None = None
     """Where, or None for a folder `burnish` in the user's cache directory. From code a path or a string."""
@@ -273,6 +278,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "segment_limit": _accept_segment_limit,
     "on_error": _accept_on_error,
     "check": _accept_bool,
+    "native_guards": _accept_bool,
     "never_slower": _accept_bool,
     "eager_random": _accept_bool,
     "max_autotune": _accept_bool,
@@ -284,6 +290,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
 
 # Where the text of a variable is not yet the value.
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
-    "segment_limit": _text_to_int, "check": _text_to_bool, "never_slower": _text_to_bool,
-    "eager_random": _text_to_bool, "max_autotune": _text_to_bool, "cache": _text_to_bool,
+    "segment_limit": _text_to_int, "check": _text_to_bool, "native_guards": _text_to_bool,
+    "never_slower": _text_to_bool, "eager_random": _text_to_bool, "max_autotune": _text_to_bool,
+    "cache": _text_to_bool,
 }

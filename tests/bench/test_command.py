@@ -78,7 +78,8 @@ def test_overhead_is_that_of_each_contestant_over_eager():
     found = measure(name, modules, fn, rounds=2, seconds=0.01, contestants=("eager", "burnish:backend=eager", "tvm"))
     assert found.eager > 0 and set(found.over) == {"burnish:backend=eager"} and "tvm" in found.why["tvm"]
     assert 0 < found.beyond["burnish:backend=eager"] < found.eager + found.over["burnish:backend=eager"]
-    assert [(name, modules) for name, modules, _ in programs([1, 10], [])][1:] == [("1 module", 1), ("10 modules", 10)]
+    stacks = [(name, modules) for name, modules, _ in programs([1, 10], [], bert=False)]
+    assert stacks[1:] == [("1 module", 1), ("10 modules", 10)]
     assert "eager" in CONTESTANTS
 
 

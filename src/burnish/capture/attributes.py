@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import functools
+import threading
+import weakref
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -36,6 +38,8 @@ NATIVE_TYPES = frozenset((
     type({}.values()), type({}.items()), Generator, torch.finfo, torch.iinfo, bytearray, memoryview, functools.partial,
 ))
 C_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
+HAVE_OWN_SETTER = (FunctionType, threading.local)
+PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 MODULE_GETATTR = torch.nn.Module.__getattr__
 
@@ -173,6 +177,8 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
     custom, owner = lookup(m, kind, "__getattribute__")
     if isinstance(custom, FunctionType) and not is_trusted_type(owner):
         return m.call(polyfills.get_attribute, (obj, name), {})
+    if kind in PROXIES:
+        return m.stop(breaks.OPAQUE_CALL, f".{name} through a weak proxy")
     return _load_by_rules(m, obj, kind, name)
 
 
@@ -513,6 +519,8 @@ def store(m: Any, obj: Any, name: str, value: Any) -> Any:
         m.heap.will_write_key(origin, name)
         obj.__dict__[name] = value
         return None
+    if kind in PROXIES:
+        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} through a weak proxy")
     custom, owner = lookup(m, kind, "__setattr__")
     if isinstance(custom, FunctionType):
         return discard(m, m.call(custom, (obj, name, value), {}))
@@ -549,11 +557,7 @@ def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
         m.heap.will_write_key(members, name)
     elif id(obj) not in m.heap.fresh and not isinstance(obj, BaseException):
         m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} of a {kind.__qualname__} of unknown origin")
-    return (
-        m.plainly(object.__setattr__, obj, name, value)
-        if kind is not FunctionType
-        else m.plainly(setattr, obj, name, value)
-    )
+    return m.plainly(setattr if issubclass(kind, HAVE_OWN_SETTER) else object.__setattr__, obj, name, value)
 
 
 def _will_write_field(m: Any, obj: Any, name: str) -> None:
@@ -581,7 +585,7 @@ def delete(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
     if name == "grad" and is_tensor(obj):
         return m.gradients.write(obj, None)
-    if isinstance(obj, (torch.Tensor, type)):
+    if isinstance(obj, (torch.Tensor, type)) or kind in PROXIES:
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of .{name}")
     custom, _ = lookup(m, kind, "__delattr__")
     if isinstance(custom, FunctionType):
@@ -603,4 +607,4 @@ def delete_plainly(m: Any, obj: Any, name: str) -> Any:
     members = m.heap.members(obj)
     if members is not None and name in dict_of(obj):
         m.heap.will_write_key(members, name, deletes=True)
-    return m.plainly(object.__delattr__, obj, name)
+    return m.plainly(delattr if issubclass(type(obj), HAVE_OWN_SETTER) else object.__delattr__, obj, name)

@@ -13,6 +13,7 @@ import itertools
 import logging
 import math
 import operator
+import os
 import sys
 import time
 import types
@@ -27,25 +28,27 @@ from torch.autograd.profiler import record_function
 
 from .. import marks
 from . import (
+    assertions,
     attributes,
     breaks,
     calls,
     classes,
     container_calls,
+    custom_functions,
     gradients,
     live,
     operations,
     optimizers,
     polyfills,
     questions,
+    warned,
 )
 from . import frames as fr
 from .attributes import lookup, special_method
 from .effects import Effect
 from .frames import PUSHED, Generator, Raised
 from .heap import MISSING, dict_of
-from .live import Live
-from .opaque import OpaqueCall, call_in_graph
+from .live import Expression, Live
 from .trust import is_trusted, is_trusted_type
 
 PURE = frozenset(
@@ -53,7 +56,6 @@ PURE = frozenset(
         abs,
         ascii,
         bin,
-        callable,
         chr,
         hex,
         oct,
@@ -153,8 +155,8 @@ def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
     obj, kinds = args
-    if isinstance(obj, Generator):
-        obj = _GENERATOR_SAMPLE
+    if type(obj) is Generator:
+        obj = SAMPLES[obj.__class__]
     for kind in _flatten(kinds):
         check, owner = lookup(m, type(kind), "__instancecheck__")
         if isinstance(check, FunctionType) and not is_trusted_type(owner):
@@ -164,7 +166,12 @@ def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.plainly(isinstance, obj, kinds)
 
 
-_GENERATOR_SAMPLE = (i for i in ())
+SAMPLES = {kind: kind(*args) for kind, *args in (  # of what ``Generator`` stands for
+    (map, int, ()), (filter, None, ()), (zip,), (enumerate, ()), (reversed, ()), (itertools.accumulate, ()),
+    (itertools.chain,), (itertools.islice, (), 0), (itertools.starmap, int, ()), (itertools.takewhile, int, ()),
+    (itertools.dropwhile, int, ()), (itertools.filterfalse, int, ()), (itertools.pairwise, ()),
+    (itertools.zip_longest,), (itertools.groupby, ()))} | {
+    type(sample): sample for sample in ((i for i in ()), iter(polyfills.Sequence()), iter(int, 0))}
 
 
 def _flatten(kinds: Any) -> list:
@@ -190,7 +197,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         else:
             m.heap.guard("length", origin.source, len(value))
         return len(value)
-    if isinstance(value, operations.BUILTIN_CONTAINERS) or operations.is_known_native(type(value)):
+    if isinstance(value, operations.BUILTIN_CONTAINERS) or operations.is_known(value):
         return m.plainly(len, value)
     return m.stop(breaks.OPAQUE_CALL, f"len() of a {type(value).__qualname__}")
 
@@ -312,6 +319,12 @@ def _math(function: Callable) -> Callable:
 
 
 def _id(m: Any, args: tuple, kwargs: dict) -> Any:
+    origin = m.heap.origin_of(args[0]) if len(args) == 1 and not isinstance(args[0], Live) else None
+    if origin is not None and not kwargs:
+        # An object from outside: what is guarded is the number, which does not keep the object alive.
+        asked = Expression(id, (Expression(None, (origin.source,)),))
+        m.heap.guard("outcome", None, (Expression(operator.eq, (asked, id(args[0]))), True))
+        return id(args[0])
     return m.stop(breaks.OPAQUE_CALL, "id() answers with an address")
 
 
@@ -426,25 +439,6 @@ def needs_python_text(m: Any, value: Any) -> bool:
         parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
         return any(needs_python_text(m, p) for p in parts)
     return True
-
-
-def _warn(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``warnings.warn``: replayed against the user's frame, so filters and the once-registry work."""
-    bound = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kwargs
-    if bound.get("skip_file_prefixes"):
-        return m.stop(breaks.OPAQUE_CALL, "warnings.warn with skip_file_prefixes")
-    message, category = bound["message"], bound.get("category")
-    category = type(message) if isinstance(message, Warning) else category or UserWarning
-    frame = m.user_frame(_settle(bound.get("stacklevel", 1)))
-    co, namespace = frame.code.co, frame.globals
-    arguments = (message, category, co.co_filename, frame.line, namespace.get("__name__", "<string>"))
-    m.effects.append(Effect.of(m, warn_at, (*arguments, namespace)))
-    return m.plainly(warn_at, *arguments, namespace)
-
-
-def warn_at(message: Any, category: type, filename: str, line: int, module: str, namespace: dict) -> None:
-    registry = namespace.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(_plain(message), category, filename, line, module, registry)
 
 
 def _plain(value: Any) -> Any:
@@ -568,14 +562,25 @@ def _chain_from_iterable(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.call(polyfills.chain_from_iterable, args, kwargs)
 
 
+def _callable(m: Any, args: tuple, kwargs: dict) -> Any:
+    return lookup(m, type(args[0]), "__call__")[0] is not MISSING
+
+
+def _tee(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.call(polyfills.tee, args, kwargs)
+
+
+def _fspath(m: Any, args: tuple, kwargs: dict) -> Any:
+    path = args[0] if len(args) == 1 and not kwargs else None
+    return path if type(path) in (str, bytes) else MISSING
+
+
 def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "a clock")
 
 
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
-    if not m.options.runs_python:
-        return m.stop(breaks.OPAQUE_FUNCTION, f"{args[0].__qualname__}.apply: the backend runs no Python")
-    return call_in_graph(m, OpaqueCall(args[0].apply, f"apply_{args[0].__name__}"), args[1:], kwargs)
+    return custom_functions.apply(m, args[0], args[1:], kwargs)
 
 
 BUILTINS: dict[Any, Callable] = {
@@ -584,8 +589,13 @@ BUILTINS: dict[Any, Callable] = {
     min: _extreme(min, polyfills.minimum), max: _extreme(max, polyfills.maximum), sorted: _sorted, id: _id, hash: _hash,
     repr: _repr, format: _format, print: _print, vars: _vars, locals: _frame_locals, globals: _globals, dir: _dir,
     sys.exc_info: _exc_info, functools.reduce: _reduce, itertools.chain.from_iterable: _chain_from_iterable,
-    time.time: _clock, time.perf_counter: _clock,
+    time.time: _clock, time.perf_counter: _clock, callable: _callable, itertools.tee: _tee, os.fspath: _fspath,
+    warnings.warn: warned.traced,
 }
+TAKE = {isinstance: (2, 2), len: (1, 1), next: (1, 2), iter: (1, 2), getattr: (2, 3), hasattr: (2, 2), setattr: (3, 3),
+        delattr: (2, 2), any: (1, 1), all: (1, 1), id: (1, 1), hash: (1, 1), repr: (1, 1), format: (1, 2), vars: (0, 1),
+        locals: (0, 0), globals: (0, 0), sys.exc_info: (0, 0), callable: (1, 1)}
+"""Of builtins without parameters by name: the least and the most they take. Other calls are errors, before anything."""
 for _function in LIVE_MATH - {min, max}:
     BUILTINS[_function] = _math(_function)
 for _name in ("bisect_left", "bisect_right"):
@@ -614,6 +624,11 @@ def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.TENSOR_STATE, "removal of a hook")
 
 
+def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Torch names the code of what ``torch.no_grad()`` decorates after the mode, for profilers."""
+    return None
+
+
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch.utils.hooks.RemovableHandle.remove: _remove_hook,
     typing.cast: _cast,
@@ -623,14 +638,20 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
     marks.is_compiling: _is_compiling,
     optimizers.HEALTH_CHECK: optimizers.check_capturing,
     torch.compiler.is_dynamo_compiling: _is_compiling,
+    torch._utils.is_compiling: _is_compiling,
     functools.reduce: _reduce,
-    warnings.warn: _warn,
 }
 for _name in ("debug", "info", "warning", "error", "critical", "exception", "log"):
     PYTHON_FUNCTIONS[getattr(logging.Logger, _name)] = _logging(_name)
     if _name != "exception":
         PYTHON_FUNCTIONS[getattr(logging, _name)] = _root_logging(_name)
 
+_all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
+if _all_true is not None:
+    PYTHON_FUNCTIONS[_all_true] = assertions.all_true
+_set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
+if _set_name is not None:
+    PYTHON_FUNCTIONS[_set_name] = _keep_name
 PYTHON_FUNCTIONS.update(gradients.HANDLERS)
 PYTHON_FUNCTIONS.update(questions.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")

@@ -30,6 +30,7 @@ from . import (
     opaque,
     operations,
     optimizers,
+    polyfills,
     torch_calls,
     torch_state,
 )
@@ -37,7 +38,7 @@ from . import frames as fr
 from .attributes import load, load_plainly, lookup, special_method
 from .bytecode import Code, decode
 from .effects import Effect
-from .frames import Frame, Generator, Raised
+from .frames import PUSHED, Frame, Generator, Raised
 from .heap import MISSING, UNEXPOSED, Origin
 from .live import Expression, Live, LiveInt
 from .metadata import TENSOR_TYPES, is_tensor
@@ -145,9 +146,11 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
             return m.perform_as(function, args, kwargs, None, as_shown)
     if module == "torch._dynamo.decorators" and function.__name__ == "graph_break":
         m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else "graph_break")
+    if module == "torch._dynamo.external_utils" and function.__name__ == "is_compiling":
+        return call(m, torch.compiler.is_compiling, args, kwargs)
     if module == "torch._dynamo.mutation_guard" and function.__name__ == "tag":
         return None  # Dynamo, used in the same process, numbers new modules for guards of its own
-    if module is not None and module.startswith("torch._functorch"):
+    if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
         return opaque.call_transform(m, function, args, kwargs)
     if is_leaf(function) and (
         is_pure_module(module) or not takes_user_code(args, kwargs)
@@ -294,6 +297,9 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         return container_calls.call_method(m, owner, function.__name__, args, kwargs, function)
     handler = builtin_calls.BUILTINS.get(function)
     if handler is not None:
+        takes = builtin_calls.TAKE.get(function)
+        if takes is not None and (kwargs or not takes[0] <= len(args) <= takes[1]):
+            return m.plainly(function, *args, **kwargs)  # which refuses
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
@@ -430,6 +436,9 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
     if hasattr(kind, "__burnish_original__"):
         return call(m, inside(m, module), args, kwargs)
     found, _ = lookup(m, kind, "__call__")
+    if isinstance(lookup(m, kind, "__getattribute__")[0], FunctionType):
+        m.own_call_kinds.add(kind)  # even its tables are read through code of the user's
+        return call(m, special_method(m, module, "__call__"), args, kwargs)
     if "_orig_mod" in module._modules and kind.__name__ == "OptimizedModule":
         return call(m, inside(m, module), args, kwargs)
     if found is not MODULE_CALL:
@@ -467,7 +476,11 @@ def call_plain_module(m: Any, module: torch.nn.Module, kind: type, args: tuple, 
         if "forward" not in members.known:
             m.heap.read_key(members, "forward")
         return call_function(m, plan.method, (module, *args), kwargs)
-    return call(m, load(m, module, "forward"), args, kwargs)
+    forward = load(m, module, "forward")
+    if forward is PUSHED:
+        m.frame = m.frame.caller  # code of the user's finds it: under a call of ours, then
+        return m.call(polyfills.call_forward, (module, args, kwargs), {})
+    return call(m, forward, args, kwargs)
 
 
 def call_weakref(m: Any, reference: weakref.ref) -> Any:

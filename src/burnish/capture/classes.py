@@ -18,7 +18,7 @@ from .attributes import lookup, special_method
 from .frames import Generator, Raised
 from .heap import MISSING
 from .live import PLAIN, Live
-from .machine import current_class, first_argument
+from .machine import current_class, first_argument, why_not_super
 from .recorder import Handle
 from .trust import is_trusted_type, is_user_type
 
@@ -193,7 +193,7 @@ def _str(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) == 1 and not kwargs:
         kind = type(args[0])
-        return PLAIN.get(kind, types.GeneratorType if kind is Generator else kind)
+        return PLAIN.get(kind, args[0].__class__ if kind is Generator else kind)
     return m.stop(breaks.OPAQUE_CALL, "making a class")
 
 
@@ -201,8 +201,9 @@ def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if args:
         return m.plainly(super, *args)
     frame = m.frame
-    if "__class__" not in frame.code.names:
-        raise Raised(RuntimeError("super(): __class__ cell not found"))
+    why = why_not_super(frame)
+    if why is not None:
+        raise Raised(RuntimeError(f"super(): {why}"))
     return m.plainly(super, current_class(frame), first_argument(frame))
 
 

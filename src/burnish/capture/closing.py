@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .. import events
+from .. import events, settings
 from ..runtime.segment import Segment
 from .breaks import Break
 from .checks import check_twice, write_check
@@ -17,6 +17,7 @@ from .layout import take_apart
 from .metadata import global_state
 from .templates import Rebuilder
 from .tracer import Tracer
+from .watched import watched
 
 
 def close(
@@ -91,6 +92,8 @@ def _check(tracer: Tracer, rebuilder: Rebuilder) -> Callable:
     inputs = [handle.source for handle in tracer.recorder.inputs]
     values = [source for _, source in rebuilder.sources.values()]
     check = check_twice(guards, inputs, values) if tracer.checks else write_check(guards, inputs, values)
+    if settings.current().native_guards:
+        check = watched(check, guards, inputs, values, tracer.checks)
     let_go = tracer.gradients.let_go(values) if tracer.recorder.written_inputs() else []
     return check if not let_go else releasing(check, let_go)
 

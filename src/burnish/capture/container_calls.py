@@ -97,6 +97,8 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         m, owner, name
     ):
         return m.call(types.MethodType(lookup(m, kind, name)[0], owner), args, kwargs)
+    if name == "__ne__" and lookup(m, kind, name)[1] is object and operations.python_method(m, owner, "__eq__"):
+        return m.call(polyfills.not_equal, (owner, *args), kwargs)
     if name in ("__eq__", "__ne__") and lookup(m, kind, name)[1] is object and args:
         return NotImplemented if owner is not args[0] else operations.same(m, owner, args[0]) == (name == "__eq__")
     if name in ("__reduce_ex__", "__sizeof__", "__dir__", "__hash__", "__repr__", "__str__"):
@@ -115,9 +117,16 @@ def _setattr(m: Any, owner: Any, args: tuple) -> Any:
 ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
 
 
+ATOMS = (int, float, complex, bool, str, bytes, type(None))
+COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
+
+
 def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
     if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
         return types.MethodType(owner, args[0])
+    if name in COMPARISONS and type(owner) in ATOMS and len(args) == 1 and not isinstance(args[0], ATOMS) \
+            and calls.is_user_object(args[0]):
+        return NotImplemented  # without a look at it
     operations.settle_all(m, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
@@ -221,9 +230,8 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name in ("extend", "__iadd__", "extendleft"):
         other = args[0]
         if classes.needs_interpreting(m, other):
-            if name == "extendleft":
-                m.stop(breaks.OPAQUE_CALL, "extendleft of a generator")
-            return m.call(polyfills.list_extend, (items, other), {})
+            polyfill = polyfills.deque_extendleft if name == "extendleft" else polyfills.list_extend
+            return m.call(polyfill, (items, other), {})
         if m.heap.is_outside_iterator(other) and hasattr(type(other), "__next__"):
             m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(other).__qualname__}")
         m.heap.expose(other)
@@ -270,16 +278,20 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
 
 # ---- sets
 
+KEYED_SET_METHODS = frozenset(("add", "discard", "remove", "__contains__"))
+
+
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    if name not in ("add", "discard", "remove", "__contains__") and any(classes.needs_interpreting(m, a) for a in args):
+    if name not in KEYED_SET_METHODS and any(classes.needs_interpreting(m, a) for a in args):
         if name == "update":
             return m.call(polyfills.set_update, (items, *args), kwargs)
         m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
     for value in args:
-        for part in (
-            value if isinstance(value, (list, tuple)) and name not in ("add", "discard", "remove") else (value,)
-        ):
-            operations.check_key(m, part)
+        if name not in KEYED_SET_METHODS:
+            for part in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
+                operations.check_key(m, part)
+        elif name == "add" or not isinstance(value, set):  # a set is looked up as the frozenset that is its equal
+            operations.check_key(m, value)
     if name in SET_WRITES:
         m.heap.will_write(items)
     m.heap.expose(items)

@@ -67,6 +67,7 @@ class Program:
         self.sizes: dict[int, dict[Place, tuple[int, int]]] = {}  # that differed, by the continuation
         self.closed_sizes: dict[int, set[Place]] = {}  # that were to be open, and decided something
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
+        self.keeps_assertions = True
         self.ran_compiled = False  # whether the last call ran a graph
         code = decode(function.__code__)
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
@@ -292,6 +293,7 @@ class Program:
         for segment in continuation.segments:
             self.changing |= changed_numbers(segment.guards, slots)
         tracer.changing = frozenset(self.changing)
+        tracer.keeps_assertions = self.keeps_assertions
         tracer.open_sizes = self.open_sizes(tracer, continuation, slots)
         tracer.frame = self.start_frame(tracer, continuation, slots)
         signal: Any = None
@@ -360,6 +362,9 @@ class Program:
         self, tracer: Tracer, continuation: Continuation, signal: Any, at: Any, why: Any, started: float
     ) -> None:
         traced = time.perf_counter()
+        if tracer.has_assertions and not self.options.fullgraph and tracer.recorder.written_inputs():
+            self.keeps_assertions = False  # a graph that writes to its inputs cannot be run again to raise them
+            return
         try:
             segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend,
                             is_again=bool(continuation.segments))

@@ -7,7 +7,7 @@ taken apart into slots and put together again.
 
 from __future__ import annotations
 
-from types import CellType
+from types import CellType, CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,18 +78,28 @@ class Frame:
         return f"<Frame {self.code.co.co_qualname}:{self.line}>"
 
 
+STANDS_FOR: dict[CodeType, type] = {}
+"""Polyfills that are generators, and what they stand for: ``map``, ``zip`` and the like."""
+
+
 class Generator:
     """A generator whose frame is ours. Stands in for ``types.GeneratorType`` inside and outside compiled code."""
 
-    __slots__ = ("__name__", "__qualname__", "__weakref__", "frame", "noted_by", "running", "started")
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "code", "frame", "noted_by", "running", "started")
 
     def __init__(self, frame: Frame):
         self.frame: Frame | None = frame  # None once exhausted
+        self.code = frame.code.co
         self.started = False
         self.running = False
         self.noted_by: Any = None  # a weak reference to the heap of the trace that made it
         self.__name__ = frame.code.co.co_name
         self.__qualname__ = frame.code.co.co_qualname
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What ``isinstance`` is to take it for, in plain Python too."""
+        return STANDS_FOR.get(self.code, GeneratorType)
 
     def __iter__(self) -> Generator:
         return self
@@ -143,7 +153,8 @@ class Generator:
         return self.running
 
     def __repr__(self) -> str:
-        return f"<generator object {self.__qualname__}>"
+        kind = self.__class__
+        return f"<generator object {self.__qualname__}>" if kind is GeneratorType else f"<{kind.__name__} object>"
 
 
 def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:

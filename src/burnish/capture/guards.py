@@ -215,7 +215,7 @@ class CheckWriter:
                 f"    except missing: return None\n")
         namespace = {**self.constants, "missing": MISSING_ERRORS}
         exec(compile(text, f"<burnish {name}>", "exec"), namespace)
-        made = namespace[name]
+        made = namespace.pop(name)  # which refers to them, and goes as soon as it is dropped
         made.__source__ = text
         return made
 

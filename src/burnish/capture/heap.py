@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -85,6 +86,9 @@ GUARDED_KINDS = (
 
 # Nothing to walk into: types that native code meets most.
 UNEXPOSED = TENSOR_TYPES | {int, float, bool, str, type(None), torch.dtype, torch.device}
+MOST_REMEMBERED = 64
+"""Keys of a dictionary of which it is remembered what it held before it was written to."""
+
 PLAIN_TABLES = (dict, collections.OrderedDict, types.MappingProxyType)
 
 
@@ -96,12 +100,16 @@ def items_of(table: Any) -> Any:
 
 
 _new_guard = tuple.__new__
+NOT_BY_OBJECT = (type, threading.local)  # a thread's own values are behind the attribute, not in the object
 
 
 def dict_of(obj: Any) -> Any:
     """The instance dictionary, past any ``__getattribute__`` of the user's; None where there is none."""
+    kind = type(obj)
+    if issubclass(kind, NOT_BY_OBJECT):
+        return obj.__dict__ if issubclass(kind, type) else threading.local.__getattribute__(obj, "__dict__")
     try:
-        return object.__getattribute__(obj, "__dict__") if not issubclass(type(obj), type) else obj.__dict__
+        return object.__getattribute__(obj, "__dict__")
     except AttributeError:
         return None
 
@@ -425,11 +433,16 @@ class Heap:
 
     def _complete_dict(self, origin: Origin) -> None:
         table, source = origin.obj, origin.source
-        before = [(k, v) for k, v in items_of(table) if k not in origin.written]
         if isinstance(table, collections.defaultdict):
             self.read_field(table, "default_factory", lambda: table.default_factory)
-        if origin.written:
+        if not origin.written:
+            before = list(items_of(table))
+        elif origin.order is not None and all(k in origin.earlier for k in origin.written if k in origin.order):
+            now = dict(items_of(table))
+            before = [(k, origin.earlier[k] if k in origin.written else now[k]) for k in origin.order]
+        else:
             # Keys written before anyone asked for the whole: what they held is no longer known.
+            before = [(k, v) for k, v in items_of(table) if k not in origin.written]
             self.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
         keys = tuple(k for k, _ in before)
         if all(self.is_constant_key(k) for k in keys):
@@ -500,7 +513,20 @@ class Heap:
                 self.guard(*origin.by_base("has", key))
             else:
                 self.guard(*origin.by_base("absent", key))
+        if not origin.written and isinstance(origin.obj, dict) and len(origin.obj) <= MOST_REMEMBERED:
+            origin.order = tuple(k for k, _ in items_of(origin.obj))
+        if origin.order is not None and key not in origin.written and key in origin.order:
+            old = dict.__getitem__(origin.obj, key)
+            if self.is_remembered(old):
+                origin.earlier[key] = old
         origin.written[key] = origin.written.get(key, False) or deletes
+
+    def is_remembered(self, value: Any) -> bool:
+        """Whether what a key held is kept when it is written: not what might notice that it lives longer, and no
+        numbers, which change from call to call and are not to be guarded."""
+        kind = type(value)
+        return kind not in NUMBERS and kind is not tuple and (
+            self.is_compared_by_value(kind) or isinstance(value, enum.Enum) or self.origin_of(value) is not None)
 
     def will_write(self, value: Any, an_item: bool = False) -> None:
         """A container is about to be changed in a way only its whole content can describe."""

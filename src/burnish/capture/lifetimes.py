@@ -49,13 +49,17 @@ def runs_code_at_the_end(kind: type) -> bool:
 class Origin:
     """An object from outside the segment."""
 
-    __slots__ = ("appended_from", "complete", "known", "members", "obj", "snapshot", "source", "written")
+    __slots__ = (
+        "appended_from", "complete", "earlier", "known", "members", "obj", "order", "snapshot", "source", "written",
+    )
 
     def __init__(self, obj: Any, source: Source):
         self.obj = obj
         self.source = source
         self.known: set = set()  # keys, indices or field names read before anything was written to them
         self.written: dict = {}  # keys or fields written; True where the old entry was deleted first
+        self.order: tuple | None = None  # a dictionary's keys before the first of them was written
+        self.earlier: dict = {}  # what keys held before they were written, where that is kept
         self.complete = False  # the whole content has been guarded
         self.snapshot: Any = None  # the content before the segment, once it is complete
         self.appended_from: int | None = None  # length before blind appends to a list nobody has read

@@ -8,11 +8,13 @@ note where values come from, what was read and written, and which torch calls we
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from types import CellType
 from typing import Any, NoReturn
 
 from . import frames as fr
+from . import warned
 from .contexts import call_while_handling, extend_context, set_context
 from .delegation import delegate_closed, delegate_of, innermost_delegate, throw_into_foreign
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
@@ -610,12 +612,22 @@ def first_argument(frame: Frame) -> Any:
     return cell_value(value) if type(value) is CellType else value
 
 
+def why_not_super(frame: Frame) -> str | None:
+    """Why ``super()`` cannot find its class and object in a frame, in Python's words."""
+    if not frame.code.co.co_argcount:
+        return "no arguments"
+    if first_argument(frame) is UNBOUND:
+        return "arg[0] deleted"
+    return None if "__class__" in frame.code.names else "__class__ cell not found"
+
+
 def _super(machine: Machine, args: tuple, kwargs: dict) -> Any:
     if args:
         return MISSING
     frame = machine.frame
-    if "__class__" not in frame.code.names:
-        raise Raised(RuntimeError("super(): __class__ cell not found"))
+    why = why_not_super(frame)
+    if why is not None:
+        raise Raised(RuntimeError(f"super(): {why}"))
     return super(current_class(frame), first_argument(frame))
 
 
@@ -651,6 +663,6 @@ def _exc_info(machine: Machine, args: tuple, kwargs: dict) -> Any:
 
 FRAME_CALLS: dict[Any, Callable] = {
     super: _super, locals: _locals, globals: _globals, vars: _vars, dir: _dir, eval: _evaluate(eval),
-    exec: _evaluate(exec), sys.exc_info: _exc_info,
+    exec: _evaluate(exec), sys.exc_info: _exc_info, warnings.warn: warned.plain,
 }
 

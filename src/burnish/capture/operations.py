@@ -8,6 +8,7 @@ CPython's protocol has several steps.
 from __future__ import annotations
 
 import collections
+import enum
 import operator
 import types
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, builtin_calls, live, polyfills
+from . import assertions, breaks, builtin_calls, live, polyfills
 from . import frames as fr
 from .attributes import discard, lookup, special_method
 from .frames import PUSHED, UNBOUND, Generator
@@ -116,6 +117,8 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         any(python_method(m, left, n) for n in (names[0], names[2]) if n)
         or names[1]
         and python_method(m, right, names[1])
+        or operation is operator.ne
+        and (python_method(m, left, "__eq__") or python_method(m, right, "__eq__"))
     ):
         return by_protocol(m, operation, left, right)
     if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
@@ -133,7 +136,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         if isinstance(right, (Generator, types.GeneratorType)):
             m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
         return m.perform(operation, left, right)
-    if is_known_native(left_kind) and is_known_native(right_kind):
+    if is_known(left) and is_known(right):
         m.check_readable(operation, left)
         m.check_readable(operation, right)
         return m.plainly(operation, left, right)
@@ -191,8 +194,16 @@ NATIVE_PARTS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType,
                 types.UnionType, Generator)
 
 
+ENUM_VALUES = (int, float, complex, str, bytes, tuple)
+
+
 def is_known_native(kind: type) -> bool:
     return kind in SIMPLE or issubclass(kind, NATIVE_PARTS) or is_trusted_type(kind)
+
+
+def is_known(value: Any) -> bool:
+    """Whether operators of C code see no more of a value than what is fixed: its type, or that it is this member."""
+    return is_known_native(type(value)) or isinstance(value, enum.Enum) and isinstance(value, ENUM_VALUES)
 
 
 def python_method(m: Any, obj: Any, name: str) -> bool:
@@ -262,7 +273,7 @@ def truth(m: Any, value: Any) -> Any:
     if kind in SIMPLE:
         return bool(value)
     if isinstance(value, torch.Tensor):
-        return m.perform(bool, value)
+        return assertions.is_asserted(m) and assertions.holds(m, value) or m.perform(bool, value)
     if isinstance(value, Live):
         return truth_of_live(value)
     found = truth_method(m, value)
@@ -279,7 +290,7 @@ def truth(m: Any, value: Any) -> Any:
         else:
             m.heap.complete(origin)
         return bool(value)
-    if isinstance(value, BUILTIN_CONTAINERS) or is_known_native(kind):
+    if isinstance(value, BUILTIN_CONTAINERS) or is_known(value):
         return m.plainly(bool, value)
     if lookup(m, kind, "__bool__")[0] is MISSING and lookup(m, kind, "__len__")[0] is MISSING:
         return True
@@ -565,6 +576,8 @@ def iterate(m: Any, value: Any) -> Any:
     if isinstance(value, Live):
         return iter(value.settle())
     found, owner = lookup(m, kind, "__iter__")
+    if found is enum.EnumMeta.__iter__:
+        return m.plainly(iter, [*value])  # its own iterator is a native generator
     if isinstance(found, FunctionType):
         method = types.MethodType(found, value)
         return m.call(method, (), {}) if is_trusted_type(owner) else m.call(polyfills.iterator_of, (method,), {})

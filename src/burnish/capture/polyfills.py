@@ -7,7 +7,10 @@ the interpreter runs like any user function. They use only what the interpreter 
 
 from __future__ import annotations
 
+import itertools
 from operator import index
+
+from .frames import STANDS_FOR
 
 SYMBOLS = {
     "__add__": "+", "__sub__": "-", "__mul__": "*", "__matmul__": "@", "__truediv__": "/", "__floordiv__": "//",
@@ -96,6 +99,12 @@ def compare(left, right, method, reflected):
         return left is not right
     raise TypeError(f"'{SYMBOLS[method]}' not supported between instances of "
                     f"'{left_kind.__name__}' and '{right_kind.__name__}'")
+
+
+def not_equal(left, right):
+    """``object.__ne__``."""
+    value = type(left).__eq__(left, right)
+    return value if value is NotImplemented else not value
 
 
 def truth_by_bool(method):
@@ -258,6 +267,13 @@ def construct_plainly(cls, args, kwargs):
 
 # ---- iterables made of user code
 
+class Sequence:
+    """What has no more than this is iterated by index."""
+
+    def __getitem__(self, at):
+        raise IndexError
+
+
 def iterate_by_index(sequence):
     at = 0
     while True:
@@ -346,6 +362,31 @@ def to_deque(kind, items, maxlen=None):
 def list_extend(target, items):
     for value in items:
         target.append(value)
+
+
+def deque_extendleft(target, items):
+    for value in items:
+        target.appendleft(value)
+
+
+def tee(items, n=2):
+    """Each copy goes on by itself: what they share is the list of what the slowest has not seen."""
+    iterator = iter(items)
+    seen = [iterator, []]
+    return tuple([tee_copy(seen) for _ in range(n)])
+
+
+def tee_copy(seen):
+    iterator, values = seen
+    at = 0
+    while True:
+        if at == len(values):
+            try:
+                values.append(next(iterator))
+            except StopIteration:
+                return
+        yield values[at]
+        at += 1
 
 
 def set_update(target, *others):
@@ -668,6 +709,16 @@ def groupby(items, key=None):
         yield current, iter(group)
 
 
+STANDS_FOR.update((made.__code__, kind) for made, kind in (
+    (map_, map), (filter_, filter), (zip_, zip), (enumerate_, enumerate), (reversed_, reversed),
+    (accumulate, itertools.accumulate), (chain, itertools.chain), (chain_from_iterable, itertools.chain),
+    (islice, itertools.islice), (starmap, itertools.starmap), (takewhile, itertools.takewhile),
+    (dropwhile, itertools.dropwhile), (filterfalse, itertools.filterfalse), (pairwise, itertools.pairwise),
+    (zip_longest, itertools.zip_longest), (groupby, itertools.groupby),
+    (tee_copy, type(itertools.tee(())[0])), (iterate_by_index, type(iter(Sequence()))),
+    (iterate_until, type(iter(int, 0)))))
+
+
 # ---- text
 
 def text(value):
@@ -705,6 +756,10 @@ def dict_text(table):
 
 def call_entry(self, args, kwargs):  # messages name what they find by these: `self.layers[0].weight`
     return self(*args, **kwargs)
+
+
+def call_forward(module, args, kwargs):
+    return module.forward(*args, **kwargs)
 
 
 def call_partial(function, args, kwargs, more, more_kwargs):

@@ -50,6 +50,22 @@ class Handle:
 _new_call = tuple.__new__
 
 
+# Classes that torch takes for dtypes. A graph's code cannot name them.
+DTYPE_OF = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+MOST_NAMED = 1024  # elements of a range
+LEGACY_TYPE: type = type(torch.HalfTensor)
+
+
+def _named(value: Any) -> Any:
+    """A class as an argument of torch's own functions, by what code can name."""
+    kind = type(value)
+    if kind is LEGACY_TYPE:
+        return f"{value.__module__}.{value.__name__}"
+    if kind is type:
+        return DTYPE_OF.get(value, value)
+    return list(value) if kind is range and len(value) <= MOST_NAMED else value
+
+
 class NotRecordable(Exception):
     """An argument has no place in a graph."""
 
@@ -146,6 +162,7 @@ class Recorder(TorchFunctionMode):
         if type(result) in (tuple, list) and self.tracer.open_sizes is not None:
             self.tracer.open_sizes.close_parted(torch_calls.name_of(func), args, kwargs)
         try:
+            args, kwargs = tuple(map(_named, args)), {k: _named(v) for k, v in kwargs.items()} if kwargs else kwargs
             self.record(known.target, args, kwargs, result, known.takes_live_numbers)
         except NotRecordable as why:
             kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL

@@ -396,7 +396,8 @@ class Rebuilder:
 
     def generator(self, value: Generator) -> str:
         name = self.name(
-            value, f"{self.constant(generator_shell)}({value.__name__!r}, {value.__qualname__!r}, {value.started})"
+            value, f"{self.constant(generator_shell)}({value.__name__!r}, {value.__qualname__!r}, "
+                   f"{self.constant(value.code)}, {value.started})"
         )
         at = self.active.get(id(value))
         if at is None and value.frame is not None:
@@ -574,9 +575,9 @@ def refill(kind: Any, container: Any, items: list) -> None:
             kind.__setitem__(container, key, value)
 
 
-def generator_shell(name: str, qualname: str, started: bool) -> Generator:
+def generator_shell(name: str, qualname: str, code: types.CodeType, started: bool) -> Generator:
     made = Generator.__new__(Generator)
-    made.__name__, made.__qualname__ = name, qualname
+    made.__name__, made.__qualname__, made.code = name, qualname, code
     made.started, made.running, made.frame, made.noted_by = started, False, None, None
     return made
 

@@ -22,7 +22,7 @@ from torch.overrides import _pop_mode, _push_mode
 
 from .. import settings
 from ..errors import InternalError
-from . import attributes, breaks, calls, direct, framework_logs, graph_numbers, live, operations, polyfills
+from . import attributes, breaks, calls, classes, direct, framework_logs, graph_numbers, live, operations, polyfills
 from . import frames as fr
 from .binding import frame_for
 from .bytecode import Code
@@ -37,7 +37,7 @@ from .recorder import Handle, Recorder
 from .trust import OUR_PATH, is_trusted_namespace
 
 # Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
-RUN_AGAIN = ("burnish.capture.builtin_calls", "burnish.capture.framework_logs")
+RUN_AGAIN = ("burnish.capture.builtin_calls", "burnish.capture.framework_logs", "burnish.capture.warned")
 
 
 ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
@@ -88,6 +88,8 @@ class Tracer(Machine):
         self.gradients = Gradients(self)
         self.open_sizes: Any = None  # an OpenSizes, where a size may be another one in the next call
         self.effects: list[Any] = []
+        self.keeps_assertions = True  # about tensors, in the graph
+        self.has_assertions = False
         self.logged_values_read = False  # of a framework's: see framework_logs
         framework_logs.meet()
         self.cells: set[int] = set()
@@ -107,6 +109,18 @@ class Tracer(Machine):
         self.signatures: dict[tuple[type, int], Any] = {}
         self.without_hooks: set[int] = set()  # dictionaries of modules that have been guarded to have no hooks
         self.checks = settings.current().check
+
+    def release(self) -> None:
+        """Let go of all that was met. The parts of a tracer know each other, so what they hold would otherwise live
+        until Python looks for cycles: the tensors of a whole training step, say."""
+        self.frame = self.answer = None
+        kept = self.heap.guards  # the segment's
+        for part in (self, self.heap, self.recorder, self.gradients):
+            for value in vars(part).values():
+                if isinstance(value, (dict, list, set)) and value is not kept:
+                    value.clear()
+        if self.open_sizes is not None:
+            self.open_sizes.given.clear()
 
     # ---- the loop
 
@@ -174,15 +188,6 @@ class Tracer(Machine):
             co = frame.code.co
             text = self.line_cache[key] = f'  File "{co.co_filename}", line {frame.line}, in {co.co_name}'
         return text
-
-    def user_frame(self, level: int) -> Frame:
-        """The user's frame ``level`` calls up, 1 being the current one."""
-        frame = self.frame
-        assert frame is not None
-        while frame.caller is not None and (level > 1 or frame.code.co.co_filename.startswith(OUR_PATH)):
-            level -= not frame.code.co.co_filename.startswith(OUR_PATH)
-            frame = frame.caller
-        return frame
 
     def user_stack(self) -> tuple[breaks.Location, ...]:
         stack = []
@@ -563,6 +568,8 @@ class Tracer(Machine):
         if isinstance(value, dict):
             self.heap.expose(value)
             return dict(value)
+        if classes.needs_interpreting(self, value):
+            return calls.call(self, dict, (value,), {})
         self.stop(breaks.OPAQUE_CALL, f"** of a {type(value).__name__}")
 
     def match_keys(self, subject: Any, keys: tuple) -> tuple | None:

@@ -274,7 +274,7 @@ class DriverWriter:
         values = []
         writes = [write for write in self.plan.graph.writes if write.value not in self.plan.placed]
         placed = [self.names[self.plan.graph.inputs[write.input]] for write in self.plan.graph.writes
-                  if write.value in self.plan.placed]
+                  if write.value in self.plan.placed and not write.is_silent]
         if placed:
             self.line(f"{self.bind('increment_version', torch._C._increment_version)}([{', '.join(placed)}])")
         for write in writes:
@@ -286,7 +286,8 @@ class DriverWriter:
                 name = kept
             values.append(name)
         for write, name in zip(writes, values, strict=True):
-            self.line(f"{self.names[self.plan.graph.inputs[write.input]]}.copy_({name})")
+            data = ".data" * write.is_silent  # which has a version of its own
+            self.line(f"{self.names[self.plan.graph.inputs[write.input]]}{data}.copy_({name})")
 
     def output(self, out: Any) -> str:
         if isinstance(out, Alias):
@@ -294,7 +295,8 @@ class DriverWriter:
             name = self.names[value]
             if out.type is None:
                 return name
-            return self.strided(name, out.type, view_offset(out.maps, value.type))
+            shown = self.strided(name, out.type, view_offset(out.maps, value.type))
+            return f"{shown}.detach()" if out.is_detached else shown
         if isinstance(out, Value):
             if out not in self.returned or isinstance(out.type, NumberType):
                 self.returned.add(out)

@@ -81,6 +81,12 @@ class Write:
 
     input: int
     value: Value
+    is_silent: bool = False
+    """Autograd is not told, as it is not of running statistics: what saved them before may go backward afterwards."""
+
+    def of(self, value: Value) -> Write:
+        """The same write in another graph."""
+        return Write(self.input, value, self.is_silent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,8 @@ class Alias:
     input: int
     type: TensorType | None
     maps: tuple = ()
+    is_detached: bool = False
+    """No gradients flow through it, though they may through the input."""
 
 
 class Graph:
@@ -194,7 +202,8 @@ def print_graph(graph: Graph) -> str:
     if len(head) > WIDTH:
         head = "".join(["graph(\n", *(f"    {text},\n" for text in inputs), ")"])
     lines = [head, *(f"  {print_node(node)}" for node in graph.nodes)]
-    lines += [f"  write {graph.inputs[write.input].name} <- {write.value.name}" for write in graph.writes]
+    lines += [f"  write {'silently ' * write.is_silent}{graph.inputs[write.input].name} <- {write.value.name}"
+              for write in graph.writes]
     lines.append(f"  return {', '.join(print_output(graph, out) for out in graph.outputs)}".rstrip())
     return "\n".join(lines)
 
@@ -214,7 +223,8 @@ def print_output(graph: Graph, out: Any) -> str:
         return print_argument(out)
     maps = "".join(f" {step}" for step in out.maps)
     type = "" if out.type is None else f": {out.type}"
-    return f"alias({graph.inputs[out.input].name}{maps}{type})"
+    word = "detached" if out.is_detached else "alias"
+    return f"{word}({graph.inputs[out.input].name}{maps}{type})"
 
 
 def print_argument(arg: Any) -> str:

@@ -146,9 +146,10 @@ class GraphParser:
             if tokens.taken("return"):
                 self.graph.outputs = tokens.until("", lambda tokens=tokens: self.output(tokens))
             elif tokens.taken("write"):
+                is_silent = tokens.taken("silently")
                 at = self.input(tokens)
                 tokens.expect("<-")
-                self.graph.writes.append(Write(at, self.value(tokens)))
+                self.graph.writes.append(Write(at, self.value(tokens), is_silent))
             else:
                 self.node(tokens)
             tokens.finish()
@@ -255,12 +256,13 @@ class GraphParser:
         return maps if maps else self.value(tokens)
 
     def output(self, tokens: Tokens) -> Any:
-        if not tokens.taken("alias", "("):
+        is_detached = tokens.taken("detached", "(")
+        if not is_detached and not tokens.taken("alias", "("):
             return self.argument(tokens)
         at, maps = self.input(tokens), view_maps(tokens)
         type = tensor_type(tokens) if tokens.taken(":") else None
         tokens.expect(")")
-        return Alias(at, type, maps)
+        return Alias(at, type, maps, is_detached)
 
 
 def operator(tokens: Tokens, name: str) -> Op:

@@ -14,7 +14,7 @@ from typing import Any
 from ..ops.prims import VIEW
 from ..ops.record import Op
 from .build import Builder
-from .graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from .graph import Alias, Graph, Node, Value, replaced, values_in
 from .storage import source_of
 
 
@@ -76,4 +76,4 @@ class Rewriter:
             self.restore(old)
         self.new.outputs = [out if isinstance(out, Alias) else replaced(out, self.env.__getitem__)
                             for out in self.old.outputs]
-        self.new.writes = [Write(write.input, self.env[write.value]) for write in self.old.writes]
+        self.new.writes = [write.of(self.env[write.value]) for write in self.old.writes]

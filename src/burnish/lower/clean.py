@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.build import Builder
-from ..ir.graph import Alias, Graph, Value, Write, replaced, values_in
+from ..ir.graph import Alias, Graph, Value, replaced, values_in
 from ..ir.state import is_random
 from ..ops.prims import VIEW
 from ..tensors.simplify import simplified
@@ -39,7 +39,7 @@ def clean(graph: Graph) -> Graph:
                     known[key] = results
         env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
     new.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
-    new.writes = [Write(write.input, env[write.value]) for write in graph.writes]
+    new.writes = [write.of(env[write.value]) for write in graph.writes]
     return new
 
 

@@ -11,6 +11,8 @@ further outputs. What comes out is one graph for forward and backward, which `sc
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +32,8 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     check_inputs(tracer)
     given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
     flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
+    if tracer.has_custom:
+        check_shown([out for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows])
     check_outputs([outputs[k] for k in flows])
     sources = [tracer.inputs[k] for k in given]
     first = len(tracer.graph.inputs)
@@ -37,7 +41,8 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}
     spent: list[int] = []
     try:
-        found = derivatives([outputs[k] for k in flows], sources, list(tangents.values()))
+        with custom_backwards(tracer):
+            found = derivatives([outputs[k] for k in flows], sources, list(tangents.values()))
     except Spent:
         spent = [k for k in flows if is_spent(outputs[k], sources, tangents[k])]
         left = [k for k in flows if k not in spent]
@@ -49,6 +54,19 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     shown = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
     tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(spent))
     return [*outputs, *(gradient for gradient in found if gradient is not None)]
+
+
+@contextlib.contextmanager
+def custom_backwards(tracer: Tracer) -> Iterator[None]:
+    """Backward formulas of the user's may raise anything."""
+    try:
+        yield
+    except Untraceable:
+        raise
+    except Exception as error:
+        if not tracer.has_custom:
+            raise
+        raise Untraceable(f"a custom backward cannot be traced: {type(error).__name__}: {error}") from error
 
 
 class Spent(Untraceable):
@@ -88,6 +106,16 @@ def check_inputs(tracer: Tracer) -> None:
     for tensor, value in zip(tracer.inputs, tracer.graph.inputs, strict=True):
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
             raise Untraceable(f"it writes to {value}, an input, what gradients flow through")
+
+
+def check_shown(outputs: list[Any]) -> None:
+    """What shows an input is made anew with autograd's formula, so it must not have come through another one."""
+    for out in outputs:
+        node = out.grad_fn
+        while node is not None:
+            if isinstance(node, torch.autograd.function.BackwardCFunction):
+                raise Untraceable("a custom function answers with what it was given, and that leaves the graph")
+            node = node.next_functions[0][0] if node.next_functions else None
 
 
 def check_outputs(outputs: list[Any]) -> None:

@@ -23,8 +23,8 @@ import torch
 
 from ..ir.build import Builder
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
-from ..ir.infer import Untraceable
 from ..ir.storage import aliased_argument
+from ..ir.untraceable import Untraceable
 from ..ops.prims import VIEW
 from ..ops.random import is_philox
 from ..ops.record import NoRule, Op, View, lookup
@@ -40,6 +40,8 @@ class Root:
     """As eager lays it out. What is current may lie otherwise."""
     input: int | None = None
     is_written: bool = False
+    is_announced: bool = False
+    """Whether autograd is told that it is written to."""
     has_unknown_views: bool = False
     views: dict[Maps, Value] = field(default_factory=dict)
     """What was taken from the current value."""
@@ -55,6 +57,10 @@ class Place:
 
     root: Root
     maps: Maps
+
+
+SILENT = ("aten._native_batch_norm_legit.", "aten._batch_norm_with_update.")
+"""What batch norms are declared as (`lower.trace`). Eager's kernels do not tell autograd of running statistics."""
 
 
 def functionalize(graph: Graph) -> Graph:
@@ -88,7 +94,7 @@ class Functionalizer:
         self.new.outputs = [self.output(value) for value in self.old.outputs]
         for place in self.places.values():
             if place.root.input is not None and place.root.is_written and not place.maps:
-                write = Write(place.root.input, place.root.current)
+                write = Write(place.root.input, place.root.current, not place.root.is_announced)
                 if write not in self.new.writes:
                     self.new.writes.append(write)
         return self.new
@@ -169,6 +175,8 @@ class Functionalizer:
                 raise Untraceable(f"{node.op}: {why}")
             if value.shape != target.shape:
                 value = self.build.expand(value, target.shape)
+            root = self.places[target].root
+            root.is_announced |= not node.op.name.startswith(SILENT)
             self.store(self.places[target], self.build.convert(value, target.dtype))
 
     def new_values(self, node: Node, functional: Op | None) -> tuple[Value, ...]:
@@ -222,13 +230,22 @@ class Functionalizer:
         place = self.places[value]
         if place.root.input is not None:
             is_itself = value is self.old.inputs[place.root.input]
-            return Alias(place.root.input, None if is_itself else value.type, place.maps)
+            return Alias(place.root.input, None if is_itself else value.type, place.maps, is_detached(value))
         made = self.read(value)
         if made.type.stride != value.type.stride and has_stride(made.type, value.type.stride):
             # Strides that mean nothing, but that programs can read.
             made = self.build.apply_typed(VIEW, (place.root.current, place.maps), {}, (value.type,))[0]
             assert made is not None
         return made
+
+
+def is_detached(value: Value) -> bool:
+    """Whether a view of an input was taken through `detach`."""
+    while value.node is not None:
+        if value.node.op.name == "aten.detach.default":
+            return True
+        value = value.node.args[0]
+    return False
 
 
 def view_chains(node: Node) -> Sequence[Sequence[Map]] | None:

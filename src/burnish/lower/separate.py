@@ -94,5 +94,5 @@ class Separator(Rewriter):
         """Inputs are written one after the other: none may be read after it was written."""
         written = {self.new.inputs[other.input] for other in self.new.writes}
         if storage_of(write.value) in written and write.value is not self.new.inputs[write.input]:
-            return Write(write.input, self.build.copy(write.value))
+            return write.of(self.build.copy(write.value))
         return write

@@ -16,7 +16,7 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,12 +25,15 @@ from torch.fx import GraphModule
 
 from ..ir.gradients import Gradients
 from ..ir.graph import Graph, Value
-from ..ir.infer import Untraceable, result_types
+from ..ir.infer import result_types
+from ..ir.untraceable import NumberLost, Untraceable
 from ..ops.record import lookup
 from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
-from .differentiate import add_gradients
-from .numbers import NumberLost, Numbers, check_numbers
+from .differentiate import add_gradients, custom_backwards
+from .numbers import Numbers, check_numbers
+from .reckoned import reckoned
+from .tensor_lists import rule_for
 
 
 class TraceTensor(torch.Tensor):
@@ -49,6 +52,10 @@ class TraceTensor(torch.Tensor):
         return made
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        """Torch writes arguments into its messages, and what is raised there leaves its dispatcher in disorder."""
+        return f"TraceTensor({self.value}: {self.value.type})"
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,7 +99,7 @@ def trace_once(
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()
-    with tracing, plain_tensors():
+    with tracing, plain_tensors(), dispatcher_kept():
         before = switches()
         torch._C._push_on_torch_dispatch_stack(tracer)
         try:
@@ -130,6 +137,12 @@ def plain_tensors() -> Iterator[None]:
         yield
 
 
+def dispatcher_kept() -> Any:
+    """Errors on the way through torch's C++ may leave keys of its dispatcher switched off, autograd's among them."""
+    return torch._C._ForceDispatchKeyGuard(
+        torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
+
+
 def switches() -> tuple:
     """What a call in a graph may change for those that follow, and for whoever runs after the graph."""
     return (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
@@ -156,6 +169,8 @@ class Tracer:
         self.line: str | None = None
         self.constants: dict[int, Value] = {}
         self.held: list[Any] = []
+        self.has_custom = False
+        """Whether code of the user's is among what is differentiated."""
 
     def input(self, example: Any, name: str, is_state: bool) -> Any:
         if isinstance(example, float) and self.open_floats:
@@ -197,7 +212,22 @@ class Tracer:
         why = why_not_called(node.target)
         if why is not None:
             raise Untraceable(why)
+        if is_custom(node.target):
+            return self.call_custom(node.target, args, kwargs)
+        if self.has_custom and node.target is torch.autograd.grad:
+            with custom_backwards(self):
+                return node.target(*args, **kwargs)
         return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def call_custom(self, target: Any, args: tuple, kwargs: dict) -> Any:
+        """A custom autograd function, of which capture knows that it is tensor code and nothing else."""
+        self.has_custom = True
+        try:
+            return target(*reckoned(self.numbers, args), **reckoned(self.numbers, kwargs))
+        except Untraceable:
+            raise
+        except Exception as error:
+            raise Untraceable(f"{target.__name__} cannot be traced: {type(error).__name__}: {error}") from error
 
     def output(self, out: Any) -> Any:
         if isinstance(out, TraceTensor):
@@ -209,12 +239,15 @@ class Tracer:
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         if func is ITEM:
             return self.numbers.item(args[0].value, self.line)
+        rule = rule_for(func)
+        if rule is not None:
+            return self.again(rule, args, kwargs or {})
         func = declared(func, args)
         signature = signature_of(func)
         if signature.why_not is not None:
             raise Untraceable(signature.why_not)
         if signature.is_composite:
-            return self.decomposed(func, args, kwargs or {})
+            return self.again(func.decompose, args, kwargs or {})
         if torch.Tag.nondeterministic_seeded in func.tags and self.numbers.any_in((args, kwargs or {})):
             raise NumberLost(f"{func} draws with a number that may be another one in the next call")
         graph_args = self.unwrapped(args)
@@ -248,11 +281,12 @@ class Tracer:
             return
         raise Untraceable(f"{func} changes the shape of a tensor in place")
 
-    def decomposed(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        """A composite operator that came down whole: let torch take it apart."""
+    def again(self, rule: Callable, args: tuple, kwargs: dict) -> Any:
+        """An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn.
+        """
         torch._C._push_on_torch_dispatch_stack(self)
         try:
-            return func.decompose(*args, **kwargs)
+            return rule(*args, **kwargs)
         finally:
             torch._C._pop_torch_dispatch_stack(None)
 
@@ -308,8 +342,15 @@ VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 """Attributes of tensors that are operators: what capture writes down for these has their name."""
 
 
+def is_custom(target: Any) -> bool:
+    """Whether a node's target is a custom autograd function (`capture/custom_functions.py`)."""
+    return hasattr(target, "why_not_traceable")
+
+
 def why_not_called(target: Any) -> str | None:
-    """Only torch's own functions are run on tensors without data."""
+    """Only torch's own functions are run on tensors without data, and custom ones that do nothing but compute."""
+    if is_custom(target):
+        return target.why_not_traceable and f"{target.__name__} runs as it is: {target.why_not_traceable}"
     if getattr(target, "torch_attribute", None) in VIEWS:
         return None
     module = getattr(target, "__module__", None) or type(target).__module__ or ""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..tensors.promotion import number_dtype
-from ..tensors.types import CPU, NAMES, TensorType
+from ..tensors.types import CPU, NAMES, NumberType, TensorType
 from .elementwise import holds
 from .located import Place, located
 from .memory_format import copied, format_stride
@@ -165,6 +165,8 @@ def eye_at(at: Place, *_: object, **__: object) -> Scalar:
 
 
 def number(value: Number, dtype: str) -> Scalar:
+    if not isinstance(value, (int, float, complex)):
+        raise NoRule("a number that is known when the graph runs")
     if isinstance(value, complex) or not holds(dtype, value) or dtype not in FLOATS and value != int(value):
         raise NoRule(f"{value} as {dtype}")
     return const(value, dtype)
@@ -336,8 +338,19 @@ def new_full_filled(g: Any, x: Any, size: Sequence[int], fill_value: Number, **o
     return filled(g, new_empty(x.type, size, **options), fill_value)
 
 
-def filled(g: Any, type: TensorType, value: Number) -> Any:
-    if NAMES.get(type.dtype, "c")[0] != "c":
+@decomposition("aten.full.default")
+def full_of_a_changing_number(g: Any, size: Sequence[int], value: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """Of a number that is known when the graph runs: loops read it, and multiply ones by it."""
+    if not isinstance(getattr(value, "type", None), NumberType):
+        raise NoRule("a constant")
+    type = made(size, dtype or value.dtype, options.get("device"))
+    if type.dtype is torch.bool:
+        raise NoRule("a truth value that is known when the graph runs")
+    return g.convert(g("mul.Tensor", g.full(type.shape, 1, type), value), type.dtype)
+
+
+def filled(g: Any, type: TensorType, value: Any) -> Any:
+    if NAMES.get(type.dtype, "c")[0] != "c" and isinstance(value, Number):
         number(value, NAMES[type.dtype])  # raises where eager does, or wraps around
     return g.restride(g.full(type.shape, value, type), type.stride)
 

@@ -38,10 +38,14 @@ class Shown:
     stride: tuple[int, ...] = ()
     offset: int = 0
     """Of elements, from where the input begins."""
+    is_detached: bool = False
 
     def of(self, inputs: Sequence[Any]) -> torch.Tensor:
         x = inputs[self.input]
-        return x if self.shape is None else x.as_strided(self.shape, self.stride, x.storage_offset() + self.offset)
+        if self.shape is None:
+            return x
+        made = x.as_strided(self.shape, self.stride, x.storage_offset() + self.offset)
+        return made.detach() if self.is_detached else made
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,12 @@ def saving_is_watched() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
+def autograd_is_watched() -> bool:
+    """Whether somebody looks at each step of autograd: at what it saves, or for the function of the program that made a
+    NaN (anomaly detection). Then nothing is to be compiled, nor to run compiled."""
+    return saving_is_watched() or torch.is_anomaly_enabled()
+
+
 class Differentiable:
     """`eager` is the graph as it stands: gradients of gradients come from there."""
 
@@ -88,7 +98,7 @@ class Differentiable:
         return f"# forward\n{self.forward.source}\n# backward\n{self.backward.source}"  # type: ignore[attr-defined]
 
     def __call__(self, *inputs: Any) -> tuple:
-        if saving_is_watched():
+        if autograd_is_watched():
             # Checkpointing counts what is saved, and the first run, the recording, was eager's.
             return tuple(self.eager(*inputs))
         return self.differentiated(inputs, self.layout, self.forward, self.backward)
@@ -111,7 +121,7 @@ class OpenDifferentiable(Differentiable):
         self.layouts: dict[tuple[int, ...], Layout] = {}
 
     def __call__(self, *inputs: Any) -> tuple:
-        if saving_is_watched():
+        if autograd_is_watched():
             return tuple(self.eager(*inputs))
         point = self.forward.point_of(inputs)  # type: ignore[attr-defined]
         layout = self.layouts.get(point)
@@ -135,6 +145,8 @@ class Aside:
 
     def __init__(self, program: Any):
         self.program = program
+        self.views: tuple[int, ...] | None = None
+        """The outputs that show a part of an input; known when it has run once."""
 
     @property
     def source(self) -> str:
@@ -142,7 +154,19 @@ class Aside:
 
     def __call__(self, *inputs: Any) -> tuple:
         with torch.no_grad():
-            return self.program(*inputs)
+            made = self.program(*inputs)
+        if self.views is None:
+            self.views = tuple(k for k, x in enumerate(made) if is_view_of_constant(x, inputs))
+        if not self.views:
+            return made
+        # Autograd forbids to write to views that were made while it was off.
+        return tuple(x._base.as_strided(x.shape, x.stride(), x.storage_offset()) if k in self.views else x
+                     for k, x in enumerate(made))
+
+
+def is_view_of_constant(x: Any, inputs: Sequence[Any]) -> bool:
+    return isinstance(x, torch.Tensor) and x._is_view() and not x._base.requires_grad and \
+        not any(x is given for given in inputs)
 
 
 NOT_INPUTS = 4

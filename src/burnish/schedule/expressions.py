@@ -36,6 +36,9 @@ class NotAffine(Exception):
         self.value, self.cut = value, cut
 
 
+DEEPEST = 32
+"""Operators above each other that are written by a function that calls itself."""
+
 Answer = Callable[[Value, Index], "Scalar | None"]
 Fetch = Callable[[Value, tuple[Affine | Scalar, ...]], Scalar]
 
@@ -47,6 +50,7 @@ class ExpressionWriter:
     def __init__(self, extents: tuple[int, ...], answer: Answer, fetch: Fetch):
         self.extents, self.answer, self.fetch = extents, answer, fetch
         self.written: dict[tuple[Value, Index], Scalar] = {}
+        self.depth = 0
 
     def at(self, value: Value, index: Index) -> Scalar:
         key = (value, index)
@@ -54,9 +58,35 @@ class ExpressionWriter:
         if found is None:
             found = self.answer(value, index)
             if found is None:
-                found = self.computed(value, index)
+                self.depth += 1
+                try:
+                    if self.depth > DEEPEST:
+                        self.write_sources(value, index)
+                    found = self.computed(value, index)
+                finally:
+                    self.depth -= 1
             self.written[key] = found
         return found
+
+    def write_sources(self, value: Value, index: Index) -> None:
+        """What a long chain of operators is computed from, first things first: Python's stack is not as long."""
+        waiting, met = [(value, index, False)], set()
+        while waiting:
+            value, index, is_ready = waiting.pop()
+            if (value, index) in self.written:
+                continue
+            if is_ready:
+                if waiting:  # but for the value itself
+                    self.written[value, index] = self.computed(value, index)
+            elif (value, index) not in met:
+                met.add((value, index))
+                found = self.answer(value, index)
+                if found is not None:
+                    self.written[value, index] = found
+                    continue
+                waiting.append((value, index, True))
+                waiting.extend((*source, False) for source in reversed(sources(value, index, self.extents))
+                               if source[1] is not None)
 
     def computed(self, value: Value, index: Index) -> Scalar:
         node = value.node

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ..ir.graph import Alias, Graph, Node, Value, replaced, values_in
 from ..ir.part import part
 from ..ir.state import state_values
 from ..ir.storage import source_of
@@ -49,7 +49,7 @@ def split_frozen(graph: Graph, is_same: Callable[[Node], bool] = lambda node: Tr
     prologue.outputs = [env[value] for value in used]
     main, env = part(rest, [*graph.inputs, *used])
     main.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
-    main.writes = [Write(write.input, env[write.value]) for write in graph.writes]
+    main.writes = [write.of(env[write.value]) for write in graph.writes]
     return prologue, main
 
 

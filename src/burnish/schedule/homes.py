@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ..ir.graph import Alias, Graph, Node, Value, replaced, values_in
 from ..ir.storage import storage_of
 from ..ops.parts import Along, Joined, Shown
 from ..ops.prims import ASSEMBLED, REDUCTION_OF, RESTRIDE
@@ -68,7 +68,7 @@ def share_homes(graph: Graph) -> Graph:
                        tuple(v and v.type for v in node.results), node.line, result and result.name)
         env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
     new.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
-    new.writes = [Write(write.input, env[write.value]) for write in graph.writes]
+    new.writes = [write.of(env[write.value]) for write in graph.writes]
     return new
 
 

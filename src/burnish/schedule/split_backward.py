@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir.build import Builder
 from ..ir.gradients import Gradients
-from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ..ir.graph import Alias, Graph, Node, Value, replaced, values_in
 from ..ir.part import part
 from ..ir.state import is_random
 from ..ir.storage import storage_of
@@ -202,7 +202,7 @@ class Splitter:
         forward.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in self.outputs]
         build = Builder(forward)
         forward.outputs += [build.copy(env[value]) if value in self.written else env[value] for value in more]
-        forward.writes = [Write(write.input, env[write.value]) for write in self.graph.writes]
+        forward.writes = [write.of(env[write.value]) for write in self.graph.writes]
         shared = {*(storage_of(value) for value in outputs), *self.given}
         return Halves(
             forward, self.backward_graph(again, [*inputs, *kept, *more]),
@@ -216,7 +216,7 @@ class Splitter:
         graph, env = part(nodes, inputs)
         for out in self.results:
             if isinstance(out, Alias):
-                graph.outputs.append(Alias(inputs.index(self.graph.inputs[out.input]), out.type, out.maps))
+                graph.outputs.append(replace(out, input=inputs.index(self.graph.inputs[out.input])))
             else:
                 graph.outputs.append(replaced(out, env.__getitem__))
         return graph

@@ -77,6 +77,8 @@ def spread_call(m, f, function, base: int, arg: int):
         stack[at] = args = spread
     if arg & 1 and type(kwargs) is not dict:
         kwargs = m.to_dict(kwargs)
+        if kwargs is PUSHED:
+            return m.redo_with(f, -1)
     return make_call(m, f, function, args, kwargs, base)
 
 

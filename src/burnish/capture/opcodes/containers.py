@@ -101,16 +101,19 @@ def merge_keywords(m, f, arg: int, function):
     if type(other) is dict and target.keys().isdisjoint(other) and set(map(type, other)) <= {str}:
         target.update(m.to_dict(other))
         f.stack.pop()
-        return
+        return None
     if not hasattr(type(other), "keys"):
         text = f"{callable_text(function)} argument after ** must be a mapping, not {type(other).__name__}"
         raise Raised(TypeError(text))
     other = m.to_dict(other)
+    if other is PUSHED:
+        return m.redo_with(f, -1)
     twice = [k for k in other if k in target]
     if twice:
         raise Raised(TypeError(f"{callable_text(function)} got multiple values for keyword argument '{twice[0]}'"))
     m.extend("dict_update", target, other)
     f.stack.pop()
+    return None
 
 
 @op("LIST_TO_TUPLE")

@@ -1,0 +1,190 @@
+"""Operators over lists of tensors become operators over one tensor each, while the trace is made.
+
+    aten._foreach_mul_.Scalar [a, b], 0.9      =>      aten.mul_.Scalar a, 0.9
+                                                       aten.mul_.Scalar b, 0.9
+
+`_foreach_` operators are what optimizers with `foreach=True` call, and clipping, and averages of weights. They do no
+more than their namesakes do to each tensor. The `_fused_` steps of optimizers (`fused=True`) and the two operators of
+`torch.amp.GradScaler` have rules of their own below, which compute what the eager kernels compute. In a graph all of
+them take part in fusion, as the same steps written out do.
+
+An operator that is not known here is left to the trace, which calls its eager kernel or says why it cannot.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+PREFIX = "_foreach_"
+NAMESAKES = {"maximum.Scalar": "clamp_min", "minimum.Scalar": "clamp_max", "norm": "linalg_vector_norm",
+             "maximum.ScalarList": "clamp_min", "minimum.ScalarList": "clamp_max"}
+"""Where the operator over one tensor goes by another name."""
+WITHOUT = {"powsum", "mm"}
+"""These have none, or one whose sums are others."""
+BY_NAME = {"addcmul": {"value": "value", "scalars": "value"}, "addcdiv": {"value": "value", "scalars": "value"},
+           "norm": {"dtype": "dtype"}}
+"""Arguments that the namesake takes by name only, and their names there."""
+
+
+@functools.cache
+def rule_for(func: torch._ops.OpOverload) -> Callable | None:
+    """What to do in place of an operator over lists of tensors; None for any other operator."""
+    name, _, overload = func.name().removeprefix("aten::").partition(".")
+    if name in RULES:
+        return RULES[name]
+    if not name.startswith(PREFIX) or func.namespace != "aten":
+        return None
+    base = name.removeprefix(PREFIX)
+    is_written, base = base.endswith("_"), base.removesuffix("_")
+    if base in WITHOUT or (base, overload) in (("addcdiv", "Tensor"), ("addcmul", "Tensor")):
+        return None  # the latter read numbers from a tensor
+    namesake = NAMESAKES.get(f"{base}.{overload}", NAMESAKES.get(base, base))
+    packet = getattr(aten, namesake + "_" * is_written, None)
+    if packet is None and is_written and hasattr(aten, namesake):
+        packet = functools.partial(stored, getattr(aten, namesake))
+    return None if packet is None else functools.partial(for_each, func, packet, is_written, BY_NAME.get(base, {}))
+
+
+def for_each(
+    func: torch._ops.OpOverload, one: Callable, is_written: bool, by_name: dict[str, str], *args: Any, **kwargs: Any
+) -> Any:
+    """Call `one` with the first of each list, with the second of each, and so on. What is no list is the same for all.
+    """
+    arguments = func._schema.arguments
+    named = dict(zip((a.name for a in arguments), args, strict=False)) | kwargs
+    lists = {a.name for a in arguments if "List[" in str(a.type)}
+    count = next(len(named[a.name]) for a in arguments if a.name in lists)
+    positions = [a.name for a in arguments if not a.kwarg_only and a.name not in by_name]
+    made = []
+    for k in range(count):
+        given = {name: value[k] if name in lists else value for name, value in named.items()}
+        placed = [given.pop(name) for name in positions if name in given]
+        made.append(one(*placed, **{by_name.get(name, name): value for name, value in given.items()}))
+    return None if is_written else made
+
+
+def stored(function: Callable, tensor: Any, *args: Any, **kwargs: Any) -> None:
+    """An operator that has no form of its own that writes."""
+    aten.copy_(tensor, function(tensor, *args, **kwargs))
+
+
+# ---- the steps of optimizers, as the eager kernels compute them
+
+def fused_sgd(
+    params: list, grads: list, buffers: list, *, weight_decay: float, momentum: float, lr: Any, dampening: float,
+    nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any = None, found_inf: Any = None,
+) -> None:
+    for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        step = Guarded(found_inf)
+        change = unscaled(step, grad, grad_scale, maximize)
+        if weight_decay:
+            change = aten.add(change, param, alpha=weight_decay)
+        if momentum:
+            kept = change if is_first_step else \
+                aten.add(aten.mul(buffers[k], momentum), change, alpha=1 - dampening)
+            step.write(buffers[k], kept)
+            change = aten.add(change, kept, alpha=momentum) if nesterov else kept
+        step.write(param, aten.sub(param, aten.mul(change, lr)))
+
+
+def fused_adam(
+    is_decoupled: bool, params: list, grads: list, means: list, squares: list, largest: list, counts: list, *, lr: Any,
+    beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Any = None,
+    found_inf: Any = None,
+) -> None:
+    """Adam, and AdamW where the decay `is_decoupled`. Counts have been counted up already."""
+    for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        step = Guarded(found_inf)
+        change, old = unscaled(step, grad, grad_scale, maximize), param
+        if weight_decay and is_decoupled:
+            old = aten.sub(param, aten.mul(aten.mul(param, weight_decay), lr))
+        elif weight_decay:
+            change = aten.add(change, param, alpha=weight_decay)
+        mean = aten.lerp(means[k], change, 1 - beta1)
+        square = aten.addcmul(aten.mul(squares[k], beta2), change, change, value=1 - beta2)
+        step.write(means[k], mean)
+        step.write(squares[k], square)
+        if amsgrad:
+            square = aten.maximum(largest[k], square)
+            step.write(largest[k], square)
+        correction, root = (left_to_come(beta, counts[k]) for beta in (beta1, beta2))
+        spread = aten.add(aten.div(aten.sqrt(square), aten.sqrt(root)), eps)
+        step.write(param, aten.sub(old, aten.div(aten.mul(mean, times(aten.reciprocal(correction), lr)), spread)))
+
+
+def fused_adagrad(
+    params: list, grads: list, sums: list, counts: list, *, lr: Any, lr_decay: float, weight_decay: float, eps: float,
+    maximize: bool, grad_scale: Any = None, found_inf: Any = None,
+) -> None:
+    for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        step = Guarded(found_inf)
+        change = unscaled(step, grad, grad_scale, maximize)
+        if weight_decay:
+            change = aten.add(change, param, alpha=weight_decay)
+        total = aten.addcmul(sums[k], change, change)
+        step.write(sums[k], total)
+        earlier = aten.sub(aten.to(counts[k], torch.float64), 1)
+        rate = times(aten.reciprocal(aten.add(aten.mul(earlier, lr_decay), 1)), lr)
+        step.write(param, aten.sub(param, aten.div(aten.mul(change, rate), aten.add(aten.sqrt(total), eps))))
+
+
+class Guarded:
+    """The writes of one step, which do nothing where `GradScaler` found an infinite gradient."""
+
+    def __init__(self, found_inf: Any):
+        self.skips = None if found_inf is None else aten.eq(aten.squeeze(found_inf), 1)
+
+    def write(self, tensor: Any, value: Any) -> None:
+        aten.copy_(tensor, value if self.skips is None else aten.where(self.skips, tensor, value))
+
+
+def unscaled(step: Guarded, grad: Any, grad_scale: Any, maximize: bool) -> Any:
+    """The gradient to follow. A scaled one is left as it is without the scale, as eager leaves it."""
+    if grad_scale is not None:
+        scaled, grad = grad, aten.div(grad, aten.squeeze(grad_scale))
+        step.write(scaled, grad)
+    return aten.neg(grad) if maximize else grad
+
+
+def left_to_come(beta: float, count: Any) -> Any:
+    """How much of a running mean of `count` values has come, in double precision: `1 - beta ** count`."""
+    return aten.rsub(aten.pow(beta, aten.to(count, torch.float64)), 1)
+
+
+def times(x: Any, rate: Any) -> Any:
+    """Of a tensor in double precision. A rate may be a number that is another one in the next call."""
+    return aten.mul(x, aten.to(rate, torch.float64) if isinstance(rate, torch.Tensor) else rate)
+
+
+# ---- torch.amp.GradScaler
+
+def check_and_unscale(grads: Iterable, found_inf: Any, inv_scale: Any) -> None:
+    for grad in grads:
+        wrong = aten.to(aten.any(aten.logical_not(aten.isfinite(grad))), torch.float32)
+        aten.copy_(found_inf, aten.maximum(found_inf, wrong))
+        aten.mul_(grad, aten.squeeze(inv_scale))
+
+
+def update_scale(scale: Any, tracker: Any, found_inf: Any, growth: float, backoff: float, interval: int) -> Any:
+    found, count = aten.ne(found_inf, 0), aten.add(tracker, 1)
+    is_due = aten.eq(count, interval)
+    grown = aten.mul(scale, growth)
+    grown = aten.where(aten.logical_and(is_due, aten.isfinite(grown)), grown, scale)
+    aten.copy_(tracker, aten.where(aten.logical_or(found, is_due), aten.zeros_like(count), count))
+    aten.copy_(scale, aten.where(found, aten.mul(scale, backoff), grown))
+    return scale
+
+
+RULES: dict[str, Callable] = {
+    "_fused_sgd_": fused_sgd,
+    "_fused_adam_": functools.partial(fused_adam, False),
+    "_fused_adamw_": functools.partial(fused_adam, True),
+    "_fused_adagrad_": fused_adagrad,
+    "_amp_foreach_non_finite_check_and_unscale_": check_and_unscale,
+    "_amp_update_scale_": update_scale,
+}

@@ -1,0 +1,272 @@
+"""A watch: where state lies in memory and what was there, checked by one native call.
+
+    watch = Watch(watcher, arguments=1)
+    watch.pin(0, id(model))
+    members = watch.members(model)                     its dictionary, and that it stays its dictionary
+    watch.dictionary(members)                          ... with just this content
+    watch.tensor(id(weight), description)
+    check = watch.function([id(weight)], [])
+    check(model)                                       ((weight,), ()), or None where something has changed
+
+Words are compared in the order in which they were entered, up to the first that differs. So an address may be entered
+as soon as those before it keep alive what lies there: what is pinned lives, as it is an argument; a dictionary that has
+the version it had holds what it held. Nothing is held on to here, and what the check hands out it finds by address.
+
+Where CPython keeps what is read here:
+
+* Every dictionary has a version, which no other state of any dictionary has had. From 3.13 on, though, attributes that
+  are written into an object, past the dictionary that shows them, leave the version alone, and the first releases do
+  not tell those who watch the dictionary either. There the values themselves are compared, all of them.
+* What a dictionary of one version holds stays alive, and stays what it is. Anywhere else (in a list, a cell, a slot) an
+  object may go and another one be made where it lay, so all that is to be known of it has to be asked anew.
+* The slot for an object's dictionary is found by ``_PyObject_GetDictPtr``, which also makes the dictionary of an object
+  that has none yet. From then on it is where attributes are written to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from types import CellType, FunctionType
+from typing import Any
+
+from .tensor_words import word_at, words_at
+
+TYPE = 8
+"""Where an object's type stands."""
+
+USED, VERSION, KEYS, VALUES = 16, 24, 32, 40
+"""Of a dictionary: how many entries it has, its version, where its keys lie, and its values if those lie apart."""
+
+SIZE, ITEMS = 16, 24
+"""Of a list: its length, and where its items lie. Of a tuple: its length, and where its items begin."""
+
+CELL = 16
+
+has_loose_values = sys.version_info >= (3, 13)
+"""Whether values that lie apart from their keys may change while the version does not."""
+is_supported = (sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] <= (3, 13)
+                and sys.byteorder == "little" and ctypes.sizeof(ctypes.c_void_p) == 8
+                and not sysconfig.get_config_var("Py_GIL_DISABLED") and not hasattr(sys, "gettotalrefcount"))
+"""Other Pythons keep things elsewhere; a debug build has more words in front of each object."""
+
+
+class Unwatchable(Exception):
+    """There is something of which no word in memory tells."""
+
+
+class Watch:
+    def __init__(self, watcher: int, arguments: int = 0):
+        """`watcher`: the address of the function of ``codegen.llvm.watcher``."""
+        self.watcher, self.arguments = watcher, arguments
+        self.calls: list[int] = []
+        self.pins: list[int] = []
+        self.words: dict[int, int] = {}  # in order
+        self.tensors: list[tuple[int, tuple[int, ...]]] = []
+        self.versions: dict[int, int] = {}  # of dictionaries, by address
+
+    # ---- what is watched
+
+    def call(self, function: int, argument: int, mask: int) -> None:
+        """That a C function answers as it does now."""
+        answer = _prototype()(function)(argument) & mask
+        self.calls += (function, argument, mask, answer)
+
+    def pin(self, argument: int, address: int) -> None:
+        self.pins += (argument, address)
+
+    def word(self, address: int) -> int:
+        found = self.words.get(address)
+        if found is None:
+            found = self.words[address] = word_at(address)
+        return found
+
+    def type(self, obj: Any) -> None:
+        self.word(id(obj) + TYPE)
+
+    def members(self, obj: Any) -> dict:
+        """The dictionary of an object that is known to live."""
+        table = object.__getattribute__(obj, "__dict__")
+        slot = _dictionary_slot(obj)
+        if type(table) is not dict or not slot or word_at(slot) != id(table):
+            raise Unwatchable
+        self.type(obj)
+        self.word(slot)
+        return table
+
+    def dictionary(self, table: dict) -> bool:
+        """All that is in it. Answers whether this very dictionary has to be there, with these very objects."""
+        address = id(table)
+        is_loose = has_loose_values and self.word(address + VALUES) != 0
+        if address not in self.versions:
+            if is_loose:
+                self.loose_values(table)
+            self.versions[address] = self.word(address + VERSION)
+        return not is_loose
+
+    def loose_values(self, table: dict) -> None:
+        """Where they lie: how many there may be and how many there are, then the values, then their order as bytes."""
+        self.word(id(table) + KEYS)
+        at = self.word(id(table) + VALUES)
+        count = self.word(at) & 0xFF
+        found = [self.word(at + 8 + 8 * k) for k in range(count)]
+        for k in range(count, count + (count + 7) // 8):
+            self.word(at + 8 + 8 * k)
+        if sorted(word for word in found if word) != sorted(map(id, table.values())):
+            raise Unwatchable
+
+    def entries(self, table: dict) -> None:
+        """Only how many there are in it."""
+        self.word(id(table) + USED)
+
+    def list_item(self, items: list, index: int) -> None:
+        at = self.list_length(items)
+        if not 0 <= index < at:
+            raise Unwatchable
+        self.word(self.word(id(items) + ITEMS) + 8 * index)
+
+    def list_length(self, items: list) -> int:
+        self.type(items)
+        return self.word(id(items) + SIZE)
+
+    def tuple_item(self, items: tuple, index: int) -> None:
+        self.tuple_length(items)
+        if not 0 <= index < len(items):
+            raise Unwatchable
+        self.word(id(items) + ITEMS + 8 * index)
+
+    def tuple_length(self, items: tuple) -> None:
+        self.type(items)
+        self.word(id(items) + SIZE)
+
+    def cell(self, cell: CellType) -> None:
+        self.type(cell)
+        self.word(id(cell) + CELL)
+
+    def field(self, obj: Any, offset: int, value: Any) -> None:
+        """A field of an object's own, which holds `value`."""
+        self.type(obj)
+        found = self.word(id(obj) + offset)
+        if found != id(value) and not (found == 0 and value is None):
+            raise Unwatchable
+
+    def tensor(self, who: int, description: tuple[int, ...]) -> None:
+        """`who`: an address, or ``argument(k)``."""
+        self.tensors.append((who, description))
+
+    # ---- the check
+
+    def function(self, inputs: Sequence[int], values: Sequence[int]) -> Callable[..., Any]:
+        """`inputs`, `values`: what the check hands out, each an address or ``argument(k)``."""
+        head = [0, self.arguments, len(self.calls) // 4, len(self.pins) // 2, len(self.words), len(self.tensors),
+                len(inputs), len(values), id(None), *self.calls, *self.pins]
+        for pair in self.words.items():
+            head += pair
+        at = len(head) + 2 * len(self.tensors) + len(inputs) + len(values)
+        places: dict[tuple[int, ...], int] = {}
+        for who, description in self.tensors:
+            place = places.get(description)
+            if place is None:
+                place = places[description] = at
+                at += len(description)
+            head += (who, place)
+        head += inputs
+        head += values
+        for description in places:
+            head += description
+        table = bytes(memoryview((ctypes.c_uint64 * len(head))(*head)))
+        return _builtin(self.watcher, table)
+
+
+def argument(k: int) -> int:
+    return 2 * k + 1
+
+
+def hits(check: Callable[..., Any]) -> int:
+    """How often a check has passed."""
+    return word_at(id(check.__self__) + sys.getsizeof(b"") - 1)  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _prototype() -> Any:
+    return ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("doc", ctypes.c_char_p))
+
+
+METH_FASTCALL = 0x80
+
+
+@functools.cache
+def _method(watcher: int) -> _Method:
+    return _Method(b"watch", watcher, METH_FASTCALL, None)  # for ever: functions refer to it
+
+
+def _builtin(watcher: int, table: bytes) -> Callable[..., Any]:
+    return _new_function()(ctypes.byref(_method(watcher)), table, None)
+
+
+@functools.cache
+def _new_function() -> Any:
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    return prototype(("PyCFunction_NewEx", ctypes.pythonapi))
+
+
+def c_api(*names: str) -> dict[str, int]:
+    """Addresses of functions of Python's C interface, for native code that calls them."""
+    return {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
+
+
+@functools.cache
+def _slot_finder() -> Any:
+    return ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("_PyObject_GetDictPtr", ctypes.pythonapi))
+
+
+def _dictionary_slot(obj: Any) -> int:
+    return _slot_finder()(obj) or 0
+
+
+def dictionary_behind(proxy: Any) -> dict:
+    """What a read-only view shows, such as ``vars(a class)``."""
+    found = gc.get_referents(proxy)
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise Unwatchable
+    return found[0]
+
+
+def slot_offset(descriptor: Any) -> int:
+    """Where in an object a member descriptor (of a name in ``__slots__``) reads."""
+    member = word_at(id(descriptor) + 40)  # PyMemberDescrObject.d_member
+    kind, offset = ctypes.c_int.from_address(member + 8).value, word_at(member + 16)
+    if kind != 16 or offset > 1 << 16:  # an object, and an error where there is none
+        raise Unwatchable
+    return offset
+
+
+@functools.cache
+def function_field(name: str) -> int:
+    """Where a function keeps what it shows under a name."""
+    def make(where: Any) -> FunctionType:
+        def probe(x: int = 1, *, y: int = 2) -> Any:
+            return where
+        return probe  # type: ignore[return-value]
+
+    found: set[int] | None = None
+    for _ in range(2):
+        probe = make(object())
+        here = {8 * k for k, word in enumerate(words_at(id(probe), probe.__sizeof__() // 8))
+                if word == id(getattr(probe, name))}
+        found = here if found is None else found & here
+    if found is None or len(found) != 1:
+        raise Unwatchable
+    return found.pop()
+
