@@ -17,7 +17,6 @@ import importlib
 import json
 import math
 import sys
-import weakref
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
@@ -27,7 +26,7 @@ import torch
 
 from .. import events, settings
 from ..ir.untraceable import NumberLost, Untraceable
-from ..runtime import forks, threads, vector_math
+from ..runtime import threads, vector_math
 from ..runtime.differentiable import Layout, Shown
 from ..runtime.disk_cache import disk_cache
 from ..runtime.draft import Draft, FunctionOf, View
@@ -256,7 +255,7 @@ class Reader:
     def make(self, entry: list) -> Any:
         match entry:
             case ["function", symbol, blob]:
-                return linked(self.blobs[blob], symbol)
+                return load(self.blobs[blob], symbol, symbols())
             case ["words", *numbers]:
                 return Words([self.value(number) for number in numbers])
             case ["kernel", name, function, buffers, cycles]:
@@ -317,15 +316,6 @@ def find_candidate(spec: Any, name: str) -> Any:
     return next((candidate for candidate in candidates(spec) if candidate.name == name), None)
 
 
-def linked(object_code: bytes, symbol: str) -> NativeFunction:
-    """Equal code is in memory once."""
-    with _lock:
-        found = _linked.get((symbol, object_code))
-        if found is None:
-            found = _linked[symbol, object_code] = load(object_code, symbol, symbols())
-    return found
-
-
 @cache
 def symbols() -> dict[str, int]:
     """What native code calls that is not in it."""
@@ -335,7 +325,3 @@ def symbols() -> dict[str, int]:
     from ..codegen.llvm.compile import symbols as compiled  # something stands in for it
 
     return compiled()
-
-
-_lock = forks.lock()
-_linked: weakref.WeakValueDictionary[tuple[str, bytes], NativeFunction] = weakref.WeakValueDictionary()

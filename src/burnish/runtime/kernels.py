@@ -15,6 +15,7 @@ import ctypes
 import functools
 import itertools
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -123,13 +124,26 @@ Operand = int | tuple[int, int | Words]
 
 
 def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> NativeFunction:
-    """A function of an object file. `symbols` are the functions it calls that are not in it."""
+    """A function of an object file. `symbols` are the functions it calls that are not in it.
+
+    LLVM keeps some ten kilobytes of every link, also when the code is gone. So what was linked lately is held, and
+    linked again only if it comes back later than that.
+    """
+    key = (function, object_code, tuple(symbols.items()))
+    with _lock:
+        found = _recent.get(key)
+        if found is not None:
+            _recent.move_to_end(key)
+            return found
     library = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(function).add_current_process()
     for name, address in symbols.items():
         library.import_symbol(name, address)
     with _lock:
         tracker = library.link(_linker(), f"burnish{next(_numbers)}")
-    return NativeFunction(tracker[function], object_code, function, tracker)
+        found = _recent[key] = NativeFunction(tracker[function], object_code, function, tracker)
+        if len(_recent) > MOST_RECENT:
+            _recent.popitem(last=False)
+    return found
 
 
 def bind(name: str, object_code: bytes, function: str, symbols: Mapping[str, int], buffers: int,
@@ -137,8 +151,10 @@ def bind(name: str, object_code: bytes, function: str, symbols: Mapping[str, int
     return NativeKernel(name, load(object_code, function, symbols), buffers, cycles)
 
 
+MOST_RECENT = 256
 _lock = forks.lock()
 _numbers = itertools.count()
+_recent: OrderedDict[tuple, NativeFunction] = OrderedDict()
 
 
 @functools.cache
