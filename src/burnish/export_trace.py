@@ -138,6 +138,14 @@ class Undo:
             store_cell(cell, value)
 
         heap.will_write_key, tracer.store_cell = will_write_key, store_cell_noted
+        self.origins: list[Any] = []
+        release = tracer.release
+
+        def release_noted() -> None:
+            self.origins = self.origins or list(heap.origins.values())
+            release()
+
+        tracer.release = release_noted
 
     def changes(self) -> Iterator[str]:
         """What is not as it was, in words."""
@@ -158,7 +166,7 @@ class Undo:
                 yield str(source)
 
     def take_back(self) -> None:
-        for origin in list(self.heap.origins.values()):
+        for origin in self.origins or list(self.heap.origins.values()):
             if origin.snapshot is not None:
                 _put_back(origin.obj, origin.snapshot)
             elif origin.appended_from is not None:

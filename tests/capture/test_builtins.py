@@ -369,3 +369,35 @@ def test_input_errors_of_builtins_on_tensors():
                 out.append(type(error).__name__)
         return x * 2, out
     return fn, swinging
+
+
+@program
+def test_builtins_refuse_arguments_they_do_not_take():
+    def fn(x):
+        wrong = [lambda: isinstance(x, torch.Tensor, strict=True), lambda: len(x, x), lambda: next(), lambda: hash(),
+                 lambda: getattr(x), lambda: any(), lambda: callable(x, x), lambda: repr(obj=x)]
+        texts = []
+        for call in wrong:
+            try:
+                call()
+            except TypeError as error:
+                texts.append(str(error))
+        return x + len(texts), texts
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_callable_asks_the_class():
+    class Silent:
+        pass
+
+    class Spoken:
+        def __call__(self):
+            return 1
+
+    silent, spoken = Silent(), Spoken()
+    silent.__call__ = spoken
+
+    def fn(x):
+        return x + 1 if callable(spoken) and not callable(silent) else x, callable(Silent), callable(len), callable(1)
+    return fn, ordinary

@@ -692,3 +692,19 @@ def test_del_method_runs_when_the_object_goes():
         log.append("after")
         return y
     return fn, ordinary, log
+
+
+@program
+def test_super_without_arguments_in_a_static_method_is_refused_in_pythons_words():
+    class Static:
+        @staticmethod
+        def make():
+            return super().__init__()
+
+    def fn(x):
+        try:
+            Static.make()
+        except RuntimeError as error:
+            return x + 1, str(error)
+        return x, ""
+    return fn, ordinary

@@ -430,3 +430,42 @@ def test_a_dictionary_that_makes_what_it_is_asked_for_is_asked_twice():
     def fn(x):
         return made["lrelu"](x) + made["lrelu"](-x) * 2
     return fn, [(torch.randn(3),), (torch.randn(3),)]
+
+
+@program(breaks=0)
+def test_set_methods_take_sets():
+    def fn(x, names):
+        fixed = {"a", "b", "c"}
+        found = fixed.difference(names), fixed.union({1}, names), fixed.intersection(names), fixed.isdisjoint(names)
+        return x + len(found[0]), found, {frozenset("a")}.issuperset([frozenset("a")]), {"a"} in {frozenset("a")}
+    return fn, [(torch.ones(1), {"a", "z"}), (torch.ones(1), {"x"}), (torch.ones(1), {"a", "z"})]
+
+
+@program
+def test_a_set_of_lists_is_refused():
+    def fn(x):
+        return {1}.union([[x]])
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_a_mapping_with_python_methods_is_given_by_keyword():
+    class Table(UserDict):
+        pass
+
+    def scaled(x, *, factor, shift=0):
+        return x * factor + shift
+
+    def fn(x, table):
+        return scaled(x, **table), dict(**table, more=1)
+    return fn, [(torch.ones(2), Table(factor=2)), (torch.ones(2), Table(factor=2, shift=1)),
+                (torch.ones(2), Table(factor=3))]
+
+
+@program(breaks=0)
+def test_a_deque_is_extended_to_the_left_by_a_generator():
+    def fn(x):
+        items = deque([x], maxlen=3)
+        items.extendleft(x + i for i in range(3))
+        return items
+    return fn, ordinary

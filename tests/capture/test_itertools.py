@@ -1,8 +1,11 @@
 """itertools: finite, infinite, grouping; over tensors, sizes and generators."""
 
 import itertools
+import types
 
 import torch
+
+import burnish
 
 from .calls import ordinary, swing
 from .harness import program
@@ -188,3 +191,42 @@ def test_itertools_result_returned_without_being_consumed():
             seen.append(list(made[-2]))
         return x.sum()
     return fn, [(torch.randn(2), i > 0) for i in range(4)], seen
+
+
+@program(breaks=0)
+def test_copies_of_one_iterator_go_on_by_themselves():
+    def fn(x):
+        first, second, third = itertools.tee((x + i for i in range(3)), 3)
+        head = next(first)
+        return head, list(second), list(first), sum(third), list(second)
+    return fn, ordinary
+
+
+def test_iterators_over_python_code_are_what_they_are_in_eager():
+    def fn(x):
+        def parts():
+            yield x
+            yield x + 1
+
+        def larger(y):
+            return y + 1
+
+        return [map(larger, parts()), filter(lambda y: y is not None, [x, None]), zip(parts(), [x, x]),
+                enumerate(parts(), 3), itertools.chain(parts(), [x]), itertools.islice(parts(), 1),
+                itertools.accumulate([x, x]), itertools.zip_longest([x], parts(), fillvalue=0)]
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    for _ in range(3):
+        for want, got in zip(fn(x), compiled(x), strict=True):
+            assert type(want) is type(got)
+            assert str(list(want)) == str(list(got))
+
+
+@program(breaks=0)
+def test_an_iterator_that_has_begun_is_still_an_instance_of_its_class():
+    def fn(x):
+        made = map(lambda y: y + 1, [x, x * 2])
+        first = next(made)
+        return first, isinstance(made, map), type(made) is map, isinstance(made, types.GeneratorType), list(made)
+    return fn, ordinary

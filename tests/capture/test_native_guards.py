@@ -569,6 +569,43 @@ def test_a_counter_does_not_spoil_the_watch_for_good():
         same(compiled(X), twin(X))
 
 
+def test_python_reads_only_what_comes_anew_with_the_call():
+    compiled = watched(Outer(), X)
+    source = first_segments(compiled)[0].check.keeper.made.check.__source__
+    assert "__dict__" not in source and len(source.splitlines()) < 12
+
+
+def test_modes_that_take_turns_are_each_seen_and_spoil_nothing():
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)) for _ in range(10)))
+    with patch(check=False):
+        compiled = burnish.compile(model, backend="eager")
+        for step in range(60):
+            model.train(step % 2 == 0)
+            same(compiled(X), model(X))
+        keeper = first_segments(compiled)[0].check.keeper
+        assert not keeper.fickle
+        for _ in range(2 * keeper.wait):
+            same(compiled(X), model(X))
+        assert is_watched(compiled)
+
+
+def test_function_that_is_called_with_one_module_after_another_sees_each():
+    blocks = [Inner() for _ in range(3)]
+    for number, block in enumerate(blocks):
+        block.bias.data.fill_(number)
+
+    def run(block, x):
+        return block(x)
+    with patch(check=False):
+        compiled = burnish.compile(run, backend="eager")
+        for step in range(120):
+            block = blocks[step % 3]
+            if step % 40 == 39:
+                block.scale += 1.0
+                block.bias.data.add_(1)
+            same(compiled(block, X), run(block, X))
+
+
 # -- lifetimes and threads ---------------------------------------------------------------------------------------------
 
 
@@ -606,6 +643,32 @@ def test_arguments_are_not_held():
     reference = weakref.ref(x)
     del x
     assert reference() is None
+
+
+def test_collections_that_change_the_module_within_a_check_are_seen():
+    model = Outer()
+
+    class Replacing:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            model.blocks[0].bias = nn.Parameter(torch.rand(3))
+            model.act[1] = nn.ReLU()
+    compiled = watched(model, X)
+    threshold = gc.get_threshold()
+    try:
+        with patch(check=False):
+            for _ in range(20):
+                Replacing()
+                gc.set_threshold(1)
+                found = compiled(X)
+                gc.set_threshold(*threshold)
+                gc.collect(0)
+                assert found.shape == X.shape
+                sees(compiled, model, X)
+    finally:
+        gc.set_threshold(*threshold)
 
 
 def test_threads_call_while_another_one_changes_the_module():

@@ -596,3 +596,23 @@ def test_identity_operators():
         return x is y, x is not None, (x + 0) is x, marker is marker, y * 2
     a = torch.randn(2)
     return fn, [(a, a), (a, torch.randn(2)), (a, a)]
+
+
+@program(breaks=0)
+def test_unequal_is_the_opposite_of_an_equal_in_python():
+    class Point:
+        def __init__(self, at):
+            self.at = at
+
+        def __eq__(self, other):
+            return self.at == other.at if isinstance(other, Point) else NotImplemented
+
+        __hash__ = None
+
+    class Named(Point):
+        pass
+
+    def fn(x, a, b):
+        return x + 1, a != b, b != a, a == b, a != 3, 3 != a
+    return fn, [(torch.ones(1), Point(1), Point(1)), (torch.ones(1), Point(1), Named(2)),
+                (torch.ones(1), Named(1), Point(1))]

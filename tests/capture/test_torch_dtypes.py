@@ -126,3 +126,11 @@ def test_complex_numbers_meet_real_ones():
         y = x * k
         return y, y.real, torch.is_complex(y), (x + 1j).abs(), y.dtype.is_complex
     return fn, [(torch.randn(2), k) for k in (2, 1j, 1 + 2j, 2)]
+
+
+@program(breaks=0)
+def test_classes_are_given_as_dtypes():
+    def fn(x):
+        return (x * 5).to(bool).to(float), x.to(dtype=int), torch.zeros(2, dtype=complex), x.type(torch.HalfTensor), \
+            torch.tensor(range(x.shape[0]))
+    return fn, [(torch.randn(3),), (torch.randn(2),), (torch.randn(3),)]

@@ -2,6 +2,8 @@
 
 import torch
 
+import burnish
+
 from .caller import program_with_caller
 from .harness import program
 
@@ -300,3 +302,28 @@ def test_anomaly_mode_is_visible_and_restored():
             inside = torch.is_anomaly_enabled()
         return y, inside, torch.is_anomaly_enabled()
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+@program(breaks=0)
+def test_modes_decorate_functions_inside():
+    def fn(x):
+        @torch.no_grad()
+        def doubled(y):
+            return y * 2
+
+        @torch.set_grad_enabled(True)
+        def tripled(y):
+            return y * 3
+
+        return doubled(x), tripled(x), doubled.__name__, torch.is_grad_enabled()
+    return fn, [(torch.ones(2, requires_grad=True),), (torch.zeros(2, requires_grad=True),), (torch.ones(2),)]
+
+
+def test_questions_whether_code_is_compiled_are_all_answered_yes():
+    import torch._dynamo
+
+    asked = [torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._dynamo.is_compiling,
+             torch._utils.is_compiling]
+    for question in asked:
+        compiled = burnish.compile(lambda x, question=question: x + 1 if question() else x, backend="eager")
+        assert compiled(torch.zeros(1)).item() == compiled(torch.zeros(1)).item() == 1

@@ -319,3 +319,43 @@ def test_wrong_number_of_arguments_raises():
     def fn(x, extra):
         return model(x, x) if extra else model(x)
     return fn, [(torch.randn(1, 2), flag) for flag in (False, True, False, True)]
+
+
+@program
+def test_attributes_of_a_module_are_found_by_its_own_rules():
+    class Found(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = 3
+            self.seen = []
+
+        def __getattribute__(self, name):
+            if name == "shift":
+                return torch.ones(2)
+            return super().__getattribute__(name)
+
+        def forward(self, x):
+            return self.scale * x + self.shift
+
+    model = Found()
+
+    def fn(x):
+        return model(x) * 2
+    return fn, [(torch.ones(2),), (torch.zeros(2),), (torch.ones(2),)]
+
+
+@program(breaks=0)
+def test_a_forward_that_is_computed():
+    class Chosen(nn.Module):
+        @property
+        def forward(self):
+            return self.first
+
+        def first(self, x):
+            return x + 1
+
+    model = Chosen()
+
+    def fn(x):
+        return model(x) * 2
+    return fn, [(torch.ones(2),), (torch.zeros(2),), (torch.ones(2),)]

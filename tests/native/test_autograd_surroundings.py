@@ -266,3 +266,20 @@ def test_averages_are_updated_inside_the_step(name):
             return loss
         return compiler(train), (model, average)
     assert alike(build, rows, steps=6, tolerance=1e-3).refused == []
+
+
+def test_an_lstm_trains_in_a_whole_step():
+    """Its kernel keeps nothing for backward where gradients are off, as they are inside of compiled code."""
+    def build(compiler):
+        model = nn.LSTM(8, 6, batch_first=True)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def train(x):
+            optimizer.zero_grad()
+            loss = model(x)[0].square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+        return compiler(train), (model,)
+    seen = alike(build, lambda i: (torch.randn(2, 5, 8),), steps=5)
+    assert (seen.breaks, seen.given_up) == ([], [])

@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import sys
 
 import pytest
 import torch
+from bench.memory import give_back, memory
 from torch import nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -57,7 +59,7 @@ def blocks_of(dropout=0.0, width=32):
                          for _ in range(3))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5], ids=["plain", "dropout"])
+@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.slow), 0.5], ids=["plain", "dropout"])
 @pytest.mark.parametrize("is_whole", [False, True], ids=["forward", "whole step"])
 @pytest.mark.parametrize("way", WAYS)
 def test_checkpointed_blocks_train_as_in_eager(way, is_whole, dropout):
@@ -81,30 +83,36 @@ def test_checkpointed_blocks_train_as_in_eager(way, is_whole, dropout):
 
 
 def saved_bytes(run, x):
-    """How much autograd holds when forward is through, of tensors that were not there before."""
-    held: dict[int, torch.Tensor] = {}
-
-    def look(node):
-        for name in dir(node) if node is not None else ():
-            if name.startswith("_saved_") or name == "saved_tensors":
-                with contextlib.suppress(Exception):
-                    found = getattr(node, name)
-                    for value in found if isinstance(found, tuple) else (found,):
-                        if isinstance(value, torch.Tensor) and not value.is_leaf or torch.is_tensor(value):
-                            held[value.data_ptr()] = value
-        for kept in getattr(node, "kept", None) or ():
-            if isinstance(kept, torch.Tensor):
-                held[kept.data_ptr()] = kept
-
+    """By how much the process is larger when forward is through and backward is still to come."""
+    give_back()
+    before = memory("VmRSS")
     loss = run(x)
-    waiting, seen = [loss.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            if "Checkpoint" not in type(node).__name__:
-                look(node)
-            waiting += [following for following, _ in node.next_functions]
+    give_back()
+    held = memory("VmRSS") - before
     loss.backward()
-    return sum(value.nbytes for value in held.values() if value.grad_fn is not None or not value.is_leaf
-               or value.numel() > 0)
+    return held
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the kernel of Linux")
+@pytest.mark.parametrize("reentrant", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_compiled_function_with_checkpoints_saves_no_more_than_eager_does(reentrant):
+    blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 1024), nn.GELU(), nn.Linear(1024, 64)) for _ in range(4))
+    x = torch.randn(2048, 64, requires_grad=True)  # each block saves about 16 MB, or half of one
+
+    def plain(x):
+        for block in blocks:
+            x = block(x)
+        return x.square().mean()
+
+    def with_checkpoints(x):
+        return each(blocks, x, use_reentrant=reentrant).square().mean()
+
+    with patch(never_slower=False, on_error="raise"):
+        compiled, compiled_plain = burnish.compile(with_checkpoints), burnish.compile(plain)
+        for _ in range(2):
+            compiled(x).backward()
+            compiled_plain(x).backward()
+            with_checkpoints(x).backward()
+        eager, all_of_it = saved_bytes(with_checkpoints, x), saved_bytes(compiled_plain, x)
+        assert all_of_it > 24 << 20  # otherwise this says nothing
+        assert saved_bytes(compiled, x) <= eager + (4 << 20) < all_of_it / 2

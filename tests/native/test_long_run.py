@@ -1,8 +1,8 @@
 """Two hundred training steps with all that belongs to them follow eager's curve, and are compiled four times.
 
-A step accumulates gradients; every fourth clips them, steps the optimizer and the schedule, and clears them. Every fifty
-steps the model is evaluated, midway everything is saved to a file and loaded from it. The reference trains in double
-precision: what compiled code is off by must not be more than twice what eager is off by.
+A step accumulates gradients; every fourth clips them, steps the optimizer and the schedule, and clears them. Every
+fifty steps the model is evaluated, midway everything is saved to a file and loaded from it. The reference trains in
+double precision: what compiled code is off by must not be more than twice what eager is off by.
 """
 
 import copy

@@ -23,10 +23,13 @@ from .metadata import TENSOR_TYPES
 
 
 def is_asserted(m: Any) -> bool:
-    """Whether the current instruction is the jump of an ``assert`` statement."""
+    """Whether the current instruction asks for the truth that an ``assert`` statement jumps on: the jump itself, and
+    from 3.13 the instruction before it."""
     frame = m.frame
-    names = frame.code.opnames
-    return frame.pc < len(names) and names[frame.pc] == "LOAD_ASSERTION_ERROR" and names[frame.pc - 1].endswith("IF_TRUE")
+    names, at = frame.code.opnames, frame.pc
+    if names[at - 1] in ("TO_BOOL", "COMPARE_OP"):
+        at += 1
+    return at < len(names) and names[at] == "LOAD_ASSERTION_ERROR" and names[at - 1].endswith("IF_TRUE")
 
 
 def holds(m: Any, condition: torch.Tensor) -> bool:

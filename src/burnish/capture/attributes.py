@@ -28,6 +28,7 @@ from . import breaks, polyfills
 from . import frames as fr
 from .frames import PUSHED, Generator
 from .heap import MISSING, dict_of
+from .lifetimes import remember
 from .live import Live
 from .metadata import is_tensor
 from .trust import find_on_type, is_trusted, is_trusted_namespace, is_trusted_type
@@ -48,9 +49,7 @@ def load(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
     loader = _loaders.get(kind)
     if loader is None:
-        if len(_loaders) > 4096:  # classes made on the fly must not be held for ever
-            _loaders.clear()
-        loader = _loaders[kind] = _loader_for(kind)
+        loader = remember(_loaders, kind, _loader_for(kind))
     return loader(m, obj, name)
 
 

@@ -49,10 +49,10 @@ def _kind(code: str, name: str, *, title: str, why: str, what_to_do: str, broken
 DATA_BRANCH = _kind(
     "B101", "data-branch",
     title="Python control flow depends on a tensor's value",
-    why="""A graph is made once and then run on other data, so it cannot know which way an `if`, `while`, `and`, `or`,
-        `not` or `assert` on a tensor will go. The value has to be read and Python has to choose, on every call.""",
+    why="""A graph is made once and then run on other data, so it cannot know which way an `if`, `while`, `and`,
+        or `not` on a tensor will go. The value has to be read and Python has to choose, on every call.""",
     what_to_do="""Choose inside the graph: `torch.where(condition, a, b)` takes the place of an `if` that picks
-        values. Move checks such as `assert` out of the compiled function. If the condition is known without looking
+        values. A check with `assert` stays in the graph as it is. If the condition is known without looking
         at the data, pass it in as a Python `bool`.""",
     broken="""
         import torch

@@ -33,6 +33,7 @@ def close(
     rebuilder = Rebuilder(tracer)
     layout = None
     if frame is None:
+        rebuilder.leaves = True
         answer = rebuilder.build(result)
     else:
         layout, slots = take_apart(frame)

@@ -399,7 +399,7 @@ class Program:
         """Execute the break's instruction, or hand out the result."""
         if signal is None:
             machine = Machine(None)
-            machine.result, = scrub(tracer, tracer.result)
+            machine.result, = scrub(tracer, tracer.result, leaves=True)
             tracer.result = None
             return machine, None
         plain = self.plain_machine(tracer)

@@ -7,6 +7,7 @@ taken apart into slots and put together again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import CellType, CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,8 @@ class Frame:
 
 STANDS_FOR: dict[CodeType, type] = {}
 """Polyfills that are generators, and what they stand for: ``map``, ``zip`` and the like."""
+MADE_BY: dict[CodeType, Callable] = {}
+"""Of those, what makes the like in plain Python of the same arguments."""
 
 
 class Generator:
@@ -135,6 +138,16 @@ class Generator:
             if heap is not None:
                 heap.note_dropped(self)
             self.close()
+
+    def made_by(self) -> tuple[Callable, list, dict] | None:
+        """How plain Python makes the like, for one that stands for ``map``, say, and has not begun."""
+        maker, frame, co = MADE_BY.get(self.code), self.frame, self.code
+        if maker is None or frame is None or self.started:
+            return None
+        n, values = co.co_argcount, frame.locals
+        end = n + co.co_kwonlyargcount
+        more = values[end] if co.co_flags & 4 else ()
+        return maker, [*values[:n], *more], dict(zip(co.co_varnames[n:end], values[n:end], strict=True))
 
     @property
     def gi_frame(self) -> Any:

@@ -23,7 +23,7 @@ from .changing import CHANGING_NAMES, NUMBERS
 from .delegation import runs_code_when_closed
 from .frames import NULL, UNBOUND, Generator
 from .guards import Guard
-from .lifetimes import EXACT, Origin, WeakOrigin, is_missed, runs_code_at_the_end
+from .lifetimes import EXACT, Origin, WeakOrigin, is_missed, remember, runs_code_at_the_end
 from .metadata import TENSOR_TYPES, global_state, is_tensor, tensor_facts
 from .opcodes.flow import EXHAUSTED
 from .sources import Source, Sources
@@ -127,11 +127,9 @@ def is_plain_kind(kind: type) -> bool:
     """Whether of an object of this kind no more is noted than what kind it is, when it is met."""
     found = _plain_kinds.get(kind)
     if found is None:
-        if len(_plain_kinds) > 4096:  # classes made on the fly must not be held for ever
-            _plain_kinds.clear()
-        found = _plain_kinds[kind] = not (
+        found = remember(_plain_kinds, kind, not (
             is_compared_by_value(kind) or kind in IDENTITIES or issubclass(kind, SPECIAL_KINDS)
-            or kind.__module__ in FIXED_MODULES or any(type(value) is kind for value in SINGLETONS))
+            or kind.__module__ in FIXED_MODULES or any(type(value) is kind for value in SINGLETONS)))
     return found
 
 
@@ -524,9 +522,10 @@ class Heap:
     def is_remembered(self, value: Any) -> bool:
         """Whether what a key held is kept when it is written: not what might notice that it lives longer, and no
         numbers, which change from call to call and are not to be guarded."""
-        kind = type(value)
+        kind, origin = type(value), self.origin_of(value)
         return kind not in NUMBERS and kind is not tuple and (
-            self.is_compared_by_value(kind) or isinstance(value, enum.Enum) or self.origin_of(value) is not None)
+            self.is_compared_by_value(kind) or isinstance(value, enum.Enum)
+            or origin is not None and not isinstance(origin, WeakOrigin))
 
     def will_write(self, value: Any, an_item: bool = False) -> None:
         """A container is about to be changed in a way only its whole content can describe."""

@@ -23,14 +23,22 @@ NEVER, ALWAYS, IF_REFERENCED = 0, 1, 2
 _kinds: dict[type, int] = {}
 
 
+def remember(table: dict[type, Any], kind: type, fact: Any) -> Any:
+    """Keep a fact about a class, and answer it. Classes made on the fly must not be held for ever, nor what the methods
+    of a class inside a function close over: a model, for one."""
+    if "<locals>" not in kind.__qualname__:
+        if len(table) > 4096:
+            table.clear()
+        table[kind] = fact
+    return fact
+
+
 def is_missed(value: Any) -> bool:
     """Whether it can be seen when ``value`` goes."""
     kind = type(value)
     rule = _kinds.get(kind)
     if rule is None:
-        if len(_kinds) > 4096:  # classes made on the fly must not be held for ever
-            _kinds.clear()
-        rule = _kinds[kind] = _rule(kind)
+        rule = remember(_kinds, kind, _rule(kind))
     return rule == ALWAYS or rule == IF_REFERENCED and weakref.getweakrefcount(value) > 0
 
 

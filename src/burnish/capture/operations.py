@@ -350,7 +350,8 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         if isinstance(container, (dict, set, frozenset)):
             if type(item) is str and kind in (set, frozenset):
                 return m.plainly(operator.contains, container, item) != invert
-            check_key(m, item)
+            if not isinstance(item, set) or isinstance(container, dict):  # a set is looked up as a frozenset
+                check_key(m, item)
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
             return m.call(
                 polyfills.sequence_not_contains if invert else polyfills.sequence_contains, (container, item), {}

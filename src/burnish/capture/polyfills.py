@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from operator import index
 
-from .frames import STANDS_FOR
+from .frames import MADE_BY, STANDS_FOR
 
 SYMBOLS = {
     "__add__": "+", "__sub__": "-", "__mul__": "*", "__matmul__": "@", "__truediv__": "/", "__floordiv__": "//",
@@ -709,14 +709,16 @@ def groupby(items, key=None):
         yield current, iter(group)
 
 
-STANDS_FOR.update((made.__code__, kind) for made, kind in (
+for _polyfill, _kind in (
     (map_, map), (filter_, filter), (zip_, zip), (enumerate_, enumerate), (reversed_, reversed),
-    (accumulate, itertools.accumulate), (chain, itertools.chain), (chain_from_iterable, itertools.chain),
-    (islice, itertools.islice), (starmap, itertools.starmap), (takewhile, itertools.takewhile),
-    (dropwhile, itertools.dropwhile), (filterfalse, itertools.filterfalse), (pairwise, itertools.pairwise),
-    (zip_longest, itertools.zip_longest), (groupby, itertools.groupby),
-    (tee_copy, type(itertools.tee(())[0])), (iterate_by_index, type(iter(Sequence()))),
-    (iterate_until, type(iter(int, 0)))))
+    (accumulate, itertools.accumulate), (chain, itertools.chain), (islice, itertools.islice),
+    (starmap, itertools.starmap), (takewhile, itertools.takewhile), (dropwhile, itertools.dropwhile),
+    (filterfalse, itertools.filterfalse), (pairwise, itertools.pairwise), (zip_longest, itertools.zip_longest),
+    (groupby, itertools.groupby)):
+    STANDS_FOR[_polyfill.__code__] = MADE_BY[_polyfill.__code__] = _kind
+for _polyfill, _sample in ((tee_copy, itertools.tee(())[0]), (iterate_by_index, iter(Sequence())),
+                           (iterate_until, iter(int, 0)), (chain_from_iterable, itertools.chain())):
+    STANDS_FOR[_polyfill.__code__] = type(_sample)
 
 
 # ---- text

@@ -23,9 +23,10 @@ from .operations import ITERATORS, SIMPLE
 from .templates import TABLE_ITERATORS, VIEWS, slots_of, table_of
 
 
-def scrub(tracer: Any, *roots: Any) -> list:
-    """``roots`` with all that hangs on them, and everything outside that the trace wrote to."""
-    scrubber = Scrubber(tracer)
+def scrub(tracer: Any, *roots: Any, leaves: bool = False) -> list:
+    """``roots`` with all that hangs on them, and everything outside that the trace wrote to. ``leaves``: they go back
+    to plain Python, so iterators of ours become Python's own where they can."""
+    scrubber = Scrubber(tracer, leaves)
     cleaned = [scrubber.clean(v) for v in roots]
     for reference, _ in tracer.heap.taken_over:
         scrubber.clean(reference())
@@ -42,8 +43,8 @@ def scrub(tracer: Any, *roots: Any) -> list:
 
 
 class Scrubber:
-    def __init__(self, tracer: Any):
-        self.tracer, self.fresh = tracer, tracer.heap.fresh
+    def __init__(self, tracer: Any, leaves: bool = False):
+        self.tracer, self.fresh, self.leaves = tracer, tracer.heap.fresh, leaves
         self.memo: dict[int, Any] = {}
         self.keep: list[Any] = []  # what the memo's ids belong to
 
@@ -176,9 +177,10 @@ class Scrubber:
         self.clean(value.handling)
         return value
 
-    def generator(self, value: Generator) -> Generator:
+    def generator(self, value: Generator) -> Any:
         self.clean(value.frame)
-        return value
+        parts = value.made_by() if self.leaves else None
+        return value if parts is None else parts[0](*parts[1], **parts[2])
 
     def exception(self, value: BaseException) -> BaseException:
         args, changed = self.parts(value.args)

@@ -63,6 +63,7 @@ class Rebuilder:
         self.output_at: dict[int, int] = {}
         self.active: dict[int, int] = {}  # generators whose frame is running: index of the frame
         self.clones: dict[int, str] = {}
+        self.leaves = False  # what is built goes back to plain Python: nothing here will advance it
 
     # ---- pieces
 
@@ -395,6 +396,10 @@ class Rebuilder:
             del field
 
     def generator(self, value: Generator) -> str:
+        parts = value.made_by() if self.leaves else None
+        if parts is not None:
+            args = [self.build(arg) for arg in parts[1]] + [f"{k}={self.build(arg)}" for k, arg in parts[2].items()]
+            return self.name(value, f"{self.constant(parts[0])}({', '.join(args)})")
         name = self.name(
             value, f"{self.constant(generator_shell)}({value.__name__!r}, {value.__qualname__!r}, "
                    f"{self.constant(value.code)}, {value.started})"

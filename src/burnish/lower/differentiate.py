@@ -23,6 +23,8 @@ from ..ir.untraceable import Untraceable
 if TYPE_CHECKING:
     from .trace import Tracer
 
+LSTM_BACKWARD = "aten.mkldnn_rnn_layer_backward.default"
+
 SPENT = "backward through the graph a second time"
 """What torch says where the captured program has already run the backward of an output itself."""
 
@@ -36,6 +38,9 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
         check_shown([out for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows])
     check_outputs([outputs[k] for k in flows])
     sources = [tracer.inputs[k] for k in given]
+    if any(node.op.name == LSTM_BACKWARD for node in tracer.graph.nodes):
+        raise Untraceable("an LSTM goes forward and backward in one graph, and its kernel keeps nothing for backward "
+                          "where gradients are off, as they are while compiled code runs")
     first = len(tracer.graph.inputs)
     before = len(tracer.graph.nodes)
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}

@@ -81,15 +81,15 @@ def fused_sgd(
 ) -> None:
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
-        change = unscaled(step, grad, grad_scale, maximize)
+        change, old = unscaled(step, grad, grad_scale, maximize), wide(param)
         if weight_decay:
-            change = aten.add(change, param, alpha=weight_decay)
+            change = aten.add(change, old, alpha=weight_decay)
         if momentum:
             kept = change if is_first_step else \
-                aten.add(aten.mul(buffers[k], momentum), change, alpha=1 - dampening)
+                aten.add(aten.mul(wide(buffers[k]), momentum), change, alpha=1 - dampening)
             step.write(buffers[k], kept)
             change = aten.add(change, kept, alpha=momentum) if nesterov else kept
-        step.write(param, aten.sub(param, aten.mul(change, lr)))
+        step.write(param, aten.sub(old, aten.mul(change, lr)))
 
 
 def fused_adam(
@@ -100,17 +100,17 @@ def fused_adam(
     """Adam, and AdamW where the decay `is_decoupled`. Counts have been counted up already."""
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
-        change, old = unscaled(step, grad, grad_scale, maximize), param
+        change, old = unscaled(step, grad, grad_scale, maximize), wide(param)
         if weight_decay and is_decoupled:
-            old = aten.sub(param, aten.mul(aten.mul(param, weight_decay), lr))
+            old = aten.sub(old, aten.mul(aten.mul(old, weight_decay), lr))
         elif weight_decay:
-            change = aten.add(change, param, alpha=weight_decay)
-        mean = aten.lerp(means[k], change, 1 - beta1)
-        square = aten.addcmul(aten.mul(squares[k], beta2), change, change, value=1 - beta2)
+            change = aten.add(change, old, alpha=weight_decay)
+        mean = aten.lerp(wide(means[k]), change, 1 - beta1)
+        square = aten.addcmul(aten.mul(wide(squares[k]), beta2), change, change, value=1 - beta2)
         step.write(means[k], mean)
         step.write(squares[k], square)
         if amsgrad:
-            square = aten.maximum(largest[k], square)
+            square = aten.maximum(wide(largest[k]), square)
             step.write(largest[k], square)
         correction, root = (left_to_come(beta, counts[k]) for beta in (beta1, beta2))
         spread = aten.add(aten.div(aten.sqrt(square), aten.sqrt(root)), eps)
@@ -123,14 +123,14 @@ def fused_adagrad(
 ) -> None:
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
-        change = unscaled(step, grad, grad_scale, maximize)
+        change, old = unscaled(step, grad, grad_scale, maximize), wide(param)
         if weight_decay:
-            change = aten.add(change, param, alpha=weight_decay)
-        total = aten.addcmul(sums[k], change, change)
+            change = aten.add(change, old, alpha=weight_decay)
+        total = aten.addcmul(wide(sums[k]), change, change)
         step.write(sums[k], total)
         earlier = aten.sub(aten.to(counts[k], torch.float64), 1)
         rate = times(aten.reciprocal(aten.add(aten.mul(earlier, lr_decay), 1)), lr)
-        step.write(param, aten.sub(param, aten.div(aten.mul(change, rate), aten.add(aten.sqrt(total), eps))))
+        step.write(param, aten.sub(old, aten.div(aten.mul(change, rate), aten.add(aten.sqrt(total), eps))))
 
 
 class Guarded:
@@ -140,15 +140,22 @@ class Guarded:
         self.skips = None if found_inf is None else aten.eq(aten.squeeze(found_inf), 1)
 
     def write(self, tensor: Any, value: Any) -> None:
+        value = aten.to(value, tensor.dtype)
         aten.copy_(tensor, value if self.skips is None else aten.where(self.skips, tensor, value))
 
 
 def unscaled(step: Guarded, grad: Any, grad_scale: Any, maximize: bool) -> Any:
     """The gradient to follow. A scaled one is left as it is without the scale, as eager leaves it."""
+    change = wide(grad)
     if grad_scale is not None:
-        scaled, grad = grad, aten.div(grad, aten.squeeze(grad_scale))
-        step.write(scaled, grad)
-    return aten.neg(grad) if maximize else grad
+        change = aten.div(change, aten.squeeze(grad_scale))
+        step.write(grad, change)
+    return aten.neg(change) if maximize else change
+
+
+def wide(x: Any) -> Any:
+    """What the kernels compute in: half precisions are only stored."""
+    return aten.to(x, torch.float32) if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def left_to_come(beta: float, count: Any) -> Any:

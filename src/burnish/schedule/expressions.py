@@ -38,6 +38,8 @@ class NotAffine(Exception):
 
 DEEPEST = 32
 """Operators above each other that are written by a function that calls itself."""
+LONGEST = 1024
+"""Operators that are written at all: machine code for twice as many takes four times as long to make."""
 
 Answer = Callable[[Value, Index], "Scalar | None"]
 Fetch = Callable[[Value, tuple[Affine | Scalar, ...]], Scalar]
@@ -80,6 +82,8 @@ class ExpressionWriter:
                     self.written[value, index] = self.computed(value, index)
             elif (value, index) not in met:
                 met.add((value, index))
+                if len(met) > LONGEST:
+                    raise RecursionError(f"more than {LONGEST} operators in one expression")
                 found = self.answer(value, index)
                 if found is not None:
                     self.written[value, index] = found

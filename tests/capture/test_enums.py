@@ -1,0 +1,71 @@
+"""Enum members that are numbers or texts as well: each is one object, so what C code sees of it is fixed."""
+
+import enum
+
+import torch
+
+from .harness import program
+
+
+class Axis(enum.IntEnum):
+    ROWS = 0
+    COLUMNS = 1
+
+
+class Mode(str, enum.Enum):
+    MEAN = "mean"
+    SUM = "sum"
+
+
+class Parts(enum.IntFlag):
+    LEFT = 1
+    RIGHT = 2
+
+
+class Plain(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+@program(breaks=0)
+def test_members_are_compared_with_members_and_with_values():
+    def fn(x, axis, mode):
+        y = x + 1 if axis == Axis.ROWS else x - 1
+        z = y * 2 if mode == "mean" else y * 3
+        return z, axis == 1, axis < Axis.COLUMNS, "sum" == mode, mode != Mode.SUM
+
+    return fn, [(torch.ones(3), Axis.ROWS, Mode.MEAN), (torch.ones(3), Axis.COLUMNS, Mode.SUM),
+                (torch.ones(3), Axis.ROWS, Mode.SUM)]
+
+
+@program(breaks=0)
+def test_members_compute_like_their_values():
+    def fn(x, axis):
+        return x.sum(axis) + (axis + 1), x * axis, max(axis, Axis.ROWS), bool(axis), 2 - axis
+
+    return fn, [(torch.ones(2, 3), Axis.ROWS), (torch.ones(2, 3), Axis.COLUMNS), (torch.ones(2, 3), Axis.ROWS)]
+
+
+@program(breaks=0)
+def test_text_members_are_texts():
+    def fn(x, mode):
+        return x, mode + "!", mode.upper(), len(mode), mode.startswith("m"), f"{mode.value}"
+
+    return fn, [(torch.ones(1), Mode.MEAN), (torch.ones(1), Mode.SUM), (torch.ones(1), Mode.MEAN)]
+
+
+@program(breaks=0)
+def test_flags_are_combined_and_asked():
+    def fn(x, parts):
+        both = parts | Parts.RIGHT
+        return (x + 1 if parts & Parts.LEFT else x), both == 3, both
+
+    return fn, [(torch.ones(1), Parts.LEFT), (torch.ones(1), Parts.RIGHT), (torch.ones(1), Parts.LEFT | Parts.RIGHT)]
+
+
+@program(breaks=0)
+def test_an_enum_is_iterated():
+    def fn(x):
+        return x + sum(member.value for member in Plain), [member.name for member in Axis]
+
+    return fn, [(torch.ones(1),)]

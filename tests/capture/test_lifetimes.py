@@ -1,0 +1,95 @@
+"""What compiled code was given is not kept: it goes when the program drops it, as in eager, without a collection."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+import burnish
+
+
+@pytest.fixture(autouse=True)
+def without_collections():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_an_argument_goes_after_the_call_that_traced(backend):
+    compiled = burnish.compile(lambda x: x.sin() + x, backend=backend)
+    x = torch.rand(4)
+    reference = weakref.ref(x)
+    compiled(x)
+    del x
+    assert reference() is None
+
+
+def test_what_was_dropped_is_gone_while_the_call_at_a_break_runs():
+    seen = []
+
+    @burnish.disable
+    def outside(y):
+        seen.append(reference() is None)
+        return y
+
+    def fn(box):
+        x = box.pop()
+        y = x + 1
+        del x
+        return outside(y) * 2
+
+    compiled = burnish.compile(fn, backend="eager")
+    box = [torch.rand(4)]
+    reference = weakref.ref(box[0])
+    compiled(box)
+    assert seen == [True]
+
+
+def test_gradients_and_optimizer_states_go_when_they_are_dropped():
+    model = torch.nn.Linear(8, 8, bias=False)
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=0.01)
+
+    def fn():
+        optimizer.step()
+
+    model(torch.ones(8)).sum().backward()
+    burnish.compile(fn, backend="eager")()
+    gradient = weakref.ref(model.weight.grad)
+    optimizer.zero_grad(set_to_none=True)
+    assert gradient() is None
+    state = weakref.ref(optimizer.state[model.weight]["square_avg"])
+    del fn
+    optimizer = None
+    assert state() is None
+
+
+def test_a_model_goes_that_was_an_argument():
+    compiled = burnish.compile(lambda model, x: model(x), backend="eager")
+    model = torch.nn.Linear(4, 4)
+    references = weakref.ref(model), weakref.ref(model.weight)
+    compiled(model, torch.rand(2, 4))
+    del model
+    assert [reference() for reference in references] == [None, None]
+
+
+def test_a_class_inside_a_function_is_not_held_with_what_its_methods_know():
+    def run():
+        weight = torch.nn.Parameter(torch.rand(3))
+
+        class Scaled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = weight
+
+            def forward(self, x):
+                return x * self.weight
+
+        burnish.compile(Scaled(), backend="eager")(torch.ones(3))
+        return weakref.ref(weight)
+
+    reference = run()
+    gc.collect()  # a class is part of a cycle
+    assert reference() is None

@@ -1,0 +1,95 @@
+"""Gradients of compiled operators against differences of their own results, in double precision.
+
+What `bench.gradients` compares with eager's formulas is compared here with none: `torch.autograd.gradcheck` calls the
+compiled function at points near by. Eager passes the same check first, or there is nothing to learn from it.
+"""
+
+import functools
+import itertools
+
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+import burnish
+from burnish import events
+from burnish.settings import patch
+
+MOST = 60
+"""Numbers that a sample is differentiated by."""
+PARTS = 8
+FAMILIAR = {"mul", "matmul", "softmax", "sigmoid", "tanh", "var", "cumsum", "gather", "nn.functional.layer_norm",
+            "nn.functional.batch_norm", "nn.functional.conv2d", "nn.functional.gelu", "nn.functional.cross_entropy",
+            "nn.functional.scaled_dot_product_attention", "logsumexp", "native_batch_norm"}
+
+
+@pytest.fixture(scope="module")
+def op_db():
+    return pytest.importorskip("torch.testing._internal.common_methods_invocations").op_db
+
+
+def checks(function, leaves):
+    try:
+        return torch.autograd.gradcheck(function, leaves, check_undefined_grad=False, nondet_tol=1e-9)
+    except Exception as error:
+        return str(error)
+
+
+def is_small(leaves):
+    return leaves and sum(x.numel() for x in leaves) <= MOST and all(
+        x.numel() and not x.dtype.is_complex and x.layout is torch.strided for x in leaves)
+
+
+def samples(op):
+    """Functions of tensors alone, and the tensors."""
+    for sample in itertools.islice(op.sample_inputs("cpu", torch.float64, requires_grad=True), 40):
+        flat, form = tree_flatten((sample.input, sample.args, sample.kwargs))
+        places = [k for k, x in enumerate(flat) if isinstance(x, torch.Tensor) and x.requires_grad]
+        leaves = [flat[k] for k in places]
+        if is_small(leaves):
+            def call(*given, flat=flat, form=form, places=places):
+                values = dict(enumerate(flat)) | dict(zip(places, given, strict=True))
+                first, args, kwargs = tree_unflatten(list(values.values()), form)
+                made = tree_flatten(op.op(first, *args, **kwargs))[0]
+                return tuple(x for x in made if isinstance(x, torch.Tensor) and x.requires_grad
+                             and not x.dtype.is_complex)
+            yield call, leaves
+
+
+def check_operator(op, most):
+    """How many samples were compiled, and what is wrong."""
+    compiled, wrong = 0, []
+    planned = []
+    stop = events.subscribe(lambda e: planned.append(e) if e.kind == "loops" else None)
+    try:
+        for call, leaves in itertools.islice(samples(op), most):
+            if checks(call, leaves) is not True:
+                continue
+            burnish.reset()
+            planned.clear()
+            with patch(never_slower=False, on_error="raise"):
+                found = checks(burnish.compile(call), leaves)
+            compiled += bool(planned)
+            wrong += [] if found is True else [f"{op.name}: {found}"]
+    finally:
+        stop()
+    return compiled, wrong
+
+
+def differentiable(op_db):
+    return [op for op in op_db if op.supports_autograd and torch.float64 in op.supported_dtypes("cpu")]
+
+
+def test_familiar_operators_are_the_gradients_of_themselves(op_db):
+    found = [check_operator(op, 1) for op in differentiable(op_db) if op.name in FAMILIAR]
+    assert [text for _, wrong in found for text in wrong] == []
+    assert sum(compiled for compiled, _ in found) >= len(FAMILIAR) - 2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_operators_are_the_gradients_of_themselves(op_db, part):
+    found = list(map(functools.partial(check_operator, most=2), differentiable(op_db)[part::PARTS]))
+    assert [text for _, wrong in found for text in wrong] == []
+    assert sum(compiled for compiled, _ in found) > 60
