@@ -44,3 +44,24 @@ def test_a_warning_ends_no_graph():
 
     compiled = burnish.compile(only, backend="eager", fullgraph=True)
     assert given_by(compiled) == given_by(only) == given_by(compiled)
+
+
+def test_warnings_that_become_errors_later_are_met_by_the_users_handlers():
+    def fn(x):
+        try:
+            warnings.warn("stop")
+        except UserWarning as error:
+            return str(error), x - 1
+        return "went on", x + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            assert compiled(torch.ones(1))[0] == "went on"
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert compiled(torch.ones(1))[0] == "stop"
+        warnings.simplefilter("ignore")
+        warnings.filters.pop(1)
+        assert compiled(torch.ones(1))[0] == "went on"

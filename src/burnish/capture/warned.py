@@ -19,7 +19,7 @@ from typing import Any
 from . import breaks
 from .effects import Effect
 from .frames import Frame
-from .live import Live
+from .live import Expression, Live
 from .trust import OUR_PATH
 
 
@@ -28,6 +28,10 @@ def traced(m: Any, args: tuple, kwargs: dict) -> Any:
     given = _arguments(args, kwargs)
     if given is None:
         return m.stop(breaks.OPAQUE_CALL, "warnings.warn with more than a message, a category and a level")
+    if may_be_errors(warnings):
+        return m.stop(breaks.OPAQUE_CALL, "warnings.warn where warnings may be errors")
+    asked = Expression(may_be_errors, (Expression(None, (m.heap.sources.pin(warnings),)),))
+    m.heap.guard("outcome", None, (asked, False))
     place = give, (*given[:2], *_place(m.frame, given[2]))
     m.effects.append(Effect.of(m, *place))
     return m.plainly(give, *place[1])
@@ -37,6 +41,11 @@ def plain(m: Any, args: tuple, kwargs: dict) -> Any:
     """The same in code that is interpreted without being traced."""
     given = _arguments(args, kwargs)
     return warnings.warn(*args, **kwargs) if given is None else give(*given[:2], *_place(m.frame, given[2]))
+
+
+def may_be_errors(module: Any) -> bool:
+    """Whether a filter of the user's turns warnings into errors: at their place, under the user's handlers."""
+    return any(entry[0] == "error" for entry in module.filters)
 
 
 def _arguments(args: tuple, kwargs: dict) -> tuple[Any, type, int] | None:
