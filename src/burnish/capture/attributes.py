@@ -102,6 +102,8 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
                 break
         m.lookups[key] = found
         value, owner = found
+        if owner is not None:
+            _guard_absent(m, kind, name, owner)
         if owner is not None and is_trusted_type(owner):
             m.heap.adopt(value)
         elif owner is not None:
@@ -114,6 +116,15 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
                 if isinstance(value, FunctionType):
                     m.heap.pinned_functions.add(id(value))
     return found
+
+
+def _guard_absent(m: Any, kind: type, name: str, owner: type | None = None) -> None:
+    """That no class before ``owner`` is given the name, which would come first then."""
+    for base in kind.__mro__:
+        if base is owner:
+            return
+        if not is_trusted_type(base):
+            m.heap.guard("absent", m.heap.sources.pin(base).members, name)
 
 
 class Plan(NamedTuple):
@@ -243,6 +254,10 @@ def _load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
     if descriptor is not MISSING:
         return _bind(m, descriptor, obj, kind, owner, name)
     fallback, owner = lookup(m, kind, "__getattr__")
+    for missing in (name, "__getattr__") if fallback is MISSING else (name,):
+        if (kind, missing, "absent") not in m.lookups:
+            m.lookups[kind, missing, "absent"] = (MISSING, None)
+            _guard_absent(m, kind, missing)
     if fallback is MODULE_GETATTR:
         value = _load_from_tables(m, obj, name)
         if value is not MISSING:
@@ -383,9 +398,7 @@ def _load_from_class(m: Any, cls: type, name: str) -> Any:
             return MethodType(on_meta, cls)
         if isinstance(on_meta, property) and isinstance(on_meta.fget, FunctionType):
             return m.call(on_meta.fget, (cls,), {})
-        for base in cls.__mro__:
-            if not is_trusted_type(base):
-                m.heap.guard("absent", m.heap.sources.pin(base).members, name)
+        _guard_absent(m, cls, name)
         if on_meta is not MISSING and not hasattr(type(on_meta), "__get__"):
             return _class_value(m, on_meta, on_meta_owner, name)
         return m.heap.adopt(m.plainly(getattr, cls, name))
