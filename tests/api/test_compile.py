@@ -278,6 +278,10 @@ def test_error_for_a_break_under_no_grad_leaves_gradients_on():
     with pytest.raises(burnish.Unsupported):
         burnish.compile(fn, backend="eager", fullgraph=True)(X)
     assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    # A context that counted as open would keep what eager casts: weights that learn would stay as they were.
+    nesting = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    assert nesting == 0
 
 
 def closing_over(weight):

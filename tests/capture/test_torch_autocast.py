@@ -1,7 +1,10 @@
 """Autocast to bfloat16 on the CPU: which operators change dtype, where it begins and ends, and gradients through it."""
 
+import pytest
 import torch
 from torch import nn
+
+import burnish
 
 from .caller import program_with_caller
 from .harness import program
@@ -204,3 +207,26 @@ def test_custom_function_with_amp_decorators():
         out.sum().backward()
         return out, x.grad
     return fn, caller, lambda i: (torch.randn(2, 2, requires_grad=True),)
+
+
+def test_an_error_inside_leaves_no_context_open():
+    """What eager casts is kept until the last autocast context is left: weights that learn would stay as they were."""
+    def nesting():
+        found = torch.autocast_increment_nesting() - 1
+        torch.autocast_decrement_nesting()
+        return found
+
+    def pick(x, k):
+        with torch.autocast("cpu"):
+            return (x @ x).index_select(0, k)
+
+    compiled, x = burnish.compile(pick, backend="eager"), torch.ones(3, 3)
+    for k in (0, 1, 7, 2):
+        index = torch.tensor([k])
+        if k == 7:
+            with pytest.raises(IndexError):
+                compiled(x, index)
+        else:
+            assert torch.equal(compiled(x, index), pick(x, index))
+        assert nesting() == 0
+    assert not torch.is_autocast_enabled("cpu")

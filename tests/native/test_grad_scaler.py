@@ -9,7 +9,7 @@ from .worlds import alike
 
 def world(dtype, clips=False, whole=True, fused=False):
     def build(compiler):
-        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, fused=fused)
         scaler = torch.amp.GradScaler("cpu", growth_interval=2)
 

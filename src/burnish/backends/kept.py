@@ -263,9 +263,8 @@ class Reader:
             case ["of", attribute, name, spec, shape]:
                 from ..schedule.library import own
 
-                if shape is not None:
-                    own.expect_shape(own.Shape(*shape))
-                return FunctionOf(find_candidate(self.value(spec), name), attribute)
+                with own.expecting(None if shape is None else own.Shape(*shape)):
+                    return FunctionOf(find_candidate(self.value(spec), name), attribute)
 
     def value(self, x: Any) -> Any:
         if type(x) is not list:

@@ -64,6 +64,7 @@ def close(
         break_=why,
         state=tracer.heap.guards[0].expected,
         writes_inputs=bool(recorder.written_inputs()),
+        nests=any(call.target in NESTING for call in recorder.calls),
     )
 
 
@@ -146,8 +147,24 @@ def _guard_against_aliases(tracer: Tracer) -> None:
             heap.guard("distinct", None, tuple(groups[kind]))
 
 
-def restore_state(state: tuple) -> None:
-    """Put torch's global switches back to what ``metadata.global_state`` once answered."""
+NESTING = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
+
+
+def autocast_nesting() -> int:
+    """How many autocast contexts are open. What they have cast is kept until the last one is left."""
+    found = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return found
+
+
+def restore_state(state: tuple, nesting: int | None = None) -> None:
+    """Put torch's global switches back to what ``metadata.global_state`` and ``autocast_nesting`` once answered."""
+    if nesting is not None:
+        for _ in range(nesting, autocast_nesting()):
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+        for _ in range(autocast_nesting(), nesting):
+            torch.autocast_increment_nesting()
     torch.set_grad_enabled(state[0])
     for device, enabled, dtype in (("cpu", state[5], state[6]), ("cuda", state[7], state[8])):
         torch.set_autocast_enabled(device, enabled)

@@ -26,7 +26,7 @@ from ..runtime.segment import Continuation, Segment
 from . import binding, breaks, interrupts
 from .bytecode import decode
 from .changing import changed_numbers, value_at
-from .closing import close, restore_state
+from .closing import autocast_nesting, close, restore_state
 from .failure import write_failure
 from .frames import UNBOUND, Frame, Raised
 from .guards import MISSING_ERRORS, first_failure
@@ -149,16 +149,17 @@ class Program:
         return MISS
 
     def run_graph(self, segment: Segment, inputs: tuple) -> Any:
+        nesting = autocast_nesting() if segment.nests else None
         try:
             return segment.graph(*inputs)  # type: ignore[misc]
         except Exception as error:
-            restore_state(segment.state)
+            restore_state(segment.state, nesting)
             if segment.writes_inputs or saving_is_watched():
                 raise  # checkpointing stops a run so, in the hook that sees what autograd saves
             events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
             return FAILED
         except BaseException:
-            restore_state(segment.state)
+            restore_state(segment.state, nesting)
             raise
 
     def rerun(self, continuation: Continuation, slots: list) -> Any:
@@ -249,7 +250,7 @@ class Program:
 
     def trace_whole(self, tracer: Tracer, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         """``trace_on``, and what an interrupt or an error on the way leaves to do."""
-        state, modes, collects = global_state(), interrupts.count_modes(), gc.isenabled()
+        state, modes, collects = (global_state(), autocast_nesting()), interrupts.count_modes(), gc.isenabled()
         try:
             try:
                 outcome = self.trace_on(tracer, continuation, slots)
@@ -263,7 +264,7 @@ class Program:
             return outcome
         except BurnishError as error:
             if continuation.layout is None:
-                restore_state(state)  # the user's `with torch.no_grad()` around the break has not been left
+                restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
                 raise
             if tracer.frame is None:
                 raise
@@ -271,7 +272,7 @@ class Program:
         except INTERRUPTS as error:
             if tracer.frame is None or interrupts.has_passed(error):
                 if continuation.layout is None and interrupts.hit_a_switch(error):
-                    restore_state(state)
+                    restore_state(*state)
                 raise
             interrupt = error
         machine = self.plain_machine(tracer)
@@ -280,7 +281,7 @@ class Program:
             machine.result = interrupts.raise_in(machine, interrupt, interrupts.is_within_instruction(interrupt))
         except INTERRUPTS as error:
             if continuation.layout is None and interrupts.hit_a_switch(error):
-                restore_state(state)
+                restore_state(*state)
             raise
         return machine, None
 
@@ -328,11 +329,11 @@ class Program:
                 events.emit("breaks", text=why.render(), break_=why)
                 if self.options.fullgraph:
                     raise Unsupported(why)
-        now = global_state()
+        now = global_state(), autocast_nesting()
         try:
             self.finish_trace(tracer, continuation, signal, at, why, started)
         except INTERRUPTS:
-            restore_state(now)
+            restore_state(*now)
             raise
         continuation.let_go()  # the instruction at the break may take its time
         return self.after(tracer, signal, at)

@@ -14,7 +14,8 @@ candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -195,9 +196,14 @@ def shape_here() -> Shape | None:
 _expected: list[Shape | None] = [None]
 
 
-def expect_shape(shape: Shape | None) -> None:
+@contextlib.contextmanager
+def expecting(shape: Shape | None) -> Iterator[None]:
     """For weights that are packed for code that was made before, where nobody makes any now."""
-    _expected[:] = [shape]
+    _expected.append(shape)
+    try:
+        yield
+    finally:
+        _expected.remove(shape)
 
 
 def split_evenly(count: int, most: int) -> list[int]:
