@@ -188,8 +188,9 @@ def test_what_differs_in_anything_has_another_key():
     (lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
     (lambda: torch.set_float32_matmul_precision("medium"), lambda: torch.set_float32_matmul_precision("highest")),
     (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True)),
+    (lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
     (lambda: torch.set_autocast_enabled("cpu", True), lambda: torch.set_autocast_enabled("cpu", False)),
-], ids=["threads", "default dtype", "deterministic", "precision", "grad mode", "autocast"])
+], ids=["threads", "default dtype", "deterministic", "precision", "grad mode", "default device", "autocast"])
 def test_torchs_switches_make_another_key(change, back):
     before = graph_key.surroundings()
     if torch.get_num_threads() == 1:

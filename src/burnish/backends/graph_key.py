@@ -182,6 +182,8 @@ def surroundings() -> list[str]:
         built(),
         f"eager random {asked.eager_random} max autotune {asked.max_autotune}",
         f"threads {torch.get_num_threads()} default {torch.get_default_dtype()}",
+        f"device {torch.get_default_device()} modes {torch._C._len_torch_function_stack()} "
+        f"{torch._C._is_torch_function_enabled()}",
         f"gradients {torch.is_grad_enabled()} inference {torch.is_inference_mode_enabled()}",
         f"autocast {torch.is_autocast_enabled('cpu')} {torch.get_autocast_dtype('cpu')}",
         f"deterministic {torch.are_deterministic_algorithms_enabled()} "
