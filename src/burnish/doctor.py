@@ -22,6 +22,7 @@ import torch
 
 from . import settings
 from .backends import list_backends, lookup
+from .runtime.cuda import why_not as why_no_kernels
 
 QUICK = ("burnish", "eager")
 """The backends tried unless all are asked for: the others take seconds to load and compile."""
@@ -112,7 +113,9 @@ def check_llvm() -> str:
 def check_gpu() -> str:
     if not torch.cuda.is_available():
         raise Missing("none that torch can use; programs run on the CPU")
-    return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    why = why_no_kernels()
+    return f"{names}; graphs are compiled for it through Triton" if why is None else f"{names}; {why}"
 
 
 def check_cpp() -> str:

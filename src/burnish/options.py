@@ -1,7 +1,7 @@
 """What `compile` is told by `mode` and `options`: the names, what each does, and which are taken for torch's sake.
 
-    burnish.list_options()                        {"eager_random": False, "max_autotune": False, "never_slower": True}
-    burnish.list_mode_options("max-autotune")     {"max_autotune": True}
+    burnish.list_options()                         {"cuda_graphs": False, "eager_random": False, …}
+    burnish.list_mode_options("reduce-overhead")   {"cuda_graphs": True}
 
 An option is a setting for one compiled function. torch.compile's own options are taken as well, so that swapping the
 import is all a user does: what has a counterpart here sets it, and for each of the others there is a reason why nothing
@@ -15,20 +15,21 @@ from typing import Any
 from . import events, settings
 from .errors import UserError, did_you_mean
 
-OURS = ("eager_random", "max_autotune", "never_slower")
+OURS = ("cuda_graphs", "eager_random", "max_autotune", "never_slower")
 """Settings that can be given as options. They are documented at `settings.Settings`."""
 
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
-    "reduce-overhead": {},
-    "max-autotune": {"max_autotune": True},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"cuda_graphs": True, "max_autotune": True},
     "max-autotune-no-cudagraphs": {"max_autotune": True},
 }
-"""A mode is a set of options. On a CPU the default makes as few calls as there can be, so `reduce-overhead` adds
-nothing."""
+"""A mode is a set of options. On a CPU the default makes as few calls as there can be, and `reduce-overhead` adds
+nothing: it is about GPUs."""
 
 COUNTERPARTS = {"fallback_random": "eager_random", "max_autotune_gemm": "max_autotune",
-                "max_autotune_pointwise": "max_autotune", "coordinate_descent_tuning": "max_autotune"}
+                "max_autotune_pointwise": "max_autotune", "coordinate_descent_tuning": "max_autotune",
+                "triton.cudagraphs": "cuda_graphs"}
 """torch's name, and the setting that does the same here."""
 
 NOTHING_TO_DO = {

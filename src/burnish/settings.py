@@ -16,6 +16,7 @@ which ones can.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -65,6 +66,14 @@ class Settings:
     max_autotune: bool = False
     """Measure every way to compute a product or a convolution, and each for longer. Compiling takes several times as
     long, once: measurements are remembered. Read when a graph is compiled."""
+
+    cuda_graphs: bool = False
+    """Record what a call starts on a GPU as one graph, and replay that: for programs of many small kernels, which a CPU
+    cannot start as fast as they run. Results are copied out. Read when a graph is compiled."""
+
+    null_device: str | None = None
+    """Make kernels for a GPU that is not there, of this architecture ("sm_90", say), and run graphs eagerly: with
+    `show` or `dump`, to look at what would run on one."""
 
     cache: bool = True
     """Keep compiled graphs, machine code and measurements on disk, so that later processes need not compile."""
@@ -235,6 +244,14 @@ def _accept_bool(name: str, value: object) -> bool:
     return value
 
 
+def _accept_architecture(name: str, value: object) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"sm_\d{2,3}", value) or int(value[3:]) < 70:
+        raise _bad(name, value, 'the architecture of a GPU from "sm_70" on, "sm_90" say, or None')
+    return value
+
+
 def _accept_show(name: str, value: object) -> frozenset[str]:
     if isinstance(value, str):
         names = [part.strip() for part in value.split(",")]
@@ -282,6 +299,8 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "never_slower": _accept_bool,
     "eager_random": _accept_bool,
     "max_autotune": _accept_bool,
+    "cuda_graphs": _accept_bool,
+    "null_device": _accept_architecture,
     "cache": _accept_bool,
     "cache_dir": _accept_folder,
     "show": _accept_show,
@@ -292,5 +311,5 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "segment_limit": _text_to_int, "check": _text_to_bool, "native_guards": _text_to_bool,
     "never_slower": _text_to_bool, "eager_random": _text_to_bool, "max_autotune": _text_to_bool,
-    "cache": _text_to_bool,
+    "cuda_graphs": _text_to_bool, "cache": _text_to_bool,
 }

@@ -4,11 +4,14 @@
 
     with burnish.set_stance("force_eager"):          # inside the block
         model(x)
+
+Programs that say the same by ``torch.compiler.set_stance`` are heard as well.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 from torch.compiler import is_dynamo_compiling
@@ -20,12 +23,23 @@ _current = "default"
 
 
 def current() -> str:
-    return _current
+    """Ours; where that is the default, torch's."""
+    return _current if _current != "default" else of_torch()
+
+
+def of_torch() -> str:
+    """What ``torch.compiler.set_stance`` has set. It is kept in Dynamo, which a program that never asked for that has
+    not imported; and we do not. Stances that only say when to compile are the default to us."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:
+        return "default"
+    found: str = getattr(getattr(dynamo, "_stance", None), "stance", "default")
+    return found if found in STANCES else "default"
 
 
 def forces_eager() -> bool:
     """Also where Dynamo traces through a compiled function: it is to see the function, not how we run it."""
-    return _current == "force_eager" or is_dynamo_compiling()
+    return current() == "force_eager" or is_dynamo_compiling()
 
 
 def run_plainly(program: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

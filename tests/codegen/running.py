@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
+
 import numpy as np
 
 from burnish.codegen.llvm import compile_kernel, host
@@ -13,8 +16,9 @@ from burnish.schedule.loops import Kernel
 from .reference import NUMPY, evaluate, rounded
 
 MACHINES = [None, *(name for name, needed in (("x86-64-v2", "+sse4.2"), ("x86-64-v3", "+avx2"))
-                    if needed in host().features.split(","))]
-"""What a kernel is printed for: this machine, and narrower vectors without masks where it has those too."""
+                    if needed in host().features.split(",")),
+            *(["triton"] if importlib.util.find_spec("triton") else [])]
+"""What a kernel is printed for: this machine, and narrower vectors without masks where it has those too; and a GPU."""
 
 
 def random_buffer(dtype: str, size: int, random: np.random.Generator) -> np.ndarray:
@@ -34,11 +38,18 @@ def run(kernel: Kernel, buffers: list[np.ndarray], machine: str | None = None) -
     """Copies of the buffers after the kernel. Those that it only reads must not have changed."""
     memory = [_to_memory(buffer, dtype) for buffer, dtype in zip(buffers, kernel.dtypes, strict=True)]
     before = [array.copy() for array in memory]
-    function = compile_kernel(kernel) if machine is None else native(kernel, preset(machine))
-    function(*(array.ctypes.data for array in memory))
+    compiled(kernel, machine)(*(array.ctypes.data for array in memory))
     for number, (old, new) in enumerate(zip(before, memory, strict=True)):
         assert number in kernel.stored or old.tobytes() == new.tobytes()
     return [_from_memory(array, dtype) for array, dtype in zip(memory, kernel.dtypes, strict=True)]
+
+
+def compiled(kernel: Kernel, machine: str | None) -> Callable[..., None]:
+    if machine == "triton":
+        from .triton_interpreter import interpreted
+
+        return interpreted(kernel)
+    return compile_kernel(kernel) if machine is None else native(kernel, preset(machine))
 
 
 def _to_memory(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -3,15 +3,12 @@
 import pytest
 import torch
 
-from burnish.codegen.llvm import compile_kernel
-from burnish.codegen.llvm.compile import native
-from burnish.codegen.llvm.target import preset
 from burnish.ops.scalar import Access, binary, cast, load, reduced, select
 from burnish.schedule.loops import Kernel, Loop, Reduction, Stage, Store
 from burnish.tensors.types import DTYPES
 
 from . import example_kernels as examples
-from .running import MACHINES
+from .running import MACHINES, compiled
 
 SHAPES = [(1, 1), (3, 1), (1, 17), (5, 16), (7, 100), (64, 64), (33, 130), (2, 5000), (300, 3)]
 
@@ -25,8 +22,7 @@ def seed():
 
 
 def launch(kernel, tensors, machine):
-    function = compile_kernel(kernel) if machine is None else native(kernel, preset(machine))
-    function(*(tensor.data_ptr() for tensor in tensors))
+    compiled(kernel, machine)(*(tensor.data_ptr() for tensor in tensors))
 
 
 def assert_no_worse(found, eager, exact):
@@ -220,6 +216,8 @@ def test_reductions_over_nothing_give_their_identity(machine):
 @on_each_machine
 @pytest.mark.parametrize("op", ["exp", "erf", "tanh", "log1p", "lgamma"])
 def test_functions_of_float64_are_those_of_the_c_library(machine, op):
+    if machine == "triton" and op == "lgamma":
+        pytest.skip("the library's own, which the scheduler leaves to it there")
     x, out = torch.rand(37, dtype=torch.float64) + 0.1, torch.empty(37, dtype=torch.float64)
     value = getattr(load("f64", Access(0, 0, (1,))), op)()
     launch(examples.elementwise(op, value, (37,), ("f64",)), (x, out), machine)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish.codegen.llvm.box import simplify
+from burnish.codegen.box import simplify
 from burnish.codegen.llvm.plan import choose, pieces
 from burnish.codegen.llvm.target import preset
 from burnish.ops.scalar import Access, index, load

@@ -48,6 +48,8 @@ def numbers(shape, dtype):
 def test_in_rows_and_in_columns(op, dtype, shape, machine):
     if dtype == "u8" and op in ("sum", "prod"):
         pytest.skip("wraps around: torch's own order of conversions is not what is tested")
+    if machine == "triton" and (dtype in ("f64", "i32") or shape not in ((1, 17), (5, 16), (33, 130))):
+        pytest.skip("its interpreter is slow: f64 and i32 are as f32 and i64 there, and other shapes as these")
     rows, length = shape
     x = numbers(shape, DTYPES[dtype]).abs() if dtype == "u8" else numbers(shape, DTYPES[dtype])
     for dim, strides in ((1, (length, 1)), (0, (1, rows))):

@@ -111,7 +111,8 @@ def test_activations_become_part_of_a_linear_layer(activation):
     assert len(runs(graph)) == 1 and not any(name.startswith("aten.") for name in names(graph))
 
 
-@pytest.mark.parametrize("function", [torch.sin, torch.exp, torch.floor, lambda x: x.clamp(-0.1, 0.2) * x], ids=str)
+@pytest.mark.parametrize("function", [torch.sin, torch.exp, torch.floor, lambda x: x.clamp(-0.1, 0.2) * x],
+                         ids=["sin", "exp", "floor", "clamp"])
 def test_functions_that_call_others_can_be_part_of_it(function):
     torch.manual_seed(0)
     linear = nn.Linear(24, 40).eval()

@@ -46,7 +46,8 @@ class Backend:
     each combination of numbers.
 
     `perform(function, args, kwargs)` is how torch calls are made while a graph is recorded, where that is not plainly.
-    `ahead()` is told when a trace begins whose graph the backend will get.
+    `ahead()` is told when a trace begins whose graph the backend will get. `recomputes` says that it computes what
+    belongs to a checkpointed region (`tensors/regions.py`) again in backward.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Backend:
     runs_python: bool = False
     perform: Perform | None = None
     ahead: Callable[[], None] | None = None
+    recomputes: bool = False
 
     def __call__(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         """Compile a graph. `gm` stays the caller's, unchanged, unless the backend runs it as it is."""
@@ -93,29 +95,30 @@ _lock = forks.lock()
 @overload
 def register_backend(
     compiler_fn: F, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None,
-    ahead: Callable[[], None] | None = None,
+    ahead: Callable[[], None] | None = None, recomputes: bool = False,
 ) -> F: ...
 
 
 @overload
 def register_backend(
     compiler_fn: None = None, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None,
-    ahead: Callable[[], None] | None = None,
+    ahead: Callable[[], None] | None = None, recomputes: bool = False,
 ) -> Callable[[F], F]: ...
 
 
 def register_backend(
     compiler_fn: CompilerFn | None = None, name: str | None = None, *, runs_python: bool = False,
-    perform: Perform | None = None, ahead: Callable[[], None] | None = None,
+    perform: Perform | None = None, ahead: Callable[[], None] | None = None, recomputes: bool = False,
 ) -> Any:
     """Let `burnish.compile(backend=name)` find a function. Called, or as a decorator with or without arguments.
 
     `name` defaults to the function's own. Registering the same function again, or a new definition of it (a
     notebook cell that is run again), replaces it; a name taken by another function is a UserError. For
-    `runs_python`, `perform` and `ahead` see `Backend`.
+    `runs_python`, `perform`, `ahead` and `recomputes` see `Backend`.
     """
     if compiler_fn is None:
-        return functools.partial(register_backend, name=name, runs_python=runs_python, perform=perform, ahead=ahead)
+        return functools.partial(register_backend, name=name, runs_python=runs_python, perform=perform, ahead=ahead,
+                                 recomputes=recomputes)
     if not callable(compiler_fn):
         raise UserError(
             f"register_backend was given {compiler_fn!r:.80}, which cannot be called. Give it a function that takes "
@@ -129,7 +132,7 @@ def register_backend(
                 f'There is already a backend called "{name}", from {_definition(taken.fn)}. Register this one under '
                 f"another name: register_backend(fn, name=...)."
             )
-        _backends[name] = Backend(name, compiler_fn, runs_python, perform, ahead)
+        _backends[name] = Backend(name, compiler_fn, runs_python, perform, ahead, recomputes)
     return compiler_fn
 
 

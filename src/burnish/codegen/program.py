@@ -22,7 +22,10 @@ from typing import Any
 import torch
 
 from ..ir.graph import Alias, Node, Value, values_in
+from ..ir.untraceable import Untraceable
 from ..ops.prims import PREPARE, RUN
+from ..runtime import cuda
+from ..runtime.cuda import CudaKernel
 from ..runtime.draft import Draft, FunctionOf, View
 from ..runtime.kernels import NativeKernel
 from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
@@ -34,7 +37,8 @@ from ..tensors.types import NumberType, TensorType
 
 
 def write_driver(
-    plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor], takes_list: bool = False
+    plan: Plan, kernels: Sequence[NativeKernel | CudaKernel], constants: Mapping[int, torch.Tensor],
+    takes_list: bool = False,
 ) -> Draft:
     """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. A driver that
     takes a list of the inputs empties it, and lets go of each input where it was last read."""
@@ -42,7 +46,7 @@ def write_driver(
 
 
 class DriverWriter:
-    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel], constants: Mapping[int, torch.Tensor],
+    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel | CudaKernel], constants: Mapping[int, torch.Tensor],
                  takes_list: bool):
         self.plan, self.kernels, self.constants, self.takes_list = plan, kernels, constants, takes_list
         self.open = NativeCalls()
@@ -58,6 +62,9 @@ class DriverWriter:
         self.returned: set[Value] = set()
         self.as_shown = made_as_shown(plan)
         self.number_slots: dict[str, torch.dtype] = {}
+        self.devices = sorted({kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)})
+        if len(self.devices) > 1:
+            raise Untraceable("it computes on several GPUs: what each of them does is compiled, if it stands by itself")
 
     def draft(self) -> Draft:
         source = self.text()
@@ -90,16 +97,32 @@ class DriverWriter:
         names = [self.names[value] for value in parameters]
         if self.takes_list and names:
             self.lines.insert(0, f"{''.join(f'{name}, ' for name in names)} = inputs; inputs.clear()")
-        head = ", ".join(["frame", *(["inputs"] if self.takes_list else names)])
-        return "\n".join([f"def run({head}):", *(f"    {line}" for line in self.lines), ""])
+        arguments = ", ".join(["frame", *(["inputs"] if self.takes_list else names)])
+        self.lines[:0] = self.on_device(arguments)
+        return "\n".join([f"def run({arguments}):", *(f"    {line}" for line in self.lines), ""])
 
     # ---- steps
 
     def launch(self, step: Launch) -> None:
         for at in sorted(step.kernel.stored):
             self.make(step.buffers[at])
-        self.open.add(self.kernels[self.launched], [self.entry(value) for value in step.buffers])
+        kernel, entries = self.kernels[self.launched], [self.entry(value) for value in step.buffers]
         self.launched += 1
+        if isinstance(kernel, CudaKernel):
+            # Its launcher is told what to launch, and in which stream.
+            self.open.add(kernel.launcher, [Fixed(kernel.words), Moving("stream"), *entries])
+        else:
+            self.open.add(kernel, entries)
+
+    def on_device(self, arguments: str) -> list[str]:
+        """A kernel is started by a thread for which its GPU is the current one, in the stream that is current there."""
+        if not self.devices:
+            return []
+        index, = self.devices
+        current, elsewhere = self.bind("current_device", cuda.current_device), self.bind("elsewhere", cuda.elsewhere)
+        stream = self.bind("current_stream", cuda.current_stream)
+        return [f"if {current}() != {index}: return {elsewhere}({index}, run, {arguments})",
+                f"stream = {stream}({index})"]
 
     def entry(self, value: Value, further: int = 0) -> Entry:
         """Where a value lies, or so many bytes further on."""
@@ -124,6 +147,8 @@ class DriverWriter:
             for at, text in moving:
                 self.line(f"t[{at}] = {text}")
             self.line(f"{name}({'t' if moving else f'frame.table_{number}'})")
+            if self.devices:
+                self.line(f"if {self.failure()}.value: {self.bind('complain', cuda.complain)}()")
         if self.let_go:
             self.line(f"del {', '.join(self.let_go)}")
             self.let_go = []
@@ -138,7 +163,20 @@ class DriverWriter:
         shown = self.as_shown.get(value)
         name, type = (value.name, value.type) if shown is None else (shown.value.name, shown.type)
         self.names[value] = self.identifier(name)
-        self.line(f"{self.names[value]} = empty_strided({type.shape}, {type.stride}, dtype={self.dtype(type.dtype)})")
+        self.line(f"{self.names[value]} = empty_strided({type.shape}, {type.stride}, dtype={self.dtype(type.dtype)}"
+                  f"{self.place(type)})")
+
+    def failure(self) -> str:
+        self.things["failure"] = cuda.failure
+        return "failure"
+
+    def place(self, type: TensorType) -> str:
+        """Where memory is made, if it is not the CPU's."""
+        if type.device.type == "cpu":
+            return ""
+        name = "".join(c if c.isalnum() else "_" for c in str(type.device))
+        self.things[name] = type.device
+        return f", device={name}"
 
     def pointer(self, value: Value) -> str:
         name = self.names[value]
@@ -171,7 +209,7 @@ class DriverWriter:
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return
-        target = FUNCTIONS[node.op.name] if node.op.target is None else node.op.target
+        target = FUNCTIONS[node.op.name] if node.op.target is None else node.kernel
         name = self.bind("call", target)
         args = [self.argument(arg) for arg in node.args]
         args += [f"{key}={self.argument(arg)}" for key, arg in node.kwargs.items()]
@@ -370,7 +408,7 @@ class DriverWriter:
                 last[value] = number
         shown = {graph.inputs[out.input] for out in graph.outputs if isinstance(out, Alias)}
         kept = {*self.plan.placed, *shown, *(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)),
-                *(write.value for write in graph.writes)}
+                *(value for write in graph.writes for value in (write.value, graph.inputs[write.input]))}
         found: dict[int, list[Value]] = {}
         for value, number in last.items():
             if value not in kept:

@@ -20,11 +20,12 @@ from ..ops.located import Located
 from ..ops.parts import Joined, Shown, leaves
 from ..ops.prims import CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ..ops.record import NoRule, Pointwise
-from ..tensors.types import NAMES
+from ..tensors.types import NAMES, NumberType
 from ..tensors.views import Expand
 from .boxes import MOST
 from .expressions import located_rule_fails, rule_fails, why_not_dtypes
 from .groups import walks_singly
+from .machines import machine_of
 
 CHEAP = 2
 """An element-wise operator of at most this cost is computed again rather than stored, if it reads one tensor."""
@@ -91,8 +92,14 @@ def lies_in_memory(value: Value, classes: Classes) -> bool:
 
 def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     """A view is a loop only where it is stored: that is decided by who reads it. `most` parts may be joined."""
-    if any(value is None or value.type.device.type != "cpu" for value in (*node.operands, *node.results)):
-        return "it does not live on the CPU"
+    values = [value for value in (*node.operands, *node.results) if value is None or not is_passed(value)]
+    devices = {value and value.type.device for value in values}
+    device = devices.pop() if len(devices) == 1 else None
+    if device is None:
+        return "it is on several devices, or on none"
+    machine = machine_of(device)
+    if machine is None:
+        return f"nobody makes kernels for {device}"
     if any(0 in value.shape for value in (*node.operands, *node.results) if value is not None):
         return "it has no elements"
     if node.op is VIEW:
@@ -106,12 +113,17 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     if node.op is FETCH:
         return None
     if isinstance(node.op.rule, Pointwise):
-        return rule_fails(node)
+        return rule_fails(node, machine.why_not_printed)
     if isinstance(node.op.rule, Joined):
         return why_not_joined(node, most)
     if isinstance(node.op.rule, Located):
-        return located_rule_fails(node)
+        return located_rule_fails(node, machine.why_not_printed)
     return f"{node.op.name} has no rule for loops"
+
+
+def is_passed(value: Value) -> bool:
+    """Kernels are passed numbers as such: they are nowhere."""
+    return isinstance(value.type, NumberType)
 
 
 def why_not_joined(node: Node, most: int | None) -> str | None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from ..ir.graph import Value
 from ..ops.prims import REDUCTION_OF, VIEW
 from ..ops.scalar import Access, Scalar, load, reduced
 from ..tensors.indices import Affine, Index, constant
-from ..tensors.types import NAMES, TensorType
+from ..tensors.types import NAMES, NumberType, TensorType
 from ..tensors.views import source_index, view_type
 from .boxes import Box, boxes_of
 from .classify import Classes
@@ -29,6 +31,15 @@ class Launch:
 
     kernel: Kernel
     buffers: tuple[Value, ...]
+
+    @property
+    def device(self) -> torch.device:
+        return self.buffers[min(self.kernel.stored)].type.device
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The buffers that are numbers, and no memory."""
+        return frozenset(at for at, value in enumerate(self.buffers) if isinstance(value.type, NumberType))
 
 
 def emit(group: Group, needed: set[Value], classes: Classes) -> Launch:

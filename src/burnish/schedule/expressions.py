@@ -213,7 +213,7 @@ def affine_scalar(x: Affine) -> Scalar:
     return functools.reduce(operator.add, terms)
 
 
-def rule_fails(node: Node) -> str | None:
+def rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None] = lambda made: None) -> str | None:
     """Try an element-wise rule on its own: why it cannot be used here, if it cannot."""
     result = node.results[0]
     why = why_not_dtypes(node)
@@ -232,10 +232,10 @@ def rule_fails(node: Node) -> str | None:
         return f"{node.op.name}: {error}"
     if made.dtype != NAMES[result.dtype]:  # type: ignore[union-attr]
         return f"{node.op.name} gives {made.dtype}"
-    return None
+    return why_not_printed(made)
 
 
-def located_rule_fails(node: Node) -> str | None:
+def located_rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | None:
     """The same of a rule for elements that follow from their place."""
     why = why_not_dtypes(node)
     if why is not None:
@@ -248,7 +248,7 @@ def located_rule_fails(node: Node) -> str | None:
     except NoRule as error:
         return f"{node.op.name}: {error}"
     assert made.dtype == NAMES[result.dtype], node
-    return None
+    return why_not_printed(made)
 
 
 def why_not_dtypes(node: Node) -> str | None:

@@ -23,6 +23,7 @@ from ..ops.prims import CHECK_INDICES, FETCH, REDUCTION_OF, RUN_ALONG
 from ..ops.record import NoRule, Pointwise
 from ..tensors.types import NAMES
 from .classify import why_not_loop
+from .machines import machine_of
 
 INTEGERS = (torch.int64, torch.int32)
 
@@ -66,7 +67,10 @@ def picks_of(node: Node) -> tuple | None:
     except NoRule:
         return None
     values = (source, *node.results, *(place.index for place in places if isinstance(place, Picked)))
-    if any(v.type.device.type != "cpu" or 0 in v.shape or NAMES.get(v.dtype, "c")[0] == "c" for v in values):
+    machine = machine_of(source.type.device)
+    if machine is None or not machine.has_checks or len({v.type.device for v in values}) > 1:
+        return None
+    if any(0 in v.shape or NAMES.get(v.dtype, "c")[0] == "c" for v in values):
         return None
     if any(place.index.dtype not in INTEGERS for place in places if isinstance(place, Picked)):
         return None

@@ -23,9 +23,7 @@ from .boxes import Box, Uncuttable, boxes_of
 from .classify import Classes, expression_cost
 from .expressions import NotAffine, sources
 from .groups import Group, align, group_of, is_reduction, is_running, reduced_variables, space_of, walks_singly
-
-FEW_ROWS = 16
-"""A box of fewer rows than this is not walked row by row if it is large: its rows could not be shared out."""
+from .machines import machine_of
 
 LARGE = 1 << 15
 
@@ -183,6 +181,8 @@ class Fuser:
 
     def why_not_join(self, unit: Unit, group: Group, value: Value, reads: list[Read]) -> str | None:
         """Put the value into the group, or say why it cannot be."""
+        if next(iter(group.roots)).type.device != value.type.device:
+            return "it is on another device"
         for read, _ in reads:
             maker = self.fusion.unit_of.get(read)
             if maker is not None and maker is not unit and maker.needs >> unit.number & 1:
@@ -217,7 +217,7 @@ class Fuser:
                 return str(trouble)
         # What a running reduction comes to is computed on at once: storing it takes longer.
         follows = any(read in group.roots and is_running(read) for read, _ in own_reads)
-        if trial.inner and len(trial.roots) > 1 and trial.row_count < FEW_ROWS and not follows:
+        if trial.inner and len(trial.roots) > 1 and trial.row_count < few_rows(value) and not follows:
             total = 1
             for n in trial.extents:
                 total *= n
@@ -292,6 +292,12 @@ class Fuser:
     def is_leaf(self, value: Value) -> bool:
         return not self.classes.is_loop(value) or value in self.classes.stored or is_reduction(value) \
             or is_running(value)
+
+
+def few_rows(value: Value) -> int:
+    machine = machine_of(value.type.device)
+    assert machine is not None
+    return machine.few_rows
 
 
 def _is_row(group: Group, root: Value) -> bool:

@@ -19,6 +19,7 @@ from ..ops.prims import ASSEMBLED, REDUCTION_OF, RESTRIDE
 from ..ops.record import NoRule, Pointwise
 from ..tensors.types import TensorType
 from .classify import why_not_loop
+from .machines import machine_of
 
 FEWEST = 3
 """Joined values that a home is worth: it costs a copy of parts that a loop could read where they lie."""
@@ -114,6 +115,9 @@ def homes_of(graph: Graph) -> list[Home]:
 def row_of(node: Node) -> Row | None:
     value = node.results[0] if node.results else None
     if value is None or not isinstance(node.op.rule, Joined) or why_not_loop(node, most=None) is not None:
+        return None
+    machine = machine_of(value.type.device)
+    if machine is None or not machine.has_arena:
         return None
     try:
         part = node.op.rule.rule(*node.args, **node.kwargs)

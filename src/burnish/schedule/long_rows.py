@@ -17,11 +17,8 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.rewrite import Rewriter
 from ..ops.prims import REDUCTION_OF
 from ..tensors.views import Reshape
+from .machines import machine_of
 
-PARTS = (64, 32, 16, 8, 4, 2)
-"""Into how many a row is cut: into as many as come out even."""
-
-FEW_ROWS = 8
 LONG = 1 << 16
 """Elements of all rows together: what a second kernel costs is a fifth of what reducing these does."""
 
@@ -52,11 +49,19 @@ def cut_of(node: Node) -> tuple[int, int] | None:
     if node.op.name not in REDUCTION_OF or REDUCTION_OF[node.op.name] in ("argmax", "argmin"):
         return None
     x, dims = node.args
-    if x.type.numel < LONG or math.prod(n for k, n in enumerate(x.shape) if k not in dims) >= FEW_ROWS:
+    machine = machine_of(x.type.device)
+    if machine is None or x.type.numel < LONG:
+        return None
+    rows = math.prod(n for k, n in enumerate(x.shape) if k not in dims)
+    is_along = any(x.type.stride[k] == 1 for k in dims)
+    if rows >= machine.fewest_rows * (1 if is_along else machine.side_by_side):
+        return None
+    if math.prod(x.shape[k] for k in dims) <= machine.short[not is_along]:
         return None
     if any(0 in v.shape for v in (x, *node.results)):
         return None
-    found = [(parts, dim) for dim in dims for parts in PARTS if x.shape[dim] % parts == 0 and x.shape[dim] > parts]
+    found = [(parts, dim) for dim in dims for parts in machine.parts
+             if x.shape[dim] % parts == 0 and x.shape[dim] > parts]
     if not found:
         return None
     # Of the best the one that steps furthest: its parts lie apart, and what is in one lies together.

@@ -26,6 +26,7 @@ from .in_place import store_in_place
 from .in_place_calls import calls_in_place
 from .long_rows import divide_long_rows
 from .loops import print_kernel
+from .machines import machine_of
 from .siblings import merged
 
 
@@ -245,6 +246,7 @@ def stays_of(plan: Plan) -> tuple[list[Stay], dict[Value, Value]]:
 def place_in_arena(plan: Plan) -> None:
     """Give each intermediate a range of bytes that is its own from the step that makes it to the last that reads it."""
     stays, over = stays_of(plan)
+    stays = [stay for stay in stays if lies_in_arena(stay.value)]
     free: list[tuple[int, int]] = []
     begins: dict[int, list[Stay]] = {}
     ends: dict[int, list[Value]] = {}
@@ -261,6 +263,11 @@ def place_in_arena(plan: Plan) -> None:
         for value in ends.pop(number, ()):
             give(free, plan.offsets[value], room_of(value))
     plan.offsets.update((value, plan.offsets[root]) for value, root in over.items() if root in plan.offsets)
+
+
+def lies_in_arena(value: Value) -> bool:
+    machine = machine_of(value.type.device)
+    return machine is not None and machine.has_arena
 
 
 def room_of(value: Value) -> int:

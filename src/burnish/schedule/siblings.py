@@ -31,6 +31,8 @@ MOST_ELEMENTS = 1 << 18
 
 def why_not_together(first: Launch, second: Launch) -> str | None:
     """Why two kernels that need nothing of one another are not made one."""
+    if first.device != second.device:
+        return "they are on different devices"
     if len(first.kernel.loops) + len(second.kernel.loops) > MOST_LOOPS:
         return f"there would be more than {MOST_LOOPS} loops"
     if sum(math.prod(loop.extents) for loop in first.kernel.loops + second.kernel.loops) > MOST_ELEMENTS:

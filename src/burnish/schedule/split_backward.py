@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.build import Builder
 from ..ir.gradients import Gradients
-from ..ir.graph import Alias, Graph, Node, Value, replaced, values_in
+from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ..ir.part import part
 from ..ir.state import is_random
 from ..ir.storage import storage_of
@@ -34,7 +34,8 @@ SMALL = 16
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Backward is called with the tangents, then the saved inputs, outputs and other values, in this order."""
+    """Backward is called with the tangents, the inputs that it is given as they are by then, and the saved inputs,
+    outputs and other values, in this order."""
 
     forward: Graph
     backward: Graph
@@ -60,13 +61,17 @@ class Splitter:
         self.constants = graph.inputs[end:]
         self.outputs, self.results = graph.outputs[:gradients.outputs], graph.outputs[gradients.outputs:]
         self.place = {node: k for k, node in enumerate(graph.nodes)}
-        self.made_for = {value for value in values_in(tuple(self.outputs))} | {w.value for w in graph.writes}
+        self.late_writes = [write for write in graph.writes if write.input >= first]
+        """What backward writes to."""
+        self.early_writes = [write for write in graph.writes if write.input < first]
+        self.made_for = {value for value in values_in(tuple(self.outputs))} | {w.value for w in self.early_writes}
         late = self.nodes_after_tangents()
         self.forward = self.forward_nodes(late)
         checks = [value for node in late if is_kept(node) for value in node.operands]
-        self.backward = self.ancestors([*values_in(tuple(self.results)), *checks], stop=self.forward)
+        written = [write.value for write in self.late_writes]
+        self.backward = self.ancestors([*values_in(tuple(self.results)), *checks, *written], stop=self.forward)
         self.backward.update(node for node in late if is_kept(node))
-        self.written = {graph.inputs[write.input] for write in graph.writes}
+        self.written = {graph.inputs[write.input] for write in self.early_writes}
         # In the order of the program, so that equal graphs are divided alike.
         self.read_directly = dict.fromkeys(
             shown for node in self.graph.nodes if node in self.backward for value in node.operands
@@ -112,6 +117,9 @@ class Splitter:
         for value in values_in(tuple(self.results)):
             if value.node in self.forward or value.node is None and value in self.given:
                 yield value
+        for write in self.late_writes:
+            if write.value.node in self.forward or write.value.node is None and write.value in self.given:
+                yield write.value
         for out in self.results:
             if isinstance(out, Alias) and out.input < len(self.given):
                 yield self.given[out.input]
@@ -202,7 +210,7 @@ class Splitter:
         forward.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in self.outputs]
         build = Builder(forward)
         forward.outputs += [build.copy(env[value]) if value in self.written else env[value] for value in more]
-        forward.writes = [write.of(env[write.value]) for write in self.graph.writes]
+        forward.writes = [write.of(env[write.value]) for write in self.early_writes]
         shared = {*(storage_of(value) for value in outputs), *self.given}
         return Halves(
             forward, self.backward_graph(again, [*inputs, *kept, *more]),
@@ -219,6 +227,8 @@ class Splitter:
                 graph.outputs.append(replace(out, input=inputs.index(self.graph.inputs[out.input])))
             else:
                 graph.outputs.append(replaced(out, env.__getitem__))
+        graph.writes = [Write(inputs.index(self.graph.inputs[write.input]), env[write.value], write.is_silent)
+                        for write in self.late_writes]
         return graph
 
 

@@ -29,9 +29,9 @@ from ...runtime import forks, threads, vector_math
 from ...runtime.disk_cache import disk_cache
 from ...runtime.kernels import NativeKernel, bind, load
 from ...schedule.loops import Kernel
+from ..listing import listing
 from . import parallel
 from .kernel import PARALLEL, SYMBOL, print_module
-from .listing import listing
 from .target import Host, host, initialize
 
 INTERRUPTS = (KeyboardInterrupt, SystemExit)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ops.scalar import Access, Scalar, walk
-from .box import Box
+from ..box import Box
 from .operations import Operations
 from .scopes import Code, Scope
 from .types import literal, memory, register, size, suffix, vector

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ...ops.scalar import BITS, Access, Scalar, load, walk
 from ...schedule.loops import Stage, Store
-from .box import Box, expressions, mapped, remade
+from ..box import Box, expressions, mapped, remade
 from .plan import COST
 
 LONGEST = 32 * 1024

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from ...runtime import threads
 from ...schedule.loops import Kernel
+from ..box import Box, simplify
+from ..listing import listing
 from . import plan as plans
-from .box import Box, simplify
 from .keep import keep
-from .listing import listing
 from .loops import LoopPrinter
 from .plan import Plan
 from .target import Host, host

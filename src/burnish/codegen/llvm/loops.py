@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from ...ops.scalar import Access, walk
 from ...schedule.loops import Reduction, Stage, Store
+from ..box import Box
 from . import reductions
-from .box import Box
 from .expressions import Values
 from .operations import Operations
 from .plan import Plan, is_across

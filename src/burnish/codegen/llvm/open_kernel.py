@@ -23,12 +23,12 @@ from ...ops.scalar import FLOATS, Access, Scalar, cast, const, make
 from ...runtime.kernels import NativeKernel, bind
 from ...schedule.loops import Kernel
 from ...tensors.sizes import Formula, NoFormula, Space
+from ..box import Box, accesses, mapped, remade, simplify_alike
+from ..listing import listing_of
 from . import plan as plans
-from .box import Box, accesses, mapped, remade, simplify_alike
 from .compile import object_code, symbols
 from .keep import keep
 from .kernel import PARALLEL, SYMBOL, alias_scopes
-from .listing import listing_of
 from .loops import LoopPrinter
 from .plan import Plan
 from .scopes import Code

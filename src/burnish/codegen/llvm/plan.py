@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...ops.scalar import BITS, FLOATS, Access, Scalar, walk
-from .box import Box, accesses, expressions, part
+from ..box import Box, accesses, expressions, part
 from .target import Host
 
 Kind = Literal["elements", "tiles", "inner", "rows"]

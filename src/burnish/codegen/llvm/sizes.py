@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...ops.scalar import walk
-from .box import Box, accesses, expressions
+from ..box import Box, accesses, expressions
 from .scopes import Code
 
 LONG = 1 << 16

@@ -14,9 +14,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ...ops.scalar import FLOATS, Access, Scalar, const, make, walk
-from ...schedule.loops import Loop, Reduction, Stage, Store
-from ..mathematics import expanded, why_not_expandable
+from ..ops.scalar import FLOATS, Access, Scalar, const, make, walk
+from ..schedule.loops import Loop, Reduction, Stage, Store
+from .mathematics import expanded, why_not_expandable
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,16 @@ class Box:
         return not any(stage.reductions or stage.row_stores for stage in self.stages)
 
 
-def simplify(loop: Loop) -> Box:
-    return simplify_alike([loop])[0]
+def simplify(loop: Loop, expands: bool = True) -> Box:
+    """`expands`: transcendental operations become base operations on the way."""
+    return simplify_alike([loop], expands)[0]
 
 
-def simplify_alike(loops: Sequence[Loop]) -> list[Box]:
+def simplify_alike(loops: Sequence[Loop], expands: bool = True) -> list[Box]:
     """Loops that are the same but for their numbers, each simplified in the way that suits all."""
     boxes = list(map(_box, loops))
     order = _ordered(boxes[0], [k for k in range(len(boxes[0].extents)) if any(box.extents[k] != 1 for box in boxes)])
-    return _merged([_rewritten(box, order, _expanded) for box in boxes])
+    return _merged([_rewritten(box, order, _expanded if expands else remade) for box in boxes])
 
 
 def _box(loop: Loop) -> Box:

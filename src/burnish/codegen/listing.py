@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...ops.scalar import Scalar, walk
-from ...schedule.loops import Kernel, Loop, Store
+from ..ops.scalar import Scalar, walk
+from ..schedule.loops import Kernel, Loop, Store
 from .box import Box
 
 _LEAVES = {"const", "size", "index", "reduced"}

@@ -1,0 +1,87 @@
+"""How a loop is cut into tiles: the part of it that one program computes.
+
+    elementwise     f32[4096, 768]                     tiles of 1024 elements, counted through
+    reduction       over 768 of 4096 rows              4 rows at a time, each whole: what is read is read once
+                    over 1 << 20 of 8 rows             a row at a time, in steps of 2048
+                    down the columns of a matrix       64 columns at a time, in steps of 32
+
+A tile is two powers of two: rows, and inner elements side by side. It is `whole` if it holds a row from end to end:
+then no stage needs a loop, and values stay in registers from stage to stage.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..box import Box, accesses
+
+ELEMENTS = 1024
+"""Of a tile whose elements know nothing of one another: eight for each thread."""
+
+PROGRAMS = 264
+"""So many programs keep a large GPU busy; tiles of less work are made smaller."""
+
+SMALLEST = 128
+
+LONGEST_WHOLE = 8192
+"""Up to here a row is held in registers: 64 elements for each of 256 threads, at most two values each."""
+
+STEP = 2048
+"""How far a loop over a longer row goes at once."""
+
+TILE = 2048
+"""Elements of a tile of several whole rows."""
+
+COLUMNS = 64
+"""Rows that lie side by side, at once: 256 bytes of f32 in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    rows: int
+    inner: int
+    """0 where there are no inner variables."""
+    whole: bool
+    warps: int
+    programs: int
+
+
+def tile_of(box: Box) -> Tile:
+    rows, inner = math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows:])
+    if box.is_elementwise:
+        size = min(ELEMENTS, max(SMALLEST, power_of_two(-(-rows // PROGRAMS))))
+        return Tile(size, 0, True, max(size // 256, 1), -(-rows // size))
+    if rows_lie_side_by_side(box) and rows >= 8:
+        wide = min(COLUMNS, power_of_two(rows))
+        if inner * wide <= 2 * TILE:
+            return tiled(rows, wide, power_of_two(inner), True)
+        return tiled(rows, wide, min(power_of_two(inner), STEP // wide), False)
+    if inner <= LONGEST_WHOLE:
+        long = power_of_two(inner)
+        several = max(min(TILE // long, power_of_two(-(-rows // PROGRAMS)), power_of_two(rows)), 1)
+        return tiled(rows, several, long, True)
+    return tiled(rows, 1, STEP, False)
+
+
+def tiled(rows: int, some: int, inner: int, whole: bool) -> Tile:
+    warps = min(max(power_of_two(some * inner // 512), 1), 8)
+    return Tile(some, inner, whole, warps, -(-rows // some))
+
+
+def rows_lie_side_by_side(box: Box) -> bool:
+    """Whether memory is read along the rows' last variable rather than along the inner ones."""
+    if box.rows == 0:
+        return False
+    last, inner = box.rows - 1, len(box.extents) - 1
+    along_rows = sum(abs(a.strides[last]) == 1 for a in accesses(box.stages))
+    along_inner = sum(abs(a.strides[inner]) == 1 for a in accesses(box.stages)) if inner >= box.rows else 0
+    return along_rows > along_inner
+
+
+def power_of_two(n: int) -> int:
+    """The smallest that is not below n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+__all__ = ["Tile", "tile_of"]

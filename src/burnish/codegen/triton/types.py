@@ -1,0 +1,41 @@
+"""The dtypes of the scalar language as Triton writes them, and numbers as literals.
+
+    TYPES["bf16"]                tl.bfloat16
+    literal(0.1, "f32")          0.1
+    literal(0.1, "f64")          tl.full((), 0.1, tl.float64)
+
+A plain number in Triton takes its type from what stands beside it in arithmetic, but not in `where`, and a float that
+f32 holds is one there: any other type has to be said.
+"""
+
+from __future__ import annotations
+
+import math
+
+TYPES = {
+    "b8": "tl.int1", "u8": "tl.uint8", "i8": "tl.int8", "i16": "tl.int16", "i32": "tl.int32", "i64": "tl.int64",
+    "f16": "tl.float16", "bf16": "tl.bfloat16", "f32": "tl.float32", "f64": "tl.float64",
+}
+
+POINTERS = {
+    "b8": "*i1", "u8": "*u8", "i8": "*i8", "i16": "*i16", "i32": "*i32", "i64": "*i64",
+    "f16": "*fp16", "bf16": "*bf16", "f32": "*fp32", "f64": "*fp64",
+}
+"""What a buffer is called in a kernel's signature."""
+
+NUMBERS = {"f64": "fp64", "i64": "i64"}
+"""What a number that is passed by value is called there."""
+
+WIDE = {"f16": "f32", "bf16": "f32"}
+"""What is computed in a wider type and rounded after each operation, as eager does."""
+
+SMALLEST_NORMAL = 2.0**-126
+
+
+def literal(value: bool | int | float, dtype: str) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        text = "float('nan')" if math.isnan(value) else "float('inf')" if value > 0 else "float('-inf')"
+    else:
+        text = repr(value)
+    is_plain = dtype == "f32" and (value == 0 or not math.isfinite(value) or abs(value) >= SMALLEST_NORMAL)
+    return text if is_plain else f"tl.full((), {text}, {TYPES[dtype]})"

@@ -1,0 +1,33 @@
+"""What time it is, for measuring calls: on a GPU a call returns before its work is done.
+
+    clock = clock_for(inputs)
+    start = clock(); call(*inputs); seconds = clock() - start
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from .devices import gpus_of
+
+
+def clock_for(inputs: Sequence[Any]) -> Callable[[], float]:
+    """One that waits for the GPUs that the inputs are on, if they are on any."""
+    devices = gpus_of(inputs)
+    if not devices:
+        return perf_counter
+
+    def clock() -> float:
+        if not torch.cuda.is_current_stream_capturing():
+            for device in devices:
+                torch.cuda.synchronize(device)
+        return perf_counter()
+
+    return clock
+
+
+__all__ = ["clock_for"]

@@ -1,0 +1,74 @@
+"""What the scheduler has to know of the machine that a value is computed on.
+
+    machine_of(value.type.device)       a Machine, or None where nobody makes kernels for that device
+
+Kernels are loops for every machine alike. What differs is how many rows it takes to keep one busy, whether a program
+holds on to memory between its runs, and what cannot be printed. `backends` offers a machine for each kind of device
+that has a printer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from ..ops.scalar import Scalar
+
+
+def _anything(expression: Scalar) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    name: str
+    few_rows: int
+    """A large box of fewer rows than this is not walked row by row: its rows could not be shared out."""
+    fewest_rows: int
+    """Long rows that are fewer are reduced in parts."""
+    side_by_side: int
+    """So many rows that lie side by side are walked as one, where it is not along rows that memory lies."""
+    short: tuple[int, int]
+    """Up to so many elements a row is not cut: where memory lies along it, and where it does not."""
+    parts: tuple[int, ...]
+    """Into how many a row is cut: into as many as come out even."""
+    has_arena: bool = True
+    """Whether a program keeps the memory of its intermediate values from run to run. Else each is made when it is
+    needed, by torch, which knows who uses it."""
+    has_checks: bool = True
+    """Whether indices are looked at before anything is computed with them, so that eager's error is raised."""
+    why_not_printed: Callable[[Scalar], str | None] = _anything
+
+
+CPU = Machine("cpu", few_rows=16, fewest_rows=8, side_by_side=1, short=(0, 0), parts=(64, 32, 16, 8, 4, 2))
+
+_machines: dict[str, Machine] = {"cpu": CPU}
+
+
+def machine_of(device: torch.device) -> Machine | None:
+    return _machines.get(device.type)
+
+
+def offer(device_type: str, machine: Machine | None) -> None:
+    """From here on this is what computes on such devices. None: nobody does, any more."""
+    if machine is None:
+        _machines.pop(device_type, None)
+    else:
+        _machines[device_type] = machine
+
+
+@contextlib.contextmanager
+def replaced(device_type: str, machine: Machine) -> Iterator[None]:
+    """For tests, and for looking at what would be made for another machine."""
+    before = _machines.get(device_type)
+    offer(device_type, machine)
+    try:
+        yield
+    finally:
+        offer(device_type, before)
+
+
+__all__ = ["CPU", "Machine", "machine_of", "offer", "replaced"]

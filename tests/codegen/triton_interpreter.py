@@ -1,0 +1,129 @@
+"""Runs kernels as the Triton printer writes them, on a CPU, by Triton's interpreter.
+
+    kernel = interpreted(kernel)          called with addresses, as a NativeKernel is
+
+Programs run one after the other, in numpy. The functions that join two values of a reduction are called there for one
+element after the other, which takes minutes; `quick_reductions` calls them for many at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import (
+    InterpretedFunction,
+    InterpreterBuilder,
+    ReduceOps,
+    ScanOps,
+    TensorHandle,
+    interpreter_builder,
+)
+from triton.runtime.jit import JITFunction
+
+from burnish.codegen.triton import combine
+from burnish.codegen.triton.kernel import Printed, print_kernel
+from burnish.codegen.triton.source import function_of
+from burnish.codegen.triton.types import NUMBERS, POINTERS
+from burnish.schedule.loops import Kernel
+
+from .reference import NUMPY
+
+COMBINE = {name: InterpretedFunction(getattr(fn, "fn", fn)) for name, fn in vars(combine).items()
+           if isinstance(fn, (JITFunction, InterpretedFunction))}
+
+
+class Interpreted:
+    def __init__(self, printed: Printed):
+        self.printed = printed
+        self.function = InterpretedFunction(function_of(self.printed, {"tl": tl, **COMBINE}, InterpretedFunction))
+
+    def __call__(self, *addresses: int | float) -> None:
+        """Addresses of buffers, and the values of numbers."""
+        with quick_reductions(), mended(), np.errstate(all="ignore"):
+            run(self.function, self.printed, addresses)
+
+
+def interpreted(kernel: Kernel) -> Interpreted:
+    return Interpreted(print_kernel(kernel))
+
+
+def run(function: InterpretedFunction, printed: Printed, addresses: tuple[int | float, ...]) -> None:
+    scope = interpreter._patch_lang(function.fn)
+    try:
+        rewritten = function.rewrite()
+        args = []
+        for n, (given, dtype) in enumerate(zip(addresses, printed.dtypes, strict=True)):
+            type = tl.str_to_ty(NUMBERS[dtype] if n in printed.numbers else POINTERS[dtype], None)
+            data = np.array([given], NUMPY[dtype] if n in printed.numbers else np.uint64)
+            args.append(tl.tensor(TensorHandle(data, type), type))
+        interpreter_builder.set_grid_dim(printed.grid, 1, 1)
+        for program in range(printed.grid):
+            interpreter_builder.set_grid_idx(program, 0, 0)
+            rewritten(*args)
+    finally:
+        scope.restore()
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """To bf16 a GPU rounds, and it knows small numbers there; the interpreter cuts off, and takes others for them. What
+    comparing two numbers gave becomes a number where it is spread over a block."""
+    plain, splat = InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat
+
+    def cast(builder, source, target):
+        types = source.dtype.scalar, target.scalar
+        if types == (tl.bfloat16, tl.float32):
+            return TensorHandle((source.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+        if types == (tl.float32, tl.bfloat16):
+            bits = source.data.view(np.uint32)
+            rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+            return TensorHandle(np.where(np.isnan(source.data), 0x7FC0, rounded).astype(np.uint16), tl.bfloat16)
+        return plain(builder, source, target)
+
+    def spread(builder, type, source):
+        return TensorHandle(np.full(type.shape, source.data.reshape(-1)[0]), source.dtype.scalar)
+
+    InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat = cast, spread
+    try:
+        yield
+    finally:
+        InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat = plain, splat
+
+
+@contextlib.contextmanager
+def quick_reductions() -> Iterator[None]:
+    """Halves are joined with halves, many elements by one call."""
+    slow = ReduceOps.apply_impl, ScanOps.apply_impl
+
+    def joined(ops, left, right, input):
+        tensors = [ops.to_tensor(part, x.dtype) for half in (left, right) for part, x in zip(half, input, strict=True)]
+        found = ops.combine_fn.fn(*tensors)
+        return [x.handle.data for x in (found if isinstance(found, tuple) else (found,))]
+
+    def reduce(ops, input):
+        parts = [np.moveaxis(x.handle.data, ops.axis, 0) for x in input]
+        while len(parts[0]) > 1:
+            half = len(parts[0]) // 2
+            parts = joined(ops, [part[:half] for part in parts], [part[half:] for part in parts], input)
+        parts = [np.moveaxis(part, 0, ops.axis) if ops.keep_dims else part[0] for part in parts]
+        return [ops.to_tensor(np.ascontiguousarray(part), x.dtype) for part, x in zip(parts, input, strict=True)]
+
+    def scan(ops, input):
+        parts = [np.moveaxis(x.handle.data, ops.axis, 0) for x in input]
+        distance = 1
+        while distance < len(parts[0]):
+            later = joined(ops, [np.roll(part, distance, 0) for part in parts], parts, input)
+            parts = [np.concatenate((a[:distance], b[distance:])) for a, b in zip(parts, later, strict=True)]
+            distance *= 2
+        parts = [np.moveaxis(part, 0, ops.axis) for part in parts]
+        return [ops.to_tensor(np.ascontiguousarray(part), x.dtype) for part, x in zip(parts, input, strict=True)]
+
+    ReduceOps.apply_impl, ScanOps.apply_impl = reduce, scan
+    try:
+        yield
+    finally:
+        ReduceOps.apply_impl, ScanOps.apply_impl = slow
