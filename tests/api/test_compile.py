@@ -208,8 +208,12 @@ def test_modes_and_options_of_torch_are_accepted():
     same_three_times(burnish.compile(double, options={"max_autotune": True}), double, X)
 
 
+class Uncallable:
+    pass
+
+
 @pytest.mark.parametrize("model, said", [
-    (Scaler, r"the class Scaler.*burnish\.compile\(Scaler\(\.\.\.\)\)"),
+    (Uncallable, r"the class Uncallable.*burnish\.compile\(Uncallable\(\.\.\.\)\)"),
     (torch.nn.Linear, r"the class Linear.*burnish\.compile\(Linear\(\.\.\.\)\)"),
     (int, "the class int"),
     (property(double), "@property above @burnish.compile"),
@@ -334,3 +338,54 @@ def test_a_compiled_method_of_an_object_is_compiled_with_the_object():
 
     x = torch.ones(2)
     assert torch.equal(burnish.compile(Scale().of, backend="eager")(x), x * 3)
+
+
+def test_a_class_of_callable_objects_is_compiled_in_place():
+    recording = Recording()
+
+    @burnish.compile(backend=recording)
+    class Shift:
+        def __init__(self, by):
+            self.by = by
+
+        def __call__(self, x):
+            return x + self.by
+
+    class Twice(Shift):
+        def __call__(self, x):
+            return super().__call__(x) * 2
+
+    assert isinstance(Shift, type) and isinstance(Shift(1), Shift)
+    same_three_times(Shift(1), lambda x: x + 1, X)
+    assert recording.runs == 2
+    same_three_times(Twice(2), lambda x: (x + 2) * 2, X)
+    assert recording.runs > 2
+
+
+def test_a_class_of_modules_is_compiled_in_place():
+    recording = Recording()
+
+    @burnish.compile(backend=recording)
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.arange(4.0))
+
+        def forward(self, x):
+            return x * self.weight
+
+    layer = Layer()
+    same_three_times(layer, lambda x: x * layer.weight, X)
+    assert recording.runs == 2
+    layer.register_forward_hook(lambda module, args, out: out + 1)
+    same_three_times(layer, lambda x: x * layer.weight + 1, X)
+    outer = burnish.compile(lambda x: layer(x).sin(), backend=recording, fullgraph=True)
+    same_three_times(outer, lambda x: (x * layer.weight + 1).sin(), X)
+
+
+def test_a_class_without_callable_objects_or_of_torch_is_an_error():
+    before = torch.nn.Linear.__call__
+    for cls in (torch.nn.Linear, Uncallable):
+        with pytest.raises(UserError, match="the class"):
+            burnish.compile(cls)
+    assert torch.nn.Linear.__call__ is before

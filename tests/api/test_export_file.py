@@ -304,3 +304,4 @@ def test_every_name_in_the_table_is_read_back_as_the_function_it_names():
     for danger in ("torch.load", "torch.save", "torch.from_file", "torch.Tensor.apply_", "torch.set_num_threads"):
         assert danger not in export_file.operations()
     assert not {"item", "numpy", "apply_", "map_", "__reduce_ex__", "set_", "resize_"} & export_file.methods()
+    assert export_file.methods() >= export_file.COMMON

@@ -118,3 +118,31 @@ def test_as_a_decorator_the_stance_holds_while_the_function_runs(recording, scal
 def test_wrong_stance_is_a_user_error(use, said):
     with pytest.raises(UserError, match=said):
         use()
+
+
+def test_a_stance_that_torch_was_told_is_heard(recording, scaled):
+    scaled(X, 2)
+    with torch.compiler.set_stance("force_eager"):
+        assert torch.equal(scaled(X, 3), X * 3)
+        assert not burnish.compile(lambda: burnish.is_compiling())()
+    assert (len(recording.graphs), recording.runs) == (1, 0)
+    with torch.compiler.set_stance("eager_on_recompile"):
+        assert torch.equal(scaled(X, 2), X * 2)
+        assert torch.equal(scaled(X, 3), X * 3)
+    assert (len(recording.graphs), recording.runs) == (1, 1)
+    with torch.compiler.set_stance("fail_on_recompile"), pytest.raises(burnish.Unsupported, match="fail_on_recompile"):
+        scaled(X, 3)
+    scaled(X, 3)
+    assert len(recording.graphs) == 2
+
+
+def test_our_stance_counts_before_torchs(recording, scaled):
+    with torch.compiler.set_stance("fail_on_recompile"), burnish.set_stance("force_eager"):
+        assert torch.equal(scaled(X, 2), X * 2)
+    assert not recording.graphs
+
+
+def test_stances_of_torch_that_say_when_to_compile_are_the_default(recording, scaled):
+    with torch.compiler.set_stance("eager_then_compile"):
+        assert torch.equal(scaled(X, 2), X * 2)
+    assert len(recording.graphs) == 1

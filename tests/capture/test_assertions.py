@@ -66,7 +66,7 @@ def test_an_assertion_about_several_elements_is_the_error_it_is_in_eager():
 
 def test_distributions_check_their_arguments_inside_the_graph():
     def fn(mean, scale, x):
-        return torch.distributions.Normal(mean, scale).log_prob(x)
+        return torch.distributions.Normal(mean, scale, validate_args=True).log_prob(x)
 
     compiled = burnish.compile(fn, backend="eager", fullgraph=True)
     mean, scale, x = torch.zeros(3), torch.ones(3), torch.rand(3)
@@ -74,3 +74,60 @@ def test_distributions_check_their_arguments_inside_the_graph():
         assert torch.equal(compiled(mean, scale * factor, x), fn(mean, scale * factor, x))
     with pytest.raises(ValueError, match="scale"):
         compiled(mean, -scale, x)
+
+
+@program
+def test_an_error_raised_for_bad_data_is_no_break():
+    def fn(x):
+        if not torch.isfinite(x).all():
+            raise ValueError(f"not finite: {'one' if x.numel() == 1 else 'some'} of {x}")
+        if x.sum() > 10:
+            raise OverflowError("too much")
+        return x * 2
+
+    return fn, [(torch.ones(2),), (torch.full((2,), torch.nan),), (torch.full((2,), 9.0),), (torch.ones(2),)]
+
+
+@program
+def test_an_error_that_is_handled_below():
+    def fn(x):
+        try:
+            if x.sum() < 0:
+                raise ValueError("negative")
+        except ValueError:
+            return -x
+        return x * 2
+
+    return fn, [(torch.ones(2),), (-torch.ones(2),), (torch.ones(2),), (-torch.ones(2),)]
+
+
+@program
+def test_a_question_whose_sides_both_lead_on_is_asked_every_time():
+    def fn(x, strict):
+        for _ in range(2):
+            if x.sum() > 4:
+                if strict:
+                    raise ValueError("too much")
+                x = x - 1
+            x = x + 1
+        return x
+
+    return fn, [(torch.ones(2), False), (torch.ones(2) * 3, False), (torch.ones(2) * 3, True), (torch.ones(2), True)]
+
+
+def test_errors_for_bad_data_are_part_of_one_graph():
+    def fn(x):
+        for row in x:
+            if row.sum() < 0:
+                raise ValueError("negative")
+        if not (x < 5).all():
+            raise ValueError("large")
+        return x.sqrt()
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2, 3)), torch.ones(2, 3))
+    with pytest.raises(ValueError, match="large"):
+        compiled(torch.full((2, 3), 9.0))
+    with pytest.raises(ValueError, match="negative"):
+        compiled(-torch.ones(2, 3))

@@ -151,3 +151,28 @@ def test_snapshot_of_parameters_before_an_update():
         params["b"] = params["b"] - x
         return before, [params[k] - before[k] for k in before]
     return fn, ordinary, params
+
+
+@program(breaks=0)
+def test_deep_copies_of_plain_structures_break_nothing():
+    config = {"sizes": [1, 2, [3]], "names": {"a", "b"}, "pair": (1, [2])}
+
+    def fn(x, given):
+        mine, theirs = copy.deepcopy(config), copy.deepcopy(given)
+        mine["sizes"].append(4)
+        theirs[0].append("more")
+        return x * mine["sizes"][0], mine, theirs, theirs[0] is theirs[1]
+    shared = [7]
+    calls = [[[7], [7]], [shared, shared], [[7], [7]], [shared, shared]]
+    return fn, [(torch.randn(2), given) for given in calls], config
+
+
+@program(breaks=0)
+def test_a_deep_copy_keeps_what_is_shared_and_goes_in_circles():
+    def fn(x):
+        ring, part = [1], {"a": [2]}
+        ring += [ring, part, part]
+        other = copy.deepcopy(ring)
+        other[2]["a"].append(3)
+        return other[1] is other, other[2] is other[3], other[3], ring[3], x * len(other)
+    return fn, ordinary

@@ -59,6 +59,59 @@ def sees(compiled, fn, *args):
             same(compiled(*args), fn(*args))
 
 
+# -- modules that are passed through one check ------------------------------------------------------------------------
+
+
+def through(module, x):
+    return module(x) * 2
+
+
+def test_equal_modules_that_take_turns_have_a_watch_each():
+    blocks = [nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(4)]
+    with patch(check=False):
+        compiled = burnish.compile(through, backend="eager")
+        for _ in range(6):
+            for block in blocks:
+                same(compiled(block, X), through(block, X))
+        keeper = first_segments(compiled)[0].check.keeper
+        assert len(first_segments(compiled)) == 1 and len(keeper.others) == 3
+        assert all(each.fast is not None and not each.fickle for each in (keeper, *keeper.others.values()))
+        passed = [each.passed for each in (keeper, *keeper.others.values())]
+        for block in blocks:
+            compiled(block, X)
+        assert [each.passed for each in (keeper, *keeper.others.values())] == passed  # nothing was asked in Python
+
+
+@pytest.mark.parametrize("change", [
+    lambda block: block.eval(), lambda block: setattr(block[0], "bias", None),
+    lambda block: setattr(block[0], "weight", nn.Parameter(torch.ones(3, 3))),
+    lambda block: block.register_forward_hook(lambda module, args, result: result + 1),
+    lambda block: block.append(nn.Tanh()),
+])
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_change_of_one_of_them_is_seen(change, which):
+    blocks = [nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)) for _ in range(3)]
+    with patch(check=False):
+        compiled = burnish.compile(through, backend="eager")
+        for _ in range(6):
+            for block in blocks:
+                same(compiled(block, X), through(block, X))
+        change(blocks[which])
+        for _ in range(4):
+            for block in blocks:
+                same(compiled(block, X), through(block, X))
+
+
+def test_a_module_that_comes_to_lie_where_another_lay_is_another():
+    with patch(check=False):
+        compiled = burnish.compile(through, backend="eager")
+        for number in range(30):
+            block = nn.Sequential(nn.Linear(3, 3), nn.ReLU() if number % 3 else nn.Tanh())
+            for _ in range(5):
+                same(compiled(block, X), through(block, X))
+            del block
+
+
 # -- one module, and each thing that can be changed about it -----------------------------------------------------------
 
 

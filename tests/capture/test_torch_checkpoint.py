@@ -1,8 +1,17 @@
-"""Activation checkpointing in both modes: the forward runs again in backward, with its random numbers and its dtype."""
+"""Activation checkpointing in both modes: the forward runs again in backward, with its random numbers and its dtype.
 
+Without reentry it is part of the graph. What a checkpointed function does besides computing happens in backward again.
+"""
+
+import functools
+
+import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+import burnish
+from burnish.errors import Unsupported
 
 from .caller import program_with_caller
 from .harness import program
@@ -25,7 +34,7 @@ def leaf():
     return torch.randn(2, 3, requires_grad=True)
 
 
-@program_with_caller
+@program_with_caller(breaks=0)
 def test_checkpoint_without_reentry():
     model = block()
 
@@ -43,7 +52,7 @@ def test_checkpoint_with_reentry():
     return fn, train(model), lambda i: (leaf(),)
 
 
-@program_with_caller
+@program_with_caller(breaks=0)
 def test_checkpoint_switched_by_a_flag_between_calls():
     class Model(nn.Module):
         def __init__(self):
@@ -64,7 +73,7 @@ def test_checkpoint_switched_by_a_flag_between_calls():
     return model, caller, [(leaf(), *c) for c in calls]
 
 
-@program_with_caller
+@program_with_caller(breaks=0)
 def test_dropout_draws_the_same_mask_again():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
 
@@ -107,7 +116,7 @@ def test_forward_is_counted_twice():
     return fn, caller, lambda i: (leaf(),)
 
 
-@program_with_caller
+@program_with_caller(breaks=0)
 def test_sequential_in_segments():
     model = nn.Sequential(*[nn.Linear(3, 3) for _ in range(4)])
 
@@ -116,7 +125,7 @@ def test_sequential_in_segments():
     return fn, train(model), lambda i: (leaf(),)
 
 
-@program_with_caller
+@program_with_caller(breaks=0)
 def test_keyword_arguments_and_several_results():
     def part(x, y, *, scale=1.0):
         return x * y * scale, (x + y).sin()
@@ -131,7 +140,7 @@ def test_keyword_arguments_and_several_results():
     return fn, caller, [(leaf(), leaf(), s) for s in (1.0, 2.0, 1.0)]
 
 
-@program_with_caller
+@program_with_caller(breaks=0)
 def test_nested_checkpoints():
     inner, outer = block(), block()
     model = nn.ModuleList([inner, outer])
@@ -144,7 +153,7 @@ def test_nested_checkpoints():
     return fn, train(model), lambda i: (leaf(),)
 
 
-@program_with_caller
+@program_with_caller(breaks=0)
 def test_autocast_is_remembered_for_the_second_forward():
     model = block()
 
@@ -154,7 +163,7 @@ def test_autocast_is_remembered_for_the_second_forward():
     return fn, train(model), lambda i: (leaf(),)
 
 
-@program
+@program(breaks=0)
 def test_backward_inside():
     weight = torch.randn(3, requires_grad=True)
 
@@ -167,7 +176,7 @@ def test_backward_inside():
     return fn, lambda i: (leaf(),), weight
 
 
-@program
+@program(breaks=0)
 def test_without_gradients_it_is_a_plain_call():
     model = block()
 
@@ -175,3 +184,255 @@ def test_without_gradients_it_is_a_plain_call():
         with torch.no_grad():
             return checkpoint(model, x, use_reentrant=False), checkpoint(model, x, use_reentrant=False).requires_grad
     return fn, lambda i: (leaf(),)
+
+
+# ---- what the function does besides computing
+
+def trained(fn, model):
+    """Forward, and backward twice: what is computed again then is computed twice again."""
+    def caller(call, x):
+        model.zero_grad()
+        out = call(x)
+        out.sum().backward(retain_graph=True)
+        out.sum().backward()
+        return out, x.grad, [p.grad.clone() for p in model.parameters()], [b.clone() for b in model.buffers()]
+    return fn, caller, lambda i: (torch.randn(8, 3, requires_grad=True),), model
+
+
+@program_with_caller(breaks=0)
+def test_running_statistics_are_updated_when_the_forward_runs_again():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3), nn.BatchNorm1d(3))
+    return trained(lambda x: checkpoint(model, x, use_reentrant=False), model)
+
+
+class Counts(nn.Module):
+    def __init__(self, is_last):
+        super().__init__()
+        self.linear, self.is_last = nn.Linear(3, 3), is_last
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        if self.is_last:
+            y = self.linear(x).sin() + 1
+            self.count.add_(1)
+            return y
+        self.count.add_(1)
+        return self.linear(x).sin() * self.count
+
+
+@program_with_caller(breaks=0)
+def test_a_buffer_written_after_all_is_saved_is_not_written_again():
+    model = Counts(True)
+    return trained(lambda x: checkpoint(model, x, use_reentrant=False), model)
+
+
+@program_with_caller(breaks=0)
+def test_what_is_computed_again_sees_the_buffers_as_they_are_then():
+    model = Counts(False)
+    return trained(lambda x: checkpoint(model, checkpoint(model, x, use_reentrant=False), use_reentrant=False), model)
+
+
+@program_with_caller
+def test_attributes_are_counted_up_again():
+    model = nn.Linear(3, 3)
+    model.calls = 0
+
+    def counted(x):
+        model.calls += 1
+        return model(x).sin()
+
+    def fn(x):
+        return checkpoint(counted, x, use_reentrant=False) * model.calls
+
+    def caller(call, x):
+        call(x).sum().backward()
+        return x.grad, model.calls
+    return fn, caller, lambda i: (leaf(),)
+
+
+@program_with_caller
+def test_it_prints_again():
+    def loud(x):
+        print("computing")
+        return x.sin().cos()
+
+    def caller(call, x):
+        call(x).sum().backward()
+        return x.grad
+    return lambda x: checkpoint(loud, x, use_reentrant=False), caller, lambda i: (leaf(),)
+
+
+@program_with_caller
+def test_a_list_from_outside_grows_again():
+    def fn(x):
+        seen = []
+
+        def part(v):
+            seen.append(len(seen))
+            return v.sin().cos()
+        return checkpoint(part, x, use_reentrant=False), seen
+
+    def caller(call, x):
+        out, seen = call(x)
+        out.sum().backward()
+        return x.grad, seen
+    return fn, caller, lambda i: (leaf(),)
+
+
+@program_with_caller(breaks=0)
+def test_what_the_function_makes_itself_it_may_change():
+    def part(x, **options):
+        scale = options.pop("scale")
+        terms, table = [], {}
+        for k in range(3):
+            terms.append(x.sin() * k)
+            table[k] = terms[-1].cos()
+        options["more"] = 1
+        return sum(terms) * scale + sum(table.values())
+
+    def caller(call, x):
+        call(x).sum().backward()
+        return x.grad
+    return lambda x: checkpoint(part, x, use_reentrant=False, scale=2.0), caller, lambda i: (leaf(),)
+
+
+@program_with_caller
+def test_a_break_inside_puts_everything_back_first():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+
+    def fn(x):
+        def part(v):
+            y = model(v)
+            return y.sin() if y.sum() > 0 else y.cos()
+        return checkpoint(part, x * 2, use_reentrant=False) + torch.rand(3)
+
+    def caller(call, x):
+        model.zero_grad()
+        out = call(x)
+        out.sum().backward()
+        return out, x.grad, [b.clone() for b in model.buffers()]
+    return fn, caller, lambda i: (torch.randn(8, 3, requires_grad=True),), model
+
+
+@program_with_caller
+def test_an_error_inside_is_raised_by_the_call():
+    def bad(x):
+        y = x.sin()
+        raise ValueError(f"for {len(y)} rows")
+
+    def fn(x):
+        try:
+            return checkpoint(bad, x, use_reentrant=False)
+        except ValueError as error:
+            return x * len(str(error))
+
+    def caller(call, x):
+        call(x).sum().backward()
+        return x.grad
+    return fn, caller, lambda i: (leaf(),)
+
+
+@program_with_caller
+def test_arguments_written_to_before_backward_are_an_error():
+    def caller(call, x):
+        out, given = call(x)
+        given.add_(1)
+        try:
+            out.sum().backward()
+        except RuntimeError as error:
+            return "modified by an inplace operation" in str(error)
+        return "no error"
+
+    def fn(x):
+        given = x * 2
+        return checkpoint(lambda v: v.sin().cos(), given, use_reentrant=False), given.detach()
+    return fn, caller, lambda i: (leaf(),)
+
+
+@program_with_caller(breaks=0)
+def test_the_decorator_checkpoints():
+    @checkpoint(use_reentrant=False)
+    def part(x):
+        return x.sin().cos()
+
+    def caller(call, x):
+        call(x).sum().backward()
+        return x.grad
+    return lambda x: part(x) * 2, caller, lambda i: (leaf(),)
+
+
+@program_with_caller(breaks=0)
+def test_it_may_be_called_through_a_partial_with_keywords():
+    model = block()
+    run = functools.partial(checkpoint, use_reentrant=False)
+    return lambda x: run(functools.partial(model.forward), x), train(model), lambda i: (leaf(),)
+
+
+@program_with_caller(breaks=0)
+def test_hooks_for_saved_tensors_around_it_see_the_inputs_alone():
+    model = block()
+    packed = []
+
+    def caller(call, x):
+        packed.clear()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t):
+            out = call(x)
+        out.sum().backward()
+        return x.grad, list(packed)
+    return lambda x: checkpoint(model, x, use_reentrant=False).sin(), caller, lambda i: (leaf(),)
+
+
+@pytest.mark.parametrize("options", [
+    {"use_reentrant": True}, {"use_reentrant": False, "early_stop": False}, {"use_reentrant": False, "debug": True},
+    {"use_reentrant": False, "context_fn": lambda: (torch.no_grad(), torch.no_grad())},
+])
+def test_what_is_not_part_of_the_graph_is_named(options):
+    def fn(x):
+        return checkpoint(torch.sin, x, **options)
+
+    with pytest.raises(Unsupported, match=f"B203.*|{next(reversed(options))}"):
+        burnish.compile(fn, backend="eager", fullgraph=True)(leaf())
+
+
+def test_a_write_inside_is_named():
+    seen = []
+
+    def part(x):
+        seen.append(1)
+        return x.sin()
+
+    def fn(x):
+        return checkpoint(part, x, use_reentrant=False)
+
+    with pytest.raises(Unsupported, match="a change of a list in it, which happens again in backward"):
+        burnish.compile(fn, backend="eager", fullgraph=True)(leaf())
+
+
+def test_a_backend_that_knows_no_regions_gets_the_function_as_it_is():
+    graphs = []
+
+    def collect(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    model, x = block(), leaf()
+
+    def fn(x):
+        return checkpoint(model, x, use_reentrant=False).sin()
+
+    compiled = burnish.compile(fn, backend=collect, fullgraph=True)
+    for _ in range(3):
+        found = torch.autograd.grad(compiled(x).sum(), [x, *model.parameters()])
+        expected = torch.autograd.grad(fn(x).sum(), [x, *model.parameters()])
+        torch.testing.assert_close(found, expected)
+    assert len(graphs) == 1
+
+
+def test_a_backend_that_knows_no_regions_gets_none_that_writes():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+
+    def fn(x):
+        return checkpoint(model, x, use_reentrant=False)
+
+    with pytest.raises(Unsupported, match="a change of a tensor in it"):
+        burnish.compile(fn, backend=lambda gm, example_inputs: gm.forward, fullgraph=True)(leaf())

@@ -165,3 +165,10 @@ def test_step_of_inner_training_by_hand():
             w = w - 0.1 * grad(lambda v: (x @ v - y).pow(2).mean())(w)
         return w
     return fn, [(torch.randn(2), torch.randn(3, 2), torch.randn(3), n) for n in (1, 3, 1, 0)]
+
+
+@program(breaks=0)
+def test_transforms_of_functions_written_in_c():
+    def fn(x):
+        return torch.vmap(torch.mul)(x, x), torch.vmap(torch.Tensor.sin)(x), torch.func.grad(torch.sum)(x)
+    return fn, lambda i: (torch.randn(2, 3),)

@@ -135,3 +135,54 @@ def test_global_flag_marks_the_first_call():
             return x
         return x - state["offset"]
     return fn, lambda i: (torch.randn(3),), state
+
+
+@program_with_caller(breaks=0)
+def test_the_first_call_of_lazy_modules_breaks_nothing():
+    model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(2))
+
+    def caller(fn, x):
+        out = fn(x)
+        out.sum().backward()
+        kinds = [type(part).__name__ for part in model]
+        grads = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        return out, kinds, grads, len(model[0]._forward_pre_hooks)
+    return model, caller, lambda i: (torch.randn(4, 5),)
+
+
+@program_with_caller(breaks=0)
+def test_a_lazy_module_of_the_users_own():
+    class Scale(nn.modules.lazy.LazyModuleMixin, nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.parameter.UninitializedParameter()
+            self.made = 0
+
+        def initialize_parameters(self, x):
+            self.weight.materialize(x.shape[1:])
+            with torch.no_grad():
+                self.weight.uniform_()
+            self.made += 1
+
+        def forward(self, x):
+            return x * self.weight + self.made
+    model = Scale()
+
+    def caller(fn, x):
+        out = fn(x)
+        out.sum().backward()
+        return out, model.weight, model.weight.grad.clone(), model.made
+    return model, caller, lambda i: (torch.randn(4, 5),)
+
+
+@program
+def test_a_lazy_module_that_cannot_be_made():
+    model = nn.LazyConv2d(2, 3)
+
+    def fn(x):
+        try:
+            return model(x)
+        except (RuntimeError, ValueError) as error:
+            return type(error).__name__
+    return fn, [(torch.randn(5),), (torch.randn(2, 1, 5, 5),), (torch.randn(2, 1, 5, 5),)]

@@ -65,9 +65,15 @@ def test_radam_branches_on_its_step_count_without_a_break(flags):
     assert (seen.breaks, seen.given_up, seen.segments) == ([], [], 3)
 
 
-def test_averaged_sgd_and_lbfgs_may_break_and_are_right():
-    trained_alike(step_with(lambda p: torch.optim.ASGD(p)), rows, steps=4)
+@pytest.mark.parametrize("flags", [{}, {"foreach": True}, {"weight_decay": 0.1, "maximize": True}],
+                         ids=["default", "foreach", "other formula"])
+def test_averaged_sgd_begins_to_average_without_a_break(flags):
+    """From step `t0` on it averages; by its own way of asking, a step earlier or later it is another formula."""
+    seen = trained_alike(step_with(lambda p: torch.optim.ASGD(p, lr=0.1, t0=4, **flags)), rows, steps=12)
+    assert (seen.breaks, seen.given_up) == ([], []) and seen.segments <= 4
 
+
+def test_lbfgs_may_break_and_is_right():
     def build():
         model = small_model()
         optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)

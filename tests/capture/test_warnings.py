@@ -1,5 +1,6 @@
 """``warnings.warn`` points at the user's lines, whether the line was traced, replayed or run as plain Python."""
 
+import sys
 import warnings
 
 import torch
@@ -65,3 +66,89 @@ def test_warnings_that_become_errors_later_are_met_by_the_users_handlers():
         warnings.simplefilter("ignore")
         warnings.filters.pop(1)
         assert compiled(torch.ones(1))[0] == "went on"
+
+
+def in_a_block(x, silent):
+    warnings.warn("before")
+    with warnings.catch_warnings():
+        if silent:
+            warnings.simplefilter("ignore", UserWarning)
+        warnings.warn("inside")
+        warnings.warn("old", DeprecationWarning)
+        y = inner(x)
+    warnings.warn("behind")
+    return y * 2
+
+
+def test_a_block_of_filters_ends_no_graph():
+    for silent in (True, False, True):
+        compiled = burnish.compile(in_a_block, backend="eager", fullgraph=True)
+        want = given_by(lambda x: in_a_block(x, silent))  # noqa: B023
+        before = list(warnings.filters)
+        for _ in range(3):
+            assert given_by(lambda x: compiled(x, silent)) == want  # noqa: B023
+        assert list(warnings.filters) == before
+
+
+def test_a_block_with_a_break_inside():
+    def fn(x):
+        with warnings.catch_warnings(action="ignore") if sys.version_info >= (3, 11) else warnings.catch_warnings():
+            warnings.warn("silent")
+            if x.sum() > 0:
+                warnings.simplefilter("always")
+                x = x * 2
+            warnings.warn("maybe")
+        warnings.warn("behind")
+        return x + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for sign in (1, -1, 1, -1, 1, -1):
+        before = list(warnings.filters)
+        want = given_by(lambda x: fn(x * sign))  # noqa: B023
+        assert given_by(lambda x: compiled(x * sign)) == want  # noqa: B023
+        assert list(warnings.filters) == before
+
+
+def test_an_error_inside_a_block_restores_the_filters():
+    def fn(x):
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="no.*")
+                warnings.warn("nothing")
+                warnings.warn("something")
+                raise KeyError("k")
+        except KeyError:
+            warnings.warn("nothing again")
+        return x + 1
+
+    want = given_by(fn)
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(3):
+        assert given_by(compiled) == want
+
+
+def test_what_torch_warns_of_inside_a_block_meets_its_filters():
+    def quiet(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            y = torch.nn.functional.mse_loss(x[None], x)
+        return y + 1, torch.nn.functional.mse_loss(x, x[None])
+
+    want = given_by(quiet)
+    assert len(want) == 1
+    compiled = burnish.compile(quiet, backend="eager")
+    for _ in range(3):
+        assert [w[:2] for w in given_by(compiled)] == [w[:2] for w in want]
+
+
+def test_warnings_that_are_recorded_are_in_the_list():
+    def fn(x):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            warnings.warn("kept")
+        return x + len(seen), [str(w.message) for w in seen]
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        out, seen = compiled(torch.ones(2))
+        assert seen == ["kept"] and out.tolist() == [2.0, 2.0]

@@ -7,7 +7,7 @@
 Python would need the truth of the condition to go on, but there is only one way to go on. While tracing the truth is
 known; where it holds, the graph gets a check, and the trace goes on. When the check fails in a later run, nothing
 outside has changed yet, so the segment is run again as plain Python, which raises the user's AssertionError at its line
-(see ``engine.Program.rerun``).
+(see ``engine.Program.rerun``). The same goes for any ``if`` one of whose sides only raises.
 
 Not where the graph writes to its inputs: it cannot be run again. Then what was traced is dropped, and the next trace
 ends at the assertion as at any other question about data. Nor on devices where a failed check ends the process.
@@ -19,30 +19,69 @@ from typing import Any
 
 import torch
 
+from .bytecode import Code
 from .metadata import TENSOR_TYPES
+from .opcodes import flow
+
+LONGEST_RAISE = 200
+"""Instructions from a question to its ``raise``: a message and what it says."""
 
 
-def is_asserted(m: Any) -> bool:
-    """Whether the current instruction asks for the truth that an ``assert`` statement jumps on: the jump itself, and
-    from 3.13 the instruction before it."""
-    frame = m.frame
-    names, at = frame.code.opnames, frame.pc
-    if names[at - 1] in ("TO_BOOL", "COMPARE_OP"):
+def wanted(m: Any) -> bool | None:
+    """What a question about truth must be answered for the program to go on: the other answer only raises. None where
+    both answers lead on. The question is a jump, and from 3.13 the instruction before it."""
+    code, at = m.frame.code, m.frame.pc
+    if code.opnames[at - 1] in ("TO_BOOL", "COMPARE_OP"):
         at += 1
-    return at < len(names) and names[at] == "LOAD_ASSERTION_ERROR" and names[at - 1].endswith("IF_TRUE")
+    name, target = code.opnames[at - 1], code.instructions[at - 1][1]
+    if not name.startswith("POP_JUMP") or not name.endswith(("IF_TRUE", "IF_FALSE")):
+        return None
+    jumps_when = name.endswith("IF_TRUE")
+    if only_raises(code, at):
+        return jumps_when
+    return not jumps_when if only_raises(code, target) else None
 
 
-def holds(m: Any, condition: torch.Tensor) -> bool:
-    """Whether ``condition`` is true, and the graph will see to it that it is on every run."""
-    if not (m.keeps_assertions and m.options.runs_python and type(condition) in TENSOR_TYPES and condition.numel() == 1
-            and condition.device.type == "cpu" and m.knows(condition) and m.plainly(bool, condition)):
-        return False
-    m.perform(torch._assert_async, condition)
-    m.has_assertions = True
+def only_raises(code: Code, start: int) -> bool:
+    """Whether all ways from instruction ``start`` on end in a ``raise``, soon and without a loop."""
+    ways, seen = [start], 0
+    while ways:
+        at = ways.pop()
+        while code.opnames[at] != "RAISE_VARARGS":
+            name, argument = code.opnames[at], code.instructions[at][1]
+            _, _, jumps, falls = flow(name, argument, code)
+            seen += 1
+            if seen > LONGEST_RAISE or not (jumps or falls) or jumps and argument <= at or name == "YIELD_VALUE":
+                return False
+            if jumps and falls:
+                ways.append(argument)
+            at = at + 1 if falls else argument
     return True
 
 
+def settled(m: Any, condition: torch.Tensor) -> bool | None:
+    """The truth of ``condition``, if it is what the program wants: the graph will see to it that it is on every run."""
+    truth = wanted(m) if can_check(m, condition) else None
+    if truth is None or m.plainly(bool, condition) is not truth:
+        return None
+    check(m, condition if truth else m.perform(torch.logical_not, condition))
+    return truth
+
+
+def can_check(m: Any, condition: torch.Tensor) -> bool:
+    return (m.keeps_assertions and m.options.runs_python and type(condition) in TENSOR_TYPES and condition.numel() == 1
+            and condition.device.type == "cpu" and m.knows(condition))
+
+
+def check(m: Any, condition: torch.Tensor) -> None:
+    m.perform(torch._assert_async, condition)
+    m.has_assertions = True
+
+
 def all_true(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``_all_true_or_runtime_assert`` of torch.distributions, which checks its arguments by it."""
+    """``_all_true_or_runtime_assert``, by which torch.distributions checked its arguments before torch 2.14."""
     condition = m.perform(torch._is_all_true, *args[:1])
-    return holds(m, condition) or m.perform(bool, condition)
+    if can_check(m, condition) and m.plainly(bool, condition):
+        check(m, condition)
+        return True
+    return m.perform(bool, condition)

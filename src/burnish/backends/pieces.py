@@ -1,0 +1,153 @@
+"""A graph in pieces: what stands alone is run as it is, and what is between is compiled.
+
+    gt = x.sum() > 0                     the piece before, compiled
+    cond = cond(gt, x)                   a step of its own, whose two sides are compiled
+    add = cond[0] + 1                    the piece after, compiled
+
+``torch.cond`` stands alone, and so do changes of tensor objects (``runtime/tensor_state.py``). What a piece is given is
+known when it runs for the first time, so that is when it is compiled; the side of a ``cond`` that never runs is not
+compiled at all. Between the pieces autograd goes on as between any two compiled functions.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+
+from ..runtime import forks
+from ..runtime.branching import Branches
+from ..runtime.tensor_state import WATCHING, stands_alone
+from .drawing import drawing, draws_as_eager
+from .registry import CompiledFn
+
+Compile = Callable[[GraphModule, list[Any]], CompiledFn]
+NUMBERS = (torch.Tensor, int, float, complex)
+
+
+def has_steps(gm: GraphModule) -> bool:
+    return any(stands_alone(node.target) for node in gm.graph.nodes)
+
+
+def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
+    """The graph as steps: each call that stands alone is one, and so is all that is between two of them."""
+    inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
+    steps: list[Step] = []
+    stretch: list[Node] = []
+    taken: set[Node] = set()
+    watched = {node.args[0] for node in gm.graph.nodes if node.target in WATCHING}
+
+    def end_stretch() -> None:
+        if stretch:
+            steps.append(piece_of(gm, list(stretch), compile_graph))
+            stretch.clear()
+
+    for node in gm.graph.nodes:
+        if stands_alone(node.target):
+            end_stretch()
+            for each in with_parts(node):
+                taken.add(each)
+                steps.append(step_of(each, compile_graph))
+        elif node.op not in ("placeholder", "output") and node not in taken:
+            stretch.append(node)
+            if node in watched:
+                end_stretch()
+    end_stretch()
+    return Pieces(inputs, steps, outputs)
+
+
+def with_parts(node: Node) -> Iterator[Node]:
+    """A call and what is taken out of its result, wherever that stands."""
+    yield node
+    for user in node.users:
+        if user.target is operator.getitem and user.args[0] is node:
+            yield from with_parts(user)
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    function: Callable[..., Any]
+    reads: list[Node]
+    makes: list[Node]
+    """What a piece answers, which is a tuple. A call that stands alone answers with its own result."""
+    is_piece: bool
+    spent: list[Node] = field(default_factory=list)
+    """What nobody reads after it."""
+
+
+def step_of(node: Node, compile_graph: Compile) -> Step:
+    target: Any = node.target
+    if type(target) is Branches:
+        target = Branches(Piece(target.on_true, compile_graph), Piece(target.on_false, compile_graph))
+    reads = node.all_input_nodes
+
+    def call(*values: Any) -> Any:
+        known = dict(zip(reads, values, strict=True))
+        return target(*map_arg(node.args, known.__getitem__), **map_arg(node.kwargs, known.__getitem__))
+
+    return Step(call, reads, [node], False)
+
+
+def piece_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> Step:
+    inside = set(stretch)
+    graph, copies = Graph(), {}
+    reads = list(dict.fromkeys(node for each in stretch for node in each.all_input_nodes if node not in inside))
+    makes = [node for node in stretch if any(user not in inside for user in node.users)]
+    for node in reads:
+        placeholder = copies[node] = graph.placeholder(node.name)
+        placeholder.meta.update({name: node.meta[name] for name in ("burnish_state", "burnish_facts")
+                                 if name in node.meta})
+    for node in stretch:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[node] for node in makes))
+    piece = GraphModule(gm, graph)
+    piece.meta.update(burnish_eager_random=draws_as_eager(gm), burnish_again=gm.meta.get("burnish_again", False))
+    return Step(Piece(piece, compile_graph), reads, makes, True)
+
+
+class Piece:
+    """A part of a graph, compiled when it is run first. ``eager`` is how it runs as it stands."""
+
+    def __init__(self, gm: GraphModule, compile_graph: Compile):
+        self.gm, self.compile_graph = gm, compile_graph
+        self.eager = drawing(gm)
+        self.compiled: CompiledFn | None = None
+        self.lock = forks.rlock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.compiled is None:
+            with self.lock:
+                if self.compiled is None:
+                    # An open autocast context, say, is nothing a compiler takes for an input.
+                    self.compiled = self.compile_graph(self.gm, list(inputs)) \
+                        if all(isinstance(value, NUMBERS) for value in inputs) else self.eager
+        return self.compiled(*inputs)
+
+
+class Pieces:
+    def __init__(self, inputs: list[Node], steps: list[Step], outputs: Sequence[Node]):
+        self.inputs, self.steps, self.outputs = inputs, steps, outputs
+        last = {node: step for step in steps for node in (*step.reads, *step.makes)}
+        for node, step in last.items():
+            if node not in outputs:
+                step.spent.append(node)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        values = dict(zip(self.inputs, inputs, strict=True))
+        del inputs
+        for step in self.steps:
+            made = step.function(*[values[node] for node in step.reads])
+            if step.is_piece:
+                values.update(zip(step.makes, made, strict=True))
+            else:
+                values[step.makes[0]] = made
+            del made
+            for node in step.spent:
+                del values[node]
+        return tuple(values[node] for node in self.outputs)

@@ -1,0 +1,47 @@
+"""Which of NumPy's types and functions stand for constants (``numpy_constants``). Without NumPy, none."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+if "numpy" in sys.modules:  # torch imports it where it is installed
+    import numpy
+
+    NUMBERS: frozenset[type] = frozenset((
+        numpy.bool_, numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.uint8, numpy.uint16, numpy.uint32,
+        numpy.uint64, numpy.float16, numpy.float32, numpy.float64, numpy.complex64, numpy.complex128))
+    DTYPES: frozenset[type] = frozenset(type(numpy.dtype(kind)) for kind in NUMBERS)
+    FACTS: frozenset[type] = frozenset((numpy.finfo, numpy.iinfo))
+    CLASSES = NUMBERS | FACTS | {numpy.dtype}
+    FUNCTION_KINDS: frozenset[type] = frozenset((numpy.ufunc, type(numpy.prod)))
+    _NAMES = """
+        prod sum mean std var min max amin amax median average clip round around argmax argmin count_nonzero dot vdot
+        inner size ndim interp percentile quantile isclose allclose array_equal any all ptp nanmin nanmax nanmean nansum
+        result_type promote_types can_cast min_scalar_type base_repr binary_repr real imag angle sinc i0 heaviside
+        nan_to_num isreal iscomplex common_type trapezoid
+        array arange linspace logspace geomspace zeros ones full eye identity tile repeat concatenate stack vstack
+        hstack outer kron tril triu cumsum cumprod diff where reshape transpose flip roll sort argsort unique
+        searchsorted expand_dims squeeze ravel atleast_1d atleast_2d meshgrid hanning hamming blackman bartlett kaiser
+        zeros_like ones_like full_like pad split array_split diag trace
+    """
+    FUNCTIONS = frozenset(
+        [f for f in vars(numpy).values() if isinstance(f, numpy.ufunc)]
+        + [getattr(numpy, name) for name in _NAMES.split() if hasattr(numpy, name)])
+    ARRAY: Any = numpy.ndarray
+else:
+    ARRAY = None
+    NUMBERS = DTYPES = FACTS = CLASSES = FUNCTION_KINDS = FUNCTIONS = frozenset()
+
+VALUES = NUMBERS | DTYPES
+"""Immutable, and compared by value."""
+
+if NUMBERS:
+    GIVEN_TO_TORCH = NUMBERS - {numpy.bool_, numpy.uint64, numpy.complex64, numpy.complex128}
+    """Torch takes them for the Python numbers they are; it does not so with the others."""
+else:
+    GIVEN_TO_TORCH = frozenset()
+
+
+def is_same(now: Any, expected: Any) -> bool:
+    return type(now) is type(expected) and repr(now) == repr(expected)

@@ -1,0 +1,88 @@
+"""``torch.cond`` in a graph: both sides are graphs, and a tensor says which one runs.
+
+    chosen = Branches(on_true, on_false)
+    chosen(x.sum() > 0, x)                          (x.sin(),) or (x.cos(),)
+
+As in torch, its results require gradients where any of what goes in does, and what the side that ran made no use of
+gets a gradient of zeros. What that side saves for backward is saved, so it does not run a second time; only for
+gradients of gradients it does, and where somebody has written to what it answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Side = Callable[..., tuple[torch.Tensor, ...]]
+
+
+class Branches:
+    """A callable with a name a graph can print. Its operands are all that either side reads."""
+
+    stands_alone = True
+    """In a graph it is run as it is: see ``tensor_state.stands_alone``."""
+
+    def __init__(self, on_true: Side, on_false: Side):
+        self.on_true, self.on_false = on_true, on_false
+        self.__name__ = self.__qualname__ = "cond"
+        self.__module__ = __name__
+
+    def __call__(self, predicate: torch.Tensor, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        side = self.on_true if predicate else self.on_false
+        if torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):
+            made: tuple[torch.Tensor, ...] = Chosen.apply(side, *operands)
+            return made
+        return tuple(side(*operands))
+
+
+class Chosen(torch.autograd.Function):
+    """The side that runs, as one step of autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, side: Side, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inside = [operand.detach().requires_grad_(operand.requires_grad) for operand in operands]
+        with torch.enable_grad():
+            made = side(*inside)
+        ctx.save_for_backward(*operands)
+        ctx.side, ctx.inside, ctx.made = side, inside, made
+        return tuple(out.detach() for out in made)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        operands = ctx.saved_tensors
+        wanted = [k for k in range(len(operands)) if ctx.needs_input_grad[k + 1]]
+        twice = torch.is_grad_enabled()
+        found: tuple[Any, ...] | None = None
+        if not twice:
+            kept = torch._C._autograd._get_current_graph_task_keep_graph()
+            try:
+                found = gradients_of(ctx.made, gradients, [ctx.inside[k] for k in wanted], kept, False)
+            except RuntimeError as error:
+                if "inplace operation" not in str(error):
+                    raise
+            if not kept:
+                ctx.made = ctx.inside = None
+        if found is None:
+            with torch.enable_grad():
+                # Views, so that no way leads from one operand through another.
+                again = [operand.view_as(operand) if twice else operand.detach().requires_grad_(operand.requires_grad)
+                         for operand in operands]
+                made = getattr(ctx.side, "eager", ctx.side)(*again)
+            found = gradients_of(made, gradients, [again[k] for k in wanted], twice, twice)
+        answer: list[Any] = [None] * (len(operands) + 1)
+        for k, gradient in zip(wanted, found, strict=True):
+            answer[k + 1] = torch.zeros_like(operands[k]) if gradient is None else gradient
+        return tuple(answer)
+
+
+def gradients_of(made: Any, gradients: Any, inputs: list[torch.Tensor], keep: bool, twice: bool) -> tuple[Any, ...]:
+    """``torch.autograd.grad``, which would import much to check its arguments."""
+    pairs = [(out, gradient) for out, gradient in zip(made, gradients, strict=True) if out.requires_grad]
+    if not pairs:
+        return (None,) * len(inputs)
+    found: tuple[Any, ...] = torch.autograd.Variable._execution_engine.run_backward(  # type: ignore[attr-defined]
+        tuple(out for out, _ in pairs), tuple(gradient for _, gradient in pairs), keep, twice, tuple(inputs),
+        allow_unreachable=True, accumulate_grad=False)
+    return found

@@ -1,0 +1,253 @@
+"""torch.cond: a question about data inside a graph. Both branches are captured; what cannot be is called for real."""
+
+import pytest
+import torch
+from torch import nn
+
+import burnish
+
+from .harness import program
+
+X = torch.tensor([0.5, -1.5, 2.0])
+
+
+def both(fn, *made, backend="eager", fullgraph=True):
+    """Results and gradients of eager and compiled, over calls in which the branches alternate."""
+    burnish.reset()
+    compiled = burnish.compile(fn, backend=backend, fullgraph=fullgraph)
+    for sign in (1, 1, -1, -1, 1, -1):
+        seen = []
+        for function in (fn, compiled):
+            given = [(make * sign).requires_grad_() for make in made]
+            parameters = list(fn.parameters()) if isinstance(fn, nn.Module) else []
+            for parameter in parameters:
+                parameter.grad = None
+            out = function(*given)
+            outs = [o for o in torch.utils._pytree.tree_leaves(out) if isinstance(o, torch.Tensor)]
+            loss = sum(o.double().sum() for o in outs if o.requires_grad)
+            if isinstance(loss, torch.Tensor):
+                loss.backward()
+            seen.append((out, [o.requires_grad for o in outs], [x.grad for x in (*given, *parameters)]))
+        torch.testing.assert_close(seen[1], seen[0])
+    return compiled
+
+
+BACKENDS = ["eager", "burnish", lambda gm, inputs: gm.forward]
+with_all_backends = pytest.mark.parametrize("backend", BACKENDS, ids=["eager", "burnish", "custom"])
+
+
+@with_all_backends
+def test_a_tensor_chooses_between_two_branches_in_one_graph(backend):
+    def fn(x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos(), (x,)) + 1
+
+    both(fn, X, backend=backend)
+
+
+@with_all_backends
+def test_what_only_the_other_branch_uses_gets_a_gradient_of_zeros(backend):
+    def fn(x, y, unused):
+        return torch.cond(x.sum() > 0, lambda x, y, z: x * 2, lambda x, y, z: y * 3, (x, y, unused))
+
+    both(fn, X, X + 1, X + 2, backend=backend)
+
+
+@with_all_backends
+def test_branches_read_modules_and_closures(backend):
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.yes, self.no = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.GELU())
+            self.scale = 3
+
+        def forward(self, x):
+            shift = x * 2
+            return torch.cond(x.sum() > 0, self.yes, lambda x: self.no(x) * self.scale + shift, (x,)).tanh()
+
+    both(Gated(), X, backend=backend)
+
+
+@with_all_backends
+def test_branches_in_branches(backend):
+    def fn(x, y):
+        small = y.sum() < 1
+
+        def inner(x):
+            return torch.cond(small, lambda x: x + y, lambda x: x - 1, (x,)).exp()
+        return torch.cond(x.sum() > 0, inner, lambda x: x * 5, (x,))
+
+    both(fn, X, X * 2, backend=backend)
+
+
+@with_all_backends
+def test_answers_are_trees_of_tensors(backend):
+    def fn(x):
+        made = torch.cond(x.sum() > 0, lambda d: {"a": d["x"] + 1, "b": [d["x"].sum(), d["x"].abs()]},
+                          lambda d: {"a": d["x"] * 2, "b": [d["x"].prod(), d["x"].exp()]}, ({"x": x},))
+        return made["a"], made["b"][0] * 2, made["b"]
+
+    both(fn, X, backend=backend)
+
+
+def test_two_conditions_one_after_the_other():
+    def fn(x):
+        y = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+        return torch.cond(y.max() > 0.9, lambda y: y * 2, lambda y: y + x, (y,)), y
+
+    both(fn, X)
+    both(fn, X, backend="burnish")
+
+
+def test_gradients_of_gradients():
+    def fn(x, w):
+        return torch.cond(x.sum() > 0, lambda x: (x * w).sin() * x, lambda x: x.exp() * w, (x,))
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for sign in (1, -1, 1):
+        found = []
+        for function in (lambda x, w: (x * w).sin() * x if sign > 0 else x.exp() * w, compiled):
+            x, w = (X * sign).requires_grad_(), (X * 3).requires_grad_()
+            u = x * w  # an operand that depends on another one
+            first = torch.autograd.grad(function(x, u).sum(), (x, w), create_graph=True)
+            found.append([*first, *torch.autograd.grad(sum(g.square().sum() for g in first), (x, w))])
+        torch.testing.assert_close(found[1], found[0])
+
+
+def test_an_answer_that_is_written_to_afterwards():
+    def fn(x):
+        return torch.cond(x.sum() > 0, torch.sigmoid, torch.exp, (x,)).mul_(2)
+
+    both(fn, X)
+
+
+def test_a_second_backward_needs_what_was_saved():
+    compiled = burnish.compile(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.exp, (x,)), backend="eager",
+                               fullgraph=True)
+    for sign in (1, -1, 1):
+        x = (X * sign).requires_grad_()
+        out = compiled(x).sum()
+        out.backward(retain_graph=True)
+        once = x.grad.clone()
+        out.backward()
+        torch.testing.assert_close(x.grad, once * 2)
+        with pytest.raises(RuntimeError, match="second time"):
+            out.backward()
+
+
+@program(breaks=0)
+def test_a_number_chooses_while_tracing():
+    def fn(x, flag):
+        y = torch.cond(flag, lambda x: x + 1, lambda x: x - 1, (x,))
+        return torch.cond(x.shape[0] > 2, lambda x: x.sin(), lambda x: x.cos(), (y,))
+    return fn, [(torch.ones(3), True), (torch.ones(2), False), (torch.ones(3), False), (torch.ones(4), True)]
+
+
+@program(breaks=0)
+def test_without_gradients_and_of_integers():
+    def fn(x):
+        with torch.no_grad():
+            return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+    return fn, [(torch.arange(3),), (-torch.arange(3),), (torch.arange(3) + 1,)]
+
+
+def test_the_branch_that_is_not_chosen_leaves_nothing_behind():
+    """Where capture cannot tell, the branch is given up before it does something, and eager decides."""
+    log, state = [], {"n": 0}
+
+    def appends(x):
+        log.append(1)
+        return x + 1
+
+    def sets(x):
+        state["n"] += 1
+        return x + 1
+
+    def writes(x):
+        return x.detach().add_(1) + 0
+
+    for other in (appends, sets, writes, lambda x: print("no") or x + 1, lambda x: x + torch.rand(3), lambda x: x,
+                  lambda x: x.view(-1), lambda x: x[:2] + 1, lambda x: x.double()):
+        burnish.reset()
+        compiled = burnish.compile(lambda x: torch.cond(x.sum() > 0, torch.sin, other, (x,)), backend="eager",
+                                   fullgraph=True)  # noqa: B023
+        x, before = X.clone(), torch.get_rng_state()
+        with pytest.raises(burnish.Unsupported, match="torch.cond"):
+            compiled(x)
+        assert (log, state) == ([], {"n": 0})
+        assert torch.equal(x, X) and torch.equal(before, torch.get_rng_state())
+
+
+def test_an_error_in_the_branch_that_is_not_chosen_is_eagers_to_raise():
+    def fails(x):
+        raise ValueError("not this one")
+
+    compiled = burnish.compile(lambda x: torch.cond(x.sum() > 0, torch.sin, fails, (x,)), backend="eager")
+    plain = lambda x: torch.cond(x.sum() > 0, torch.sin, fails, (x,))  # noqa: E731
+    for _ in range(3):
+        with pytest.raises(Exception) as expected:
+            plain(X)
+        with pytest.raises(type(expected.value)):
+            compiled(X)
+
+
+def test_random_numbers_in_a_branch_are_eagers():
+    compiled = burnish.compile(lambda x: torch.cond(x.sum() > 0, lambda x: torch.nn.functional.dropout(x, 0.5),
+                                                    torch.cos, (x,)) * 2, backend="eager")
+    for _ in range(3):
+        torch.manual_seed(0)
+        expected = torch.cond(X.sum() > 0, lambda x: torch.nn.functional.dropout(x, 0.5), torch.cos, (X,)) * 2
+        torch.manual_seed(0)
+        torch.testing.assert_close(compiled(X), expected)
+
+
+def test_objects_made_in_a_branch_may_change():
+    def fn(x):
+        def summed(x):
+            parts, total = [], 0
+            for k in range(3):
+                parts.append(x * k)
+            for part in parts:
+                total += part
+            seen = {"total": total}
+            seen["more"] = total.relu_() + 1
+            return seen["more"]
+        return torch.cond(x.sum() > 0, summed, lambda x: x.clone().mul_(2), (x,))
+
+    both(fn, X)
+
+
+def test_the_compiled_pieces_are_compiled():
+    from burnish.backends.pieces import Pieces
+
+    seen = []
+    compiled = burnish.compile(lambda x: torch.cond((x * 2).sum() > 0, torch.sin, torch.cos, (x + 1,)) * 2 + 1,
+                               fullgraph=True)
+    for k in range(4):
+        compiled(X * (-1) ** k)
+    for point in (compiled.__burnish_program__.entry,):
+        seen += [segment.graph for segment in point.segments]
+    assert [type(graph) for graph in seen] == [Pieces] and [step.is_piece for step in seen[0].steps] == [
+        True, False, False, True]
+    assert all(step.function.compiled is not None for step in seen[0].steps if step.is_piece)
+
+
+def test_the_operator_behind_it_is_captured_as_well():
+    operator = torch.ops.higher_order.cond
+
+    def fn(x):
+        y = operator(x.sum() > 0, lambda x: (x.sin(),), lambda x: (x.cos(),), (x,))[0]
+        return operator(True, lambda x: x + 1, lambda x: x - 1, (y,))
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for sign in (1, -1, 1):
+        torch.testing.assert_close(compiled(X * sign), (X.sin() if sign > 0 else (-X).cos()) + 1)
+
+
+def test_gradients_of_what_the_operator_was_not_given_are_eagers():
+    operator = torch.ops.higher_order.cond
+    w = torch.ones(3, requires_grad=True)
+    compiled = burnish.compile(lambda x: operator(x.sum() > 0, lambda x: x * w, lambda x: x + w, (x,)),
+                               backend="eager", fullgraph=True)
+    with pytest.raises(burnish.Unsupported, match="not among the operands"):
+        compiled(X.clone().requires_grad_())
