@@ -108,6 +108,25 @@ def test_gradients_come_from_disk_as_well(shelf, happened):
     torch.testing.assert_close(second, [x.grad, *(p.grad for p in module.parameters())])
 
 
+def test_checkpointed_regions_come_from_disk_as_well(shelf, happened):
+    def trained():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5))
+        burnish.reset()
+        happened.clear()
+        compiled = burnish.compile(lambda x: torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).sum())
+        for seed in range(3):
+            torch.manual_seed(seed)
+            compiled(torch.linspace(-1, 1, 128).reshape(16, 8)).backward()
+        return [*(p.grad for p in model.parameters()), *model.buffers()]
+
+    first = trained()
+    assert "kernels" in happened
+    second = trained()
+    assert "cache.program" in happened and "kernels" not in happened
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
 def test_inputs_that_are_written_to_are_written_to(shelf, happened):
     def run():
         x, total = torch.arange(6.0), torch.zeros(6)

@@ -16,7 +16,15 @@ from .explain import explain
 from .export import Exported, export, load, save
 from .integrations.regions import compile_regions
 from .integrations.torch_compile import install, uninstall
-from .marks import allow_in_graph, assume_constant_result, graph_break, is_compiling, mark_dynamic, mark_static
+from .marks import (
+    allow_in_graph,
+    assume_constant_result,
+    cudagraph_mark_step_begin,
+    graph_break,
+    is_compiling,
+    mark_dynamic,
+    mark_static,
+)
 from .module import compile_, was_compiled
 from .options import list_mode_options, list_options
 from .report.explain import ExplainOutput
@@ -26,8 +34,8 @@ from .stance import set_stance
 __all__ = [
     "BackendError", "BurnishError", "ExplainOutput", "Exported", "InternalError", "Profile", "SegmentProfile",
     "Unsupported", "UserError",
-    "allow_in_graph", "assume_constant_result", "compile", "compile_", "compile_regions", "disable", "explain",
-    "export", "graph_break", "install", "is_compiling", "list_backends", "list_mode_options",
+    "allow_in_graph", "assume_constant_result", "compile", "compile_", "compile_regions", "cudagraph_mark_step_begin",
+    "disable", "explain", "export", "graph_break", "install", "is_compiling", "list_backends", "list_mode_options",
     "list_options", "load", "mark_dynamic", "mark_static", "profile", "register_backend", "reset",
     "save", "set_stance", "settings", "substitute_in_graph", "uninstall", "was_compiled",
 ]

@@ -55,6 +55,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     disable: return ``model`` as it is.
 
     What is compiled already is compiled anew from the original. What is marked with ``disable`` is returned as it is.
+    Of a class, the calls of its instances are compiled: its ``__call__`` is replaced, and the class returned.
     """
     kwargs: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode,
                               "options": options}
@@ -67,6 +68,9 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
         # The decorator stood above them: what is compiled is the function inside.
         inner = cast("staticmethod[..., Any]", model)
         return type(inner)(compile(inner.__func__, **kwargs))
+    if makes_callables(model):
+        model.__call__ = compile(call_of_instances(model), **kwargs)
+        return model
     why = why_not_compile(model)
     if why is not None:
         raise UserError(why)
@@ -147,6 +151,18 @@ def why_not_compile(model: Any) -> str | None:
         return (f"burnish.compile takes a function, a module or another callable, not {model!r:.80}. "
                 f"Give the function itself, without calling it. Options are given by name: backend=..., mode=....")
     return None
+
+
+def makes_callables(model: Any) -> bool:
+    """Whether ``model`` is a class of the program's whose instances are called by a function written in Python. Not one
+    of torch's own: every other user of that would get compiled modules as well."""
+    return isinstance(model, type) and not model.__module__.startswith("torch.") and isinstance(
+        call_of_instances(model), types.FunctionType)
+
+
+def call_of_instances(cls: type) -> Any:
+    """The ``__call__`` that instances of a class have; None where they cannot be called."""
+    return next((base.__dict__["__call__"] for base in cls.__mro__ if "__call__" in base.__dict__), None)
 
 
 def original_of(model: Any) -> Any:

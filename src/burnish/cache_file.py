@@ -47,15 +47,18 @@ def read_all(shelf: DiskCache) -> Iterator[tuple[Path, Entry]]:
 
 def export_cache(shelf: DiskCache, file: Path) -> int:
     """Write all entries to a file, and say how many there are."""
+    from .backends.graph_key import SOURCES
+
     if not file.parent.is_dir():
         raise UserError(f"{file} cannot be written: there is no folder {file.parent}.")
     handle, aside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     count = 0
     try:
         with os.fdopen(handle, "wb") as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path, _ in read_all(shelf):
-                archive.write(path, f"{path.parent.name}/{path.name}")
-                count += 1
+            for path, entry in read_all(shelf):
+                if entry.kind != SOURCES:  # which is about this machine's files
+                    archive.write(path, f"{path.parent.name}/{path.name}")
+                    count += 1
         os.replace(aside, file)
     except BaseException:
         os.unlink(aside)

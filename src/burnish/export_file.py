@@ -112,9 +112,20 @@ def names() -> dict[Any, str]:
     return found
 
 
+COMMON = frozenset(
+    "add contiguous detach div expand flatten float masked_fill matmul mean mul permute pow reshape size split squeeze "
+    "sub sum to transpose type_as unsqueeze view view_as __getitem__".split()
+)
+"""Methods that most graphs have, known without asking torch for all there are, which takes as long as linking."""
+
+
+def is_method(name: Any) -> bool:
+    """Whether a file may name a tensor method."""
+    return name in COMMON or name in methods()
+
+
 @functools.cache
 def methods() -> frozenset[str]:
-    """The tensor methods a file may name."""
     known = torch.overrides.get_overridable_functions().get(torch.Tensor, ())
     return frozenset(getattr(function, "__name__", "") for function in known) - NEVER | METHODS
 
@@ -238,7 +249,7 @@ def encode_graph(graph: torch.fx.Graph) -> list[dict[str, Any]]:
         try:
             if node.op == "call_function":
                 entry["target"] = name_of(node.target)
-            elif node.op == "call_method" and node.target not in methods():
+            elif node.op == "call_method" and not is_method(node.target):
                 raise Unwritable(f"the method Tensor.{node.target}")
             elif node.op != "output":
                 entry["target"] = node.target
@@ -264,7 +275,7 @@ def decode_graph(written: list[dict[str, Any]], attributes: dict[str, Any]) -> t
         kwargs = {_identifier(key): decode(part, nodes) for key, part in entry["kwargs"].items()}
         if op == "call_function":
             node = graph.create_node(op, operation(entry["target"]), args, kwargs, name)
-        elif op == "call_method" and entry["target"] in methods() and args and isinstance(args[0], torch.fx.Node):
+        elif op == "call_method" and is_method(entry["target"]) and args and isinstance(args[0], torch.fx.Node):
             node = graph.create_node(op, entry["target"], args, kwargs, name)
         elif op == "placeholder":
             node = graph.create_node(op, _identifier(entry["target"]), (), {}, name)

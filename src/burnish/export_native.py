@@ -25,7 +25,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 
 from .backends import lookup
-from .backends.graph_key import input_text
+from .backends.graph_key import input_text, surroundings
 from .runtime import forks
 from .runtime.disk_cache import disk_cache
 
@@ -52,14 +52,15 @@ class NativeGraph:
     def __call__(self, *inputs: torch.Tensor) -> Any:
         tensors = self.tensors(self.module)
         own = (tensors,) if self.is_one else tensors
-        key = (switches(), self.stamp_of(own), *[input_text(x, False) for x in inputs])
+        key = (*surroundings(), self.stamp_of(own), *[input_text(x, False) for x in inputs])
         found = self.made.get(key)
         if found is None:
             with self.lock:
                 found = self.made.get(key)
                 if found is None:
-                    found = self.compiled([*inputs, *own]) if len(self.made) < MOST else self.lifted
-                    self.made[key] = found
+                    if len(self.made) >= MOST:
+                        return self.lifted(*inputs, *own)
+                    found = self.made[key] = self.compiled([*inputs, *own])
         return found(*inputs, *own)
 
     def prepare(self, inputs: Sequence[torch.Tensor]) -> None:
@@ -69,12 +70,6 @@ class NativeGraph:
 
     def compiled(self, given: list[Any]) -> Callable[..., Any]:
         return lookup("burnish")(self.lifted, given)
-
-
-def switches() -> tuple:
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"),
-            torch.get_autocast_dtype("cpu"), torch.get_default_dtype(), torch.get_num_threads(),
-            torch.are_deterministic_algorithms_enabled())
 
 
 def lifted(module: GraphModule) -> tuple[GraphModule, list[str]]:

@@ -23,6 +23,11 @@ import torch
 from .errors import UserError
 
 
+def cudagraph_mark_step_begin() -> None:
+    """Nothing: results of CUDA graphs are copied out, so that no step invalidates those of the one before. It is here
+    for programs that call torch's."""
+
+
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
     """Run ``fn`` as plain Python wherever compiled code calls it.
 

@@ -101,9 +101,11 @@ def test_lbfgs_and_sparse_adam_break_and_go_as_eager_goes():
     assert alike(sparse, rows, steps=6).given_up == []
 
 
-def test_averaged_sgd_does_not_compile_anew_with_every_step():
-    few, many = (alike(world("ASGD", {}), rows, steps=n) for n in (6, 20))
-    assert few.segments == many.segments and many.given_up == []
+@pytest.mark.parametrize("options", [{}, {"t0": 6}, {"t0": 6, "foreach": True, "weight_decay": 0.1}], ids=case_name)
+def test_averaged_sgd_is_one_graph_for_each_of_its_formulas(options):
+    seen = alike(world("ASGD", options), rows, steps=20)
+    assert (seen.breaks, seen.refused, seen.given_up) == ([], [], [])
+    assert seen.segments <= (4 if "t0" in options else 2)
 
 
 # ---- operators over lists of tensors

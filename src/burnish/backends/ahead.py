@@ -9,7 +9,6 @@ program from disk needs comes first.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import os
@@ -27,10 +26,12 @@ def begin() -> None:
     if MODULES[-1] in sys.modules:
         return
     thread = threading.Thread(target=_import, name="burnish-imports", daemon=False)
+    try:
+        thread.start()
+    except RuntimeError:
+        return  # no thread can be started: the interpreter ends, say
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=lambda: None if thread is threading.current_thread() else thread.join(LONGEST_WAIT))
-    with contextlib.suppress(RuntimeError):  # no thread can be started: the interpreter ends, say
-        thread.start()
 
 
 def end() -> None:

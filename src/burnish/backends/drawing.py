@@ -26,6 +26,7 @@ from ..runtime.random import FUNCTIONS
 from ..settings import current, patch
 from .eager import run
 from .numbers import own_copy
+from .regions import with_regions
 from .registry import CompiledFn
 
 WORDS = ("rand", "dropout", "bernoulli", "uniform", "normal", "attention", "lstm", "gru", "rnn", "lowrank",
@@ -85,7 +86,7 @@ def drawing(gm: GraphModule) -> CompiledFn:
                     node.target = performed(getattr(torch.Tensor, name) if node.op == "call_method" else name)
                     node.op = "call_function"
             made.recompile()
-            forward = made.forward
+            forward = with_regions(made).forward
         return forward(*args)
 
     return call

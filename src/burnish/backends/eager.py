@@ -7,6 +7,7 @@ from typing import Any
 from torch.fx import GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from .regions import with_regions
 from .registry import CompiledFn, register_backend
 
 
@@ -17,14 +18,15 @@ def run(gm: GraphModule) -> CompiledFn:
     def call(*args: Any) -> Any:
         nonlocal forward
         if forward is None:
-            _LazyGraphModule.force_recompile(gm)
-            forward = gm.forward
+            made = with_regions(gm)
+            _LazyGraphModule.force_recompile(made)
+            forward = made.forward
         return forward(*args)
 
     return call
 
 
-@register_backend(runs_python=True)
+@register_backend(runs_python=True, recomputes=True)
 def eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Run the graph with PyTorch's eager operators."""
     return run(gm)

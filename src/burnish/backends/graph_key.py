@@ -16,7 +16,7 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -24,7 +24,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..runtime.devices import gpus_of
+from ..runtime.disk_cache import disk_cache
 from ..settings import current
+from ..tensors.regions import MARK
 
 NAMESPACES = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch._C._nn",
               "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C", "torch.functional")
@@ -65,7 +68,10 @@ def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_floats: boo
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
         if node.op == "placeholder":
-            lines.append(f"input {node.meta.get('burnish_state', False)} {input_text(next(inputs), open_floats)}")
+            example = next(inputs)
+            if gpus_of([example]):
+                raise NoKey("a kernel for a GPU is known by its address there")
+            lines.append(f"input {node.meta.get('burnish_state', False)} {input_text(example, open_floats)}")
             continue
         if node.op == "call_function":
             target = name_of(node.target)
@@ -76,6 +82,8 @@ def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_floats: boo
         args = ", ".join([text_of(arg, numbers) for arg in node.args])
         keywords = ", ".join([f"{name}={text_of(arg, numbers)}" for name, arg in node.kwargs.items()])
         lines.append(f"{node.op} {target} ({args}) {keywords}")
+        if MARK in node.meta:
+            lines[-1] += f" {node.meta[MARK]}"
     return lines
 
 
@@ -185,7 +193,8 @@ def surroundings() -> list[str]:
         f"device {torch.get_default_device()} modes {torch._C._len_torch_function_stack()} "
         f"{torch._C._is_torch_function_enabled()}",
         f"gradients {torch.is_grad_enabled()} inference {torch.is_inference_mode_enabled()}",
-        f"autocast {torch.is_autocast_enabled('cpu')} {torch.get_autocast_dtype('cpu')}",
+        *(f"autocast {torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}"
+          for device in ("cpu", "cuda")),
         f"deterministic {torch.are_deterministic_algorithms_enabled()} "
         f"{torch.is_deterministic_algorithms_warn_only_enabled()}",
         f"mkldnn {backends.mkldnn.enabled} {torch.get_float32_matmul_precision()} "
@@ -206,9 +215,32 @@ def built() -> str:
 
 @functools.cache
 def source_digest() -> str:
-    """Of Burnish's own files."""
-    digest = hashlib.blake2b(digest_size=12)
+    """Of Burnish's own files. Reading them all takes longer than linking a program: what they came to is remembered by
+    their sizes and times."""
     package = Path(__file__).parent.parent
-    for file in sorted(package.rglob("*.py")):
-        digest.update(f"\n{file.relative_to(package)}\n".encode() + file.read_bytes())
+    files = sorted(sources_below(str(package)))
+    shelf = disk_cache()
+    seen = "\n".join([str(package), *(f"{path} {size} {times}" for path, size, times in files)])
+    found = None if shelf is None else shelf.get(SOURCES, seen)
+    if found is not None:
+        return found.decode()
+    digest = hashlib.blake2b(digest_size=12)
+    for path, _, _ in files:
+        digest.update(f"\n{os.path.relpath(path, package)}\n".encode() + Path(path).read_bytes())
+    if shelf is not None:
+        shelf.put(SOURCES, seen, digest.hexdigest().encode())
     return digest.hexdigest()
+
+
+SOURCES = "digest of sources"
+
+
+def sources_below(folder: str) -> Iterator[tuple[str, int, tuple[int, int]]]:
+    """Python files: path, bytes, when it was last written to and changed in any way: no installer sets that one."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from sources_below(entry.path)
+            elif entry.name.endswith(".py"):
+                at = entry.stat()
+                yield entry.path, at.st_size, (at.st_mtime_ns, at.st_ctime_ns)

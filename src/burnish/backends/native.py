@@ -17,22 +17,34 @@ from .. import events
 from ..errors import warn
 from ..ir.untraceable import NumberLost, Untraceable
 from ..runtime import forks
+from ..runtime.clock import clock_for
 from ..runtime.contest import Contest
+from ..runtime.cuda_graphs import Graphed, engine_of
+from ..runtime.devices import gpus_of
 from ..runtime.differentiable import autograd_is_watched
 from ..runtime.training_contest import TrainingContest
 from ..settings import current, patch
 from ..tensors.sizes import NoFormula
 from . import ahead
 from .drawing import drawing, draws_as_eager, perform
+from .leaving import leaving, switches_left
 from .numbers import LIMIT, compile_per_number, has_numbers, own_copy
+from .pieces import has_steps, in_pieces
 from .recipes import open_recipe_of, recipe_of
 from .registry import CompiledFn, register_backend
 from .size_check import Check
 
 
-@register_backend(runs_python=True, perform=perform, ahead=ahead.begin)
+@register_backend(runs_python=True, perform=perform, ahead=ahead.begin, recomputes=True)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
+    if current().null_device is not None:
+        from .rehearsal import rehearse
+
+        rehearse(gm, example_inputs, needs_gradients(gm, example_inputs))
+        return drawing(gm)
+    if has_steps(gm):
+        return in_pieces(gm, burnish)
     if gm.meta.get("burnish_again") or autograd_is_watched():
         return Waiting(gm)
     return _compile_for_sizes(gm, example_inputs)
@@ -82,10 +94,14 @@ def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str
         return "the sizes are those of no tensor in the graph"
     if any(isinstance(x, WHOLE) and k not in opened.numbers for k, x in enumerate(example_inputs)):
         return "a number among its inputs may be another one in the next call"
+    if gpus_of(example_inputs):
+        return "kernels for GPUs are made for fixed sizes"
     if autograd_is_watched():
         return "somebody watches what autograd saves"
-    if torch.is_autocast_enabled("cpu"):
+    if autocast_is_on():
         return "autocast is on"
+    if switches_left(gm):
+        return "it leaves torch's switches other than it found them"
     return None
 
 
@@ -176,10 +192,17 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = Fal
             recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), open_floats)
         compiled: Any = recipe.assembled(tools, drawing(gm))
         contest = TrainingContest if compiled.takes_gradients else Contest
-        if torch.is_autocast_enabled("cpu"):
+        if current().cuda_graphs:
+            compiled = with_cuda_graphs(compiled, gm, example_inputs, recipe.written)
+        if autocast_is_on():
             compiled = without_autocast(compiled)
-        return contest(compiled, drawing(gm), f"a graph of {len(gm.graph.nodes)} nodes") \
-            if current().never_slower else compiled
+        left = switches_left(gm)
+        if left:
+            compiled = leaving(compiled, left)
+        if not current().never_slower:
+            return compiled
+        name = f"a graph of {len(gm.graph.nodes)} nodes"
+        return contest(compiled, drawing(gm), name, clock=clock_for(example_inputs))
     except NumberLost as reason:
         if open_floats:
             raise
@@ -215,9 +238,41 @@ def turns_gradients_on(node: Node) -> bool:
     return node.target is torch.enable_grad
 
 
+def with_cuda_graphs(
+    compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]
+) -> Any:
+    """Recorded, where it computes on one GPU. Forward and backward by halves are not: what lies between them would have
+    to be copied out."""
+    devices = gpus_of(example_inputs)
+    name = f"a graph of {len(gm.graph.nodes)} nodes"
+    if compiled.takes_gradients or len(devices) != 1:
+        why = "forward and backward are calls of their own: compile the whole step" if compiled.takes_gradients \
+            else "it computes on several GPUs" if devices else "it does not compute on a GPU"
+        events.emit("runtime.cuda_graphs", text=f"{name} runs without a CUDA graph: {why}", why=why)
+        return compiled
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    fixed = [k for k, node in enumerate(placeholders) if node.meta.get("burnish_state", False)]
+    return Graphed(compiled, fixed, written, engine_of(devices.pop()), name)
+
+
+AUTOCAST = ("cpu", "cuda")
+"""The devices that casting is switched on for."""
+
+
+def autocast_is_on() -> bool:
+    return any(map(torch.is_autocast_enabled, AUTOCAST))
+
+
 def without_autocast(compiled: CompiledFn) -> CompiledFn:
     """What autocast casts is part of the compiled graph. It must not cast a second time when that runs."""
     def call(*inputs: Any) -> Any:
-        with torch.autocast("cpu", enabled=False):
+        # The switches themselves: a context of torch's takes ten microseconds.
+        before = [(device, torch.is_autocast_enabled(device)) for device in AUTOCAST]
+        for device in AUTOCAST:
+            torch.set_autocast_enabled(device, False)
+        try:
             return compiled(*inputs)
+        finally:
+            for device, is_on in before:
+                torch.set_autocast_enabled(device, is_on)
     return call

@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,21 +19,25 @@ from ..codegen.llvm.sampler import sampler
 from ..codegen.llvm.sequence import runner
 from ..codegen.program import write_driver
 from ..ir.gradients import Gradients
-from ..ir.graph import Alias, Graph
+from ..ir.graph import Alias, Graph, Value
 from ..ir.state import is_random
+from ..ir.storage import is_shown
 from ..ir.untraceable import Untraceable
 from ..lower.pipeline import Lowered, lower
 from ..ops.prims import RUN
+from ..runtime.cuda import CudaKernel
+from ..runtime.devices import gpus_of
 from ..runtime.differentiable import Layout, Shown
 from ..runtime.disk_cache import disk_cache
 from ..runtime.draft import Draft
+from ..runtime.kernels import NativeKernel
 from ..schedule.choose_calls import choose_calls
 from ..schedule.emit import Launch, view_offset
 from ..schedule.frozen import split_frozen
 from ..schedule.library import memory
-from ..schedule.loops import Kernel
 from ..schedule.plan import Call, Plan, make_plan, plan_of_calls
 from ..schedule.split_backward import Halves, split_backward
+from .gpu import compile_launches, cubins_here, offer_gpus
 from .graph_key import built
 from .kept import KIND
 from .recipe import Frozen, Halved, Plain, Recipe, Tools
@@ -45,15 +50,23 @@ def compile_graph(
 ) -> Recipe:
     """Raises Untraceable where the graph holds what must run as it stands. With `gradients` the results are autograd's,
     if an input requires gradients. With `open_floats` floats among the inputs may be others in the next call."""
+    if gpus_of(example_inputs):
+        offer_gpus()
     with collection_paused():
         lowered = lower(gm, example_inputs, gradients, open_floats)
-        written = tuple(write.input for write in lowered.graph.writes)
+        written = written_inputs(lowered)
         reaches = reaches_of(lowered.graph, example_inputs) if written else {}
         if lowered.gradients is None:
             return Recipe(parts_of(lowered), False, written, reaches)
         if lowered.gradients.flows or lowered.gradients.shown:
             return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
         return Recipe(parts_of(lowered), True, written, reaches)
+
+
+def written_inputs(lowered: Lowered) -> tuple[int, ...]:
+    """The positions of inputs that forward writes to."""
+    count = len(lowered.graph.inputs) if lowered.gradients is None else lowered.gradients.tangents
+    return tuple(write.input for write in lowered.graph.writes if write.input < count)
 
 
 @functools.cache
@@ -65,7 +78,7 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
     """Over how many bytes each input lies that is a tensor. A number has a value of tensor type in the graph too."""
     found = {}
     for k, (value, example) in enumerate(zip(graph.inputs, example_inputs, strict=False)):
-        if isinstance(example, torch.Tensor) and value.type.device.type == "cpu" and value.type.numel:
+        if isinstance(example, torch.Tensor) and value.type.device.type in ("cpu", "cuda") and value.type.numel:
             far = sum((size - 1) * stride for size, stride in zip(value.shape, value.type.stride, strict=True))
             found[k] = (far + 1) * value.dtype.itemsize
     return found
@@ -85,7 +98,9 @@ def collection_paused() -> Iterator[None]:
 
 def parts_of(lowered: Lowered) -> Plain | Frozen:
     graph, constants = choose_calls(lowered.graph), lowered.constants
-    parts = split_frozen(graph)
+    # What of a weight has changed is seen by looking at it, which would mean to wait for a GPU.
+    is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
+    parts = split_frozen(graph) if is_here else None
     if parts is None:
         return Plain(compiled(graph, constants))
     prologue, main = parts
@@ -100,9 +115,9 @@ def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
     halves, layout = halved(choose_calls(lowered.graph), gradients, len(lowered.constants))
     values = list(lowered.constants.values())
     plans = [make_plan(half) for half in (halves.forward, halves.backward)]
-    kernels = compile_kernels([kernel for plan in plans for kernel in kernels_of(plan)],
-                              [call for plan in plans for call in own_calls_of(plan)])
-    count = len(kernels_of(plans[0]))
+    kernels = kernels_for([launch for plan in plans for launch in launches_of(plan)],
+                          [call for plan in plans for call in own_calls_of(plan)])
+    count = len(launches_of(plans[0]))
     forward, backward = (
         write_driver(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), takes_list)
         for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True))
@@ -115,12 +130,14 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         raise Untraceable("an output shows an input in a way that has no form here")
     if any(isinstance(graph.outputs[k], Alias) for k in gradients.flows):
         raise Untraceable("an output shares memory with an input, and autograd is not told")
+    views = {k: (base, shown_value(graph.outputs[k], graph.outputs[base])) for k, base in gradients.views}
+    graph.outputs = [None if k in views else out for k, out in enumerate(graph.outputs)]
     halves = split_backward(graph, gradients, constants)
     outputs = halves.forward.outputs
     shown = {k: shown_input(out, halves.forward) for k, out in enumerate(outputs[:gradients.outputs])
              if isinstance(out, Alias)}
-    halves.forward.outputs = [out for out in outputs if not isinstance(out, Alias)]
-    place = {k: at for at, k in enumerate(k for k in range(gradients.outputs) if k not in shown)}
+    halves.forward.outputs = [out for k, out in enumerate(outputs) if not isinstance(out, Alias) and k not in views]
+    place = {k: at for at, k in enumerate(k for k in range(gradients.outputs) if k not in shown and k not in views)}
     tangents = graph.inputs[gradients.tangents:gradients.tangents + len(gradients.flows)]
     layout = Layout(
         outputs=gradients.outputs, shown=shown, flows=tuple(place[k] for k in gradients.flows),
@@ -129,6 +146,8 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         saved_inputs=halves.saved_inputs, saved_outputs=tuple(place[k] for k in halves.saved_outputs),
         watched=halves.watched, gradients=gradients.inputs, inputs=gradients.tangents,
         why_not_twice=why_not_twice(halves.forward),
+        views={k: replace(view, input=place[base]) for k, (base, view) in views.items()}, hidden=gradients.hidden,
+        again=gradients.again,
     )
     return halves, layout
 
@@ -140,6 +159,22 @@ def shown_input(out: Alias, graph: Graph) -> Shown:
     return Shown(out.input, out.type.shape, out.type.stride, offset, out.is_detached)
 
 
+def shown_value(out: Any, base: Any) -> Shown:
+    """Where a value lies in the memory of another one."""
+    (source, offset), (storage, begin) = map(place_of, (out, base))
+    if source is not storage or not isinstance(source, Value):
+        raise Untraceable("two of its outputs share memory, and gradients flow into both")
+    return Shown(0, out.shape, out.type.stride, offset - begin)
+
+
+def place_of(value: Any) -> tuple[Any, int]:
+    """The value in whose memory one lies, and from which element on."""
+    if isinstance(value, Value) and is_shown(value):
+        source, maps = value.node.args  # type: ignore[union-attr]
+        return source, view_offset(maps, source.type)
+    return value, 0
+
+
 def why_not_twice(forward: Graph) -> str | None:
     if forward.writes:
         return "writes to its inputs"
@@ -148,11 +183,17 @@ def why_not_twice(forward: Graph) -> str | None:
 
 def compiled(graph: Graph, constants: Mapping[int, torch.Tensor]) -> Draft:
     plan = make_plan(graph)
-    return write_driver(plan, compile_kernels(kernels_of(plan), own_calls_of(plan)), constants)
+    return write_driver(plan, kernels_for(launches_of(plan), own_calls_of(plan)), constants)
 
 
-def kernels_of(plan: Plan) -> list[Kernel]:
-    return [step.kernel for step in plan.steps if isinstance(step, Launch)]
+def launches_of(plan: Plan) -> list[Launch]:
+    return [step for step in plan.steps if isinstance(step, Launch)]
+
+
+def kernels_for(launches: list[Launch], others: list[Callable[[], object]]) -> list[NativeKernel | CudaKernel]:
+    """`others` are compiled beside those of the CPU."""
+    return compile_launches(
+        launches, lambda some: compile_kernels([launch.kernel for launch in some], others))
 
 
 class MeasurementShelf:
@@ -177,7 +218,8 @@ memory.shelf = MeasurementShelf()
 
 def made_here() -> dict[str, str]:
     """By what and for what this process makes each kind of entry on disk."""
-    return {KIND: built(), OBJECT_CODE: made_with(host()), "measured": memory.shelf.key("").partition("\n")[0]}
+    here = {KIND: built(), OBJECT_CODE: made_with(host()), "measured": memory.shelf.key("").partition("\n")[0]}
+    return here | cubins_here()
 
 
 def own_calls_of(plan: Plan) -> list[Callable[[], object]]:

@@ -34,7 +34,7 @@ from ..schedule.frozen import split_frozen
 from ..schedule.open_arena import share_slots
 from ..schedule.plan import Plan, make_plan, plan_of_calls
 from ..tensors.sizes import NoFormula, Space
-from .native_compile import collection_paused, halved, reaches_of
+from .native_compile import collection_paused, halved, reaches_of, written_inputs
 from .numbers import has_numbers
 from .recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
 from .size_check import Examples
@@ -53,7 +53,7 @@ def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs:
             raise NoFormula("the graph brings other constants along for other sizes")
         if any((low.gradients is None) != (first.gradients is None) for low in lowered):
             raise NoFormula("gradients flow for some sizes")
-        written = tuple(write.input for write in first.graph.writes)
+        written = written_inputs(first)
         reaches = reaches_of(first.graph, examples(space.points[0])) if written else {}
         parts: OpenPlain | OpenFrozen | OpenHalved
         if first.gradients is not None and (first.gradients.flows or first.gradients.shown):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import breaks, polyfills
+from . import breaks, numpy_kinds, polyfills, tensor_state
 from . import frames as fr
 from .frames import PUSHED, Generator
 from .heap import MISSING, dict_of
@@ -37,7 +37,7 @@ NATIVE_TYPES = frozenset((
     int, float, complex, bool, str, bytes, list, dict, tuple, set, frozenset, type(None), slice, range, torch.dtype,
     torch.device, torch.Size, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, type({}.keys()),
     type({}.values()), type({}.items()), Generator, torch.finfo, torch.iinfo, bytearray, memoryview, functools.partial,
-))
+)) | numpy_kinds.FACTS | numpy_kinds.DTYPES
 C_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
 HAVE_OWN_SETTER = (FunctionType, threading.local)
 PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
@@ -74,7 +74,22 @@ def _loader_for(kind: type) -> Any:
         return _load_from_super
     if kind is MethodType:
         return _load_from_method
+    if kind in numpy_kinds.NUMBERS or kind is numpy_kinds.ARRAY:
+        return _load_from_numpy
     return _load_from_instance
+
+
+def _load_from_numpy(m: Any, obj: Any, name: str) -> Any:
+    if type(obj) is not numpy_kinds.ARRAY:
+        return (_load_natively if m.heap.origin_of(obj) is None else _load_from_instance)(m, obj, name)
+    if m.arrays.get(id(obj)) is not obj:
+        return _load_from_instance(m, obj, name)
+    value = _load_natively(m, obj, name)
+    if type(value) is numpy_kinds.ARRAY:
+        m.arrays[id(value)] = value  # its transpose, say
+    elif not isinstance(value, (int, tuple, BuiltinFunctionType)) and type(value) not in numpy_kinds.DTYPES:
+        m.stop(breaks.OPAQUE_CALL, f".{name} of an array")
+    return value
 
 
 def _load_natively(m: Any, obj: Any, name: str) -> Any:
@@ -527,6 +542,8 @@ def store(m: Any, obj: Any, name: str, value: Any) -> Any:
     if isinstance(obj, type):
         m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to the class attribute {obj.__qualname__}.{name}")
     if isinstance(obj, ModuleType):
+        if m.region is not None:
+            m.region.will_write(obj)
         origin = m.heap.namespace(obj.__dict__)
         m.heap.will_write_key(origin, name)
         obj.__dict__[name] = value
@@ -542,6 +559,8 @@ def store(m: Any, obj: Any, name: str, value: Any) -> Any:
 def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
     """``object.__setattr__``."""
     kind = type(obj)
+    if m.region is not None:
+        m.region.will_write(obj)
     if isinstance(obj, torch.Tensor):
         return _store_on_tensor(m, obj, name, value)
     descriptor, _ = lookup(m, kind, name)
@@ -581,6 +600,8 @@ def _will_write_field(m: Any, obj: Any, name: str) -> None:
 def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
     if name == "grad":
         return m.gradients.write(obj, value)
+    if name == "data" and tensor_state.set_data(m, obj, value) is None:
+        return None
     if lookup(m, type(obj), name)[0] is not MISSING:
         seen = m.recorder.seen
         m.perform(setattr, obj, name, value)
@@ -606,6 +627,8 @@ def delete(m: Any, obj: Any, name: str) -> Any:
 
 
 def delete_plainly(m: Any, obj: Any, name: str) -> Any:
+    if m.region is not None:
+        m.region.will_write(obj)
     descriptor, _ = lookup(m, type(obj), name)
     if type(descriptor) is property and isinstance(descriptor.fdel, FunctionType):
         return discard(m, m.call(descriptor.fdel, (obj,), {}))

@@ -52,8 +52,9 @@ DATA_BRANCH = _kind(
     why="""A graph is made once and then run on other data, so it cannot know which way an `if`, `while`, `and`,
         or `not` on a tensor will go. The value has to be read and Python has to choose, on every call.""",
     what_to_do="""Choose inside the graph: `torch.where(condition, a, b)` takes the place of an `if` that picks
-        values. A check with `assert` stays in the graph as it is. If the condition is known without looking
-        at the data, pass it in as a Python `bool`.""",
+        values, `torch.cond(condition, f, g, (x,))` of one that is to compute one side alone. A check with `assert`
+        stays in the graph as it is. If the condition is known without looking at the data, pass it in as a Python
+        `bool`.""",
     broken="""
         import torch
 
@@ -648,11 +649,13 @@ RAISED = _kind(
 TENSOR_STATE = _kind(
     "B401", "tensor-state",
     title="the state of a tensor object is changed",
-    why="""`requires_grad_()`, hooks and writes to `.data` change the tensor object that the caller holds,
-        not a value that flows through the graph. Autograd looks at that state while operations run, so the change has
-        to happen at its place, between two graphs.""",
-    what_to_do="""Set `requires_grad` and register hooks once, before the compiled function is called. Read
-        `x.detach()` in place of `x.data`, and update values with in-place operations under `torch.no_grad()`.""",
+    why="""`requires_grad_()`, the removal of a hook, or `x.data = y` with data of another shape change the tensor
+        object that the caller holds, not a value that flows through the graph. Autograd looks at that state while
+        operations run, so the change has to happen at its place, between two graphs. Registering a hook,
+        `retain_grad()` and `x.data = y` of the same shape stay in the graph, unless the backend is one that runs no
+        Python.""",
+    what_to_do="""Set `requires_grad` and register hooks once, before the compiled function is called. Update values
+        with in-place operations under `torch.no_grad()`.""",
     broken="""
         import torch
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import builtins
+import copy
 import functools
 import itertools
 import logging
@@ -30,18 +31,26 @@ from .. import marks
 from . import (
     assertions,
     attributes,
+    branches,
     breaks,
     calls,
+    checkpointing,
     classes,
     container_calls,
     custom_functions,
     gradients,
+    lazy_modules,
     live,
+    numpy_arrays,
+    numpy_constants,
+    numpy_kinds,
     operations,
     optimizers,
     polyfills,
     questions,
+    tensor_state,
     warned,
+    warning_filters,
 )
 from . import frames as fr
 from .attributes import lookup, special_method
@@ -187,6 +196,8 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.perform(len, value) if answer is None else answer
     if isinstance(value, Live):
         return len(value.settle())
+    if numpy_arrays.is_known(m, value):
+        return m.plainly(len, value)
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(polyfills.length, (method,), {})
@@ -310,6 +321,8 @@ def _math(function: Callable) -> Callable:
             return value
         if args and isinstance(args[0], torch.Tensor):
             return m.perform(function, *args, **kwargs)
+        if args and numpy_arrays.is_known(m, args[0]) and not kwargs:
+            return numpy_constants.apply(m, function, *args)
         name = {abs: "__abs__", round: "__round__", math.floor: "__floor__", math.ceil: "__ceil__"}.get(function)
         if name and args and operations.python_method(m, args[0], name):
             return m.call(special_method(m, args[0], name), args[1:], kwargs)
@@ -320,6 +333,11 @@ def _math(function: Callable) -> Callable:
 
 def _id(m: Any, args: tuple, kwargs: dict) -> Any:
     origin = m.heap.origin_of(args[0]) if len(args) == 1 and not isinstance(args[0], Live) else None
+    if m.frame.globals is copy.__dict__ and len(args) == 1:
+        # The keys of its memo, which is gone when it is done. What counts is which objects are the same.
+        if origin is not None:
+            m.heap.identity_matters.add(type(args[0]))
+        return m.plainly(id, *args, **kwargs)
     if origin is not None and not kwargs:
         # An object from outside: what is guarded is the number, which does not keep the object alive.
         asked = Expression(id, (Expression(None, (origin.source,)),))
@@ -359,6 +377,8 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
         return operations.size_text(value)
     if kind in operations.SIMPLE:
         return m.plainly(convert, value)
+    if kind in numpy_kinds.VALUES:
+        return numpy_constants.apply(m, convert, value)
     if isinstance(value, Live):
         return live.apply(convert, value) if convert is not str or not isinstance(value, str) else value
     if isinstance(value, torch.Tensor):
@@ -580,6 +600,8 @@ def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
+    if getattr(m.region, "runs_both", False):
+        m.region.refuse(f"a call of {args[0].__qualname__}.apply")
     return custom_functions.apply(m, args[0], args[1:], kwargs)
 
 
@@ -652,7 +674,13 @@ if _all_true is not None:
 _set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
 if _set_name is not None:
     PYTHON_FUNCTIONS[_set_name] = _keep_name
-PYTHON_FUNCTIONS.update(gradients.HANDLERS)
+PYTHON_FUNCTIONS.update(branches.HANDLERS)
+PYTHON_FUNCTIONS.update(checkpointing.HANDLERS)
+PYTHON_FUNCTIONS.update({function: tensor_state.before_hooks(f) for function, f in gradients.HANDLERS.items()})
+PYTHON_FUNCTIONS.update(lazy_modules.HANDLERS)
+PYTHON_FUNCTIONS.update(numpy_constants.HANDLERS)
+PYTHON_FUNCTIONS.update(tensor_state.HANDLERS)
+PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(questions.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later

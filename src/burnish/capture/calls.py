@@ -14,6 +14,7 @@ import enum
 import functools
 import types
 import weakref
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -27,10 +28,14 @@ from . import (
     container_calls,
     direct,
     graph_numbers,
+    numpy_arrays,
+    numpy_constants,
+    numpy_kinds,
     opaque,
     operations,
     optimizers,
     polyfills,
+    tensor_state,
     torch_calls,
     torch_state,
 )
@@ -89,6 +94,10 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call_weakref(m, function)
     if isinstance(function, (staticmethod,)):
         return call(m, function.__func__, args, kwargs)
+    if kind in numpy_kinds.FUNCTION_KINDS:
+        answer = numpy_constants.call(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
     if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted {getattr(function, '__name__', kind.__name__)}")
     original = getattr(function, "__burnish_original__", None)
@@ -192,6 +201,9 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
             values += [fr.UNBOUND] * missing
         if function.__closure__:
             put_cells(m, function, values, code)
+        if m.region is not None and code.co.co_flags & CO_VARKEYWORDS:
+            co = code.co
+            m.region.made.add(id(values[co.co_argcount + co.co_kwonlyargcount + (co.co_flags & CO_VARARGS > 0)]))
         return m.push(Frame(code, function.__globals__, function.__builtins__, values))  # type: ignore[attr-defined]
     raise Raised(trouble)
 
@@ -303,6 +315,14 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
+    if type(owner) in numpy_kinds.VALUES or type(owner) is numpy_kinds.ARRAY or function in numpy_kinds.FUNCTIONS:
+        answer = numpy_constants.call(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if args and type(args[0]) is numpy_kinds.ARRAY:
+        answer = numpy_arrays.make_tensor(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
     as_shown = direct.shown_as(function, args, kwargs)
     if as_shown is not None:
         return m.perform_as(function, args, kwargs, None, as_shown)
@@ -351,6 +371,14 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         tensor = args[0] if args else getattr(function, "__self__", None)
         if graph_numbers.stays_in_graph(m, tensor):
             return graph_numbers.read(m, tensor)
+    if name == "retain_grad" and not kwargs:
+        tensor, *more = args if type(function) in METHOD_KINDS else (function.__self__, *args)
+        if not more and tensor_state.retain_grad(m, tensor) is None:
+            return None
+    if name == "as_tensor":
+        answer = graph_numbers.tensor_of(m, args, kwargs)
+        if answer is not None:
+            return answer
     if m.open_sizes is not None:
         answer = with_open_sizes(m, function, name, args, kwargs)
         if answer is not None:

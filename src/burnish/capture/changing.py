@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from . import numpy_kinds
 from .guards import MISSING_ERRORS, Guard, entry_of
 from .sources import Source
 
@@ -35,7 +36,8 @@ def changed_numbers(guards: Iterable[Guard], slots: list) -> set[tuple]:
     found: set[tuple] = set()
     values: dict[int, Any] = {}
     for kind, source, expected in guards:
-        if kind == "equal" and type(expected) in NUMBERS and source is not None:
+        if kind == "equal" and source is not None and (
+                type(expected) in NUMBERS or type(expected) in numpy_kinds.NUMBERS):
             try:
                 now = value_at(source, slots, values)
             except MISSING_ERRORS:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, builtin_calls, graph_numbers, live, operations, polyfills
+from . import breaks, builtin_calls, graph_numbers, live, numpy_constants, numpy_kinds, operations, polyfills
 from .attributes import lookup, special_method
 from .frames import Generator, Raised
 from .heap import MISSING
@@ -31,6 +31,10 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     special = CONSTRUCTORS.get(cls)
     if special is not None:
         answer = special(m, cls, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if cls in numpy_kinds.CLASSES:
+        answer = numpy_constants.call(m, cls, args, kwargs)
         if answer is not MISSING:
             return answer
     if "__burnish_original__" in cls.__dict__:
@@ -300,7 +304,7 @@ def _inference_mode_guard(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     value = m.plainly(cls, *args, **kwargs)
     m.recorder.calls.append(m.recorder.new_call(cls, args, m.user_line()))
     m.recorder.register_object(value, Handle(len(m.recorder.calls) - 1))
-    return m.heap.make(value)
+    return m.made(value)
 
 
 CONSTRUCTORS: dict[type, Any] = {

@@ -32,10 +32,15 @@ DICT_WRITES = frozenset("popitem clear move_to_end __ior__ subtract".split())
 SET_WRITES = frozenset("add discard remove pop clear difference_update intersection_update symmetric_difference_update "
                        "update __ior__ __iand__ __isub__ __ixor__".split())
 
+SEARCHES = frozenset("index count remove sort __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__".split())
+WRITES = LIST_WRITES | DICT_WRITES | SET_WRITES | {"append", "extend", "setdefault", "__init__"}
+
 
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
     """``owner.name(*args)`` where the method is C code."""
     kind = type(owner)
+    if m.region is not None and name in WRITES and issubclass(kind, operations.CHANGEABLE):
+        m.region.will_write(owner)
     if kind is dict or kind is str:
         return (call_dict if kind is dict else call_text)(m, owner, name, args, kwargs,
                                                           bound or functools.partial(unbound, owner))
@@ -272,6 +277,9 @@ def _is_object(value: Any) -> bool:
 
 def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     m.heap.expose(args)
+    operations.check_numbers(m, args)
+    if name in SEARCHES:
+        operations.check_numbers(m, items)
     answer = m.perform(method, *map(calls.plain, args), **kwargs)
     return answer
 

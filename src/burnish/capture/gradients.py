@@ -66,6 +66,8 @@ class Gradients:
     def write(self, tensor: torch.Tensor, value: Any) -> None:
         """``tensor.grad = value``."""
         m = self.m
+        if m.region is not None:
+            m.region.refuse("a change of a gradient")
         if not m.knows(tensor) or value is not None and not (is_tensor(value) and m.knows(value)):
             m.stop(breaks.TENSOR_STATE, "assignment to .grad of a tensor")
         m.plainly(setattr, tensor, "grad", value)
@@ -136,6 +138,8 @@ class Gradients:
     def compute(self, outputs: tuple, inputs: tuple, given: tuple | None, options: dict[str, Any]) -> tuple:
         """Run the engine, and write it down as one call."""
         m = self.m
+        if m.region is not None:
+            m.region.refuse("a backward pass")
         allow_unused = options.get("allow_unused", True)  # an unused input is an error of this run already
         options = {k: v for k, v in options.items() if v and k != "allow_unused"}
         if given is not None and any(g is not None for g in given):

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, live
+from . import breaks, live, torch_calls
 from .metadata import TENSOR_TYPES
 from .trust import is_trusted_namespace
 
@@ -71,9 +71,24 @@ def read(m: Any, tensor: torch.Tensor) -> Any:
     return live.make(value, GraphNumber(m.recorder.number("item", (tensor,))), m)
 
 
+def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch.as_tensor(number)`` of a number of the graph; None for any other call."""
+    number = args[0] if len(args) == 1 else None
+    if not isinstance(number, live.Live) or not number.expression.in_graph or not kwargs.keys() <= {"dtype", "device"}:
+        return None
+    value = m.plainly(torch.as_tensor, number.plain(), **kwargs)
+    m.recorder.seen += 1
+    m.recorder.record(torch.full, ((), number), {"dtype": value.dtype, "device": value.device}, value, True)
+    return value
+
+
 def apply(m: Any, operation: Callable, operands: tuple) -> Any:
     """``operation(*operands)``, at least one of which is a number of the graph."""
     values = [o.plain() if isinstance(o, live.Live) else o for o in operands]
+    if operation in SAME_KIND and len(operands) == 2 and type(values[0]) is not type(values[1]):
+        # The answer is one of them, as it is: which one is asked beforehand.
+        first, second = operands
+        return second if apply(m, operator.gt if operation is max else operator.lt, (second, first)) else first
     if operation in RECORDED and not (operation in SAME_KIND and len(set(map(type, values))) > 1):
         try:
             value = operation(*values)
@@ -145,6 +160,8 @@ def of_counter(m: Any, tensor: Any, end: int) -> Any:
     calls = m.recorder.calls
     added = []
     for call in calls[:end]:
+        if makes_something_new(call):
+            continue
         first = call.args[0] if call.args else None
         others = (*call.args[1:], *call.kwargs.values())
         if any(tensor is a or isinstance(a, (list, tuple)) and any(tensor is part for part in a) for a in others):
@@ -158,14 +175,24 @@ def of_counter(m: Any, tensor: Any, end: int) -> Any:
     return live.Expression(counted, (start, tuple(added)))
 
 
+def makes_something_new(call: Any) -> bool:
+    """Whether a call computes from what it is given, writes to none of it, and shows none of it."""
+    name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "_")
+    return name in torch_calls.VALUE_CALLS and (name.endswith("__") or not name.endswith("_")) \
+        and name != "dropout" and "out" not in call.kwargs
+
+
+CONSTANTS = (torch.tensor, torch.as_tensor, torch.ones, torch.zeros)
+
+
 def constant_of(m: Any, value: Any) -> Any:
     """A number that is written in the program, or a tensor made of one."""
     if not is_handle(value):
         return value
     call = None if value.call is None or value.path else m.recorder.calls[value.call]
-    if call is None or call.target is not torch.tensor or any(map(is_handle, (*call.args, *call.kwargs.values()))):
+    if call is None or call.target not in CONSTANTS or any(map(is_handle, (*call.args, *call.kwargs.values()))):
         raise NotBeforehand
-    return torch.tensor(*call.args, **call.kwargs)
+    return call.target(*call.args, **call.kwargs)
 
 
 def counted(start: torch.Tensor, added: tuple) -> Any:

@@ -16,9 +16,11 @@ so a hit costs straight-line code, and every prerequisite (the type) is checked 
 from __future__ import annotations
 
 import collections
+import functools
 import keyword
 import math
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
@@ -44,6 +46,12 @@ class Guard(NamedTuple):
     kind: str
     source: Source | None
     expected: Any = None
+
+
+@functools.lru_cache(256)
+def code_of(text: str, name: str) -> CodeType:
+    """Equal modules have checks that differ in their constants alone."""
+    return compile(text, f"<burnish {name}>", "exec")
 
 
 class CheckWriter:
@@ -214,7 +222,7 @@ class CheckWriter:
         text = (f"def {name}({parameters}):\n    try:\n        {body}\n"
                 f"    except missing: return None\n")
         namespace = {**self.constants, "missing": MISSING_ERRORS}
-        exec(compile(text, f"<burnish {name}>", "exec"), namespace)
+        exec(code_of(text, name), namespace)
         made = namespace.pop(name)  # which refers to them, and goes as soon as it is dropped
         made.__source__ = text
         return made

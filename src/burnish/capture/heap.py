@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import live
+from . import live, numpy_kinds
 from .changing import CHANGING_NAMES, NUMBERS
 from .delegation import runs_code_when_closed
 from .frames import NULL, UNBOUND, Generator
@@ -34,7 +34,7 @@ MISSING = object()
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
 # Compared by value: equal value and type is all that can be observed.
-VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice))
+VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice)) | numpy_kinds.VALUES
 # ... and of immutable types of these modules.
 VALUE_MODULES = frozenset(
     ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
@@ -59,7 +59,7 @@ IDENTITIES = frozenset(
         types.GenericAlias,
         types.UnionType,
     )
-)
+) | numpy_kinds.FACTS | numpy_kinds.FUNCTION_KINDS
 FIXED_MODULES = ("torch._ops", "typing")
 DICTS = (dict, types.MappingProxyType)
 LISTS = (list, collections.deque)
@@ -190,8 +190,16 @@ class Heap:
             if is_slot and kind in live.KINDS:
                 self.guard("type", source, kind)
                 return live.make(value, live.Expression(None, (source,)), self.tracer)
-            self.add("equal", source, value)
-            return value
+            if kind not in numpy_kinds.NUMBERS:
+                self.add("equal", source, value)
+                return value
+            if not is_slot and source.path() not in self.tracer.changing:
+                if value:
+                    self.add("equal", source, value)
+                else:  # zeros have a sign
+                    asked = live.Expression(numpy_kinds.is_same, (live.Expression(None, (source,)), value))
+                    self.guard("outcome", None, (asked, True))
+                return value
         origin = self.origins.get(id(value))
         if origin is not None:
             if origin.source is not source and not origin.source.is_pinned:
@@ -498,7 +506,8 @@ class Heap:
         if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
             return None
         kind = type(value)
-        return None if self.is_compared_by_value(kind) else f"a {kind.__module__}.{kind.__qualname__} from outside"
+        is_readable = self.is_compared_by_value(kind) and kind not in numpy_kinds.NUMBERS
+        return None if is_readable else f"a {kind.__module__}.{kind.__qualname__} from outside"
 
     # ---- writing
 

@@ -40,10 +40,12 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """Run ``function`` without looking inside and write it down as one node."""
     from .tracer import Late
 
+    name = getattr(function, "__qualname__", str(function))
+    if getattr(m.region, "runs_both", False):
+        m.region.refuse(f"a call of {name}")  # of which nobody knows what else it does
     mark = m.recorder.mark()
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-    name = getattr(function, "__qualname__", str(function))
     plain_args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
     try:
         value = function(*plain_args, **kwargs)
@@ -74,6 +76,14 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     return call_in_graph(m, OpaqueCall(function, name), args, kwargs)
 
 
+def is_native(value: Any) -> bool:
+    """A function written in C that is the same for the life of the process (``torch.mul``, ``torch.Tensor.add``), or a
+    module, which the function reads when it runs."""
+    return isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType, types.ModuleType)) or isinstance(
+        value, types.BuiltinFunctionType) and (value.__self__ is None or isinstance(value.__self__, (
+            types.ModuleType, type)))
+
+
 def why_not_self_contained(m: Any, function: Any, depth: int = 0) -> str | None:
     """Why a callable cannot be the target of a node on later runs."""
     if not isinstance(function, FunctionType) or depth > 8:
@@ -87,7 +97,7 @@ def why_not_self_contained(m: Any, function: Any, depth: int = 0) -> str | None:
         value = cell_value(cell)
         parts = value if isinstance(value, (tuple, list)) else (value,)
         for part in parts:
-            if isinstance(part, IMMEDIATE) and not isinstance(part, Live) or part is function:
+            if isinstance(part, IMMEDIATE) and not isinstance(part, Live) or part is function or is_native(part):
                 continue
             if isinstance(part, FunctionType):
                 why = why_not_self_contained(m, part, depth + 1)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from . import assertions, breaks, builtin_calls, live, polyfills
+from . import assertions, breaks, builtin_calls, live, numpy_arrays, numpy_constants, numpy_kinds, polyfills
 from . import frames as fr
 from .attributes import discard, lookup, special_method
 from .frames import PUSHED, UNBOUND, Generator
@@ -46,9 +46,11 @@ SIMPLE = frozenset(
         torch.memory_format,
     )
 )
+NUMPY = numpy_kinds.VALUES | {numpy_kinds.ARRAY}
 CONSTANT_KEYS = frozenset((str, int))
 KEYED = frozenset((dict, set, frozenset, collections.Counter, collections.OrderedDict))
 BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
+CHANGEABLE = (list, dict, set, collections.deque)
 
 # operation -> (method, reflected method, in-place method)
 METHODS: dict[Callable, tuple[str, str | None, str | None]] = {}
@@ -97,6 +99,8 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         expose(m, left)
         expose(m, right)
         return m.perform(operation, left, right)
+    if left_kind in NUMPY or right_kind in NUMPY:
+        return numpy_constants.apply(m, operation, left, right)
     if isinstance(left, Live) or isinstance(right, Live):
         if left_kind in (str, live.LiveStr) and operation is operator.mod:
             return live.apply(operation, left, right) if type(right) in SIMPLE or isinstance(right, Live) \
@@ -125,6 +129,8 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         if left_kind is str and operation is operator.mod:
             return format_by_percent(m, left, right)
         if operation in IN_PLACE:
+            if m.region is not None and isinstance(left, CHANGEABLE):
+                m.region.will_write(left)
             m.heap.will_write(left)
         expose(m, left)
         expose(m, right)
@@ -169,6 +175,9 @@ def settle_all(m: Any, value: Any, depth: int = 0) -> None:
         return
     if issubclass(kind, Live):
         value.settle()
+    elif kind in numpy_kinds.NUMBERS:
+        if m.heap.origin_of(value) is not None:
+            m.stop(breaks.OPAQUE_CALL, f"a {kind.__qualname__} of NumPy's, which may be another one in the next call")
     elif depth > 20:
         return
     elif issubclass(kind, (tuple, list, set, frozenset, collections.deque)):
@@ -187,6 +196,13 @@ def expose(m: Any, value: Any) -> None:
         return
     if isinstance(value, BUILTIN_CONTAINERS):
         m.heap.expose(value)
+
+
+def check_numbers(m: Any, values: Any) -> None:
+    """Stop where native code would read a number of NumPy's that is not guarded."""
+    for value in values:
+        if type(value) in numpy_kinds.NUMBERS:
+            settle_all(m, value)
 
 
 NATIVE_PARTS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, property,
@@ -246,6 +262,8 @@ def unary(m: Any, operation: Callable, value: Any) -> Any:
         return m.perform(operation, value)
     if isinstance(value, Live):
         return m.plainly(operation, value)
+    if type(value) in NUMPY:
+        return numpy_constants.apply(m, operation, value)
     method = special_method(m, value, UNARY_METHODS[operation])
     if isinstance(method, types.MethodType):
         return m.call(method, (), {})
@@ -273,9 +291,12 @@ def truth(m: Any, value: Any) -> Any:
     if kind in SIMPLE:
         return bool(value)
     if isinstance(value, torch.Tensor):
-        return assertions.is_asserted(m) and assertions.holds(m, value) or m.perform(bool, value)
+        found = assertions.settled(m, value)
+        return m.perform(bool, value) if found is None else found
     if isinstance(value, Live):
         return truth_of_live(value)
+    if kind in NUMPY:
+        return numpy_constants.apply(m, bool, value)
     found = truth_method(m, value)
     if found is not None:
 
@@ -336,6 +357,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
         return live.apply(operator.contains, frozenset(container), item) != invert
     item = settled(item)
+    settle_all(m, item)
     origin = m.heap.origin_of(container)
     if origin is not None and isinstance(container, (dict, types.MappingProxyType)) and m.heap.is_constant_key(item):
         if not origin.complete and item not in origin.known and item not in origin.written:
@@ -365,6 +387,9 @@ def check_key(m: Any, key: Any) -> None:
     """A key is about to be hashed by C code."""
     kind = type(key)
     if kind in SIMPLE:
+        return
+    if kind in numpy_kinds.NUMBERS:
+        settle_all(m, key)
         return
     if kind.__hash__ is None:
         m.plainly(hash, key)
@@ -397,13 +422,15 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         return m.perform(operator.getitem, container, settled(key))
     if issubclass(kind, type):
         return subscript_class(m, container, key)
+    if kind is numpy_kinds.ARRAY and numpy_arrays.is_known(m, container):
+        return numpy_constants.apply(m, operator.getitem, container, key)
     if issubclass(kind, torch.nn.Module) or python_method(m, container, "__getitem__"):
         return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
     if is_tensor(key) and issubclass(kind, (list, tuple, str, range)):
         return m.perform(operator.getitem, container, key)
     if isinstance(key, Live):
         key = key.settle()
-    elif type(key) is slice or type(key) is tuple:
+    elif type(key) is slice or type(key) is tuple or type(key) in numpy_kinds.NUMBERS:
         check_slice(m, key)
         settle_all(m, key)
     origin = m.heap.origin_of(container)
@@ -432,6 +459,7 @@ def check_slice(m: Any, key: Any) -> None:
 
 def check_place(m: Any, key: Any) -> None:
     """Stop before a list is changed at a place that Python would read from a tensor."""
+    check_numbers(m, (key,))
     if is_tensor(key):
         m.stop(breaks.DATA_READ, "a tensor used as an index")
 
@@ -496,6 +524,8 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         return None
     if python_method(m, container, "__setitem__"):
         return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
+    if m.region is not None:
+        m.region.will_write(container)
     if isinstance(key, Live):
         key = key.settle()
     elif type(key) is slice:
@@ -537,6 +567,8 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
 def delete_subscript(m: Any, container: Any, key: Any) -> Any:
     if python_method(m, container, "__delitem__"):
         return discard(m, m.call(special_method(m, container, "__delitem__"), (key,), {}))
+    if m.region is not None:
+        m.region.will_write(container)
     check_slice(m, key)
     settle_all(m, key)
     if isinstance(container, dict):
@@ -576,6 +608,8 @@ def iterate(m: Any, value: Any) -> Any:
         return m.perform(iter, value)
     if isinstance(value, Live):
         return iter(value.settle())
+    if kind is numpy_kinds.ARRAY and numpy_arrays.is_known(m, value):
+        return m.plainly(iter, [numpy_arrays.note(m, part) for part in value])
     found, owner = lookup(m, kind, "__iter__")
     if found is enum.EnumMeta.__iter__:
         return m.plainly(iter, [*value])  # its own iterator is a native generator

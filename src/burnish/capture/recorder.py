@@ -23,7 +23,8 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
-from . import breaks, torch_calls
+from ..tensors.regions import GIVEN, MARK, Mark
+from . import breaks, numpy_kinds, torch_calls, warning_filters
 from .element_reads import ReadNumbers, may_read
 from .live import Expression, Live
 from .metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_tensor
@@ -85,7 +86,10 @@ class Recorder(TorchFunctionMode):
         self.nodes_before: list[Any] = []  # of the autograd graph: inputs hang on them, and they are not this segment's
         self.clones: dict[int, list[tuple[int, Handle]]] = {}
         self.trouble: tuple[breaks.BreakKind, str] | None = None
+        self.regions: list[tuple[int, int, bool, list[Handle]]] = []  # of checkpointed calls: from, to, whether they
+        # draw, and which arguments they were given
         self.seconds = 0.0  # spent in torch, which eager spends as well
+        self.takes_numbers = False  # of NumPy's, as if they were Python's own
         self.seen = 0  # torch calls, recorded or not
         self.shown: list[tuple[Any, tuple, dict]] | None = None  # where somebody wants to learn what the mode is shown
 
@@ -101,6 +105,10 @@ class Recorder(TorchFunctionMode):
         """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``.
         """
         self.seen += 1
+        if self.tracer.region is not None:
+            self.tracer.region.will_call(shown, shown_args, shown_kwargs)
+        if self.tracer.filters:
+            function = warning_filters.listening(self, function)
         started = perf_counter()
         perform = self.perform
         if may_read(shown, args, kwargs):
@@ -179,6 +187,7 @@ class Recorder(TorchFunctionMode):
 
     def record(self, target: Any, args: tuple, kwargs: dict, result: Any, live_allowed: bool) -> None:
         argument = self.argument
+        self.takes_numbers = torch_calls.name_of(target) not in torch_calls.BY_ELEMENT_TYPE
         call = Call(target, tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
                     {k: argument(v, live_allowed) for k, v in kwargs.items()}, self.tracer.user_line())
         self.calls.append(call)
@@ -231,6 +240,8 @@ class Recorder(TorchFunctionMode):
             return handle
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return tuple(self.argument(v, False) for v in value)
+        if kind in numpy_kinds.GIVEN_TO_TORCH and self.takes_numbers and self.tracer.heap.origin_of(value) is None:
+            return value.item()
         if self.tracer.is_constant(value):
             return value
         raise NotRecordable(f"an argument of type {kind.__name__}")
@@ -303,7 +314,7 @@ class Recorder(TorchFunctionMode):
     # ---- the graph
 
     def graph_module(self, outputs: list[Handle]) -> torch.fx.GraphModule:
-        graph = torch.fx.Graph()
+        graph, root = torch.fx.Graph(), torch.nn.Module()
         values: dict[Any, torch.fx.Node] = {}
         taken: set[str] = set()
         for i, handle in enumerate(self.inputs):
@@ -340,12 +351,17 @@ class Recorder(TorchFunctionMode):
                 return {k: written(v) for k, v in arg.items()}
             if type(arg) is slice:
                 return slice(written(arg.start), written(arg.stop), written(arg.step))
+            if isinstance(arg, torch.fx.GraphModule):
+                name = f"graph_{len(root._modules)}"
+                root.add_module(name, arg)
+                return graph.get_attr(name)
             return arg
 
         def emit_clones(position: int) -> None:
             for number, handle in self.clones.get(position, ()):
                 values[("clone", number)] = graph.call_method("clone", (value_of(handle),))
 
+        marks = self.region_marks()
         for i, call in enumerate(self.calls):
             emit_clones(i)
             args, kwargs = tuple(map(written, call.args)), {k: written(v) for k, v in call.kwargs.items()}
@@ -358,13 +374,32 @@ class Recorder(TorchFunctionMode):
             if call.line:
                 node.meta["stack_trace"] = call.line
             values[i] = node
+            if i in marks:
+                # What was put between the calls, a part of a result say, belongs to the region as well.
+                mark, is_first = marks[i]
+                while not is_first and MARK not in node.meta:
+                    node.meta[MARK] = mark
+                    node = node.prev
+                node.meta[MARK] = mark
         emit_clones(len(self.calls))
+        for number, (_, _, _, given) in enumerate(self.regions):
+            for handle in given:
+                at = values.get(("input", handle.key) if handle.call is None else
+                                (handle.call, handle.path) if handle.path else handle.call)
+                if at is not None:
+                    at.meta[GIVEN] = (*at.meta.get(GIVEN, ()), number)
         graph.output(tuple(value_of(h) for h in outputs))
         # Its Python code is generated when somebody runs it or asks for it, not while the first call waits.
         with _use_lazy_graph_module(True):
-            made = _make_graph_module(torch.nn.Module(), graph, "Segment")
+            made = _make_graph_module(root, graph, "Segment")
         weakref.finalize(made, _forget_source, type(made))
         return made
+
+
+    def region_marks(self) -> dict[int, tuple[Mark, bool]]:
+        """For the calls of checkpointed regions: the mark, and whether it is the region's first call."""
+        return {i: (Mark(number, draws), i == start) for number, (start, end, draws, _) in enumerate(self.regions)
+                for i in range(start, end)}
 
 
 def _forget_source(generated: type) -> None:

@@ -30,6 +30,8 @@ def scrub(tracer: Any, *roots: Any, leaves: bool = False) -> list:
     cleaned = [scrubber.clean(v) for v in roots]
     for reference, _ in tracer.heap.taken_over:
         scrubber.clean(reference())
+    for hook in tracer.hooks.values():
+        scrubber.clean(hook.function)
     for origin in list(tracer.heap.origins.values()):
         if not origin.is_written and origin.snapshot is None:
             continue

@@ -24,8 +24,9 @@ from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
-from . import operations
+from . import numpy_arrays, numpy_kinds, operations, tensor_state, warning_filters
 from .frames import Frame, Generator, cell_value
 from .gradients import set_gradients
 from .guards import CheckWriter
@@ -160,7 +161,8 @@ class Rebuilder:
         if isinstance(value, (dict, list, set, collections.deque)) or id(value) in self.heap.fresh \
                 or is_user_type(kind) and hasattr(value, "__dict__") and id(value) in self.heap.fresh:
             return self.instance(value)
-        if kind in operations.SIMPLE or isinstance(value, (types.ModuleType, type, types.TracebackType)):
+        if kind in operations.SIMPLE or kind in numpy_kinds.VALUES \
+                or isinstance(value, (types.ModuleType, type, types.TracebackType)):
             return self.constant(value)
         if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES:
             return self.constant(value)
@@ -296,6 +298,9 @@ class Rebuilder:
 
     def super_(self, value: Any) -> str:
         return self.name(value, f"super({self.constant(value.__thisclass__)}, {self.build(value.__self__)})")
+
+    def refuse(self, value: Any) -> str:
+        raise Unrebuildable(value)
 
     def iterator(self, value: Any) -> str:
         """Builtin iterators say how to make them again through pickling's protocol."""
@@ -632,6 +637,9 @@ BUILDERS: dict[type, Any] = {
     bytearray: Rebuilder.bytes_,
     weakref.ref: Rebuilder.weak,
     Generator: Rebuilder.generator,
+    RemovableHandle: tensor_state.build_handle,
+    warnings.catch_warnings: warning_filters.build_block,
+    numpy_kinds.ARRAY: numpy_arrays.build,
     **dict.fromkeys(
         (*VIEWS, *(type(getattr(collections.OrderedDict(), n)()) for n in ("keys", "values", "items"))), Rebuilder.view
     ),

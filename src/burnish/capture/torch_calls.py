@@ -85,6 +85,11 @@ VALUE_CALLS = frozenset(
 """.split()
 ) - {"layer_norm"}
 
+# What comes out depends on the type of the numbers given: a float of NumPy's is none of Python's.
+BY_ELEMENT_TYPE = frozenset("""
+    tensor as_tensor asarray new_tensor from_numpy result_type can_cast scalar_tensor apply Tensor Parameter Buffer
+""".split())
+
 OF_MANY_TENSORS = ("_foreach_", "_fused_")  # what optimizers call: their numbers are all of that kind
 
 GETTER = "__get__"

@@ -22,7 +22,19 @@ from torch.overrides import _pop_mode, _push_mode
 
 from .. import settings
 from ..errors import InternalError
-from . import attributes, breaks, calls, classes, direct, framework_logs, graph_numbers, live, operations, polyfills
+from . import (
+    attributes,
+    breaks,
+    calls,
+    checkpointing,
+    classes,
+    direct,
+    framework_logs,
+    graph_numbers,
+    live,
+    operations,
+    polyfills,
+)
 from . import frames as fr
 from .binding import frame_for
 from .bytecode import Code
@@ -87,7 +99,12 @@ class Tracer(Machine):
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
         self.open_sizes: Any = None  # an OpenSizes, where a size may be another one in the next call
-        self.effects: list[Any] = []
+        self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
+        self.effects: list[Any] = checkpointing.Effects(self)
+        self.filters: dict[int, Any] = {}  # blocks of warning_filters that make a difference to the segment's start
+        self.arrays: dict[int, Any] = {}  # of NumPy's, made of constants: see numpy_arrays
+        self.shared_arrays: dict[int, Any] = {}
+        self.hooks: dict[int, Any] = {}  # that were registered here: see tensor_state
         self.keeps_assertions = True  # about tensors, in the graph
         self.has_assertions = False
         self.logged_values_read = False  # of a framework's: see framework_logs
@@ -153,9 +170,12 @@ class Tracer(Machine):
                 finally:
                     del trouble  # its traceback holds this frame: together they would outlive what they hold
         except (Stop, Late) as signal:
-            return signal.with_traceback(None)  # which holds frames, and so what the program may drop next
+            # Its traceback holds frames, and so what the program may drop next.
+            return signal.with_traceback(None) if self.region is None else self.region.after_break(signal)
         finally:
             self.count += count
+            if self.region is not None:
+                self.region.leave()
             if self.frame is None:
                 self.answer = None  # it holds the frame that has returned
 
@@ -245,6 +265,11 @@ class Tracer(Machine):
             raise Raised(error)
         # Nobody handles it, so the trace ends, before an instruction that raises it: this one cannot run again.
         return self.push(frame_for(polyfills.raise_error, [error, error.__context__]))
+
+    def resume(self, generator: Generator, value: Any, completion: int) -> Any:
+        if self.region is not None:
+            self.region.will_write(generator)
+        return super().resume(generator, value, completion)
 
     def throw(self, generator: Generator, error: BaseException, completion: int) -> Any:
         waiting = self.frame
@@ -432,10 +457,14 @@ class Tracer(Machine):
         return value
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        if self.region is not None:
+            self.region.will_write(frame.globals)
         self.heap.will_write_key(self.heap.namespace(frame.globals), name)
         frame.globals[name] = value
 
     def delete_global(self, frame: Frame, name: str) -> None:
+        if self.region is not None:
+            self.region.will_write(frame.globals)
         if name in frame.globals:
             self.heap.will_write_key(self.heap.namespace(frame.globals), name, deletes=True)
         super().delete_global(frame, name)
@@ -443,6 +472,8 @@ class Tracer(Machine):
     def new_cell(self, value: Any) -> CellType:
         cell = super().new_cell(value)
         self.own_cells[id(cell)] = cell
+        if self.region is not None:
+            self.region.made.add(id(cell))
         return cell
 
     def load_cell(self, cell: Any) -> Any:
@@ -465,6 +496,8 @@ class Tracer(Machine):
         return value
 
     def store_cell(self, cell: Any, value: Any) -> None:
+        if self.region is not None:
+            self.region.will_write(cell)
         origin = self.heap.origin_of(cell)
         if origin is not None and id(cell) not in self.own_cells:
             origin.written["contents"] = False
@@ -579,6 +612,8 @@ class Tracer(Machine):
     # ---- calls
 
     def made(self, value: Any) -> Any:
+        if self.region is not None:
+            self.region.made.add(id(value))
         if type(value) not in (list, dict, set, tuple):
             self.heap.make(value)
             self.answer = None  # what the program makes is held by the program alone

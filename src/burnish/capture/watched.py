@@ -29,6 +29,8 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ..backends.watcher import is_at_hand, new_watch
 from ..errors import InternalError
 from ..runtime.watch import Unwatchable, hits
@@ -46,6 +48,9 @@ LONGEST_WAIT = 4096
 FICKLE = 2
 """So many watches in a row were spoiled by the same thing: it is no longer watched."""
 
+MOST_MODULES = 256
+"""That have a watch each, of one check."""
+
 FEW = 8
 """Where more changed than these, as by ``model.eval()``, it is not one thing that changes on every call."""
 
@@ -56,7 +61,7 @@ def watched(full: Callable, guards: list[Guard], inputs: list[Wanted], values: l
     keeper = Keeper(full, guards, inputs, values, is_verified)
 
     def check(slots: list) -> Any:
-        fast = keeper.fast
+        fast = keeper.fast if keeper.others is None else keeper.others.get(id(slots[0]), keeper).fast
         if fast is not None:
             found = fast(slots)
             if found is not None:
@@ -69,7 +74,8 @@ def watched(full: Callable, guards: list[Guard], inputs: list[Wanted], values: l
 
 
 class Keeper:
-    """Makes the watch of one check, and makes it anew."""
+    """Makes the watch of one check, and makes it anew. Where several modules are passed through one check, as the equal
+    blocks of a model are, each of them has a watch."""
 
     def __init__(self, full: Callable, guards: list[Guard], inputs: list[Wanted], values: list[Source],
                  is_verified: bool):
@@ -80,14 +86,33 @@ class Keeper:
         self.passed = 0  # since the last watch was made
         self.wait = 1 if is_verified else 2
         self.fickle: collections.Counter[int] = collections.Counter()  # sources, by how often they spoiled a watch
+        self.module: int | None = None
+        self.others: dict[int, Keeper] | None = None
+        """Of further modules, by their ids. One that comes to lie where another lay is another to its watch, too."""
 
     def ask(self, slots: list) -> Any:
         found = self.full(slots)
         if found is not None:
-            self.passed += 1
-            if self.passed >= self.wait and (self.passed >= UNPREPARED or self.is_verified or is_at_hand()):
-                self.renew(slots)
+            self.of_module(slots).count(slots)
         return found
+
+    def of_module(self, slots: list) -> Keeper:
+        if not slots or not isinstance(slots[0], torch.nn.Module):
+            return self
+        module = id(slots[0])
+        if self.module is None:
+            self.module = module
+        if self.module == module:
+            return self
+        others = self.others = {} if self.others is None else self.others
+        if module not in others and len(others) < MOST_MODULES:
+            others[module] = Keeper(self.full, self.guards, self.inputs, self.values, self.is_verified)
+        return others.get(module, self)
+
+    def count(self, slots: list) -> None:
+        self.passed += 1
+        if self.passed >= self.wait and (self.passed >= UNPREPARED or self.is_verified or is_at_hand()):
+            self.renew(slots)
 
     def renew(self, slots: list) -> None:
         """Make a watch of the state in which the check has just passed."""

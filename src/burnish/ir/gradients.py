@@ -28,3 +28,10 @@ class Gradients:
     """The positions of outputs that require gradients, and are inputs or show a part of one."""
     spent: tuple[int, ...] = ()
     """Of `flows` those whose backward the program has run itself: what comes in there is an error."""
+    views: tuple[tuple[int, int], ...] = ()
+    """Outputs that gradients flow into by another one, whose memory they show: their positions, and that one's."""
+    hidden: int = 0
+    """How many of the outputs, the last ones, are there for that alone."""
+    again: tuple[int, ...] = ()
+    """The positions of the inputs that backward is given as they are when it runs: after the tangents the graph has an
+    input for each, which it may write to."""

@@ -71,6 +71,12 @@ class Node:
         """The values it reads, in the order of its arguments, as often as they stand there."""
         return values_in((self.args, tuple(self.kwargs.values()))) if self.kwargs else values_in(self.args)
 
+    @property
+    def kernel(self) -> Any:
+        """What runs it: torch's kernel, or what the operator's record names in its place for such a use."""
+        run = self.op.notes.get("run")
+        return run and run(self) or self.op.target
+
     def __repr__(self) -> str:
         return print_node(self)
 

@@ -52,7 +52,7 @@ def function_of(node: Node, functions: Functions) -> Callable[..., Any]:
         return linear
     if node.op is CONV:
         return conv
-    return functions[node.op.name] if node.op.target is None else node.op.target
+    return functions[node.op.name] if node.op.target is None else node.kernel
 
 
 def linear(x: Any, weight: Any, bias: Any, residual: Any, activation: Any) -> Any:

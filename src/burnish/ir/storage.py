@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..ops.prims import VIEW
+from ..ops.prims import HELD, VIEW
 from ..ops.record import View
 from ..tensors.types import has_stride
 from ..tensors.views import view_type
@@ -45,6 +45,8 @@ def storage_of(value: Value) -> Value:
 
 def aliased_argument(node: Node) -> Value | None:
     """The argument whose storage the results of an operator share."""
+    if node.op is HELD:
+        return node.args[0]
     if node.op.target is None:
         return None
     at = 0 if _is_view(node) else _aliased(node.op.target)

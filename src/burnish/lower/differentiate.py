@@ -23,8 +23,6 @@ from ..ir.untraceable import Untraceable
 if TYPE_CHECKING:
     from .trace import Tracer
 
-LSTM_BACKWARD = "aten.mkldnn_rnn_layer_backward.default"
-
 SPENT = "backward through the graph a second time"
 """What torch says where the captured program has already run the backward of an output itself."""
 
@@ -36,14 +34,17 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
     if tracer.has_custom:
         check_shown([out for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows])
-    check_outputs([outputs[k] for k in flows])
+    shown = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
+    views = views_among(outputs, flows)
+    hidden = {id(base): base for _, base in views if not any(base is out for out in outputs)}
+    outputs = [*outputs, *hidden.values()]
+    place = {id(out): k for k, out in reversed(list(enumerate(outputs)))}
+    flows = [k for k in flows if all(k != view for view, _ in views)] + list(range(len(outputs) - len(hidden),
+                                                                                  len(outputs)))
     sources = [tracer.inputs[k] for k in given]
-    if any(node.op.name == LSTM_BACKWARD for node in tracer.graph.nodes):
-        raise Untraceable("an LSTM goes forward and backward in one graph, and its kernel keeps nothing for backward "
-                          "where gradients are off, as they are while compiled code runs")
     first = len(tracer.graph.inputs)
-    before = len(tracer.graph.nodes)
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}
+    tracer.is_backward = True
     spent: list[int] = []
     try:
         with custom_backwards(tracer):
@@ -52,13 +53,14 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
         spent = [k for k in flows if is_spent(outputs[k], sources, tangents[k])]
         left = [k for k in flows if k not in spent]
         found = derivatives([outputs[k] for k in left], sources, [tangents[k] for k in left])
-    if any(value is not None and value.dtype.is_complex for node in tracer.graph.nodes[before:]
-           for value in node.results):
-        raise Untraceable("gradients flow through complex numbers")
+    if tracer.then and len(flows) != 1:
+        raise Untraceable("a checkpointed function writes to tensors once more where backward comes to it, and it may "
+                          "come by one output and not by another")
     inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
-    shown = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
-    tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(spent))
-    return [*outputs, *(gradient for gradient in found if gradient is not None)]
+    tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(spent),
+                                        tuple((k, place[id(base)]) for k, base in views), len(hidden),
+                                        tuple(tracer.then))
+    return [*outputs, *(gradient.resolve_conj().resolve_neg() for gradient in found if gradient is not None)]
 
 
 @contextlib.contextmanager
@@ -123,10 +125,17 @@ def check_shown(outputs: list[Any]) -> None:
             node = node.next_functions[0][0] if node.next_functions else None
 
 
-def check_outputs(outputs: list[Any]) -> None:
-    """A write to one of two views changes the gradient of the other: only autograd keeps count of that."""
-    bases: dict[int, Any] = {}
-    for out in outputs:
-        base = out if out._base is None else out._base
-        if bases.setdefault(id(base), out) is not out:
-            raise Untraceable("two of its outputs share memory, and gradients flow into both")
+def views_among(outputs: list[Any], flows: list[int]) -> list[tuple[int, Any]]:
+    """A write to one of two views changes the gradient of the other, and only autograd keeps count of that. So views of
+    one tensor are made anew for each call, of that tensor: the positions of such outputs, and what they show."""
+    groups: dict[int, list[int]] = {}
+    for k in flows:
+        base = outputs[k] if outputs[k]._base is None else outputs[k]._base
+        groups.setdefault(id(base), []).append(k)
+    found = []
+    for group in groups.values():
+        if len({id(outputs[k]) for k in group}) > 1:
+            found += [(k, outputs[k]._base) for k in group if outputs[k]._base is not None]
+    if not all(base.requires_grad for _, base in found):
+        raise Untraceable("two of its outputs share memory, and gradients flow into both")
+    return found

@@ -56,6 +56,8 @@ class Folder(Rewriter):
 
     def takes(self, node: Node, product: Value, factor: Value) -> bool:
         """Whether the factor has one number for each channel of a product that nobody else reads."""
+        if product.type.device.type != "cpu":
+            return False  # nothing is computed beforehand there (`backends.native_compile`)
         call = product.node
         made = self.env[product].node if call is not None else None
         if made is None or made.op not in (CONV, LINEAR) or self.uses[product] != 1 or factor not in self.state:

@@ -18,6 +18,7 @@ from .clean import clean
 from .decompose import decompose
 from .fold import fold
 from .functionalize import functionalize
+from .rejoin import rejoin
 from .separate import separate
 from .trace import trace
 
@@ -29,6 +30,7 @@ PASSES = (
     name_calls,  # one form for all products, so that what follows knows two operators
     fold,  # before a call is chosen: the folded weight is what gets packed
     clean,  # what was folded leaves its old parts behind
+    rejoin,  # no pass joins equal nodes from here on
 )
 # Then `separate`, last: passes may take one value for another, and only now is it known which.
 

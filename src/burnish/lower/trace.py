@@ -27,12 +27,14 @@ from ..ir.gradients import Gradients
 from ..ir.graph import Graph, Value
 from ..ir.infer import result_types
 from ..ir.untraceable import NumberLost, Untraceable
-from ..ops.record import lookup
+from ..ops.record import Op, lookup
 from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
 from .differentiate import add_gradients, custom_backwards
 from .numbers import Numbers, check_numbers
 from .reckoned import reckoned
+from .recurrent import is_recurrent, trace_recurrent
+from .regions import Region, Regions
 from .tensor_lists import rule_for
 
 
@@ -101,9 +103,11 @@ def trace_once(
     outputs: Any = ()
     with tracing, plain_tensors(), dispatcher_kept():
         before = switches()
+        regions = Regions(tracer, gm, env)
         torch._C._push_on_torch_dispatch_stack(tracer)
-        try:
+        try:  # right behind it: an interrupt may come any time
             for node in gm.graph.nodes:
+                regions.before(node)
                 if node.op == "placeholder":
                     env[node] = tracer.input(next(inputs), node.name, node.meta.get("burnish_state", False))
                 elif node.op == "output":
@@ -114,14 +118,16 @@ def trace_once(
                     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                         # The user's mistake, which eager is to report, or torch code that wants to see data.
                         raise Untraceable(f"{node.target} cannot be traced: {error}") from error
-            after = switches()
-            if gradients and after == before:
+            regions.leave()
+            if switches()[1:3] != before[1:3]:
+                raise Untraceable("it ends in another inference mode, or with another default dtype, than it begins")
+            put_back(before)  # whoever runs what is compiled makes the switches that the graph leaves so
+            if gradients:
                 outputs = add_gradients(tracer, list(outputs))
         finally:
             torch._C._pop_torch_dispatch_stack(None)
             put_back(before)
-    if after != before:
-        raise Untraceable("it ends under other switches of torch (grad mode, autocast) than it begins with")
+            regions.leave()
     tracer.traced.graph.outputs = [tracer.output(out) for out in outputs]
     tracer.finish()
     return tracer.traced
@@ -145,15 +151,23 @@ def dispatcher_kept() -> Any:
 
 def switches() -> tuple:
     """What a call in a graph may change for those that follow, and for whoever runs after the graph."""
-    return (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
-            torch.is_inference_mode_enabled(), torch.get_default_dtype())
+    nesting = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), nesting,
+            *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")))
 
 
 def put_back(state: tuple) -> None:
     torch.set_grad_enabled(state[0])
-    torch.set_autocast_enabled("cpu", state[1])
-    torch.set_autocast_dtype("cpu", state[2])
-    torch.set_default_dtype(state[4])
+    torch.set_default_dtype(state[2])
+    while (nesting := switches()[3]) != state[3]:
+        if nesting < state[3]:
+            torch.autocast_increment_nesting()
+        elif torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+    for device, (is_on, dtype) in zip(("cpu", "cuda"), state[4:], strict=True):
+        torch.set_autocast_enabled(device, is_on)
+        torch.set_autocast_dtype(device, dtype)
 
 
 class Tracer:
@@ -169,6 +183,15 @@ class Tracer:
         self.line: str | None = None
         self.constants: dict[int, Value] = {}
         self.held: list[Any] = []
+        self.region: Region | None = None
+        """The checkpointed region that is being computed."""
+        self.places: dict[int, int] = {}
+        """The positions of inputs, by id."""
+        self.written: set[int] = set()
+        """The ids of inputs that were written to."""
+        self.then: dict[int, TraceTensor] = {}
+        """Of those the ones that backward is given as they are by then, by their positions."""
+        self.is_backward = False
         self.has_custom = False
         """Whether code of the user's is among what is differentiated."""
 
@@ -189,12 +212,25 @@ class Tracer:
         made = TraceTensor.make(value, example.storage_offset())
         if self.gradients and example.requires_grad:
             made.requires_grad_()
+        self.places[id(made)] = len(self.inputs)
         self.inputs.append(made)
         return made
 
     def tangent(self, out: TraceTensor) -> TraceTensor:
         """An input for the gradients that flow into an output."""
         return TraceTensor.make(self.graph.input(gradient_type(out.value.type), f"{out.value.name}_tangent"))
+
+    def tensor(self, value: Value, storage_offset: int = 0) -> TraceTensor:
+        return TraceTensor.make(value, storage_offset)
+
+    def as_it_is_then(self, x: TraceTensor) -> TraceTensor:
+        """An input that is written to, for code that runs again: where that is in backward, what it is by then."""
+        if not self.is_backward:
+            return x
+        at = self.places[id(x)]
+        if at not in self.then:
+            self.then[at] = TraceTensor.make(self.graph.input(x.value.type, f"{x.value.name}_then"), x.storage_offset())
+        return self.then[at]
 
     def call(self, gm: GraphModule, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
         """Run one node of the captured graph."""
@@ -214,6 +250,8 @@ class Tracer:
             raise Untraceable(why)
         if is_custom(node.target):
             return self.call_custom(node.target, args, kwargs)
+        if is_recurrent(node.target, args, kwargs):
+            return trace_recurrent(self, node.target, args)
         if self.has_custom and node.target is torch.autograd.grad:
             with custom_backwards(self):
                 return node.target(*args, **kwargs)
@@ -231,6 +269,8 @@ class Tracer:
 
     def output(self, out: Any) -> Any:
         if isinstance(out, TraceTensor):
+            if out.is_conj() or out.is_neg():
+                raise Untraceable("an output is a lazily conjugated tensor")
             return out.value
         if isinstance(out, torch.Tensor):
             return self.constant(out)
@@ -250,12 +290,21 @@ class Tracer:
             return self.again(func.decompose, args, kwargs or {})
         if torch.Tag.nondeterministic_seeded in func.tags and self.numbers.any_in((args, kwargs or {})):
             raise NumberLost(f"{func} draws with a number that may be another one in the next call")
+        if self.region is not None and torch.Tag.nondeterministic_seeded in func.tags:
+            return self.region.draw(func, args, kwargs or {})
+        return self.perform(func, args, kwargs)
+
+    def perform(self, func: Any, args: tuple, kwargs: dict | None) -> Any:
+        """Write an operator down."""
+        signature = signature_of(func)
         graph_args = self.unwrapped(args)
         graph_kwargs = {name: self.unwrapped(arg) for name, arg in kwargs.items()} if kwargs else {}
         op = lookup(func)
+        for at in signature.written:
+            self.writes(args[at] if isinstance(at, int) else kwargs[at])  # type: ignore[index]
         if signature.returns_written:
             # In place, or into `out`: the result is the argument, which must still have the type it had.
-            given = [args[at] if isinstance(at, int) else kwargs[at] for at in signature.written]
+            given = [args[at] if isinstance(at, int) else kwargs[at] for at in signature.written]  # type: ignore[index]
             if signature.changes_type:
                 self.change_type(func, given[0], args)
             else:
@@ -268,9 +317,22 @@ class Tracer:
         result = result_types(op, graph_args, graph_kwargs)
         made = self.graph.add(op, graph_args, graph_kwargs, result, self.line)
         if isinstance(made, Value):
-            return TraceTensor.make(made)
-        results = [None if value is None else TraceTensor.make(value) for value in made]
+            return lazily(func, args, TraceTensor.make(made))
+        results = [None if value is None else lazily(func, args, TraceTensor.make(value)) for value in made]
         return results if signature.returns_list else tuple(results)
+
+    def apply(self, op: Op, args: tuple) -> TraceTensor:
+        """One of our own operators."""
+        given = self.unwrapped(args)
+        return TraceTensor.make(self.graph.add(op, given, {}, result_types(op, given, {}), self.line))
+
+    def writes(self, x: Any) -> None:
+        """Note which inputs are written to. What a region computes again must write to the same."""
+        base = x if x._base is None else x._base
+        if id(base) in self.places:
+            if self.region is not None and x is not base:
+                raise Untraceable("a checkpointed function writes to a part of an input")
+            self.written.add(id(base))
 
     def change_type(self, func: Any, tensor: TraceTensor, args: tuple) -> None:
         """Torch itself adjusts the strides of dimensions of one element so; anything else has no form here."""
@@ -317,6 +379,21 @@ class Tracer:
     def finish(self) -> None:
         self.traced.has_numbers = bool(self.numbers.known)
         self.graph.inputs.extend(self.constants.values())
+
+
+LAZY = {torch.ops.aten._conj.default: (torch._C._set_conj, torch.Tensor.is_conj),
+        torch.ops.aten._neg_view.default: (torch._C._set_neg, torch.Tensor.is_neg)}
+
+
+def lazily(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
+    """What shows a tensor conjugated, or negated, without having computed it says so: torch's C++ asks (`ops.lazy`)."""
+    x = args[0] if args else None
+    if not isinstance(x, TraceTensor) or not func._schema.returns[0].alias_info:
+        return made
+    for turns, (turn, is_turned) in LAZY.items():
+        if is_turned(x) != (func is turns):
+            turn(made, True)
+    return made
 
 
 def gradient_type(type: TensorType) -> TensorType:

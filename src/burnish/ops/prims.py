@@ -13,6 +13,8 @@
     run      candidate, operands                       a library call that was chosen for a linear or a conv
     assembled  parts, offsets, home                    parts that were written side by side, seen as one
     fetch    source, places                            elements that indices pick; see ops.gathered
+    again    x, after                                  x, told apart from it for a while; see lower.regions
+    held     x, after                                  x itself, for code that is to run when `after` is there
     check_indices  wrong, operator, args, kwargs       nothing, or the operator's own complaint
 
 They have no eager kernel: each is made into loops, or run by what `runtime` has for it.
@@ -44,6 +46,8 @@ RUN: Op = record("run")
 ASSEMBLED: Op = record("assembled")
 FETCH: Op = record("fetch")
 CHECK_INDICES: Op = record("check_indices")
+AGAIN: Op = record("again")
+HELD: Op = record("held")
 REDUCE: dict[str, Op] = {name: record(name) for name in REDUCTIONS}
 RUN_ALONG: dict[str, Op] = {name: record(name) for name in RUNNING}
 REDUCTION_OF: dict[str, str] = {op.name: name for name, op in REDUCE.items()}
@@ -73,6 +77,11 @@ def convert(x: TensorType, dtype: torch.dtype) -> TensorType:
 
 # The result's dtype is what counts; casting to it is the caller's part of every element-wise rule.
 CONVERT.rule = Pointwise(lambda x, dtype: x, "first")
+
+
+@shape("again", "held")
+def again(x: TensorType, after: TensorType | None = None) -> TensorType:
+    return x
 
 
 @shape("restride")

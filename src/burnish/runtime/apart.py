@@ -26,7 +26,7 @@ class Apart:
         self.open = [self.positions.index(k) for k in open_inputs if k in self.positions]
         reads = "".join([*(f"i[{k}].data_ptr(), " for k in self.positions),
                          *(f"i[{self.positions[at]}].nbytes, " for at in self.open)])
-        self.addresses_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
+        self.addresses_of: Callable[[Sequence[Any]], tuple] = eval(f"lambda i: ({reads})")
         self.seen: tuple | None = None
 
     @property
@@ -38,12 +38,15 @@ class Apart:
         return self.program.source
 
     def __call__(self, *inputs: Any) -> Any:
+        return self.program(*inputs) if self.lies_apart(inputs) else self.eager(*inputs)
+
+    def lies_apart(self, inputs: Sequence[Any]) -> bool:
         addresses = self.addresses_of(inputs)
         if addresses != self.seen:
             if self.any_shared(addresses):
-                return self.eager(*inputs)
+                return False
             self.seen = addresses
-        return self.program(*inputs)
+        return True
 
     def any_shared(self, addresses: tuple) -> bool:
         """Whether something that is written to lies where something else does."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -50,8 +50,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which tensors stand where. Forward answers the outputs that are not `shown`, then the values to be saved.
-    Backward takes the tangents, the saved inputs, outputs and other values, and answers the gradients of `gradients`.
+    """Which tensors stand where. Forward answers the outputs that are not made anew (`shown`, `views`), then the values
+    to be saved.
+    Backward takes the tangents, `again`, the saved inputs, outputs and other values, and answers the gradients of
+    `gradients`.
     """
 
     outputs: int
@@ -72,6 +74,12 @@ class Layout:
     inputs: int
     why_not_twice: str | None
     """Why gradients of gradients cannot be had; None where they can."""
+    views: dict[int, Shown] = field(default_factory=dict)
+    """Outputs that show a part of another one, by their positions. `Shown.input` is that one's among forward's."""
+    hidden: int = 0
+    """How many of the outputs, the last ones, the program does not answer with."""
+    again: tuple[int, ...] = ()
+    """Positions of the inputs that backward takes as they are when it runs, after the tangents."""
 
 
 def saving_is_watched() -> bool:
@@ -104,11 +112,17 @@ class Differentiable:
         return self.differentiated(inputs, self.layout, self.forward, self.backward)
 
     def differentiated(self, inputs: tuple, layout: Layout, forward: Callable, backward: Callable) -> tuple:
-        made = Compiled.apply(self, layout, forward, backward, *inputs)
-        if not layout.shown:
+        if torch.is_grad_enabled():
+            made = Compiled.apply(self, layout, forward, backward, *inputs)
+        else:  # it is the graph itself that turns gradients on
+            with torch.enable_grad():
+                made = Compiled.apply(self, layout, forward, backward, *inputs)
+        if not layout.shown and not layout.views:
             return made
         rest = iter(made)
-        return tuple(layout.shown[k].of(inputs) if k in layout.shown else next(rest) for k in range(layout.outputs))
+        found = [layout.shown[k].of(inputs) if k in layout.shown else
+                 layout.views[k].of(made) if k in layout.views else next(rest) for k in range(layout.outputs)]
+        return tuple(found[:layout.outputs - layout.hidden])
 
 
 class OpenDifferentiable(Differentiable):
@@ -182,7 +196,7 @@ class Compiled(torch.autograd.Function):
         ctx.step, ctx.layout, ctx.run, ctx.inputs = step, layout, backward, inputs
         ctx.set_materialize_grads(False)
         made = forward(*inputs)
-        count = layout.outputs - len(layout.shown)
+        count = layout.outputs - len(layout.shown) - len(layout.views)
         # A view that was made in here could not be written to outside. It shares its version with what it shows.
         outputs = tuple(x.detach() if isinstance(x, torch.Tensor) and x._is_view() else x for x in made[:count])
         kept = list(made[count:])
@@ -214,6 +228,7 @@ class Compiled(torch.autograd.Function):
                 raise RuntimeError(TWICE)
         given = [as_expected(x, *expected) for x, expected in zip(flowing, layout.tangents, strict=True)]
         watched = ctx.saved_tensors[:len(layout.saved_inputs) + len(layout.saved_outputs)]
+        given += [ctx.inputs[k] for k in layout.again]
         given += watched
         given += ctx.kept
         if not torch._C._autograd._get_current_graph_task_keep_graph():
@@ -231,6 +246,8 @@ def as_expected(x: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torc
     if x is None:
         return torch.zeros(shape, dtype=dtype).as_strided(shape, stride) if not shape else \
             torch.empty_strided(shape, stride, dtype=dtype).zero_()
+    if x.is_conj() or x.is_neg():  # kernels read memory, and there stands something else
+        x = x.resolve_conj().resolve_neg()
     return x if x.stride() == stride else restrided(x, shape, stride)
 
 
@@ -245,7 +262,9 @@ def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tang
         )
     with torch.enable_grad():
         outputs = step.eager(*inputs)
-        made = [out for k, out in enumerate(outputs) if k not in layout.shown]
+        made = [out for k, out in enumerate(outputs) if k not in layout.shown and k not in layout.views]
+        shown = {view.input: outputs[k]._base for k, view in layout.views.items()}
+        made += [shown[k] for k in range(len(made), len(made) + layout.hidden)]
         pairs = [(made[k], tangents[k]) for k in layout.flows if tangents[k] is not None]
         wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
         found = iter(torch.autograd.grad([out for out, _ in pairs], wanted, [tangent for _, tangent in pairs],

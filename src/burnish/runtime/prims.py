@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import random
+from . import random, recurrent
 
 
 def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
@@ -150,6 +150,10 @@ def number(name: str, *operands: float) -> float:
     return getattr(MODULES[module], function)(*operands)
 
 
+def held(x: torch.Tensor, after: Any) -> torch.Tensor:
+    return x
+
+
 MODULES = {"operator": operator, "math": math, "builtins": builtins}
 FUNCTIONS = {
     "number": number,
@@ -157,5 +161,5 @@ FUNCTIONS = {
     "max": reduce_max, "min": reduce_min, "any": reduce_any, "all": reduce_all, "argmax": reduce_argmax,
     "argmin": reduce_argmin, "running_sum": running_sum, "running_prod": running_prod, "running_max": running_max,
     "running_min": running_min, "running_argmax": running_argmax, "running_argmin": running_argmin,
-    "check_indices": check_indices, **random.FUNCTIONS,
+    "check_indices": check_indices, "held": held, **recurrent.FUNCTIONS, **random.FUNCTIONS,
 }

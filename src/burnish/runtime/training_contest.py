@@ -38,8 +38,8 @@ SLOWER_BY_WORK = 1.2
 class Run:
     """One timed call: seconds of its forward, and of its backward once that has come."""
 
-    def __init__(self, work: float = 1.0) -> None:
-        self.work = max(work, 1.0)
+    def __init__(self, work: float = 1.0, clock: Callable[[], float] = perf_counter) -> None:
+        self.work, self.clock = max(work, 1.0), clock
         self.forward = 0.0
         self.backward: float | None = None
         self.entered: float | None = None
@@ -54,23 +54,23 @@ class Run:
 
     def enter(self, gradients: tuple) -> None:
         if self.entered is None:
-            self.entered = perf_counter()
+            self.entered = self.clock()
 
     def enter_last(self, gradients: tuple) -> None:
         if self.entered is None:
-            self.entered = perf_counter()
+            self.entered = self.clock()
             torch.autograd.Variable._execution_engine.queue_callback(self.leave)  # type: ignore[attr-defined]
 
     def leave(self, gradients: tuple = ()) -> None:
         if self.entered is not None:
-            self.backward = perf_counter() - self.entered
+            self.backward = self.clock() - self.entered
 
 
 class TrainingContest:
     def __init__(self, compiled: Callable[..., Any], eager: Callable[..., Any], name: str,
-                 work: Callable[[Sequence[Any]], float] | None = None):
+                 work: Callable[[Sequence[Any]], float] | None = None, clock: Callable[[], float] = perf_counter):
         """`work` tells how much there is to do for some inputs, where that is not the same for all."""
-        self.work = work
+        self.work, self.clock = work, clock
         self.compiled, self.eager, self.name = compiled, eager, name
         self.calls = 0
         self.runs: tuple[list[Run], list[Run]] = ([], [])
@@ -85,10 +85,10 @@ class TrainingContest:
             self.calls += 1
         if turn < WARM_CALLS or not torch.is_grad_enabled():
             return self.compiled(*inputs)
-        which, run = turn % 2, Run() if self.work is None else Run(self.work(inputs))
-        start = perf_counter()
+        which, run = turn % 2, Run(1.0 if self.work is None else self.work(inputs), self.clock)
+        start = self.clock()
         result = (self.eager if which else self.compiled)(*inputs)
-        run.forward = perf_counter() - start
+        run.forward = self.clock() - start
         run.watch(result, inputs)
         self.runs[which].append(run)
         with self.lock:

@@ -1,0 +1,107 @@
+"""Several views of one tensor returned by a compiled function: they share memory, writes and gradients, as in eager."""
+
+import pytest
+import torch
+from torch import nn
+
+from .worlds import alike
+
+
+def parts(model, x):
+    return model(x).sin().chunk(2)
+
+
+def whole_and_parts(model, x):
+    y = model(x).sin()
+    return y, y[:2], y.t(), y.detach()
+
+
+def heads(model, x):
+    q, k, v = model(x)[:, :6].reshape(-1, 3, 2).unbind(1)
+    return q, k, v, (q * k).sum()
+
+
+def of_a_product(model, x):
+    y = model(x).t()
+    return y[0], y[1:], x.cos()
+
+
+def of_two(model, x):
+    y, z = model(x), x * 2
+    return y[1:], z.view(-1), y[:1], z
+
+
+def beside_an_input(model, x):
+    y = model(x)
+    return x[:2], y[:2], y[2:], x
+
+
+PROGRAMS = [parts, whole_and_parts, heads, of_a_product, of_two, beside_an_input]
+
+
+def facts(outputs):
+    first = outputs[0].untyped_storage().data_ptr()
+    return [(out.stride(), out.storage_offset(), out.requires_grad, out._is_view(),
+             out.untyped_storage().data_ptr() == first) for out in outputs]
+
+
+def world(program, use):
+    def build(compiler):
+        model = nn.Linear(8, 8)
+        run = compiler(lambda x: program(model, x))
+
+        def step(x):
+            model.zero_grad()
+            outputs = run(x)
+            seen = facts(outputs)
+            use(list(outputs)).backward()
+            return seen, [out.detach().clone() for out in outputs], x.grad
+        return step, (model,)
+    return build
+
+
+def weighed(outputs):
+    return sum((out * (k + 1)).square().sum() for k, out in enumerate(outputs) if out.requires_grad)
+
+
+def first_alone(outputs):
+    return outputs[0].square().sum()
+
+
+@pytest.mark.parametrize("use", [weighed, first_alone], ids=["all", "one"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_views_are_returned_with_their_gradients(program, use):
+    seen = alike(world(program, use), lambda i: (torch.randn(4, 8, requires_grad=True),), steps=3)
+    assert (seen.breaks, seen.refused, seen.segments) == ([], [], 1)
+
+
+def test_a_write_to_one_is_seen_by_the_others_and_their_gradients():
+    def write(outputs):
+        y, part, turned, _ = outputs
+        part.mul_(3)
+        turned.add_(part.sum())
+        return weighed((y, part, turned))
+    seen = alike(world(whole_and_parts, write), lambda i: (torch.randn(4, 8, requires_grad=True),), steps=3)
+    assert seen.refused == []
+
+
+def test_gradients_of_gradients_go_through_them():
+    def build(compiler):
+        model = nn.Linear(8, 8)
+        run = compiler(lambda x: parts(model, x))
+
+        def step(x):
+            model.zero_grad()
+            a, b = run(x)
+            gradient, = torch.autograd.grad((a * 2).square().sum() + b.sum(), x, create_graph=True)
+            gradient.square().sum().backward()
+            return x.grad
+        return step, (model,)
+    seen = alike(build, lambda i: (torch.randn(4, 8, requires_grad=True),), steps=3)
+    assert seen.refused == []
+
+
+def test_views_of_open_sizes():
+    sizes = [4, 6, 9, 12, 5]
+    seen = alike(world(parts, weighed), lambda i: (torch.randn(sizes[i], 8, requires_grad=True),), steps=5)
+    assert seen.refused == []
