@@ -58,8 +58,9 @@ def measure(run: Run, options: argparse.Namespace) -> int:
     """Fill the run, model by model. The status is 1 where Burnish failed at a model that eager runs."""
     models = chosen_models(options)
     mode = "train-step" if options.train_step else "train" if options.train else "inference"
-    plan = Plan(run.contestants, mode, options.batch, not options.no_dropout, options.threads, options.rounds,
-                options.seconds, 0 if options.steady_only else options.starts, options.warm, options.limit)
+    starts = 0 if options.steady_only else options.starts
+    plan = Plan(run.contestants, mode, options.batch, not options.no_dropout, options.device, options.threads,
+                options.rounds, options.seconds, starts, options.warm, options.limit)
     run.settings.update(asdict(plan))
     run.machine["torch_threads"] = plan.threads or run.machine["torch_threads"]
     with Progress(len(models) + options.overhead) as progress, terminated_as_interrupted():
@@ -152,6 +153,19 @@ def writable(path: Path) -> None:
         raise UserError(f"{path} cannot be written: {error}") from error
 
 
+def device(text: str) -> str:
+    """A device that is there."""
+    import torch
+
+    try:
+        kind = torch.device(text).type
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no device: cpu, cuda and cuda:1 are") from error
+    if kind not in ("cpu", "cuda") or kind == "cuda" and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError(f"torch has no {text} here")
+    return text
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="burnish bench", description="Burnish side by side with eager and others, on real models.",
@@ -175,6 +189,8 @@ def parser() -> argparse.ArgumentParser:
                       help="so many times each model's usual batch (default: 1, in training 4)")
     made.add_argument("--no-dropout", action="store_true",
                       help="train without dropout, so that errors can be compared")
+    made.add_argument("--device", default="cpu", type=device,
+                      help="where it runs: cpu, cuda, cuda:1 (default: cpu); on a GPU every call is waited for")
     made.add_argument("--steady-only", action="store_true",
                       help="no processes for cold starts: quicker, no memory, and a first call among the others'")
     made.add_argument("--starts", metavar="N", type=natural, default=1,

@@ -44,6 +44,7 @@ class Plan:
     mode: str = "inference"
     times: int | None = None
     dropout: bool = True
+    device: str = "cpu"
     threads: int | None = None
     rounds: int = 12
     seconds: float = 0.25
@@ -136,7 +137,8 @@ class Conductor:
     def job(self, kind: str, contestants: list[str], folder: str | Path, model: str = "") -> Job:
         plan = self.plan
         return Job(kind, contestants, str(folder), model=model, mode=plan.mode, times=plan.times,
-                   dropout=plan.dropout, threads=plan.threads, rounds=plan.rounds, seconds=plan.seconds)
+                   dropout=plan.dropout, device=plan.device, threads=plan.threads, rounds=plan.rounds,
+                   seconds=plan.seconds)
 
     def run(self, job: Job) -> Outcome:
         """One process, from start to end."""

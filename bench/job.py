@@ -34,6 +34,7 @@ class Job:
     mode: str = "inference"
     times: int | None = None
     dropout: bool = True
+    device: str = "cpu"
     threads: int | None = None
     rounds: int = 12
     seconds: float = 0.25

@@ -30,7 +30,7 @@ class SideBySide:
         self.sides: dict[str, Side] = {}
         self.errors: dict[str, list[float]] = {}
         tell({"stage": "builds the model"})
-        self.work = Workload.of(job.model, job.mode, job.times, job.dropout)
+        self.work = Workload.of(job.model, job.mode, job.times, job.dropout, job.device)
         self.truth: Tensors | None = None
 
     def row(self) -> Row:
@@ -68,7 +68,7 @@ class SideBySide:
             side = self.work.side(contestant)
             begun = time.perf_counter()
             side.prepare()
-            side.call()
+            side.call_and_wait()
             result.first_call = time.perf_counter() - begun
             self.sides[name] = side
             self.note_error(name)
@@ -83,7 +83,7 @@ class SideBySide:
             self.tell({"stage": TURNS, "round": done, "rounds": self.job.rounds})
 
         tell_round(0)
-        blocks = take_turns({name: side.call for name, side in self.sides.items()}, self.job.rounds,
+        blocks = take_turns({name: side.call_and_wait for name, side in self.sides.items()}, self.job.rounds,
                             self.job.seconds, tell_round)
         for name, times in blocks.items():
             result = self.results[name]
@@ -108,13 +108,13 @@ class SideBySide:
 def settle(side: Side) -> dict[str, Any]:
     """Warm up, and what Burnish tells meanwhile: what it drops in favour of eager, where it gives up."""
     if side.contestant.kind != BURNISH:
-        return {"warm_calls": warm_up(side.call)}
+        return {"warm_calls": warm_up(side.call_and_wait)}
     from burnish import events
 
     told: list[str] = []
     stop = events.subscribe(lambda event: told.append(f"{event.kind}: {event.data.get('text', '')}"[:300]))
     try:
-        calls = warm_up(side.call)
+        calls = warm_up(side.call_and_wait)
     finally:
         stop()
     return {"warm_calls": calls, "events": list(dict.fromkeys(told))[:EVENTS_KEPT]}

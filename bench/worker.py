@@ -37,7 +37,7 @@ def cold(job: Job, tell: Tell) -> Cold:
     from .workload import Workload
 
     set_threads(job)
-    work = Workload.of(job.model, job.mode, job.times, job.dropout)
+    work = Workload.of(job.model, job.mode, job.times, job.dropout, job.device)
     contestant = contestant_of(name)
     with work.grad_mode():
         side = work.side(contestant, alone=True)
@@ -45,13 +45,13 @@ def cold(job: Job, tell: Tell) -> Cold:
         contestant.bring()
         brought = time.monotonic()
         side.prepare()
-        side.call()
+        side.call_and_wait()
         first = time.monotonic()
         give_back()
         compiling_peak = memory("VmHWM")
         forget_peak()
         for _ in range(STEADY_CALLS):
-            side.call()
+            side.call_and_wait()
         steady_peak = memory("VmHWM")
     return Cold(process=first - job.spawned, torch_import=torch_imported - begun, build=built - torch_imported,
                 own_import=brought - built, first_call=first - brought, memory_built=memory_built,

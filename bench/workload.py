@@ -3,7 +3,7 @@
     work = Workload.of("bert", "train")
     side = work.side(contestant)
     side.prepare()                  # hands the model to the contestant
-    side.call()                     # what is timed
+    side.call_and_wait()            # what is timed
     side.results()                  # one more call, and every tensor that comes of it, by name
 
 In `train` the model is compiled and the loop around it is eager, as people write it; in `train-step` one function with
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from .accuracy import differ, doubled
 from .compare import tensors_of
@@ -42,16 +43,21 @@ class Workload:
     args: tuple
     kwargs: dict[str, Any]
     mode: str
+    device: str = "cpu"
 
     @classmethod
-    def of(cls, model: str, mode: str, times: int | None = None, dropout: bool = True) -> Workload:
+    def of(cls, model: str, mode: str, times: int | None = None, dropout: bool = True, device: str = "cpu"
+           ) -> Workload:
         """`times`: so many times the model's usual batch."""
         fn, args, kwargs = MODELS[model](times=times or (1 if mode == "inference" else TRAINING_TIMES))
         if isinstance(fn, nn.Module) and mode != "inference":
             fn.train()
             if not dropout:
                 remove_dropout(fn)
-        return cls(fn, args, kwargs, mode)
+        if device != "cpu":
+            fn = fn.to(device) if isinstance(fn, nn.Module) else fn
+            args, kwargs = tree_map_only(torch.Tensor, lambda x: x.to(device), (args, kwargs))
+        return cls(fn, args, kwargs, mode, device)
 
     def grad_mode(self) -> AbstractContextManager:
         return torch.no_grad() if self.mode == "inference" else torch.enable_grad()
@@ -60,13 +66,14 @@ class Workload:
         """`alone`: nobody else needs the model, so no copy of it has to be in memory."""
         shared = alone or self.mode == "inference"
         side = SIDES[self.mode](contestant, self.fn if shared else copy.deepcopy(self.fn), self.args, self.kwargs)
+        side.is_on_gpu = self.device != "cpu"
         if not alone:
             side.remember()
         return side
 
     def in_double(self) -> Workload:
         fn = copy.deepcopy(self.fn).double() if isinstance(self.fn, nn.Module) else self.fn
-        return Workload(fn, doubled(self.args), doubled(self.kwargs), self.mode)
+        return Workload(fn, doubled(self.args), doubled(self.kwargs), self.mode, self.device)
 
     def truth(self) -> tuple[Tensors | None, str | None]:
         """The results of eager in float64, or why there are none."""
@@ -94,6 +101,8 @@ class Workload:
 class Side:
     """One contestant's model and how it is called."""
 
+    is_on_gpu = False
+
     def __init__(self, contestant: Contestant, fn: Callable, args: tuple, kwargs: dict[str, Any]):
         self.contestant, self.fn, self.args, self.kwargs = contestant, fn, args, kwargs
         self.compiled = self.part()
@@ -107,6 +116,13 @@ class Side:
 
     def call(self) -> Any:
         raise NotImplementedError
+
+    def call_and_wait(self) -> Any:
+        """A GPU is still at work when a call returns."""
+        result = self.call()
+        if self.is_on_gpu:
+            torch.cuda.synchronize()
+        return result
 
     def remember(self) -> None:
         """Note what calls change, so that `results` can start where the first call did."""
