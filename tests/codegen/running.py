@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 from collections.abc import Callable
 
 import numpy as np
@@ -15,9 +15,20 @@ from burnish.schedule.loops import Kernel
 
 from .reference import NUMPY, evaluate, rounded
 
+
+def is_interpreted() -> bool:
+    """Whether Triton's interpreter is here, and computes what a GPU does: before 3.9 it rounded fma twice, and had no
+    bf16 constants and no complements of unsigned numbers."""
+    try:
+        version = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return tuple(map(int, version.split(".")[:2])) >= (3, 9)
+
+
 MACHINES = [None, *(name for name, needed in (("x86-64-v2", "+sse4.2"), ("x86-64-v3", "+avx2"))
                     if needed in host().features.split(",")),
-            *(["triton"] if importlib.util.find_spec("triton") else [])]
+            *(["triton"] if is_interpreted() else [])]
 """What a kernel is printed for: this machine, and narrower vectors without masks where it has those too; and a GPU."""
 
 

@@ -1,7 +1,11 @@
 """Kernels by chance compute what the reference computes, to the last bit."""
 
+import re
+
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
+
+from burnish.codegen.triton.functions import why_not_printable
 
 from .random_kernels import elementwise, reducing
 from .running import MACHINES, check
@@ -13,7 +17,7 @@ EXAMPLES = settings(max_examples=60, deadline=None, database=None, suppress_heal
 @EXAMPLES
 @given(drawn=elementwise())
 def test_an_elementwise_kernel_equals_the_reference(machine, drawn):
-    check(*drawn, machine)
+    check_drawn(*drawn, machine)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -21,6 +25,19 @@ def test_a_reducing_kernel_equals_the_reference(machine):
     @settings(EXAMPLES, max_examples=12 if machine == "triton" else 60)  # its interpreter takes half a second for one
     @given(drawn=reducing())
     def is_equal(drawn):
-        check(*drawn, machine)
+        check_drawn(*drawn, machine)
 
     is_equal()
+
+
+def check_drawn(kernel, buffers, machine):
+    # Without F16C LLVM converts halves by functions of a library that is not in every process.
+    assume(machine != "x86-64-v2" or "f16" not in re.split(r"\W", kernel.key))
+    assume(machine != "triton" or not any(map(why_not_printable, expressions(kernel))))
+    check(kernel, buffers, machine)
+
+
+def expressions(kernel):
+    return [x for loop in kernel.loops for stage in loop.stages
+            for part in (*stage.reductions, *stage.stores, *stage.row_stores)
+            for x in (part.value, *getattr(part, "args", ()))]

@@ -38,7 +38,7 @@ WRITES = {
     "index_fill": lambda x, y: x.index_fill_(1, INDEX, 7),
     "index_put": lambda x, y: x.__setitem__(INDEX, y[:3]),
     "index_put of columns": lambda x, y: x.__setitem__((slice(None), INDEX), y[:, :3]),
-    "index_fill by its index": lambda x, y: x.__setitem__(INDEX, 3),
+    "index_ of a number": lambda x, y: x.__setitem__(INDEX, 3),  # index_fill from torch 2.15 on, index_put before
     "index_put that adds": lambda x, y: x.index_put_((INDEX,), y[:3], accumulate=True),
     "scatter": lambda x, y: x.scatter_(1, PLACES, y),
     "scatter of a number": lambda x, y: x.scatter_(1, PLACES, 2.5),

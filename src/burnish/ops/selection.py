@@ -52,17 +52,18 @@ def masked_fill(x: Scalar, mask: Scalar, value: Operand) -> Scalar:
 def why_not_clamp(x: TensorType, low: object = None, high: object = None) -> str | None:
     if low is None and high is None:
         return "no bound"
-    is_below = x.dtype is torch.uint8 and isinstance(high, int) and high < 0
-    return "an upper bound below all numbers of the dtype" if is_below else None
+    if x.dtype.is_floating_point or x.dtype is torch.bool:
+        return None
+    ends = torch.iinfo(x.dtype)
+    beyond = any(isinstance(bound, int) and not ends.min <= bound <= ends.max for bound in (low, high))
+    return "a bound beyond the dtype, which some versions of torch refuse and others wrap" if beyond else None
 
 
 @elementwise("aten.clamp.default", takes="if", cost=2, why_not=why_not_clamp)
 def clamp(x: Scalar, low: Number | None = None, high: Number | None = None) -> Scalar:
-    """A bound that is NaN makes all NaN. Of u8 a lower bound below 0 is none."""
+    """A bound that is NaN makes all NaN."""
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high)):
         return const(math.nan, x.dtype)
-    if low is not None and x.dtype == "u8":
-        low = max(low, 0)
     return clamped(x, low, high)
 
 
@@ -73,7 +74,7 @@ def clamp_tensor(x: Scalar, low: Scalar | None = None, high: Scalar | None = Non
     return x if high is None else minimum(x, high)
 
 
-@elementwise("aten.clamp_min.default", takes="if")
+@elementwise("aten.clamp_min.default", takes="if", why_not=why_not_clamp)
 def clamp_min(x: Scalar, low: Number) -> Scalar:
     return clamp(x, low)
 
