@@ -32,7 +32,7 @@ class Net(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 3))
 
     def forward(self, x):
-        x = self.embed(x)
+        x = self.embed(x).tanh()
         for layer in self.layers:
             x = layer(x)
         return self.head(x)
@@ -54,17 +54,22 @@ def captured_blocks(segments):
     return sum("call_block" in where for where in segments)
 
 
-def test_one_capture_serves_all_blocks(segments):
-    for layers in (4, 24):
-        segments.clear()
-        net = Net(layers).eval()
-        want = copy.deepcopy(net)(X)
-        assert burnish.compile_regions(net) is net
-        with torch.no_grad():
-            for _ in range(4):
-                torch.testing.assert_close(net(X), want)
-        assert captured_blocks(segments) == 1 and len(segments) == 3
-        assert burnish.was_compiled(net.layers[-1]) and burnish.was_compiled(net.head)
+class Batched(Net):
+    def forward(self, x):
+        return super().forward(x.view(2, 8, 8))
+
+
+@pytest.mark.parametrize("kind", [Net, Batched])
+@pytest.mark.parametrize("layers", [4, 24])
+def test_one_capture_serves_all_blocks(segments, layers, kind):
+    net = kind(layers).eval()
+    want = copy.deepcopy(net)(X)
+    assert burnish.compile_regions(net) is net
+    with torch.no_grad():
+        for _ in range(4):
+            torch.testing.assert_close(net(X), want)
+    assert captured_blocks(segments) == 1 and len(segments) == 3
+    assert burnish.was_compiled(net.layers[-1]) and burnish.was_compiled(net.head)
 
 
 def test_class_keys_and_signature_stay():

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+import burnish
+
 from .worlds import alike
 
 
@@ -105,3 +107,17 @@ def test_views_of_open_sizes():
     sizes = [4, 6, 9, 12, 5]
     seen = alike(world(parts, weighed), lambda i: (torch.randn(sizes[i], 8, requires_grad=True),), steps=5)
     assert seen.refused == []
+
+
+def test_a_products_result_is_made_in_its_shape():
+    """A product of three dimensions is one of two: its result is no view of that. (The first call may be eager's.)"""
+    block = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)).eval()
+    compiled = burnish.compile(block, fullgraph=True)
+    with torch.no_grad():
+        x = torch.randn(1, 32, 64)
+        want = block(x)
+        results = [compiled(x) for _ in range(3)]
+    for got in results:
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+    assert not any(got._is_view() for got in results[1:])

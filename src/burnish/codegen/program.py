@@ -61,6 +61,7 @@ class DriverWriter:
         self.pointers: set[Value] = set()
         self.returned: set[Value] = set()
         self.as_shown = made_as_shown(plan)
+        self.bases = bases_of_unseen(plan)
         self.number_slots: dict[str, torch.dtype] = {}
         self.devices = sorted({kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)})
         if len(self.devices) > 1:
@@ -126,6 +127,7 @@ class DriverWriter:
 
     def entry(self, value: Value, further: int = 0) -> Entry:
         """Where a value lies, or so many bytes further on."""
+        value = self.bases.get(value, value)
         if value in self.plan.offsets:
             return InArena(self.plan.offsets[value] + further)
         view = self.arena_views.get(self.names[value].removeprefix("frame."))
@@ -197,7 +199,7 @@ class DriverWriter:
         return f"frame.{slot}_p"
 
     def call(self, node: Node) -> None:
-        if node.op is RUN and node.args[0].steps is not None and writes_into(node):
+        if is_native(node):
             self.run_natively(node)
             return
         self.flush()
@@ -280,6 +282,8 @@ class DriverWriter:
 
     def show(self, step: Show) -> None:
         type = step.type
+        if step.value in self.bases:
+            return
         if step.source in self.as_shown:
             self.names[step.value] = self.names[step.source]
             return
@@ -405,7 +409,7 @@ class DriverWriter:
                 case Show(value, source, _, _):
                     used = [value, source]
             for value in used:
-                last[value] = number
+                last[self.bases.get(value, value)] = number
         shown = {graph.inputs[out.input] for out in graph.outputs if isinstance(out, Alias)}
         kept = {*self.plan.placed, *shown, *(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)),
                 *(value for write in graph.writes for value in (write.value, graph.inputs[write.input]))}
@@ -417,8 +421,8 @@ class DriverWriter:
 
 
 def made_as_shown(plan: Plan) -> dict[Value, Show]:
-    """Values that kernels make, and of which nobody sees anything but one result that shows all of it. Their memory is
-    made in the shape of that: it saves a view, and a gradient that is stored so is no view of something else.
+    """Values that native functions make, and of which nobody sees anything but one result that shows all of it. Their
+    memory is made in the shape of that: it saves a view, and what is returned or stored is no view of something else.
 
         sum = empty_strided((1, 32), (32, 1))           bias_grad = empty_strided((32,), (1,))
         …                                        =>     …
@@ -428,6 +432,7 @@ def made_as_shown(plan: Plan) -> dict[Value, Show]:
     seen = {*returned, *(write.value for write in plan.graph.writes)}
     seen |= {value for step in plan.steps if isinstance(step, Call) for value in step.node.operands}
     made = {step.buffers[at] for step in plan.steps if isinstance(step, Launch) for at in step.kernel.stored}
+    made |= {step.node.results[0] for step in plan.steps if isinstance(step, Call) and is_native(step.node)}
     made -= {*seen, *plan.offsets, *plan.placed}
     shows = [step for step in plan.steps if isinstance(step, Show)]
     often = Counter(step.source for step in shows)
@@ -435,6 +440,26 @@ def made_as_shown(plan: Plan) -> dict[Value, Show]:
             if step.source in made and often[step.source] == 1 and step.value in returned and step.offset == 0
             and is_dense(step.type) and is_dense(step.source.type) and step.type.numel == step.source.type.numel
             and step.type.dtype == step.source.type.dtype}
+
+
+def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
+    """Views from the beginning of a memory on that only native functions read: what they show is all that is needed."""
+    seen = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes), *plan.offsets}
+    for step in plan.steps:
+        if isinstance(step, Call) and not is_native(step.node):
+            seen |= {*step.node.operands, *step.node.results}
+        elif isinstance(step, Show) and step.offset:
+            seen.add(step.source)
+    bases: dict[Value, Value] = {}
+    for step in plan.steps:
+        if isinstance(step, Show) and step.offset == 0 and step.value not in seen:
+            bases[step.value] = bases.get(step.source, step.source)
+    return bases
+
+
+def is_native(node: Node) -> bool:
+    """Whether it is native functions that write where they are told to."""
+    return node.op is RUN and node.args[0].steps is not None and writes_into(node)
 
 
 def is_dense(type: TensorType) -> bool:
