@@ -84,10 +84,12 @@ def test_threads_each_get_their_own_results():
 def test_the_number_of_threads_may_change_between_calls():
     x = torch.randn(512, 512)
     compiled = compiled_with(work, x)
+    exact = work(x.double())
     with torch.no_grad():
         for threads in (1, 2, 3, 1):
             torch.set_num_threads(threads)
-            torch.testing.assert_close(compiled(x), work(x))
+            errors = [(found - exact).abs().max().item() for found in (compiled(x), work(x))]
+            assert errors[0] <= 2 * errors[1], errors  # which of the sums is rounded how is not the same
 
 
 def test_inference_mode_gives_inference_tensors():

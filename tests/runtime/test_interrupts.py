@@ -46,11 +46,16 @@ PROGRAM = """
             loss = (nn.functional.silu(net(x)) * x).sum()
             return torch.autograd.grad(loss, list(net.parameters()))
 
+    def choose(x):
+        with depth:
+            y = torch.cond(x.sum() > 0, lambda x: net(x).sin() * 2, lambda x: torch.tanh(net(x)), (x,))
+            return y + x.cos()
+
     def interrupt(*_):
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGALRM, interrupt)
-    fn = {"infer": infer, "train": train}[sys.argv[1]]
+    fn = {"infer": infer, "train": train, "choose": choose}[sys.argv[1]]
     rounds = int(sys.argv[2])
     want = fn(x)
     times = []
@@ -85,7 +90,10 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("what", ["infer", pytest.param("train", marks=pytest.mark.slow)])
+SLOW = [pytest.param(what, marks=pytest.mark.slow) for what in ("train", "choose")]
+
+
+@pytest.mark.parametrize("what", ["infer", *SLOW])
 def test_an_interrupted_first_call_leaves_a_usable_function(what, tmp_path):
     rounds = 40
     path = tmp_path / "program.py"

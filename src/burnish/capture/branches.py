@@ -25,11 +25,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..runtime.branching import Branches
-from ..runtime.recompute import RandomState
+from ..runtime.trees import mapped
 from . import breaks
+from .call_start import CallStart
 from .checkpointing import tensors_in, written
 from .heap import MISSING
-from .metadata import TENSOR_TYPES, global_state
+from .metadata import TENSOR_TYPES
 from .recorder import Call, Handle, Recorder
 from .trust import is_trusted
 
@@ -117,13 +118,7 @@ class Branch:
         self.given = {id(value) for value in given}
         self.is_bare = False
         self.outer: Branch | None = m.region
-        frame = m.frame
-        self.frame = frame
-        self.state = [(name, getattr(frame, name)) for name in ("pc", "completion", "handling", "spare")]
-        self.stack = list(frame.stack)
-        self.mark = m.recorder.mark()
-        self.switches = global_state()
-        self.random = RandomState(drawing_from([predicate, *given]))
+        self.start = CallStart(m, drawing_from([predicate, *given]))
         self.made: set[int] = set()
         """Objects the branches have made, by id: nothing that was there before has one of these."""
         self.operands: dict[Any, torch.Tensor] = {}
@@ -161,19 +156,19 @@ class Branch:
 
     def is_made_here(self, x: torch.Tensor) -> bool:
         handle = self.m.recorder.handle_of(x)
-        return handle is not None and isinstance(handle.call, int) and handle.call >= self.mark[0]
+        return handle is not None and isinstance(handle.call, int) and handle.call >= self.start.calls
 
     # ---- how it ends
 
     def end_side(self, answer: Any) -> Any:
         recorder = self.m.recorder
-        if global_state() != self.switches:
+        if self.start.has_switched():
             self.refuse("a change of a global switch")
-        if self.random.has_changed():
+        if self.start.random.has_changed():
             self.refuse("drawing random numbers")
         leaves, spec = self.leaves_of(answer)
         outputs = [recorder.tensor(leaf) for leaf in leaves]
-        self.sides.append(Side(recorder.calls[self.mark[0]:], outputs, leaves, spec))
+        self.sides.append(Side(recorder.calls[self.start.calls:], outputs, leaves, spec))
         self.forget()
         return answer if len(self.sides) == 1 else self.end()
 
@@ -191,7 +186,7 @@ class Branch:
 
     def forget(self) -> None:
         """What one branch computed is nothing that the other, or the program, may go on with."""
-        recorder, start = self.m.recorder, self.mark[0]
+        recorder, start = self.m.recorder, self.start.calls
         for key, (_, handle) in list(recorder.known.items()):
             if isinstance(handle.call, int) and handle.call >= start:
                 del recorder.known[key]
@@ -229,27 +224,22 @@ class Branch:
 
     def graph_of(self, side: Side) -> torch.fx.GraphModule:
         """The branch as a graph of what it reads."""
-        start, places = self.mark[0], {key: k for k, key in enumerate(self.operands)}
+        start, places = self.start.calls, {key: k for k, key in enumerate(self.operands)}
         part = Recorder(self.m)
         part.inputs = [Handle(None, (), f"operand_{k}", k) for k in range(len(places))]
         part.examples = list(self.operands.values())
 
-        def moved(value: Any) -> Any:
-            kind = type(value)
-            if kind is Handle:
-                if isinstance(value.call, int) and value.call >= start:
-                    return Handle(value.call - start, value.path)
-                if id(value) not in places:
-                    self.refuse("a number that is no constant")
-                return part.inputs[places[id(value)]]
-            if kind is tuple or kind is list:
-                return kind(map(moved, value))
-            if kind is dict:
-                return {key: moved(each) for key, each in value.items()}
-            return slice(moved(value.start), moved(value.stop), moved(value.step)) if kind is slice else value
+        def moved(handle: Handle) -> Handle:
+            if isinstance(handle.call, int) and handle.call >= start:
+                return Handle(handle.call - start, handle.path)
+            if id(handle) not in places:
+                self.refuse("a number that is no constant")
+            return part.inputs[places[id(handle)]]
 
-        part.calls = [call._replace(args=moved(call.args), kwargs=moved(call.kwargs)) for call in side.calls]
-        return part.graph_module([moved(output) for output in side.outputs])
+        for call in side.calls:
+            args, kwargs = mapped((call.args, call.kwargs), Handle, moved)
+            part.calls.append(call._replace(args=args, kwargs=kwargs))
+        return part.graph_module(list(map(moved, side.outputs)))
 
     def leave(self) -> None:
         self.m.region = self.outer
@@ -261,25 +251,11 @@ class Branch:
 
     def undo(self) -> None:
         """Back to where the call stands."""
-        from .closing import restore_state
-
         if self.outer is not None:
             self.outer.undo()
             return
-        m, frame = self.m, self.frame
-        m.region = None
-        restore_state(self.switches)
-        self.random.put_back()
-        m.recorder.undo_to(self.mark)
-        m.recorder.trouble = None
-        at = m.frame
-        while at is not None and at is not frame:
-            at.caller, at = None, at.caller
-        m.frame = frame
-        frame.stack[:] = self.stack
-        for name, value in self.state:
-            setattr(frame, name, value)
-        m.answer = None
+        self.m.region = None
+        self.start.go_back(self.m)
 
     def after_break(self, signal: Any) -> Any:
         """The trace ended in here: it is to end before the call. What it would have ended with says why."""

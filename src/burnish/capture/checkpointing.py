@@ -24,11 +24,13 @@ from torch.utils import checkpoint as torch_checkpoint
 
 from .. import settings
 from ..runtime import recompute
+from ..runtime.trees import mapped
 from ..tensors.regions import Recomputation
 from . import breaks, torch_calls
+from .call_start import CallStart
 from .heap import MISSING
 from .live import Expression
-from .metadata import TENSOR_TYPES, global_state
+from .metadata import TENSOR_TYPES
 from .recorder import Handle
 
 OPTIONS = frozenset(("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop",
@@ -119,14 +121,8 @@ class Region:
     def __init__(self, m: Any, function: Any, args: tuple, keeps_random: bool):
         self.m, self.keeps_random = m, keeps_random
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
-        frame = m.frame
-        self.frame = frame
-        self.state = [(name, getattr(frame, name)) for name in ("pc", "completion", "handling", "spare")]
-        self.stack = list(frame.stack)
-        self.mark = m.recorder.mark()
-        self.switches = global_state()
+        self.start = CallStart(m, args)
         self.given = {id(a): a for a in args if isinstance(a, torch.Tensor)}
-        self.random = recompute.RandomState(args)
         self.made: set[int] = set()
         """Objects the region has made, by id: nothing that was there before has one of these."""
         self.held: dict[int, tuple[Handle, torch.Tensor]] = {}
@@ -136,10 +132,6 @@ class Region:
         self.is_nested = False
         self.recomputation = Recomputation()
         torch._C._autograd._push_saved_tensors_default_hooks(self.recomputation.pack, self.recomputation.unpack)
-
-    @property
-    def start(self) -> int:
-        return self.mark[0]
 
     # ---- what a region must not do
 
@@ -160,7 +152,7 @@ class Region:
         """A torch call is about to be made."""
         for value in tensors_in((args, kwargs)):
             handle = self.m.recorder.handle_of(value)
-            if handle is not None and handle.call is not None and handle.call < self.start:
+            if handle is not None and handle.call is not None and handle.call < self.start.calls:
                 self.held.setdefault(id(handle), (handle, value))
         for target in written(function, args, kwargs):
             self.will_write_tensor(target)
@@ -178,7 +170,7 @@ class Region:
 
     def is_made_here(self, x: torch.Tensor) -> bool:
         handle = self.m.recorder.handle_of(x)
-        return handle is not None and handle.call is not None and handle.call >= self.start \
+        return handle is not None and handle.call is not None and handle.call >= self.start.calls \
             and (x._base is None or self.is_made_here(x._base))
 
     # ---- how it ends
@@ -186,33 +178,31 @@ class Region:
     def end(self) -> None:
         """The function has returned."""
         recorder = self.m.recorder
-        draws = self.random.has_changed()
-        if global_state() != self.switches:
+        draws = self.start.random.has_changed()
+        if self.start.has_switched():
             self.refuse("a change of a global switch")
         if draws and not self.keeps_random:
             self.give_up(breaks.DISABLED_CALL, "preserve_rng_state=False, and random numbers")
         given = list(filter(None, map(self.handle_of, self.given.values())))
         steps = self.steps(draws, {id(handle) for handle in given})
-        if steps is None:
-            self.refuse("a value that is no tensor")
         self.leave()
-        self.recomputation.again = with_settings(recompute.again_of(*steps, self.random)) if draws \
+        self.recomputation.again = with_settings(recompute.again_of(*steps, self.start.random)) if draws \
             else recompute.again_of(*steps)
-        recorder.regions.append((self.start, len(recorder.calls), draws, given))
+        recorder.regions.append((self.start.calls, len(recorder.calls), draws, given))
 
     def handle_of(self, x: torch.Tensor) -> Handle | None:
         recorder, origin = self.m.recorder, self.m.heap.origin_of(x)
         return recorder.handle_of(x) or origin and recorder.input_of.get(id(origin.source))
 
-    def steps(self, draws: bool, given: set[int]) -> tuple[recompute.Steps, list[Any]] | None:
+    def steps(self, draws: bool, given: set[int]) -> tuple[recompute.Steps, list[Any]]:
         """The calls that were written down, and what they were given."""
-        recorder = self.m.recorder
+        recorder, start = self.m.recorder, self.start.calls
         inputs: list[Any] = []
         saves: list[bool] = []
         places: dict[int, int] = {}
 
-        def place(handle: Handle) -> recompute.Place | None:
-            if handle.call is not None and isinstance(handle.call, int) and handle.call >= self.start:
+        def place(handle: Handle) -> recompute.Place:
+            if isinstance(handle.call, int) and handle.call >= start:
                 return recompute.Place(handle.call, handle.path)
             at = places.get(id(handle))
             if at is None:
@@ -221,22 +211,20 @@ class Region:
                 elif id(handle) in self.held:
                     value = self.held[id(handle)][1]
                 else:
-                    return None
+                    self.refuse("a value that is no tensor")
                 at = places[id(handle)] = -1 - len(inputs)
                 inputs.append(value)
                 saves.append(id(handle) in given)
             return recompute.Place(at)
 
-        calls = [(function_of(call.target, recorder.perform), *changed((call.args, call.kwargs), place))
-                 for call in recorder.calls[self.start:]]
-        if any(MISSING in changed_flat((args, kwargs)) for _, args, kwargs in calls):
-            return None
+        calls = [(function_of(call.target, recorder.perform), mapped((call.args, call.kwargs), Handle, place))
+                 for call in recorder.calls[start:]]
         count = len(inputs)
 
         def moved(found: recompute.Place) -> recompute.Place:
-            return recompute.Place(-1 - found.at if found.at < 0 else found.at - self.start + count, found.path)
+            return recompute.Place(-1 - found.at if found.at < 0 else found.at - start + count, found.path)
 
-        made = [(function, *recompute.filled((args, kwargs), moved)) for function, args, kwargs in calls]
+        made = [(function, *mapped(given, recompute.Place, moved)) for function, given in calls]
         return recompute.steps_of(count, made, draws, tuple(saves)), inputs
 
     def leave(self) -> None:
@@ -250,26 +238,12 @@ class Region:
 
     def undo(self) -> None:
         """Back to where the call stands."""
-        from .closing import restore_state
-
-        m, frame = self.m, self.frame
         self.leave()
-        restore_state(self.switches)
-        self.random.put_back()
+        self.start.go_back(self.m)
         with torch.no_grad():
             for target, held, version in self.before:
                 target.copy_(held)
                 torch._C._autograd._unsafe_set_version_counter((target,), (version,))
-        m.recorder.undo_to(self.mark)
-        m.recorder.trouble = None
-        at = m.frame
-        while at is not None and at is not frame:
-            at.caller, at = None, at.caller
-        m.frame = frame
-        frame.stack[:] = self.stack
-        for name, value in self.state:
-            setattr(frame, name, value)
-        m.answer = None
 
     def after_break(self, signal: Any) -> Any:
         """The trace ended in here: it is to end before the call. What it would have ended with says why."""
@@ -322,30 +296,6 @@ def function_of(target: Any, perform: Callable | None) -> Callable:
     if perform is None:
         return function
     return lambda *args, **kwargs: perform(function, args, kwargs)
-
-
-def changed(tree: Any, place: Callable[[Handle], Any]) -> Any:
-    """Arguments as they were written down, with places for handles; MISSING for one that has none."""
-    kind = type(tree)
-    if kind is Handle:
-        found = place(tree)
-        return MISSING if found is None else found
-    if kind is tuple or kind is list:
-        return kind(changed(part, place) for part in tree)
-    if kind is dict:
-        return {key: changed(part, place) for key, part in tree.items()}
-    if kind is slice:
-        return slice(changed(tree.start, place), changed(tree.stop, place), changed(tree.step, place))
-    return tree
-
-
-def changed_flat(tree: Any) -> list[Any]:
-    """What stands in arguments."""
-    if isinstance(tree, (tuple, list)):
-        return [part for each in tree for part in changed_flat(each)]
-    if type(tree) is dict:
-        return changed_flat(list(tree.values()))
-    return changed_flat([tree.start, tree.stop, tree.step]) if type(tree) is slice else [tree]
 
 
 class Effects(list):

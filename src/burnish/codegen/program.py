@@ -445,15 +445,18 @@ def made_as_shown(plan: Plan) -> dict[Value, Show]:
 def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
     """Views from the beginning of a memory on that only native functions read: what they show is all that is needed."""
     seen = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes), *plan.offsets}
+    bases: dict[Value, Value] = {}
     for step in plan.steps:
         if isinstance(step, Call) and not is_native(step.node):
             seen |= {*step.node.operands, *step.node.results}
-        elif isinstance(step, Show) and step.offset:
-            seen.add(step.source)
-    bases: dict[Value, Value] = {}
-    for step in plan.steps:
-        if isinstance(step, Show) and step.offset == 0 and step.value not in seen:
-            bases[step.value] = bases.get(step.source, step.source)
+    for step in reversed(plan.steps):
+        if isinstance(step, Show):
+            if step.value in seen or step.offset:
+                seen.add(step.source)
+            else:
+                bases[step.value] = step.source
+    for value, base in reversed(bases.items()):
+        bases[value] = bases.get(base, base)
     return bases
 
 

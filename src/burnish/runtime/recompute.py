@@ -17,6 +17,7 @@ import torch
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from ..tensors.regions import Recomputation, Switches
+from .trees import mapped
 
 _autograd = torch._C._autograd
 
@@ -93,7 +94,7 @@ class Steps:
             return found
 
         for at, step in enumerate(self.steps, self.inputs):
-            values[at] = step.function(*filled(step.args, value_of), **filled(step.kwargs, value_of))
+            values[at] = step.function(*mapped(step.args, Place, value_of), **mapped(step.kwargs, Place, value_of))
             for place in step.over:
                 values.pop(place, None)
             if is_done():
@@ -109,25 +110,12 @@ def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: 
         return lambda place: last.__setitem__(place.at, at)
 
     for at, (_, args, kwargs) in enumerate(calls):
-        filled((args, kwargs), note(at))
+        mapped((args, kwargs), Place, note(at))
     over: dict[int, list[int]] = {}
     for place, at in last.items():
         over.setdefault(at, []).append(place)
     return Steps(inputs, tuple(Step(function, args, kwargs, tuple(over.get(at, ())))
                                for at, (function, args, kwargs) in enumerate(calls)), draws, saves)
-
-
-def filled(tree: Any, value_of: Callable[[Place], Any]) -> Any:
-    kind = type(tree)
-    if kind is Place:
-        return value_of(tree)
-    if kind is tuple or kind is list:
-        return kind(filled(part, value_of) for part in tree)
-    if kind is dict:
-        return {key: filled(part, value_of) for key, part in tree.items()}
-    if kind is slice:
-        return slice(filled(tree.start, value_of), filled(tree.stop, value_of), filled(tree.step, value_of))
-    return tree
 
 
 class Kept:
