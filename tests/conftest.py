@@ -1,8 +1,27 @@
-"""Tests run with internal errors raised, not swallowed into a fallback, and with the tripwire of capture on."""
+"""Tests run with internal errors raised, not swallowed into a fallback, and with the tripwire of capture on. Each
+begins with nothing compiled, the default stance, the same random numbers, and torch's threads out of its way."""
 
 import os
+
+import pytest
 
 os.environ.setdefault("BURNISH_ON_ERROR", "raise")
 os.environ.setdefault("BURNISH_CHECK", "1")
 os.environ.setdefault("BURNISH_CACHE", "0")  # nor code that an earlier run left on disk
 os.environ.setdefault("BURNISH_NEVER_SLOWER", "0")  # a test of compiled code must not end up testing eager
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    import torch  # here, for the tests of another process set its environment before they import it
+
+    import burnish
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # with more, a test waits on whatever else the machine runs
+    torch.manual_seed(0)
+    burnish.reset()
+    yield
+    burnish.set_stance("default")
+    burnish.reset()
+    torch.set_num_threads(threads)

@@ -11,14 +11,6 @@ import burnish
 from .machine import interpreted
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch.manual_seed(0)
-    burnish.reset()
-    yield
-    burnish.reset()
-
-
 def same(fn, *args, fewest=1):
     """Compiled with interpreted kernels, at least so many of them, it gives what eager gives."""
     want = fn(*args)

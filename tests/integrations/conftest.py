@@ -83,16 +83,8 @@ def run(tests, config):
 
 
 @pytest.fixture(autouse=True)
-def fresh():
-    import torch
-
+def uninstalled():
+    yield
     import burnish
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # with more, a test waits on whatever else the machine runs
-    torch.manual_seed(0)
-    burnish.reset()
-    yield
     burnish.uninstall()
-    burnish.set_stance("default")
-    torch.set_num_threads(threads)

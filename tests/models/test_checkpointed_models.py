@@ -18,13 +18,6 @@ def bert(transformers):
     return transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES))
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    burnish.reset()
-    yield
-    burnish.reset()
-
-
 @pytest.mark.parametrize("make", [llama, bert])
 def test_gradient_checkpointing_is_part_of_the_graph(make):
     transformers = pytest.importorskip("transformers")

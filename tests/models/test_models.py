@@ -22,16 +22,6 @@ LIBRARIES = {"bert": "transformers", "gpt2": "transformers", "llama": "transform
 CALLS = 3
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # with more, a test waits on whatever else the machine runs
-    burnish.reset()
-    yield
-    burnish.reset()
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_model_is_one_graph_and_replays_as_eager(name):
     if name in LIBRARIES:

@@ -18,14 +18,6 @@ NEAR = 1e-4
 MOST = 3
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch.manual_seed(0)
-    burnish.reset()
-    yield
-    burnish.reset()
-
-
 @pytest.fixture
 def segments():
     seen = []

@@ -23,14 +23,6 @@ NEAR = 1e-4
 DROPS = {"p": 0.0, "drop_prob": 0.0}
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch.manual_seed(0)
-    burnish.reset()
-    yield
-    burnish.reset()
-
-
 def tensors(output) -> list[torch.Tensor]:
     output = output.to_tuple() if hasattr(output, "to_tuple") else output
     return [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]

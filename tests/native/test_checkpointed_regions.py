@@ -15,7 +15,7 @@ from burnish.lower.rejoin import rejoin
 from burnish.schedule.plan import Call
 from burnish.settings import patch
 
-from .worlds import alike
+from .worlds import alike, trained
 
 region = functools.partial(checkpoint, use_reentrant=False)
 
@@ -98,15 +98,7 @@ def training(name, is_whole, compiler):
     def loss_of(x):
         return run(model, x).square().mean()
 
-    loss = loss_of if is_whole else compiler(loss_of)
-
-    def step(x):
-        optimizer.zero_grad()
-        value = loss(x)
-        value.backward()
-        optimizer.step()
-        return value.detach()
-    return compiler(step) if is_whole else step, (model,)
+    return trained(loss_of, optimizer, is_whole, compiler), (model,)
 
 
 @pytest.mark.parametrize("is_whole", [False, True], ids=["forward", "whole step"])

@@ -8,7 +8,7 @@ import burnish
 from burnish import events
 from burnish.settings import patch
 
-from .worlds import alike
+from .worlds import alike, trained
 
 LAYERS = {
     "LSTM": lambda: nn.LSTM(4, 6), "LSTM, batch first": lambda: nn.LSTM(4, 6, batch_first=True),
@@ -34,15 +34,7 @@ def training(make, is_whole, state, compiler):
         last = last if isinstance(last, torch.Tensor) else last[1]
         return nn.functional.gelu(model["head"](y)).square().mean() + last.sum() / 8
 
-    loss = loss_of if is_whole else compiler(loss_of)
-
-    def step(x):
-        optimizer.zero_grad()
-        value = loss(x)
-        value.backward()
-        optimizer.step()
-        return value.detach()
-    return compiler(step) if is_whole else step, (model,)
+    return trained(loss_of, optimizer, is_whole, compiler), (model,)
 
 
 @pytest.mark.parametrize("is_whole", [False, True], ids=["forward", "whole step"])

@@ -120,3 +120,19 @@ def close(found: Any, wanted: Any, tolerance: float, path: str) -> None:
             assert y == x or abs(y - x) <= tolerance * max(abs(x), 1e-6) or x != x and y != y, f"{at}: {x}, got {y}"
         elif isinstance(x, (int, str, type(None))):
             assert y == x, f"{at}: {x!r} expected, got {y!r}"
+
+
+def trained(
+    loss_of: Callable[..., torch.Tensor], optimizer: torch.optim.Optimizer, is_whole: bool, compiler: Callable
+) -> Callable[..., torch.Tensor]:
+    """A training step: compiled as a whole, or only its loss."""
+    loss = loss_of if is_whole else compiler(loss_of)
+
+    def step(*inputs: Any) -> torch.Tensor:
+        optimizer.zero_grad()
+        value = loss(*inputs)
+        value.backward()
+        optimizer.step()
+        return value.detach()
+
+    return compiler(step) if is_whole else step

@@ -13,14 +13,6 @@ from burnish.runtime.program import Program
 from ..runtime.at_once import at_once
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch.manual_seed(0)
-    burnish.reset()
-    yield
-    burnish.reset()
-
-
 def chain(x):
     return torch.sin(x) * 2 + torch.cos(x)
 
