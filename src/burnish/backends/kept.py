@@ -20,42 +20,47 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import events, settings
 from ..ir.untraceable import NumberLost, Untraceable
 from ..runtime import threads, vector_math
-from ..runtime.differentiable import Layout, Shown
 from ..runtime.disk_cache import disk_cache
-from ..runtime.draft import Draft, FunctionOf, View
+from ..runtime.draft import FunctionOf
 from ..runtime.kernels import NativeFunction, NativeKernel, Words, load
-from ..runtime.native_calls import Fixed, InArena, Moving, NativeCalls
-from ..runtime.open_draft import OpenDraft, OpenEntry, OpenLaunch, OpenView
-from ..tensors.sizes import Formula, NoFormula
-from ..tensors.types import TensorType
-from ..tensors.views import Diagonal, Expand, Permute, Reshape, Slice
-from .recipe import Frozen, Halved, OpenFrozen, OpenHalved, OpenPlain, OpenRecipe, Plain, Recipe, Tools
+from ..tensors.sizes import NoFormula
+from .recipe import Tools
+
+if TYPE_CHECKING:
+    from .recipe import OpenRecipe, Recipe
+
+    Kept = Recipe | OpenRecipe
 
 KIND = "program"
 LARGEST_CONSTANT = 1 << 20
 """Bytes of a tensor that the graph brings along."""
 
-RECORDS: dict[str, Any] = {kind.__name__: kind for kind in (
-    Recipe, Plain, Frozen, Halved, Draft, View, NativeCalls, InArena, Fixed, Moving, Layout, Shown, TensorType,
-    Reshape, Permute, Expand, Slice, Diagonal, OpenRecipe, OpenPlain, OpenFrozen, OpenHalved, OpenDraft, OpenLaunch,
-    OpenEntry, OpenView, Formula)}
-SPECS = ("LinearSpec", "ConvSpec", "MatmulSpec", "AttentionSpec", "Activation")
-"""Records of `schedule.library`, which is only imported where a program calls one of its candidates."""
+RECORDS: dict[str, str] = {name: module for module, names in {
+    "backends.recipe": "Recipe Plain Frozen Halved OpenRecipe OpenPlain OpenFrozen OpenHalved",
+    "runtime.draft": "Draft View",
+    "runtime.open_draft": "OpenDraft OpenLaunch OpenEntry OpenView",
+    "runtime.native_calls": "NativeCalls InArena Fixed Moving",
+    "runtime.differentiable": "Layout Shown",
+    "tensors.panels": "Panels",
+    "tensors.sizes": "Formula",
+    "tensors.types": "TensorType",
+    "tensors.views": "Reshape Permute Expand Slice Diagonal",
+    "schedule.library.specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation",
+}.items() for name in names.split()}
+"""Where the classes are of what is written by its fields. They are imported when one is met: most programs need few."""
 
 TORCH: dict[type, str] = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
 OPERATORS = ("aten", "prims", "mkldnn", "mkl")
 OURS = f"{__name__.partition('.')[0]}."
 """Where functions of our own are that drivers call."""
 
-
-Kept = Recipe | OpenRecipe
 REFUSALS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (Untraceable, NumberLost, NoFormula)}
 """Why a graph is not compiled, or not in this way."""
 
@@ -106,8 +111,12 @@ def get(key: str, programs: Programs | None = None) -> tuple[Any, Tools] | None:
             return None
         if programs is not None:
             programs[digest_of(key)] = found
+    return read(found)
+
+
+def read(content: bytes) -> tuple[Any, Tools] | None:
     try:
-        return unpacked(found)
+        return unpacked(content)
     except tuple(REFUSALS.values()):
         raise
     except Exception as error:
@@ -131,6 +140,10 @@ def framed(document: dict[str, Any], blobs: list[bytes]) -> bytes:
     return b"".join([len(text).to_bytes(8, "little"), text, *blobs])
 
 
+def fields_of(x: Any) -> list[Any]:
+    return [getattr(x, field.name) for field in fields(x)]
+
+
 class Writer:
     def __init__(self) -> None:
         self.shared: list[Any] = []
@@ -148,8 +161,8 @@ class Writer:
             return x
         if kind is list or kind is tuple:
             return [kind.__name__, *map(self.value, x)]
-        if kind.__name__ in RECORDS and kind is RECORDS[kind.__name__] or kind.__name__ in SPECS:
-            return [kind.__name__, *[self.value(getattr(x, field.name)) for field in fields(kind)]]
+        if kind.__name__ in RECORDS and kind is record(kind.__name__):
+            return [kind.__name__, *map(self.value, x if isinstance(x, tuple) else fields_of(x))]
         if kind in (NativeFunction, NativeKernel, Words, FunctionOf):
             return ["at", self.place(x)]
         if kind is float:
@@ -202,11 +215,7 @@ class Writer:
         is_whole = x.attribute == "prepare" or candidate.steps is None
         if not is_whole or find_candidate(candidate.spec, candidate.name) is None:
             raise NotKept(f"the library call {candidate.name}")
-        from ..schedule.library import own
-
-        shape = own.shape_here()
-        return ["of", x.attribute, candidate.name, self.value(candidate.spec),
-                None if shape is None else [shape.lanes, shape.half, shape.vectors]]
+        return ["of", x.attribute, candidate.name, self.value(candidate.spec)]
 
     def tensor(self, x: torch.Tensor) -> Any:
         if type(x) is not torch.Tensor or x.device.type != "cpu" or x.layout is not torch.strided or x.requires_grad \
@@ -260,11 +269,8 @@ class Reader:
                 return Words([self.value(number) for number in numbers])
             case ["kernel", name, function, buffers, cycles]:
                 return NativeKernel(name, self.shared[function], buffers, cycles)
-            case ["of", attribute, name, spec, shape]:
-                from ..schedule.library import own
-
-                with own.expecting(None if shape is None else own.Shape(*shape)):
-                    return FunctionOf(find_candidate(self.value(spec), name), attribute)
+            case ["of", attribute, name, spec]:
+                return FunctionOf(find_candidate(self.value(spec), name), attribute)
 
     def value(self, x: Any) -> Any:
         if type(x) is not list:
@@ -280,7 +286,14 @@ class Reader:
             content = bytearray(self.blobs[blob])
             flat = torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
             return flat.clone().view(self.value(dtype)).reshape(shape)
-        return spec_class(what)(*map(self.value, parts))
+        return record(what)(*map(self.value, parts))
+
+
+@cache
+def record(name: str) -> Any:
+    if name not in RECORDS:
+        raise ValueError(f"an entry of the kind {name!r:.40}")
+    return getattr(importlib.import_module(OURS + RECORDS[name]), name)
 
 
 def operator(name: str) -> Any:
@@ -289,7 +302,6 @@ def operator(name: str) -> Any:
 
 
 MAKE: dict[str, Callable[[list], Any]] = {
-    **{name: lambda parts, kind=kind: kind(*parts) for name, kind in RECORDS.items()},
     "list": list, "tuple": tuple, "size": torch.Size, "complex": lambda parts: complex(*parts),
     "float": lambda parts: float.fromhex(parts[0]),
     "dict": lambda parts: dict(zip(parts[::2], parts[1::2], strict=True)),
@@ -299,14 +311,6 @@ MAKE: dict[str, Callable[[list], Any]] = {
     "ours": lambda parts: getattr(importlib.import_module(OURS + parts[0]), parts[1]),
     "increment_version": lambda parts: torch._C._increment_version,
 }
-
-
-def spec_class(name: str) -> Any:
-    from ..schedule.library import specs
-
-    if name not in SPECS:
-        raise ValueError(f"an entry of the kind {name!r:.40}")
-    return getattr(specs, name)
 
 
 def find_candidate(spec: Any, name: str) -> Any:

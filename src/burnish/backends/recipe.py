@@ -3,28 +3,31 @@
     recipe = Recipe(Frozen(main, prologue, state=(1, 2)))
     compiled = recipe.assembled(tools, eager)
 
-The compiler ends in a recipe, and so does what is read from disk (`kept`): from here on there is one way.
+The compiler ends in a recipe, and so does what is read from disk (`kept`): from here on there is one way. These are
+tuples with names, as what they are made of is: a process that reads a program must make their classes first, which
+takes a data class fifteen times as long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..runtime.apart import Apart
 from ..runtime.differentiable import Aside, Differentiable, Layout, OpenDifferentiable
-from ..runtime.draft import Draft
 from ..runtime.frozen import FrozenProgram
 from ..runtime.kernels import NativeFunction, NativeKernel, NativeSequence
-from ..runtime.open_draft import OpenDraft
-from ..runtime.open_program import SizeCheck
 from ..runtime.program import Program
 from ..tensors.sizes import Formula, Point
 
+if TYPE_CHECKING:
+    from ..runtime.draft import Draft
+    from ..runtime.open_draft import OpenDraft
+    from ..runtime.open_program import SizeCheck
 
-@dataclass(frozen=True, slots=True)
-class Tools:
+
+class Tools(NamedTuple):
     """Native code that every program uses."""
 
     runner: NativeFunction
@@ -34,33 +37,29 @@ class Tools:
         return NativeSequence(self.runner, steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(NamedTuple):
     driver: Draft
 
 
-@dataclass(frozen=True, slots=True)
-class Frozen:
+class Frozen(NamedTuple):
     main: Draft
     prologue: Draft
     state: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Halved:
+class Halved(NamedTuple):
     forward: Draft
     backward: Draft
     layout: Layout
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(NamedTuple):
     parts: Plain | Frozen | Halved
-    is_aside: bool = False
+    is_aside: bool
     """Over tensors that require gradients, none of which leave it."""
-    written: tuple[int, ...] = ()
+    written: tuple[int, ...]
     """The inputs that are written to."""
-    reaches: dict[int, int] = field(default_factory=dict)
+    reaches: dict[int, int]
     """Where some are: over how many bytes each input lies."""
 
     def assembled(
@@ -82,33 +81,29 @@ class Recipe:
 
 # ---- for sizes that are told at run time
 
-@dataclass(frozen=True, slots=True)
-class OpenPlain:
+class OpenPlain(NamedTuple):
     driver: OpenDraft
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFrozen:
+class OpenFrozen(NamedTuple):
     main: OpenDraft
     prologue: Draft
     state: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenHalved:
+class OpenHalved(NamedTuple):
     forward: OpenDraft
     backward: OpenDraft
     layout: Any
     """A Layout in which numbers may be formulas."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRecipe:
+class OpenRecipe(NamedTuple):
     parts: OpenPlain | OpenFrozen | OpenHalved
-    is_aside: bool = False
-    written: tuple[int, ...] = ()
-    reaches: dict[int, int] = field(default_factory=dict)
-    open_inputs: tuple[int, ...] = ()
+    is_aside: bool
+    written: tuple[int, ...]
+    reaches: dict[int, int]
+    open_inputs: tuple[int, ...]
     """The tensors of open sizes."""
 
     def assembled(self, tools: Tools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck,

@@ -33,6 +33,7 @@ from ..runtime.prims import FUNCTIONS
 from ..schedule.emit import Launch, view_offset
 from ..schedule.library.candidate import OUT, SCRATCH
 from ..schedule.plan import Call, Plan, Show, writes_into
+from ..tensors.panels import Panels
 from ..tensors.types import NumberType, TensorType
 
 
@@ -207,7 +208,8 @@ class DriverWriter:
             self.run_library(node)
             return
         if node.op is PREPARE:
-            name = self.bind("prepare", FunctionOf(node.args[0], "prepare"))
+            pack = node.args[0].prepare
+            name = self.bind("prepare", pack if isinstance(pack, Panels) else FunctionOf(node.args[0], "prepare"))
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return

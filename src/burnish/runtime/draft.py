@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,8 +34,7 @@ def called(things: Mapping[str, Any]) -> dict[str, Any]:
             for name, thing in things.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A tensor in the arena, `offset` elements behind its start."""
 
     dtype: torch.dtype
@@ -45,8 +43,7 @@ class View:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     source: str
     things: dict[str, Any]
     """What the text uses, by name, but for the native calls."""

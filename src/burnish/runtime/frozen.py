@@ -22,8 +22,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -67,8 +66,7 @@ def sampled_places(tensor: torch.Tensor) -> list[int]:
     return [tensor.data_ptr() + WORD * ((k * words + (k * 7919) % words) // SAMPLES % words) for k in range(SAMPLES)]
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """What was made, from which state. The old tensors are held, so that nothing else comes to lie there."""
 
     stamp: tuple

@@ -13,26 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .kernels import NativeKernel, Words
 
 
-@dataclass(frozen=True, slots=True)
-class InArena:
+class InArena(NamedTuple):
     offset: int
     """In bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(NamedTuple):
     """A plain number, or the address of words."""
 
     number: int | Words
 
 
-@dataclass(frozen=True, slots=True)
-class Moving:
+class Moving(NamedTuple):
     """Elsewhere in every run."""
 
     text: str

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,17 +157,6 @@ def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorT
         return run_into(torch.empty_strided(output.shape, output.stride, dtype=output.dtype, device="cpu"), *tensors)
 
     return Candidate(name, spec, operands, run, output, run_into=run_into, steps=steps, scratch=scratch, **rest)
-
-
-def finite_only(prepare: Callable[..., Tensors]) -> Callable[..., tuple[torch.Tensor | None, ...]]:
-    """The same, for kernels that add a product with nought where eager adds nothing, as at a border of zeros that is
-    computed with: where the weight is infinite or no number, that product is NaN."""
-    def checked(weight: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        made = prepare(weight, *rest)
-        least, most = weight.detach().aminmax()
-        return made if math.isfinite(least) and math.isfinite(most) else (None,) * len(made)
-
-    return checked
 
 
 def _positional(operator: Callable[..., Any], count: int, names: list[str]) -> Callable[..., Any]:

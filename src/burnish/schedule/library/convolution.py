@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import torch
 
+from ...tensors.panels import Panels
 from ...tensors.types import TensorType, contiguous_stride, has_stride
 from . import mkl, onednn
 from .candidate import Call, Candidate, Operand, Tensors, from_call
@@ -238,7 +239,8 @@ def _seen_as(spec: ConvSpec, candidate: Candidate, names: list[str], output: Ten
         arguments = tuple(_on_memory(a, types) if isinstance(a, Operand) else a for a in call.arguments)
         call = replace(call, arguments=arguments, result=call.result or matrix)
     return replace(candidate, name=f"pointwise {candidate.name}", spec=spec, run=run, output=output, call=call,
-                   run_into=product_into and run_into, prepare=prepare and prepare_matrix)
+                   run_into=product_into and run_into,
+                   prepare=prepare if prepare is None or isinstance(prepare, Panels) else prepare_matrix)
 
 
 def _on_memory(operand: Operand, types: dict[str, TensorType]) -> Operand:

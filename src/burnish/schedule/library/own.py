@@ -14,14 +14,12 @@ candidates.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from ...ops.scalar import Scalar
+from ...tensors.panels import Panels
 from ...tensors.types import TensorType
 
 LONGEST_RUN = 128
@@ -190,20 +188,7 @@ def maker() -> Maker:
 
 def shape_here() -> Shape | None:
     """None where nobody can make the code."""
-    return _makers[0].shape() if _makers else _expected[-1]
-
-
-_expected: list[Shape | None] = [None]
-
-
-@contextlib.contextmanager
-def expecting(shape: Shape | None) -> Iterator[None]:
-    """For weights that are packed for code that was made before, where nobody makes any now."""
-    _expected.append(shape)
-    try:
-        yield
-    finally:
-        _expected.remove(shape)
+    return _makers[0].shape() if _makers else None
 
 
 def split_evenly(count: int, most: int) -> list[int]:
@@ -254,17 +239,12 @@ def packed_columns(product: Product) -> int:
     return (product.panels - 1) * product.panel + product.last_vectors * product.shape.lanes
 
 
-def packed_weight(weight: torch.Tensor, product: Product) -> torch.Tensor:
-    """[outputs, depth] as panels: for each step of the sum the outputs of a panel side by side, zeros in the gaps."""
-    full, lanes = product.panel, product.shape.lanes
-    outputs, depth = weight.shape
-    whole = product.panels - 1
-    last = product.last_vectors * lanes
-    packed = torch.empty(depth * (whole * full + last), dtype=weight.dtype, device="cpu")
-    front = packed[:depth * whole * full].view(whole, depth, full)
-    front.copy_(weight[:whole * full].view(whole, full, depth).transpose(1, 2))
-    back = packed[depth * whole * full:].view(depth, last)
-    rest = outputs - whole * full
-    back[:, :rest].copy_(weight[whole * full:].t())
-    back[:, rest:].zero_()
-    return packed
+def panels(products: Sequence[Product], has_bias: bool, is_finite_only: bool = False) -> Panels:
+    """How a weight is packed for products that are the parts of one sum."""
+    product, at = products[0], 0
+    parts = []
+    for each in products:
+        parts.append((at, each.depth))
+        at += each.depth
+    return Panels(tuple(parts), product.panel, product.panels - 1, product.last_vectors * product.shape.lanes, has_bias,
+                  is_finite_only)

@@ -9,17 +9,15 @@ computed there: NaN, infinities and rounding are those of a kernel of ours after
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from ...ops.scalar import Scalar
 from ...tensors.types import TensorType, has_stride
 from . import own
-from .candidate import SCRATCH, Candidate, Tensors, finite_only, from_steps
+from .candidate import SCRATCH, Candidate, from_steps
 from .depthwise import depthwise_product, why_not_depthwise
 from .layout import channels_last_stride
-from .own import Place, Product, Step, Sum, packed_weight, places_of_row, runs_of
+from .own import Place, Product, Step, Sum, places_of_row, runs_of
 from .specs import ConvSpec, LinearSpec, MatmulSpec
 
 NAME = "own packed"
@@ -94,23 +92,17 @@ def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
 
 def _deep(spec: LinearSpec, products: list[Product], output: TensorType) -> Candidate:
     """A product whose sum is made in parts."""
-    starts = [sum(product.depth for product in products[:number]) for number in range(len(products))]
+    pack = own.panels(products, spec.bias is not None)
     columns = own.packed_columns(products[0])
 
     def steps() -> list[Step]:
         made = []
-        for product, start in zip(products, starts, strict=True):
+        for product, (start, _) in zip(products, pack.parts, strict=True):
             step = own.maker().product(product).moved(x=("x", 4 * start), packed=("packed", 4 * start * columns))
             made.append(step.moved(residual=("out", 0)) if start else step)
         return made
 
-    def prepare(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Tensors:
-        weight = weight.detach()
-        packed = torch.cat([packed_weight(weight[:, start:start + product.depth], product)
-                            for start, product in zip(starts, products, strict=True)])
-        return (packed,) if bias is None else (packed, bias)
-
-    return from_steps(NAME, spec, _operands(spec), output, steps, prepare=prepare, prepared=_prepared(spec))
+    return from_steps(NAME, spec, _operands(spec), output, steps, prepare=pack, prepared=_prepared(spec))
 
 
 # Batches of products --------------------------------------------------------------------------------------------------
@@ -258,9 +250,8 @@ def _candidate(spec: LinearSpec | ConvSpec, product: Product, output: TensorType
         copy = own.maker().padding(spec.x, padded, spec.padding)
         return [copy.moved(out=(SCRATCH, 0)), made.moved(x=(SCRATCH, 0))]
 
-    prepare = _packing(product, spec.bias is not None)
     return from_steps(NAME, spec, _operands(spec), output, steps, scratch=scratch, prepared=_prepared(spec),
-                      prepare=prepare if padded is None else finite_only(prepare))
+                      prepare=own.panels([product], spec.bias is not None, is_finite_only=padded is not None))
 
 
 def _operands(spec: LinearSpec | ConvSpec) -> tuple[str, ...]:
@@ -269,15 +260,3 @@ def _operands(spec: LinearSpec | ConvSpec) -> tuple[str, ...]:
 
 def _prepared(spec: LinearSpec | ConvSpec) -> tuple[str, ...]:
     return ("packed", "bias") if spec.bias is not None else ("packed",)
-
-
-def _packing(product: Product, has_bias: bool) -> Callable[..., Tensors]:
-    def prepare(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Tensors:
-        weight = weight.detach()
-        if weight.ndim == 4:
-            # Depthwise weights are [channels, 1, height, width].
-            weight = weight.permute(0, 2, 3, 1).flatten(1)
-        packed = packed_weight(weight, product)
-        return (packed, bias) if has_bias else (packed,)
-
-    return prepare

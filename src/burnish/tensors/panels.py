@@ -1,0 +1,58 @@
+"""Weights packed for kernels of our own: what is done to them once, as plain data.
+
+    pack = Panels(parts=((0, 768),), width=32, full=24, last=0, has_bias=True)
+    packed, bias = pack(weight, bias)
+
+A weight is [outputs, depth]. It is cut into *panels* of `width` outputs; a panel has, for each step of the sum, its
+outputs side by side. A sum that is made in parts has the panels of one part after those of the other. It is data, so
+that a compiled graph on disk can pack weights without the choice of a library being made again (`backends.kept`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+
+class Panels(NamedTuple):
+    """Called with a weight (and a bias), gives the tensors that the kernels take."""
+
+    parts: tuple[tuple[int, int], ...]
+    """Where each part of the sum begins, and its depth."""
+    width: int
+    full: int
+    """How many panels of that width there are."""
+    last: int
+    """The width of the one after them, which outputs need not fill."""
+    has_bias: bool = False
+    is_finite_only: bool = False
+    """The kernels add a product with nought where eager adds nothing, as at a border of zeros that is computed with:
+    where the weight is infinite or no number, that product is NaN. Then None stands for each tensor."""
+
+    def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
+        weight = weight.detach()
+        if self.is_finite_only:
+            least, most = weight.aminmax()
+            if not (math.isfinite(least) and math.isfinite(most)):
+                return (None, None) if self.has_bias else (None,)
+        if weight.ndim == 4:
+            weight = weight.permute(0, 2, 3, 1).flatten(1)  # of a convolution: [outputs, channels, height, width]
+        columns = self.full * self.width + self.last
+        packed = torch.empty(sum(depth for _, depth in self.parts) * columns, dtype=weight.dtype, device="cpu")
+        at = 0
+        for start, depth in self.parts:
+            self.fill(packed[at:at + depth * columns], weight[:, start:start + depth])
+            at += depth * columns
+        return (packed, bias) if self.has_bias else (packed,)
+
+    def fill(self, packed: torch.Tensor, weight: torch.Tensor) -> None:
+        outputs, depth = weight.shape
+        whole = self.full * self.width
+        front = packed[:depth * whole].view(self.full, depth, self.width)
+        front.copy_(weight[:whole].view(self.full, self.width, depth).transpose(1, 2))
+        back = packed[depth * whole:].view(depth, self.last)
+        rest = outputs - whole
+        back[:, :rest].copy_(weight[whole:].t())
+        back[:, rest:].zero_()
