@@ -89,16 +89,20 @@ def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_floats: boo
 
 def input_text(example: Any, open_floats: bool) -> str:
     if isinstance(example, torch.Tensor):
-        kind = type(example)
-        if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or example.layout is not torch.strided \
-                or example.is_quantized or example.is_nested:
-            raise NoKey(str(kind))
-        return (f"{kind.__name__} {tuple(example.shape)} {example.stride()} {example.storage_offset()} {example.dtype} "
-                f"{example.device} {example.requires_grad} {example.is_inference()} {example.is_conj()} "
-                f"{example.is_neg()}")
+        return str(input_facts(example))
     if type(example) is float and open_floats:
         return "float"
     return text_of(example, {})
+
+
+def input_facts(example: torch.Tensor) -> tuple:
+    """How a tensor lies, and what else the compiler looks at."""
+    kind = type(example)
+    if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or example.layout is not torch.strided \
+            or example.is_quantized or example.is_nested:
+        raise NoKey(str(kind))
+    return (kind.__name__, tuple(example.shape), example.stride(), example.storage_offset(), example.dtype,
+            example.device, example.requires_grad, example.is_inference(), example.is_conj(), example.is_neg())
 
 
 def text_of(value: Any, numbers: dict[Node, int]) -> str:
@@ -183,34 +187,54 @@ def folder() -> str:
 
 
 def surroundings() -> list[str]:
-    """What else the compiler looks at. Settings first; then torch's, as they are in force here."""
+    """What else the compiler looks at: Burnish and the machine, then settings, and torch's as they are in force."""
+    return [built(), str(switches())]
+
+
+def switches() -> tuple:
     asked = current()
-    backends = torch.backends
-    return [
-        built(),
-        f"eager random {asked.eager_random} max autotune {asked.max_autotune}",
-        f"threads {torch.get_num_threads()} default {torch.get_default_dtype()}",
-        f"device {torch.get_default_device()} modes {torch._C._len_torch_function_stack()} "
-        f"{torch._C._is_torch_function_enabled()}",
-        f"gradients {torch.is_grad_enabled()} inference {torch.is_inference_mode_enabled()}",
-        *(f"autocast {torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}"
-          for device in ("cpu", "cuda")),
-        f"deterministic {torch.are_deterministic_algorithms_enabled()} "
-        f"{torch.is_deterministic_algorithms_warn_only_enabled()}",
-        f"mkldnn {backends.mkldnn.enabled} {torch.get_float32_matmul_precision()} "
-        f"attention {torch._C._get_flash_sdp_enabled()} {torch._C._get_math_sdp_enabled()} "
-        f"{torch._C._get_mem_efficient_sdp_enabled()}",
-    ]
+    backends, c = torch.backends, torch._C
+    return (
+        "eager random", asked.eager_random, "max autotune", asked.max_autotune,
+        "threads", torch.get_num_threads(), "default", torch.get_default_dtype(),
+        "device", torch.get_default_device(), "modes", c._len_torch_function_stack(), c._is_torch_function_enabled(),
+        "gradients", torch.is_grad_enabled(), "inference", torch.is_inference_mode_enabled(),
+        "autocast", *(about(device) for device in ("cpu", "cuda")
+                      for about in (torch.is_autocast_enabled, torch.get_autocast_dtype)),
+        "deterministic", torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        "mkldnn", backends.mkldnn.enabled, torch.get_float32_matmul_precision(),
+        "attention", c._get_flash_sdp_enabled(), c._get_math_sdp_enabled(), c._get_mem_efficient_sdp_enabled(),
+    )
 
 
 @functools.cache
 def built() -> str:
-    """Who compiles, for which machine."""
+    """Who compiles, for which machine. LLVM comes with llvmlite, which is not loaded to ask."""
+    import llvmlite
+
+    return (f"burnish {source_digest()} torch {torch.__version__} llvmlite {llvmlite.__version__} {machine()} "
+            f"{os.cpu_count()}")
+
+
+OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+"""Lines of /proc/cpuinfo that say what LLVM makes a processor's name and features of."""
+
+
+def machine() -> str:
+    """The processor and what it can do, of which some is left to the system."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            first, end, _ = file.read(8192).decode().partition("\n\n")  # the system writes no more than is read
+    except (OSError, ValueError):
+        first = end = ""
+    lines = [line.partition(":") for line in first.splitlines()]
+    found = {name.strip(): text.strip() for name, _, text in lines if name.strip() in OF_PROCESSOR}
+    if end and found.keys() == set(OF_PROCESSOR):
+        return hashlib.sha256(str(sorted(found.items())).encode()).hexdigest()
     import llvmlite.binding as llvm
 
-    features = llvm.get_host_cpu_features().flatten()
-    return (f"burnish {source_digest()} torch {torch.__version__} llvm {llvm.llvm_version_info} "
-            f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {os.cpu_count()}")
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 
 @functools.cache

@@ -13,16 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
-from llvmlite.binding import ffi
-
-from . import forks
+from . import elf, forks
 
 LONG = 60_000
 """Cycles from which on native code lets other Python threads run meanwhile: handing the lock over and taking it back
@@ -32,11 +27,11 @@ costs some 300, and more where another thread has taken it."""
 class NativeFunction:
     """Machine code in memory, and the object file that it comes from."""
 
-    __slots__ = ("__weakref__", "_tracker", "address", "object_code", "symbol")
+    __slots__ = ("__weakref__", "_linked", "address", "object_code", "symbol")
 
-    def __init__(self, address: int, object_code: bytes, symbol: str, tracker: Any):
-        self.address, self.object_code, self.symbol = address, object_code, symbol
-        self._tracker = tracker  # keeps the machine code in memory
+    def __init__(self, linked: Any, object_code: bytes, symbol: str):
+        self.address, self.object_code, self.symbol = linked.address, object_code, symbol
+        self._linked = linked  # keeps the machine code in memory
 
 
 class Words:
@@ -126,8 +121,7 @@ Operand = int | tuple[int, int | Words]
 def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> NativeFunction:
     """A function of an object file. `symbols` are the functions it calls that are not in it.
 
-    LLVM keeps some ten kilobytes of every link, also when the code is gone. So what was linked lately is held, and
-    linked again only if it comes back later than that.
+    What was linked lately is held, and linked again only if it comes back later than that.
     """
     key = (function, object_code, tuple(symbols.items()))
     with _lock:
@@ -135,12 +129,13 @@ def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Nativ
         if found is not None:
             _recent.move_to_end(key)
             return found
-    library = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(function).add_current_process()
-    for name, address in symbols.items():
-        library.import_symbol(name, address)
+    linked: Any = elf.link(object_code, function, symbols)
+    if linked is None:
+        from . import llvm_linker
+
+        linked = llvm_linker.link(object_code, function, symbols)
     with _lock:
-        tracker = library.link(_linker(), f"burnish{next(_numbers)}")
-        found = _recent[key] = NativeFunction(tracker[function], object_code, function, tracker)
+        found = _recent[key] = NativeFunction(linked, object_code, function)
         if len(_recent) > MOST_RECENT:
             _recent.popitem(last=False)
     return found
@@ -153,24 +148,4 @@ def bind(name: str, object_code: bytes, function: str, symbols: Mapping[str, int
 
 MOST_RECENT = 256
 _lock = forks.lock()
-_numbers = itertools.count()
 _recent: OrderedDict[tuple, NativeFunction] = OrderedDict()
-
-
-@functools.cache
-def _linker() -> llvm.LLJIT:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm.create_lljit_compiler()
-
-
-def _fork_between_calls() -> None:
-    """A fork waits until no other thread is inside of LLVM, so that the child may go on with it. llvmlite has one lock
-    around its calls."""
-    lock = getattr(ffi.lib, "_lock", None)
-    if lock is not None and hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.__enter__, after_in_parent=functools.partial(lock.__exit__, None, None, None),
-                            after_in_child=functools.partial(lock.__exit__, None, None, None))
-
-
-_fork_between_calls()

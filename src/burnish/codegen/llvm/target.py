@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from ...runtime import forks
+from ...runtime.llvm_linker import fork_between_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ def host() -> Host:
 @functools.cache
 def initialize() -> None:
     """Make LLVM ready to generate for this machine."""
+    fork_between_calls()
     with _lock:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
