@@ -44,7 +44,7 @@ from .report.layout import count, shifted, shorten
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from .export_native import NativeGraph
+    from .export_native import Held, NativeGraph
 
 GUARDS_SHOWN = 12
 OPERATIONS_SHOWN = 30
@@ -101,7 +101,7 @@ class Exported:
     """A graph with what is needed to call it like the function it was made from."""
 
     name: str
-    graph_module: torch.fx.GraphModule
+    held: Held
     inputs: list[TensorInput | FixedInput]
     outputs: list[Output]
     arguments: Any  # a pytree specification: how (args, kwargs) nest
@@ -115,6 +115,11 @@ class Exported:
     """Prints, warnings and log records of the function, which the graph does not make."""
     native: NativeGraph | None = None
     """The same, compiled. ``burnish.save`` makes it, and ``burnish.load`` where the file holds it."""
+
+    @property
+    def graph_module(self) -> torch.fx.GraphModule:
+        """The graph, which goes on being what is called."""
+        return self.held.graph()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         run = self.graph_module if self.native is None else self.native
@@ -205,7 +210,9 @@ def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None
         raise UserError(f"{name} writes to its arguments, and {pair[0]} and {pair[1]} share memory: what it does "
                         f"depends on how they overlap, which an exported graph does not know. Pass copies.")
     module, outputs = _put_together(original, trace, inputs, copies)
-    return Exported(name, module, inputs, outputs, nesting, trace.result, writes, trace.guards, trace.left_out)
+    from .export_native import Held
+
+    return Exported(name, Held.of(module), inputs, outputs, nesting, trace.result, writes, trace.guards, trace.left_out)
 
 
 def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -361,7 +368,7 @@ def save(
     from .export_native import NativeGraph
 
     exported = fn if isinstance(fn, Exported) else export(fn, args, kwargs)
-    exported.native = exported.native or NativeGraph(exported.graph_module)
+    exported.native = exported.native or NativeGraph(exported.held)
     exported.native.prepare(exported.graph_inputs(tuple(args), dict(kwargs or {})))
     exported.save(path)
     return exported

@@ -15,6 +15,7 @@ user's, or the caller trusts the file. Memory is mapped, not read: a page comes 
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import functools
 import hmac
@@ -39,7 +40,7 @@ from torch.utils import _pytree as pytree
 from .capture.torch_calls import READS, STATE, Getter
 from .capture.torch_state import SWITCHES
 from .errors import UserError, warn
-from .export_native import NativeGraph, signature
+from .export_native import Held, NativeGraph, signature
 
 if TYPE_CHECKING:
     from .export import Exported
@@ -372,6 +373,7 @@ def save(exported: Exported, path: str | os.PathLike[str]) -> None:
                     for o in exported.outputs],
         "arguments": _writable(lambda: encode_nesting(exported.arguments)),
         "result": _writable(lambda: encode_nesting(exported.result)),
+        "ready": exported.native.ready if exported.native is not None else {},
         "writes_inputs": exported.writes_inputs, "guards": exported.guards, "left_out": exported.left_out,
     }
     path = Path(path)
@@ -424,15 +426,22 @@ def aligned(name: str, start: int) -> zipfile.ZipInfo:
 
 
 def load(path: str | os.PathLike[str], trust: bool | None = None) -> Exported:
+    path = os.fspath(path)
+    with what_is_wrong(path), open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        return _read(archive, Mapped(file), trust, path)
+
+
+@contextlib.contextmanager
+def what_is_wrong(path: str) -> Iterator[None]:
+    """Errors in reading, in words."""
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            return _read(archive, Mapped(file), trust, os.fspath(path))
+        yield
     except UserError as error:
-        raise UserError(f"{os.fspath(path)} cannot be loaded: {error}.") from error
+        raise UserError(f"{path} cannot be loaded: {error}.") from error
     except zipfile.BadZipFile as error:
-        raise UserError(f"{os.fspath(path)} is not a file that Exported.save wrote: {error}.") from error
+        raise UserError(f"{path} is not a file that Exported.save wrote: {error}.") from error
     except (KeyError, ValueError, TypeError, IndexError, AttributeError, RuntimeError) as error:
-        raise UserError(f"{os.fspath(path)} is damaged, or was not written by Exported.save: "
+        raise UserError(f"{path} is damaged, or was not written by Exported.save: "
                         f"{type(error).__name__}: {error}.") from error
 
 
@@ -468,9 +477,14 @@ def _read(archive: zipfile.ZipFile, mapped: Mapped, trust: bool | None, path: st
     count = 1 + max((entry["storage"] for entry in written["attributes"]), default=-1)
     storages = [mapped.memory(archive.getinfo(f"storage/{number}")) for number in range(count)]
     attributes: dict[str, Any] = {entry["name"]: read_tensor(entry, storages) for entry in written["attributes"]}
-    graph = decode_graph(written["graph"], attributes)
-    with _use_lazy_graph_module(True):  # its Python code is generated if somebody runs it
-        module = _make_graph_module(attributes, graph, "Exported")
+
+    def decoded() -> torch.fx.GraphModule:
+        with what_is_wrong(path):
+            graph = decode_graph(written["graph"], attributes)
+        with _use_lazy_graph_module(True):  # its Python code is generated if somebody runs it
+            return _make_graph_module(attributes, graph, "Exported")
+
+    held = Held(attributes, decoded)
     inputs: list[TensorInput | FixedInput] = [
         TensorInput(entry["name"], entry["node"], decode(entry["dtype"], {}), tuple(entry["shape"]),
                     torch.device(entry["device"])) if "node" in entry
@@ -479,8 +493,13 @@ def _read(archive: zipfile.ZipFile, mapped: Mapped, trust: bool | None, path: st
                for entry in written["outputs"]]
     programs = {item.filename.removeprefix(PROGRAM): archive.read(item) for item in archive.infolist()
                 if item.filename.startswith(PROGRAM)}
-    native = NativeGraph(module, trusted(archive, content, programs, trust, path)) if programs else None
-    return Exported(written["name"], module, inputs, outputs, decode_nesting(written["arguments"]),
+    native = None
+    if programs:
+        believed = trusted(archive, content, programs, trust, path)
+        native = NativeGraph(held, believed, written.get("ready") if believed else None)
+    if native is None or not native.ready:
+        held.graph()  # it will be needed, and where it is damaged that is said now
+    return Exported(written["name"], held, inputs, outputs, decode_nesting(written["arguments"]),
                     decode_nesting(written["result"]), written["writes_inputs"], written["guards"], written["left_out"],
                     native)
 

@@ -7,15 +7,18 @@ The graph's own tensors become inputs, which is what backends take. What was com
 disk cache uses: a program from the file runs where it would have been found in the cache, else the graph is compiled.
 A file holds machine code then, and code is only run if this user's Burnish wrote it, which its signature says, or if
 the caller trusts the file.
+
+Such a file also says what its programs are for (`ready`): the surroundings and the inputs, without the graph, which is
+the one in the file. So a program from it runs before anybody has decoded the graph.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import operator
 import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,58 +28,140 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 
 from .backends import lookup
-from .backends.graph_key import input_text, surroundings
+from .backends.graph_key import NoKey, built, input_facts, switches
 from .runtime import forks
 from .runtime.disk_cache import disk_cache
 
 MOST = 8
 """Variants, for other modes of torch or other layouts of the inputs. Further ones run uncompiled."""
 
+AS_FIRST = ("as first",)
+"""The stamp of a graph's own tensors, as long as they are what they were."""
+
+
+class Held:
+    """The graph of an exported function with its own tensors. One from a file is decoded when somebody asks for it, and
+    until then nobody can have changed which tensors it has."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], decode: Callable[[], GraphModule]):
+        self.names, self.tensors = list(tensors), tuple(tensors.values())
+        self.decode: Callable[[], GraphModule] | None = decode
+        self.module: GraphModule | None = None
+        self.lock = forks.lock()
+        self.read: Callable[[Any], Any] = operator.attrgetter(*self.names) if self.names else lambda module: ()
+        reads = "".join(f"a[{k}].shape, a[{k}].stride(), a[{k}].dtype, a[{k}].requires_grad, "
+                        for k in range(len(self.names)))
+        self.stamp_of: Callable[[Sequence[torch.Tensor]], tuple] = eval(f"lambda a: ({reads})")
+        self.first: tuple = ()
+
+    @staticmethod
+    def of(module: GraphModule) -> Held:
+        names = dict.fromkeys(str(node.target) for node in module.graph.nodes if node.op == "get_attr")
+        held = Held({name: operator.attrgetter(name)(module) for name in names}, lambda: module)
+        held.graph()
+        return held
+
+    def graph(self) -> GraphModule:
+        with self.lock:
+            if self.decode is not None:
+                self.first = self.stamp_of(self.tensors)
+                self.module, self.decode = self.decode(), None
+            assert self.module is not None
+            return self.module
+
+    def current(self) -> tuple[tuple[torch.Tensor, ...], tuple]:
+        """The tensors, and a stamp that tells whether what was compiled for them is still right."""
+        if self.module is None:
+            return self.tensors, AS_FIRST
+        found = self.read(self.module)
+        own = (found,) if len(self.names) == 1 else found
+        stamp = self.stamp_of(own)
+        return own, AS_FIRST if stamp == self.first else stamp
+
 
 class NativeGraph:
-    """Calls like the graph module. `programs` are compiled graphs by the digests of their keys."""
+    """Calls like the graph module. `programs` are compiled graphs by the digests of their keys; `ready` says which
+    of them is right for what digest of surroundings and inputs, without the graph."""
 
-    def __init__(self, module: GraphModule, programs: Mapping[str, bytes] | None = None):
-        self.module = module
+    def __init__(self, held: Held, programs: Mapping[str, bytes] | None = None, ready: Mapping[str, str] | None = None):
+        self.held = held
         self.programs: dict[str, bytes] = dict(programs or {})
-        self.lifted, names = lifted(module)
-        self.lifted.meta["burnish_kept"] = self.programs
-        self.tensors: Callable[[Any], Any] = operator.attrgetter(*names) if names else lambda module: ()
-        self.is_one = len(names) == 1
-        reads = "".join(f"a[{k}].shape, a[{k}].stride(), a[{k}].dtype, a[{k}].requires_grad, "
-                        for k in range(len(names)))
-        self.stamp_of: Callable[[Sequence[torch.Tensor]], tuple] = eval(f"lambda a: ({reads})")
+        self.ready: dict[str, str] = dict(ready or {})
         self.made: dict[tuple, Callable[..., Any]] = {}
         self.lock = forks.lock()
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        tensors = self.tensors(self.module)
-        own = (tensors,) if self.is_one else tensors
-        key = (*surroundings(), self.stamp_of(own), *[input_text(x, False) for x in inputs])
+        own, stamp = self.held.current()
+        return self.program(inputs, own, stamp)(*inputs, *own)
+
+    def program(self, inputs: Sequence[torch.Tensor], own: Sequence[torch.Tensor], stamp: tuple) -> Callable[..., Any]:
+        """What computes the graph for such inputs: found where it was met before, else read from the file or made."""
+        try:
+            key = (switches(), stamp, *map(input_facts, inputs))
+        except NoKey:
+            return self.eager
         found = self.made.get(key)
         if found is None:
             with self.lock:
                 found = self.made.get(key)
                 if found is None:
                     if len(self.made) >= MOST:
-                        return self.lifted(*inputs, *own)
-                    found = self.made[key] = self.compiled([*inputs, *own])
-        return found(*inputs, *own)
+                        return self.eager
+                    found = self.made[key] = self.found_ready(key, own) or self.compiled([*inputs, *own])
+        return found
+
+    @functools.cached_property
+    def lifted(self) -> GraphModule:
+        made = lifted(self.held.graph(), self.held.names)
+        made.meta["burnish_kept"] = self.programs
+        return made
 
     def prepare(self, inputs: Sequence[torch.Tensor]) -> None:
         """Compile for these inputs, and run nothing."""
-        tensors = self.tensors(self.module)
-        self.compiled([*inputs, *((tensors,) if self.is_one else tensors)])
+        own, stamp = self.held.current()
+        self.lifted.meta.pop("burnish_digest", None)
+        self.compiled([*inputs, *own])
+        digest = self.lifted.meta.get("burnish_digest")
+        if digest in self.programs and stamp is AS_FIRST:
+            try:
+                self.ready[ready_digest((switches(), stamp, *map(input_facts, inputs)), own)] = digest
+            except NoKey:
+                return
 
     def compiled(self, given: list[Any]) -> Callable[..., Any]:
         return lookup("burnish")(self.lifted, given)
 
+    def found_ready(self, key: tuple, own: Sequence[torch.Tensor]) -> Callable[..., Any] | None:
+        """A program that needs nothing of the graph to be found and to run."""
+        if key[1] is not AS_FIRST or not self.ready:
+            return None
+        content = self.programs.get(self.ready.get(ready_digest(key, own), ""))
+        if content is None:
+            return None
+        from .backends.ready import ready
 
-def lifted(module: GraphModule) -> tuple[GraphModule, list[str]]:
-    """The graph with its own tensors as further inputs, and their names."""
+        return ready(content, self.eager)
+
+    def eager(self, *inputs: Any) -> Any:
+        return self.drawn(*inputs)
+
+    @functools.cached_property
+    def drawn(self) -> Callable[..., Any]:
+        from .backends.drawing import drawing
+
+        return drawing(self.lifted)
+
+
+def ready_digest(key: tuple, own: Sequence[torch.Tensor]) -> str:
+    """Of all that the key of a graph says, but for the graph and its own tensors: they are in the same file."""
+    text = "\n".join([built(), f"inference {any(x.is_inference() for x in own)}", *map(str, key)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
+    """The graph with its own tensors, of these names, as further inputs."""
     graph = Graph()
     values: dict[Node, Node] = {}
-    names = list(dict.fromkeys(str(node.target) for node in module.graph.nodes if node.op == "get_attr"))
     for node in module.graph.nodes:
         if node.op == "placeholder":
             values[node] = graph.node_copy(node)
@@ -90,7 +175,7 @@ def lifted(module: GraphModule) -> tuple[GraphModule, list[str]]:
         elif node.op != "placeholder":
             values[node] = graph.node_copy(node, values.__getitem__)
     with _use_lazy_graph_module(True):  # its Python code is generated if somebody runs it
-        return _make_graph_module({}, graph, "Lifted"), names
+        return _make_graph_module({}, graph, "Lifted")
 
 
 # ---- who wrote a file
@@ -116,7 +201,7 @@ def own_secret() -> bytes | None:
         if not path.exists():
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_bytes(32))
+                file.write(os.urandom(32))
         found = path.read_bytes()
     except OSError:
         return None

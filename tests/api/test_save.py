@@ -1,5 +1,6 @@
 """`burnish.save` and `burnish.load`: a compiled graph in a file, which runs without capture and compilation."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from torch import nn
 
 import burnish
 from burnish import events
+from burnish.backends import graph_key, ready
 from burnish.errors import UserError
-from burnish.export_file import ALIGNMENT, SIGNATURE
+from burnish.export_file import ALIGNMENT, DESCRIPTION, PROGRAM, SIGNATURE
 
 X = torch.linspace(-1, 1, 96).reshape(4, 24)
 
@@ -174,13 +176,34 @@ def rewritten(path, change):
                 archive.writestr(item.filename, made)
 
 
+def edited(**entries):
+    """The description with some of its parts made others."""
+    def change(name, content):
+        if name != DESCRIPTION:
+            return content
+        written = json.loads(content)
+        for part, edit in entries.items():
+            edit(written[part])
+        return json.dumps(written, indent=1).encode()
+    return change
+
+
+def turned(attributes):
+    """The first weight, [40, 24], seen as lying the other way round."""
+    first = next(entry for entry in attributes if entry["name"] == "linear.weight")
+    first["strides"] = [1, 40]
+
+
 @pytest.mark.parametrize("change", [
     lambda name, content: None if name == SIGNATURE else content,
     lambda name, content: b"0" * 64 if name == SIGNATURE else content,
     lambda name, content: content + b"x" if name.startswith("program/") else content,
     lambda name, content: content.replace(b"gelu", b"silu") if name == "burnish.json" else content,
-], ids=["no signature", "another signature", "other code", "another graph"])
-def test_code_that_this_user_did_not_write_does_not_run(path, change, happened):
+    edited(ready=lambda ready: ready.update({"0" * 64: ready.popitem()[1]})),
+    edited(attributes=turned),
+], ids=["no signature", "another signature", "other code", "another graph", "other inputs", "weights lie otherwise"])
+def test_code_that_this_user_did_not_write_does_not_run(path, change, happened, monkeypatch):
+    monkeypatch.setattr(ready, "ready", lambda content, eager: pytest.fail("its code was linked"))
     with torch.no_grad():
         burnish.save(Model().eval(), path, (X,))
         rewritten(path, change)
@@ -211,6 +234,81 @@ def test_a_file_from_elsewhere_runs_if_it_is_trusted(path, happened):
         happened.clear()
         torch.testing.assert_close(loaded(X), Model().eval()(X))
     assert "lower" not in happened
+
+
+def test_a_program_is_not_taken_for_inputs_it_was_not_made_for(path, happened):
+    """Its name stands in the file under what it was made for: the name alone makes it no other program's."""
+    with torch.no_grad():
+        burnish.save(lambda x: x.sin(), path, (X,))
+        other = path.with_name("other")
+        burnish.save(lambda x: x.cos(), other, (X,))
+        with zipfile.ZipFile(other) as archive:
+            theirs = next(archive.read(name) for name in archive.namelist() if name.startswith(PROGRAM))
+        rewritten(path, lambda name, content: theirs if name.startswith(PROGRAM) else content)
+        with pytest.warns(UserWarning, match="did not write"):
+            loaded = burnish.load(path)
+        torch.testing.assert_close(loaded(X), X.sin())
+
+
+def test_the_graph_of_a_trusted_file_is_decoded_when_somebody_asks(path, happened):
+    with torch.no_grad():
+        burnish.save(Model().eval(), path, (X,))
+        happened.clear()
+        loaded = burnish.load(path)
+        torch.testing.assert_close(loaded(X), Model().eval()(X))
+        assert loaded.held.module is None, "nobody has asked"
+        runs = dict(loaded.native.made)
+        loaded.graph_module.scale.mul_(2)
+        other = Model().eval()
+        other.scale.mul_(2)
+        torch.testing.assert_close(loaded(X), other(X))
+        assert loaded.native.made == runs, "the program goes on being used"
+    assert not COMPILING & set(happened)
+
+
+@pytest.mark.parametrize("surroundings", ["threads", "mode", "machine", "burnish"])
+def test_a_program_for_other_surroundings_is_not_taken(surroundings, path, happened, monkeypatch):
+    model = Model().eval()
+    with torch.no_grad():
+        burnish.save(model, path, (X,))
+    loaded = burnish.load(path)
+    happened.clear()
+    threads = torch.get_num_threads()
+    try:
+        with torch.set_grad_enabled(surroundings == "mode"):
+            if surroundings == "threads":
+                torch.set_num_threads(threads + 1)
+            if surroundings == "machine":
+                monkeypatch.setattr(graph_key, "machine", lambda: "another")
+                graph_key.built.cache_clear()
+            if surroundings == "burnish":
+                monkeypatch.setattr(graph_key, "source_digest", lambda: "another")
+                graph_key.built.cache_clear()
+            torch.testing.assert_close(loaded(X), model(X))
+    finally:
+        torch.set_num_threads(threads)
+        graph_key.built.cache_clear()
+    assert "lower" in happened
+
+
+def test_an_input_of_a_class_of_its_own_runs_the_graph(path):
+    class Own(torch.Tensor):
+        pass
+
+    with torch.no_grad():
+        burnish.save(Model().eval(), path, (X,))
+        loaded = burnish.load(path)
+        torch.testing.assert_close(loaded(X.as_subclass(Own))["y"].as_subclass(torch.Tensor), Model().eval()(X)["y"])
+
+
+def test_a_damaged_graph_is_told_of_when_it_is_asked_for(path):
+    with torch.no_grad():
+        burnish.save(Model().eval(), path, (X,))
+        rewritten(path, lambda name, content: content.replace(b"nn.functional.gelu", b"nn.functional.tool")
+                  if name == DESCRIPTION else content)
+        loaded = burnish.load(path, trust=True)
+        with pytest.raises(UserError, match="cannot be loaded: it asks for the operation"):
+            loaded.graph_module
 
 
 def test_memory_is_mapped_where_it_may_be(path):

@@ -194,9 +194,11 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = Fal
         contest = TrainingContest if compiled.takes_gradients else Contest
         if current().cuda_graphs:
             compiled = with_cuda_graphs(compiled, gm, example_inputs, recipe.written)
+        left = switches_left(gm)
+        if left or autocast_is_on() or current().cuda_graphs:
+            gm.meta.pop("burnish_digest", None)  # there is more to it than its program
         if autocast_is_on():
             compiled = without_autocast(compiled)
-        left = switches_left(gm)
         if left:
             compiled = leaving(compiled, left)
         if not current().never_slower:

@@ -66,6 +66,7 @@ def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: C
         if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
             found = kept.get(key, programs)
             if found is not None:
+                gm.meta["burnish_digest"] = kept.digest_of(key)
                 events.emit("cache.program", text=f"a graph of {len(gm.graph.nodes)} nodes was compiled before")
                 return found
     from .native_compile import tools
@@ -78,4 +79,5 @@ def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: C
         raise
     if key is not None:
         kept.put(key, recipe, tools(), programs)
+        gm.meta["burnish_digest"] = kept.digest_of(key)
     return recipe, tools()

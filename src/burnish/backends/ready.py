@@ -1,0 +1,38 @@
+"""A compiled graph that comes with an exported file, run without the graph.
+
+    run = ready(content, eager)          None where it has to be looked for, or made, by way of the graph
+
+`content` is what `kept.packed` made. It was compiled in the plain way (`native._compile`, nothing stands around
+the program), for surroundings and inputs like those at hand: who asks has made sure of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import events
+from ..runtime.contest import Contest
+from ..runtime.differentiable import autograd_is_watched
+from ..runtime.training_contest import TrainingContest
+from ..settings import current
+from . import kept
+from .recipes import COMPILED_STAGES
+from .registry import CompiledFn
+
+
+def ready(content: bytes, eager: Callable[..., Any]) -> CompiledFn | None:
+    settings = current()
+    if settings.null_device is not None or settings.cuda_graphs or settings.dump is not None \
+            or settings.show & COMPILED_STAGES or autograd_is_watched():
+        return None
+    found = kept.read(content)
+    if found is None:
+        return None
+    recipe, tools = found
+    compiled: Any = recipe.assembled(tools, eager)
+    events.emit("cache.program", text="a loaded graph was compiled before")
+    if not settings.never_slower:
+        return compiled
+    contest = TrainingContest if compiled.takes_gradients else Contest
+    return contest(compiled, eager, "a loaded graph")
