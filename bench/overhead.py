@@ -6,15 +6,17 @@ Beside them stands BERT-base as it is, but for narrow layers: what its 199 param
 
 The operators are so small that nothing can be won in them. What is left is finding the compiled code and making sure
 that it still holds, which grows with the number of modules, and of their parameters, there are to look at. It is told
-in two ways: over eager's time, which spends some on modules as well, and beyond the time of the compiled graph by
-itself, called with its inputs at hand. `torch.compile` with a backend that runs the graph as it stands shows the same
-of Dynamo.
+in two ways: over eager's time, which spends some on modules as well, and beyond the time of the compiled graph, which
+is taken within each call: the difference of two calls that take a millisecond each would drown in what these vary by.
+`torch.compile` with a backend that runs the graph as it stands shows the same of Dynamo.
 """
 
 from __future__ import annotations
 
+import gc
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -23,31 +25,31 @@ from torch import nn
 from .contestants import Contestant, TorchCompile, contestant_of
 from .models import transformers
 from .record import EAGER, Overhead
-from .steady import take_turns, warm_up
+from .steady import SAMPLE_SECONDS, take_turns, warm_up
 
 CONTESTANTS = (EAGER, "burnish", "burnish:backend=eager", "torch.compile:backend=eager")
 STACKS = (1, 10, 50, 100, 200)
 WIDE = (10, 50, 100, 200)
 WIDTH = 8
-ALONE = "the graph of "
+FEWEST_RESTS, MOST_RESTS = 20, 20_000
 
 
 class Graph:
-    """A backend for torch.compile that runs a graph as it stands, and remembers what it was last called with."""
+    """Stands where a compiled function calls its graph, and says how long that took. Also a backend for torch.compile
+    that runs a graph as it stands."""
 
-    forward: Callable | None = None
-    inputs: tuple = ()
+    def __init__(self, run: Callable | None = None):
+        self.run, self.seconds = run, 0.0
 
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list) -> Callable:
-        forward = self.forward = gm.forward
+    def __call__(self, *inputs: Any) -> Any:
+        begun = perf_counter()
+        result = self.run(*inputs)  # type: ignore[misc]
+        self.seconds = perf_counter() - begun
+        return result
 
-        def run(*inputs: Any) -> Any:
-            self.inputs = inputs
-            return forward(*inputs)
-        return run
-
-    def alone(self) -> Any:
-        return self.forward(*self.inputs)
+    def backend(self, gm: torch.fx.GraphModule, example_inputs: list) -> Callable:
+        self.run = gm.forward
+        return self
 
 
 class Scale(nn.Module):
@@ -101,28 +103,49 @@ def measure(program: str, modules: int, fn: Callable, rounds: int, seconds: floa
     found = Overhead(program, modules, 0.0)
     if isinstance(fn, nn.Module):
         found.parameters = len(list(fn.parameters()))
-    calls = {}
+    calls: dict[str, Callable[[], Any]] = {}
+    graphs: dict[str, Graph] = {}
     with torch.no_grad():
         for name in contestants:
             try:
                 contestant = contestant_of(name)
                 contestant.bring()
-                compiled, alone = compile_for(contestant, fn, args, kwargs)
+                compiled, graph = compile_for(contestant, fn, args, kwargs)
             except Exception as error:
                 found.why[name] = f"{type(error).__name__}: {error}"
                 continue
             calls[name] = lambda compiled=compiled: compiled(*args, **kwargs)
-            if alone is not None:
-                calls[ALONE + name] = alone
+            if graph is not None:
+                graphs[name] = graph
         blocks = take_turns(calls, rounds, seconds)
+        for name, graph in graphs.items():
+            found.beyond[name] = beyond(calls[name], graph, rounds * seconds)
     eager = blocks.pop(EAGER)
     found.eager = statistics.median(eager)
     for name, times in blocks.items():
-        if not name.startswith(ALONE):
-            found.over[name] = median_difference(times, eager)
-            if ALONE + name in blocks:
-                found.beyond[name] = median_difference(times, blocks[ALONE + name])
+        found.over[name] = median_difference(times, eager)
     return found
+
+
+def beyond(call: Callable[[], Any], graph: Graph, seconds: float) -> float:
+    """What a call takes beyond its graph. Without what it costs to look at the clock within it."""
+    empty = Graph(lambda: None)
+    return rest_of(call, graph, seconds) - rest_of(empty, empty, SAMPLE_SECONDS)
+
+
+def rest_of(call: Callable[[], Any], graph: Graph, seconds: float) -> float:
+    rests: list[float] = []
+    gc.collect()
+    gc.freeze()
+    try:
+        end = perf_counter() + seconds
+        while len(rests) < MOST_RESTS and (len(rests) < FEWEST_RESTS or perf_counter() < end):
+            begun = perf_counter()
+            call()
+            rests.append(perf_counter() - begun - graph.seconds)
+    finally:
+        gc.unfreeze()
+    return statistics.median(rests)
 
 
 def median_difference(times: Sequence[float], others: Sequence[float]) -> float:
@@ -137,29 +160,28 @@ def inputs_of(fn: Callable) -> tuple[tuple, dict[str, Any]]:
 
 
 def compile_for(contestant: Contestant, fn: Callable, args: tuple,
-                kwargs: dict[str, Any]) -> tuple[Callable, Callable[[], Any] | None]:
-    """``fn`` compiled and warm, and its graph alone: a call with the inputs that the compiled function finds for it."""
+                kwargs: dict[str, Any]) -> tuple[Callable, Graph | None]:
+    """``fn`` compiled and warm, and its graph, which tells the time it takes."""
     if isinstance(contestant, TorchCompile) and contestant.backend == "eager":
         graph = Graph()
-        compiled = torch.compile(fn, backend=graph)
+        compiled = torch.compile(fn, backend=graph.backend)
         warm_up(lambda: compiled(*args, **kwargs))
-        return compiled, graph.alone
+        return compiled, graph
     compiled = contestant.compile(fn, args, kwargs)
     warm_up(lambda: compiled(*args, **kwargs))
     return compiled, None if compiled is fn else graph_of(compiled, fn, args, kwargs)
 
 
-def graph_of(compiled: Any, fn: Any, args: tuple, kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+def graph_of(compiled: Any, fn: Any, args: tuple, kwargs: dict[str, Any]) -> Graph | None:
     program = vars(compiled).get("__burnish_program__")
     if program is None:
         return None
     if program.function is not fn:
         args, kwargs = (fn, args, kwargs), {}
     for segment in program.entry.segments:
-        found = segment.check(program.bind(program.function, args, kwargs))
-        if found is not None:
-            inputs, graph = found[0], segment.graph
-            return lambda: graph(*inputs)
+        if segment.check(program.bind(program.function, args, kwargs)) is not None:
+            segment.graph = Graph(segment.graph)
+            return segment.graph
     return None
 
 

@@ -71,11 +71,11 @@ class CompiledModule(torch.nn.Module):
         return self._modules["_orig_mod"]  # type: ignore[return-value]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        own = self.__dict__
+        original = own["_modules"]["_orig_mod"]
         if stance.forces_eager():
-            return stance.run_plainly(self.__dict__["__burnish_program__"], self._modules["_orig_mod"], args, kwargs)
-        if self.__dict__["_inside"] is not None:
-            return self.__dict__["_inside"](self._modules["_orig_mod"], args, kwargs)
-        return self.__dict__["__burnish_program__"](self._modules["_orig_mod"], args, kwargs)
+            return stance.run_plainly(own["__burnish_program__"], original, args, kwargs)
+        return (own["_inside"] or own["__burnish_program__"])(original, args, kwargs)
 
     @property
     def forward(self) -> Forward:  # type: ignore[override]

@@ -39,6 +39,8 @@ def of_torch() -> str:
 
 def forces_eager() -> bool:
     """Also where Dynamo traces through a compiled function: it is to see the function, not how we run it."""
+    if _current == "default" and "torch._dynamo.eval_frame" not in sys.modules:
+        return False  # the usual case, asked on every call
     return current() == "force_eager" or is_dynamo_compiling()
 
 
