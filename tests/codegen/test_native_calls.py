@@ -1,6 +1,8 @@
 """Native functions that follow one another are one call of the driver."""
 
 import ctypes
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -115,3 +117,82 @@ def test_what_torch_computes_in_between_is_read_and_written_in_order(sources):
         for x in (x, -x):
             torch.testing.assert_close(compiled(x), f(x))
     assert any("launch" in source and "call" in source for source in sources())
+
+
+# What is bound once -------------------------------------------------------------------------------------------------
+
+def linear_graph():
+    """A linear layer of which the weight is some module's state, whichever is passed."""
+    graph = torch.fx.Graph()
+    x, weight, bias = (graph.placeholder(name) for name in ("x", "weight", "bias"))
+    weight.meta["burnish_state"] = bias.meta["burnish_state"] = True
+    product = graph.call_function(torch.nn.functional.linear, (x, weight, bias))
+    graph.output((graph.call_function(torch.tanh, (product,)),))
+    return torch.fx.GraphModule({}, graph)
+
+
+def layers(count):
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(48, 64, generator=generator), torch.randn(48, generator=generator)) for _ in range(count)]
+
+
+@pytest.fixture
+def compiled_linear(own_kernels_only, sources):
+    x = torch.randn(32, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), burnish.settings.patch(never_slower=False, cache=False):
+        yield burnish.backends.lookup("burnish")(linear_graph(), [x, *layers(1)[0]]), x
+
+
+def right(compiled, x, layer):
+    torch.testing.assert_close(compiled(x, *layer)[0], torch.tanh(torch.nn.functional.linear(x, *layer)))
+
+
+def test_packed_weights_are_put_into_tables_once(compiled_linear, sources):
+    compiled, x = compiled_linear
+    layer, = layers(1)
+    right(compiled, x, layer)
+    text, = (source for source in sources() if "def bind" in source)
+    assert "weight" not in text.partition("def run")[2], "the driver is not handed what it does not read"
+    calls = []
+    bind, compiled.main.bind = compiled.main.bind, lambda *args: (calls.append(1), bind(*args))
+    for _ in range(3):
+        right(compiled, x, layer)
+    layer[0].mul_(2)
+    for _ in range(3):
+        right(compiled, x, layer)
+    assert len(calls) == 1, "when the weight had changed"
+
+
+def test_layers_that_take_turns_keep_their_own_weights(compiled_linear):
+    compiled, x = compiled_linear
+    several = layers(3)
+    for number in (0, 1, 1, 2, 0, 2, 1, 0, 0):
+        right(compiled, x, several[number])
+    for weight, _ in several:
+        weight.data.neg_()
+    for number in (0, 1, 2, 2, 0):
+        right(compiled, x, several[number])
+
+
+def test_threads_with_layers_of_their_own_do_not_mix_them_up(compiled_linear):
+    compiled, x = compiled_linear
+    several = layers(4)
+
+    def work(layer):
+        with torch.no_grad():
+            for _ in range(50):
+                right(compiled, x, layer)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, layer) for layer in several]:
+            done.result()
+
+
+def test_what_was_packed_goes_with_its_weight(compiled_linear):
+    compiled, x = compiled_linear
+    layer, = layers(1)
+    right(compiled, x, layer)
+    packed = weakref.ref(compiled.kept.made[0])
+    layer[0].mul_(2)
+    right(compiled, x, layer)
+    assert packed() is None, "a frame that was bound to it does not keep it"

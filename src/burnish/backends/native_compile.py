@@ -107,7 +107,8 @@ def parts_of(lowered: Lowered) -> Plain | Frozen:
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     state = tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
-    return Frozen(compiled(main, constants), once, state)
+    made = range(len(prologue.inputs), len(main.inputs))
+    return Frozen(compiled(main, constants, made), once, state)
 
 
 def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
@@ -181,9 +182,9 @@ def why_not_twice(forward: Graph) -> str | None:
     return "draws random numbers" if any(is_random(node) for node in forward.nodes) else None
 
 
-def compiled(graph: Graph, constants: Mapping[int, torch.Tensor]) -> Draft:
+def compiled(graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = ()) -> Draft:
     plan = make_plan(graph)
-    return write_driver(plan, kernels_for(launches_of(plan), own_calls_of(plan)), constants)
+    return write_driver(plan, kernels_for(launches_of(plan), own_calls_of(plan)), constants, bound=bound)
 
 
 def launches_of(plan: Plan) -> list[Launch]:

@@ -11,10 +11,20 @@
 
 Intermediates lie in an arena that the frame holds: their pointers are in the tables from the start. Native functions
 that follow one another are one call (see `runtime.native_calls`).
+
+Inputs that are the same tensors in many calls (weights that were packed once) are put into the tables by a function of
+their own, and the driver is not handed what it does not read:
+
+    def bind(frame, packed):
+        packed_p = packed.data_ptr()
+        frame.table_0[2] = packed_p
+
+    def run(frame, x): …
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,17 +49,23 @@ from ..tensors.types import NumberType, TensorType
 
 def write_driver(
     plan: Plan, kernels: Sequence[NativeKernel | CudaKernel], constants: Mapping[int, torch.Tensor],
-    takes_list: bool = False,
+    takes_list: bool = False, bound: Sequence[int] = (),
 ) -> Draft:
     """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. A driver that
-    takes a list of the inputs empties it, and lets go of each input where it was last read."""
-    return DriverWriter(plan, kernels, constants, takes_list).draft()
+    takes a list of the inputs empties it, and lets go of each input where it was last read. `bound` are inputs of the
+    graph that are bound once for many calls."""
+    return DriverWriter(plan, kernels, constants, takes_list, bound).draft()
 
 
 class DriverWriter:
     def __init__(self, plan: Plan, kernels: Sequence[NativeKernel | CudaKernel], constants: Mapping[int, torch.Tensor],
-                 takes_list: bool):
+                 takes_list: bool, bound: Sequence[int] = ()):
         self.plan, self.kernels, self.constants, self.takes_list = plan, kernels, constants, takes_list
+        self.bound = {plan.graph.inputs[k] for k in bound}
+        self.binding: list[str] = []
+        self.bound_pointers: dict[str, Value] = {}
+        self.binds: tuple[int, ...] = ()
+        self.takes: tuple[int, ...] | None = None
         self.open = NativeCalls()
         self.let_go: list[str] = []
         self.launched = 0
@@ -72,7 +88,8 @@ class DriverWriter:
         source = self.text()
         views = {name: View(type.dtype, type.shape, type.stride, offset)
                  for name, (type, offset) in self.arena_views.items()}
-        return Draft(source, self.things, self.launches, self.plan.arena, views, self.number_slots)
+        return Draft(source, self.things, self.launches, self.plan.arena, views, self.number_slots, self.takes,
+                     self.binds)
 
     def text(self) -> str:
         graph = self.plan.graph
@@ -99,9 +116,23 @@ class DriverWriter:
         names = [self.names[value] for value in parameters]
         if self.takes_list and names:
             self.lines.insert(0, f"{''.join(f'{name}, ' for name in names)} = inputs; inputs.clear()")
+        first = self.bind_text(parameters, names)
+        if self.takes is not None:
+            names = [names[k] for k in self.takes]
         arguments = ", ".join(["frame", *(["inputs"] if self.takes_list else names)])
         self.lines[:0] = self.on_device(arguments)
-        return "\n".join([f"def run({arguments}):", *(f"    {line}" for line in self.lines), ""])
+        return "\n".join([*first, f"def run({arguments}):", *(f"    {line}" for line in self.lines), ""])
+
+    def bind_text(self, parameters: Sequence[Value], names: Sequence[str]) -> list[str]:
+        """The function that puts what is bound into the tables. The other one takes what it reads, and no more."""
+        if not self.bound_pointers:
+            return []
+        bound = set(self.bound_pointers.values())
+        self.binds = tuple(k for k, value in enumerate(parameters) if value in bound)
+        read = set(re.findall(r"\w+", "\n".join(self.lines)))
+        self.takes = tuple(k for k, name in enumerate(names) if name in read)
+        arguments = ", ".join(["frame", *(names[k] for k in self.binds)])
+        return [f"def bind({arguments}):", *(f"    {line}" for line in self.binding), ""]
 
     # ---- steps
 
@@ -145,6 +176,9 @@ class DriverWriter:
             name = self.bind_name("launch_0")
             self.launches[name] = calls
             moving = [(at, entry.text) for at, entry in enumerate(table) if isinstance(entry, Moving)]
+            self.binding += [f"frame.table_{number}[{at}] = {text}" for at, text in moving
+                             if text in self.bound_pointers]
+            moving = [(at, text) for at, text in moving if text not in self.bound_pointers]
             if moving:
                 self.line(f"t = frame.table_{number}")
             for at, text in moving:
@@ -187,7 +221,12 @@ class DriverWriter:
             return self.number_pointer(value, name)
         if value not in self.pointers:
             self.pointers.add(value)
-            self.line(f"{name}_p = {name}.data_ptr()")
+            line = f"{name}_p = {name}.data_ptr()"
+            if value in self.bound:
+                self.bound_pointers[f"{name}_p"] = value
+                self.binding.append(line)
+            else:
+                self.line(line)
         return f"{name}_p"
 
     def number_pointer(self, value: Value, name: str) -> str:

@@ -54,25 +54,30 @@ class Draft(NamedTuple):
     views: dict[str, View]
     numbers: dict[str, torch.dtype]
     """Places in the frame from which kernels read a number."""
+    takes: tuple[int, ...] | None = None
+    """The inputs that the driver is handed, where it is not all of them; the others it needs are bound."""
+    binds: tuple[int, ...] = ()
+    """The inputs that `bind` is handed."""
 
     def program(self, join: Join) -> Program:
         """`join` makes one native function of several."""
         namespace = called(self.things)
         namespace.update((name, calls.launch(join)) for name, calls in self.launches.items())
         namespace["_launches"] = self.launches  # whose code is called by address
-        return Program(self.source, namespace, self.frame_maker())
+        return Program(self.source, namespace, self.frame_maker(), self.takes, self.binds)
 
     def frame_maker(self) -> Callable[[], Any]:
         arena_bytes, views = self.arena, self.views
         tables: list[list[Entry]] = [calls.table() for calls in self.launches.values()]
         numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
                    for slot, dtype in self.numbers.items()}
-        slots = ("arena", *views, *numbers, *(f"{slot}_p" for slot in numbers),
+        slots = ("arena", "bound", *views, *numbers, *(f"{slot}_p" for slot in numbers),
                  *(f"table_{n}" for n in range(len(tables))))
         frame_class = type("Frame", (), {"__slots__": slots})
 
         def make() -> Any:
             frame: Any = frame_class()
+            frame.bound = None
             frame.arena = torch.empty(arena_bytes + 64, dtype=torch.uint8)
             start = -frame.arena.data_ptr() % 64
             base = frame.arena.data_ptr() + start

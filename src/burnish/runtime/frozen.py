@@ -76,6 +76,11 @@ class Kept(NamedTuple):
     state: list[torch.Tensor]
     owners: list[weakref.ref[torch.Tensor]]
     """The tensors themselves, as the caller holds them."""
+    bound: tuple
+    """What of `made` the main program binds, and what it is handed."""
+    handed: tuple
+    token: object
+    """By which a frame knows what it has been bound for. It holds nothing, unlike this."""
 
     def is_current(self) -> bool:
         """Whether its tensors live, and lie where they did."""
@@ -94,6 +99,9 @@ class FrozenProgram:
         self.main, self.prologue, self.positions, self.sampler, self.eager = main, prologue, state, sampler, eager
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
+        self.takes = getattr(main, "takes", None)
+        """The inputs that the main program is handed, of which what was made are the last. None: all."""
+        self.taken_of: Callable[[tuple], tuple] | None = None
         self.lock = forks.lock()
         self.kept: Kept | None = None  # of the last call
         self.others: dict[tuple, Kept] = {}  # by the addresses of the tensors
@@ -110,7 +118,11 @@ class FrozenProgram:
             kept = self.kept = self.others.get(stamp[1::2])
         if kept is None or stamp != kept.stamp or kept.samples.changed():
             kept = self.refreshed(inputs)
-        return self.eager(*inputs) if kept.made is None else self.main(*inputs, *kept.made)
+        if kept.made is None:
+            return self.eager(*inputs)
+        if self.taken_of is None:
+            return self.main(*inputs, *kept.made)
+        return self.main.run_bound(kept.token, kept.bound, (*self.taken_of(inputs), *kept.handed))
 
     def refreshed(self, inputs: tuple) -> Kept:
         with self.lock:
@@ -121,8 +133,14 @@ class FrozenProgram:
             self.kept = None
             self.others.pop(stamp[1::2], None)  # what is made anew does not lie beside the old
             made = self.prologue(*inputs)
+            count = len(inputs)
+            bound = handed = ()
+            if self.takes is not None:
+                bound = tuple([made[k - count] for k in self.main.binds])
+                handed = tuple([made[k - count] for k in self.takes if k >= count])
+                self.taken_of = eval(f"lambda i: ({''.join(f'i[{k}], ' for k in self.takes if k < count)})")
             kept = Kept(stamp, samples, None if any(x is None for x in made) else made, state,
-                        [weakref.ref(x) for x in owners])
+                        [weakref.ref(x) for x in owners], bound, handed, object())
             self.others = {key: other for key, other in self.others.items() if other.is_current()}
             self.others[stamp[1::2]] = self.kept = kept
             self.served = max(self.served, len(self.others))

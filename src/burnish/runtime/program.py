@@ -9,7 +9,7 @@ tables of pointers) is a `frame`: each run takes one from a pool, so that thread
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,19 +21,39 @@ class Program:
     takes_gradients = False
     """Whether autograd goes through it."""
 
-    def __init__(self, source: str, constants: dict[str, Any], make_frame: Callable[[], Any]):
-        self.source, self.make_frame = source, make_frame
+    def __init__(self, source: str, constants: dict[str, Any], make_frame: Callable[[], Any],
+                 takes: tuple[int, ...] | None = None, binds: tuple[int, ...] = ()):
+        """`takes` and `binds`: the inputs for `run` and for `bind`, where the driver has that."""
+        self.source, self.make_frame, self.takes, self.binds = source, make_frame, takes, binds
         self.frames: list[Any] = []
         namespace = {**BUILT_IN, **constants}
         exec(compile(source, "<burnish program>", "exec"), namespace)
-        self.run = namespace["run"]
+        self.run, self.bind = namespace["run"], namespace.get("bind")
 
     def __call__(self, *inputs: Any) -> tuple:
         try:
             frame = self.frames.pop()
         except IndexError:
             frame = self.make_frame()
+        if self.takes is not None:
+            frame.bound = None
+            self.bind(frame, *[inputs[k] for k in self.binds])
+            inputs = tuple([inputs[k] for k in self.takes])
         outputs = self.run(frame, *inputs)
+        self.frames.append(frame)
+        return outputs
+
+    def run_bound(self, token: object, bound: Sequence[Any], taken: Sequence[Any]) -> tuple:
+        """With the inputs that `bind` and `run` take. What `bound` is goes by its token: a frame that has been bound
+        for the same one is not bound again."""
+        try:
+            frame = self.frames.pop()
+        except IndexError:
+            frame = self.make_frame()
+        if frame.bound is not token:
+            self.bind(frame, *bound)
+            frame.bound = token
+        outputs = self.run(frame, *taken)
         self.frames.append(frame)
         return outputs
 
