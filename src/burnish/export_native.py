@@ -29,11 +29,16 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 
 from .backends import lookup
 from .backends.graph_key import NoKey, built, input_facts, switches
+from .backends.watcher import is_at_hand, new_watch
 from .runtime import forks
 from .runtime.disk_cache import disk_cache
+from .runtime.owned import owned
 
 MOST = 8
 """Variants, for other modes of torch or other layouts of the inputs. Further ones run uncompiled."""
+
+UNPREPARED = 64
+"""Calls without a watch before part of the compiler is loaded for it."""
 
 AS_FIRST = ("as first",)
 """The stamp of a graph's own tensors, as long as they are what they were."""
@@ -53,6 +58,9 @@ class Held:
                         for k in range(len(self.names)))
         self.stamp_of: Callable[[Sequence[torch.Tensor]], tuple] = eval(f"lambda a: ({reads})")
         self.first: tuple = ()
+        self.watched: tuple[Callable[..., Any], tuple] | None = None
+        """What finds the tensors as they were when it was made, and their stamp."""
+        self.wait = UNPREPARED
 
     @staticmethod
     def of(module: GraphModule) -> Held:
@@ -71,12 +79,35 @@ class Held:
 
     def current(self) -> tuple[tuple[torch.Tensor, ...], tuple]:
         """The tensors, and a stamp that tells whether what was compiled for them is still right."""
-        if self.module is None:
+        module, watched = self.module, self.watched
+        if module is None:
             return self.tensors, AS_FIRST
-        found = self.read(self.module)
+        if watched is not None:
+            find, stamp = watched
+            found = find(module)
+            if found is not None:
+                return found[0], stamp
+            self.watched, self.wait = None, 2
+        self.wait -= 1
+        if self.wait == 0 or self.wait > 1 and is_at_hand():
+            self.watch(module)
+        return self.looked_at(module)
+
+    def looked_at(self, module: GraphModule) -> tuple[tuple[torch.Tensor, ...], tuple]:
+        found = self.read(module)
         own = (found,) if len(self.names) == 1 else found
         stamp = self.stamp_of(own)
         return own, AS_FIRST if stamp == self.first else stamp
+
+    def watch(self, module: GraphModule) -> None:
+        self.wait = 0  # there is one, or there can be none
+        watch = new_watch()
+        find = owned(module, self.names, watch) if watch is not None else None
+        if find is not None:
+            own, stamp = self.looked_at(module)
+            found = find(module)  # still: something may have changed meanwhile
+            if found is not None and all(map(operator.is_, found[0], own)):
+                self.watched = find, stamp
 
 
 class NativeGraph:

@@ -16,6 +16,7 @@ from burnish import events
 from burnish.backends import graph_key, ready
 from burnish.errors import UserError
 from burnish.export_file import ALIGNMENT, DESCRIPTION, PROGRAM, SIGNATURE
+from burnish.runtime.watch import is_supported
 
 X = torch.linspace(-1, 1, 96).reshape(4, 24)
 
@@ -329,3 +330,70 @@ def test_without_a_cache_a_file_is_not_signed_and_is_compiled(tmp_path):
         with pytest.warns(UserWarning, match="did not write"):
             loaded = burnish.load(path)
         torch.testing.assert_close(loaded(X), Model().eval()(X))
+
+
+# Its own tensors ------------------------------------------------------------------------------------------------------
+
+def another_weight(module):
+    module.linear.weight = nn.Parameter(torch.ones(40, 24))
+
+
+def another_layer(module):
+    made = nn.Module()
+    made.weight, made.bias = nn.Parameter(torch.ones(40)), nn.Parameter(torch.ones(40))
+    module.norm = made
+
+
+def other_data(module):
+    module.linear.weight.data = torch.ones(24, 40).t()
+
+
+def written_into_the_table(module):
+    module.linear._parameters["bias"] = nn.Parameter(torch.ones(40))
+
+
+def another_buffer(module):
+    module.scale = torch.ones(40)
+
+
+def a_plain_attribute_in_front(module):
+    module.linear.__dict__["bias"] = torch.ones(40)
+
+
+def in_place(module):
+    module.linear.weight.mul_(2)
+
+
+CHANGES = [another_weight, another_layer, other_data, written_into_the_table, another_buffer,
+           a_plain_attribute_in_front, in_place]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_of_its_tensors_is_seen_by_the_next_call(change, path):
+    model = Model().eval()
+    with torch.no_grad():
+        burnish.save(model, path, (X,))
+        loaded = burnish.load(path)
+        module = loaded.graph_module
+        for _ in range(4):
+            torch.testing.assert_close(loaded(X), model(X))
+        assert (loaded.held.watched is not None) == is_supported
+        change(module)
+        for _ in range(4):
+            torch.testing.assert_close(loaded(X), run_eagerly(loaded))
+        assert not torch.allclose(loaded(X)["y"], model(X)["y"])
+        assert (loaded.held.watched is not None) == is_supported, "what is there now is watched"
+
+
+def test_a_weight_that_asks_for_gradients_is_seen(path):
+    model = Model().eval().requires_grad_(False)
+    burnish.save(model, path, (X,))
+    loaded = burnish.load(path)
+    weight = loaded.graph_module.linear.weight
+    for _ in range(4):
+        assert not loaded(X)["y"].requires_grad
+    weight.requires_grad_()
+    loaded(X)["y"].sum().backward()
+    model.linear.weight.requires_grad_()
+    model(X)["y"].sum().backward()
+    torch.testing.assert_close(weight.grad, model.linear.weight.grad)
