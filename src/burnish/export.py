@@ -64,8 +64,10 @@ class TensorInput:
         """A sentence where ``value`` cannot be what was exported."""
         if not isinstance(value, torch.Tensor):
             return f"{self.name} was a tensor of {self}, and is a {type(value).__name__}"
+        if value.dtype == self.dtype and value.shape == self.shape and value.device == self.device:
+            return None
         found = TensorInput(self.name, self.node, value.dtype, tuple(value.shape), value.device)
-        return None if found == self else f"{self.name} was a tensor of {self}, and is one of {found}"
+        return f"{self.name} was a tensor of {self}, and is one of {found}"
 
     def __str__(self) -> str:
         place = "" if self.device.type == "cpu" else f" on {self.device}"

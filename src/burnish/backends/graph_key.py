@@ -194,10 +194,11 @@ def surroundings() -> list[str]:
 def switches() -> tuple:
     asked = current()
     backends, c = torch.backends, torch._C
+    modes = c._len_torch_function_stack()  # a default device is one of them
     return (
         "eager random", asked.eager_random, "max autotune", asked.max_autotune,
         "threads", torch.get_num_threads(), "default", torch.get_default_dtype(),
-        "device", torch.get_default_device(), "modes", c._len_torch_function_stack(), c._is_torch_function_enabled(),
+        "device", torch.get_default_device() if modes else None, "modes", modes, c._is_torch_function_enabled(),
         "gradients", torch.is_grad_enabled(), "inference", torch.is_inference_mode_enabled(),
         "autocast", *(about(device) for device in ("cpu", "cuda")
                       for about in (torch.is_autocast_enabled, torch.get_autocast_dtype)),
