@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ..ir.graph import Graph, Node, Value
 from .choose_calls import Chooser, activation_of
-from .library import Candidate, Choice, ConvSpec, LinearSpec, Spec, candidates, in_channels_last
+from .library import Candidate, Choice, ConvSpec, LinearSpec, Spec, candidates, in_channels_last, is_read_once
 from .library.candidate import Call
 
 LIKELY = ("onednn packed", "pointwise onednn packed")
@@ -42,7 +42,7 @@ class OpenChooser(Chooser):
         if self.given is not None:
             name = next(self.given, "")
         else:
-            is_small = not isinstance(spec, ConvSpec) and spec.flops < SMALL
+            is_small = not isinstance(spec, ConvSpec) and (spec.flops < SMALL or is_read_once(spec))
             likely = (name for name in LIKELY if not is_small and any(c.name == name for c in offered))
             name = next(likely, offered[0].name if offered else "")
         self.names.append(name)

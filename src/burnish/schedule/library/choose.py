@@ -35,6 +35,10 @@ from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 SMALL = 50_000
 """Below so many operations the call itself is what costs, and of matrices eager's kernel is called the fastest."""
 
+FROM_MEMORY = 4 << 20
+"""Of one row and a weight of so many bytes, reading the weight is what costs. Every candidate reads it once, eager's as
+it lies; making a packed one, only to measure it, took a second for the 150 MB of a language model's head."""
+
 SMALL_IMAGES = 8_000_000
 """Of convolutions our own is: what torch does around each of them takes longer than the work. In MobileNets it was two
 to five times as fast up to here."""
@@ -202,7 +206,7 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None:
         time = OWN_CALL_SECONDS + spec.flops / LIKELY_OPERATIONS_PER_SECOND
         return Choice(own, time, {OWN: time})
-    if len(offered) == 1 or spec.flops < SMALL or offered[0].output.device.type != "cpu":
+    if len(offered) == 1 or spec.flops < SMALL or is_read_once(spec) or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
     small = shrunk(spec)
     measured = memory.measured(key_of(small), lambda: offered if small is spec else candidates(small), seconds)
@@ -219,6 +223,11 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     if best is None:
         return Choice(offered[0], times.get(offered[0].name), times, measured.is_steady)
     return Choice(best, times[best.name], times, measured.is_steady)
+
+
+def is_read_once(spec: Spec) -> bool:
+    """Whether the work is to read a large weight from memory."""
+    return isinstance(spec, LinearSpec) and spec.x.shape[0] == 1 and spec.weight.bytes >= FROM_MEMORY
 
 
 SURELY = 0.95
