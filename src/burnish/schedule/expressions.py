@@ -215,6 +215,39 @@ def affine_scalar(x: Affine) -> Scalar:
 
 def rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None] = lambda made: None) -> str | None:
     """Try an element-wise rule on its own: why it cannot be used here, if it cannot."""
+    # Equal layers ask the same for each of their nodes, and several passes do.
+    numbers: dict[Value, int] = {}
+    key = (node.op.name, why_not_printed, use_key(node.args, numbers), use_key(tuple(node.kwargs.items()), numbers),
+           tuple([value and value.type for value in node.results]))
+    try:
+        return _tried[key]
+    except KeyError:
+        found = tried(node, why_not_printed)
+    except TypeError:  # a constant that has no hash
+        return tried(node, why_not_printed)
+    if len(_tried) >= MOST_TRIED:
+        _tried.clear()
+    _tried[key] = found
+    return found
+
+
+MOST_TRIED = 10_000
+
+_tried: dict[tuple, str | None] = {}
+
+
+def use_key(arg: Any, numbers: dict[Value, int]) -> Any:
+    """What tells the arguments of two uses of an operator apart: types, which values are one, and constants."""
+    if isinstance(arg, Value):
+        example = repr(arg.type.example) if isinstance(arg.type, NumberType) else None
+        return numbers.setdefault(arg, len(numbers)), arg.type, example
+    if isinstance(arg, (tuple, list)):
+        return tuple([use_key(part, numbers) for part in arg])
+    # 1, 1.0 and True are three things, as are 0.0 and -0.0.
+    return type(arg), repr(arg) if isinstance(arg, (float, complex)) else arg
+
+
+def tried(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | None:
     result = node.results[0]
     why = why_not_dtypes(node)
     if why is not None:

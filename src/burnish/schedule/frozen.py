@@ -63,6 +63,8 @@ def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
             is_made = isinstance(node.op.rule, Located) and not node.op.rule.reads and not any(node.operands)
         if is_made and why_not_loop(node) is None:
             found.add(node)
+    if not found:
+        return found
     inside = set(moved)
     # From the readers up: what the library reads lies in memory, and so does what that is a view of.
     for node in reversed(graph.nodes):
