@@ -43,6 +43,7 @@ LARGEST_CONSTANT = 1 << 20
 """Bytes of a tensor that the graph brings along."""
 
 RECORDS: dict[str, str] = {name: module for module, names in {
+    "backends.size_check": "Reach",
     "backends.recipe": "Recipe Plain Frozen Halved OpenRecipe OpenPlain OpenFrozen OpenHalved",
     "runtime.draft": "Draft View",
     "runtime.open_draft": "OpenDraft OpenLaunch OpenEntry OpenView",

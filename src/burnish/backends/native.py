@@ -67,7 +67,7 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
         with patch(eager_random=draws_as_eager(gm)):
             recipe, tools = open_recipe_of(gm, opened, gradients)
         check = Check(gm, opened.space, opened.examples, gradients, has_numbers(example_inputs, (float,)))
-        compiled = recipe.assembled(tools, eager, apiece, check, len(example_inputs))
+        compiled = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
         events.emit("guards.sizes", text=f"compiled for all {', '.join(opened.space.names)}", program=compiled)
         if not current().never_slower:
             return compiled

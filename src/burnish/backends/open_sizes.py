@@ -37,7 +37,7 @@ from ..tensors.sizes import NoFormula, Space
 from .native_compile import collection_paused, halved, reaches_of, written_inputs
 from .numbers import has_numbers
 from .recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
-from .size_check import Examples
+from .size_check import Check, Examples, text_of
 
 
 def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int] = (),
@@ -60,8 +60,9 @@ def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs:
             parts = differentiable(lowered, space)
         else:
             parts = parts_of(lowered, space)
+        reach = Check(gm, space, examples, gradients, floats).reach([text_of(low.traced) for low in lowered])
         return OpenRecipe(parts, isinstance(parts, OpenPlain | OpenFrozen) and first.gradients is not None, written,
-                          reaches, tuple(open_inputs))
+                          reaches, tuple(open_inputs), reach)
 
 
 def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:

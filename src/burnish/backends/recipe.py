@@ -20,6 +20,7 @@ from ..runtime.frozen import FrozenProgram
 from ..runtime.kernels import NativeFunction, NativeKernel, NativeSequence
 from ..runtime.program import Program
 from ..tensors.sizes import Formula, Point
+from .size_check import Reach
 
 if TYPE_CHECKING:
     from ..runtime.draft import Draft
@@ -105,6 +106,7 @@ class OpenRecipe(NamedTuple):
     reaches: dict[int, int]
     open_inputs: tuple[int, ...]
     """The tensors of open sizes."""
+    reach: Reach | None = None
 
     def assembled(self, tools: Tools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck,
                   count: int) -> Any:

@@ -44,6 +44,8 @@ class Lowered:
     constants: dict[int, Any]
     """What the graph's last inputs are, by their positions: tensors that the captured graph brought along."""
     gradients: Gradients | None
+    traced: Graph
+    """As it was before any pass."""
 
 
 def lower(
@@ -59,7 +61,7 @@ def lower(
     before, graph = graph, separate(graph, traced.graph, len(traced.constants))
     announce("separate", graph, before)
     constants = dict(enumerate(traced.constants, len(graph.inputs) - len(traced.constants)))
-    return Lowered(graph, constants, traced.gradients)
+    return Lowered(graph, constants, traced.gradients, traced.graph)
 
 
 def announce(stage: str, graph: Graph, before: Graph | None = None) -> None:

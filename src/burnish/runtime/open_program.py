@@ -31,6 +31,9 @@ SLACK = 1.25
 class SizeCheck(Protocol):
     """Whether a program is right for sizes."""
 
+    bounds: tuple[tuple[int, ...], tuple[int, ...]] | None
+    """Between which it is known to be, but for special ones."""
+
     def __call__(self, point: tuple[int, ...]) -> bool: ...
 
     def is_special(self, point: tuple[int, ...]) -> bool:
@@ -81,6 +84,8 @@ class OpenProgram:
         self.least = tuple([min(sizes) for sizes in zip(*points, strict=True)])
         self.most = tuple([max(sizes) for sizes in zip(*points, strict=True)])
         self.near = self.least, self.most
+        if check.bounds is not None:
+            self.least, self.most = check.bounds
         self.known: set[tuple[int, ...]] = set()
         self.refused: set[tuple[int, ...]] = set()
         self.rooms: list[Room] = []
