@@ -10,9 +10,9 @@ evaluated when a frame is made for sizes that have not been seen before.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,6 +21,8 @@ from .draft import called
 from .kernels import NativeKernel
 from .native_calls import Join
 from .open_program import OpenProgram, Room, SizeCheck
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,20 @@ class OpenDraft:
                  *(f"{slot}_p" for slot in numbers), *(f"table_{n}" for n in range(len(launches))))
         frame_class = type("Frame", (), {"__slots__": names})
         evaluated = [k for k, text in enumerate(self.formulas) if not text.isdigit()]
-        views = self.views
+        views, moving_views = parted(self.views, self.stays)
+        tables, moving_tables = parted(list(enumerate(launches)), lambda pair: all(map(self.stays, pair[1].entries)))
+
+        def view_of(view: OpenView, values: tuple, starts: list[int], base: int, room: Room) -> torch.Tensor:
+            at = (base + starts[view.slot] + values[view.behind] - room.address) // view.dtype.itemsize
+            return torch.as_strided(room.view(view.dtype), tuple([values[k] for k in view.shape]),
+                                    tuple([values[k] for k in view.stride]), at)
+
+        def table_of(launch: OpenLaunch, values: tuple, starts: list[int], base: int) -> Any:
+            table = (ctypes.c_void_p * max(launch.length, 1))()
+            for entry in launch.entries:
+                value = values[entry.number]
+                table[entry.at] = value if entry.slot is None else base + starts[entry.slot] + value
+            return table
 
         def make(point: Point, room: Room) -> Any:
             frame: Any = frame_class()
@@ -99,24 +114,34 @@ class OpenDraft:
             values = formulas(*point)
             starts = slot_starts(slot_sizes(*point))
             base = room.reserve(starts[-1])
+            if room.staying is None:
+                room.staying = [*((view.name, view_of(view, values, starts, base, room)) for view in views),
+                                *((f"table_{number}", table_of(launch, values, starts, base))
+                                  for number, launch in tables)]
+            for name, thing in room.staying:
+                setattr(frame, name, thing)
             for k in evaluated:
                 setattr(frame, f"n{k}", values[k])
-            for view in views:
-                at = (base + starts[view.slot] + values[view.behind] - room.address) // view.dtype.itemsize
-                setattr(frame, view.name, torch.as_strided(
-                    room.view(view.dtype), tuple([values[k] for k in view.shape]),
-                    tuple([values[k] for k in view.stride]), at))
+            for view in moving_views:
+                setattr(frame, view.name, view_of(view, values, starts, base, room))
             for slot, kind in numbers.items():
                 setattr(frame, slot, place := kind())
                 setattr(frame, f"{slot}_p", ctypes.addressof(place))
-            for number, launch in enumerate(launches):
-                table = (ctypes.c_void_p * max(launch.length, 1))()
-                for entry in launch.entries:
-                    value = values[entry.number]
-                    table[entry.at] = value if entry.slot is None else base + starts[entry.slot] + value
-                setattr(frame, f"table_{number}", table)
+            for number, launch in moving_tables:
+                setattr(frame, f"table_{number}", table_of(launch, values, starts, base))
             return frame
         return make
+
+    def stays(self, part: OpenView | OpenEntry) -> bool:
+        """Whether a part of the frame is the same for all sizes: so are the slots before the first of a size that is
+        not."""
+        numbers = (part.behind, *part.shape, *part.stride) if isinstance(part, OpenView) else (part.number,)
+        before = [] if part.slot is None else self.slots[:part.slot]
+        return all(text.isdigit() for text in (*before, *(self.formulas[k] for k in numbers)))
+
+
+def parted(parts: Sequence[T], stays: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+    return [part for part in parts if stays(part)], [part for part in parts if not stays(part)]
 
 
 def joined(launch: OpenLaunch, join: Join) -> Callable[[Any], None]:

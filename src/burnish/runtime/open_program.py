@@ -44,13 +44,15 @@ class SizeCheck(Protocol):
 class Room:
     """Memory for one run at a time, and the frames that lie in it."""
 
-    __slots__ = ("address", "frames", "memory", "views")
+    __slots__ = ("address", "frames", "memory", "staying", "views")
 
     def __init__(self) -> None:
         self.memory = torch.empty(0, dtype=torch.uint8)
         self.address = 0
         self.frames: dict[tuple[int, ...], Any] = {}
         self.views: dict[torch.dtype, torch.Tensor] = {}
+        self.staying: list[tuple[str, Any]] | None = None
+        """The parts that all frames share."""
 
     def reserve(self, size: int) -> int:
         """The address where so many bytes begin. Frames made before are gone where that takes new memory."""
@@ -58,6 +60,7 @@ class Room:
             first = not self.frames
             self.frames.clear()
             self.views.clear()
+            self.staying = None
             self.memory = torch.empty(0, dtype=torch.uint8)
             whole = int(size * (1 if first else SLACK)) // ALIGNMENT * ALIGNMENT
             self.memory = torch.empty(max(whole, size) + 2 * ALIGNMENT, dtype=torch.uint8)
