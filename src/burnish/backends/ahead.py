@@ -4,7 +4,7 @@
     end()          it is over: what has not been imported yet waits until somebody needs it
 
 A trace runs torch's operators, which leave the interpreter free; imports take it for a quarter of a second. What a
-program from disk needs comes first.
+program from disk needs comes first, and where there are programs on disk, nothing else: this one is likely among them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ import os
 import sys
 import threading
 
-MODULES = ("llvmlite.binding", "burnish.backends.kept", "burnish.backends.graph_key", "burnish.codegen.llvm",
-           "burnish.lower.pipeline", "burnish.schedule.plan", "burnish.backends.native_compile")
+from ..runtime.disk_cache import disk_cache
+
+TO_READ = ("llvmlite.binding", "burnish.backends.kept", "burnish.backends.graph_key")
+TO_COMPILE = ("burnish.codegen.llvm", "burnish.lower.pipeline", "burnish.schedule.plan",
+              "burnish.backends.native_compile")
 LONGEST_WAIT = 5.0
 """Seconds that a fork waits for the thread: what it is in the middle of importing, the child could not import."""
 
 
 @functools.cache
 def begin() -> None:
-    if MODULES[-1] in sys.modules:
+    if TO_COMPILE[-1] in sys.modules:
         return
-    thread = threading.Thread(target=_import, name="burnish-imports", daemon=False)
+    shelf = disk_cache()
+    is_kept = shelf is not None and shelf.why_not is None and any(shelf.entries())
+    names = TO_READ if is_kept else (*TO_READ, *TO_COMPILE)
+    thread = threading.Thread(target=_import, args=(names,), name="burnish-imports", daemon=False)
     try:
         thread.start()
     except RuntimeError:
@@ -38,8 +44,8 @@ def end() -> None:
     _over.set()
 
 
-def _import() -> None:
-    for name in MODULES:
+def _import(names: tuple[str, ...]) -> None:
+    for name in names:
         if _over.is_set():
             return
         try:
