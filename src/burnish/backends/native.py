@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from .. import events
 from ..errors import warn
 from ..ir.untraceable import NumberLost, Untraceable
-from ..runtime import forks
+from ..runtime import collection, forks
 from ..runtime.clock import clock_for
 from ..runtime.contest import Contest
 from ..runtime.cuda_graphs import Graphed, engine_of
@@ -50,6 +50,7 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     return _compile_for_sizes(gm, example_inputs)
 
 
+@collection.paused()
 def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     opened = gm.meta.get("burnish_open")
     return _compile_all(gm, example_inputs) if opened is None else _compile_open(gm, example_inputs, opened)
@@ -134,6 +135,7 @@ class PerSize:
         return found(*inputs)
 
 
+@collection.paused()
 def compile_copy(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     return _compile_all(own_copy(gm), example_inputs)
 

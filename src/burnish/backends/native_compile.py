@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,15 +50,14 @@ def compile_graph(
     if an input requires gradients. With `open_floats` floats among the inputs may be others in the next call."""
     if gpus_of(example_inputs):
         offer_gpus()
-    with collection_paused():
-        lowered = lower(gm, example_inputs, gradients, open_floats)
-        written = written_inputs(lowered)
-        reaches = reaches_of(lowered.graph, example_inputs) if written else {}
-        if lowered.gradients is None:
-            return Recipe(parts_of(lowered), False, written, reaches)
-        if lowered.gradients.flows or lowered.gradients.shown:
-            return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
-        return Recipe(parts_of(lowered), True, written, reaches)
+    lowered = lower(gm, example_inputs, gradients, open_floats)
+    written = written_inputs(lowered)
+    reaches = reaches_of(lowered.graph, example_inputs) if written else {}
+    if lowered.gradients is None:
+        return Recipe(parts_of(lowered), False, written, reaches)
+    if lowered.gradients.flows or lowered.gradients.shown:
+        return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
+    return Recipe(parts_of(lowered), True, written, reaches)
 
 
 def written_inputs(lowered: Lowered) -> tuple[int, ...]:
@@ -82,18 +79,6 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
             far = sum((size - 1) * stride for size, stride in zip(value.shape, value.type.stride, strict=True))
             found[k] = (far + 1) * value.dtype.itemsize
     return found
-
-
-@contextlib.contextmanager
-def collection_paused() -> Iterator[None]:
-    """Compiling makes many small objects that stay: looking for garbage among them costs a fifth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def parts_of(lowered: Lowered) -> Plain | Frozen:

@@ -34,7 +34,7 @@ from ..schedule.frozen import split_frozen
 from ..schedule.open_arena import share_slots
 from ..schedule.plan import Plan, make_plan, plan_of_calls
 from ..tensors.sizes import NoFormula, Space
-from .native_compile import collection_paused, halved, reaches_of, written_inputs
+from .native_compile import halved, reaches_of, written_inputs
 from .numbers import has_numbers
 from .recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
 from .size_check import Check, Examples, text_of
@@ -44,25 +44,24 @@ def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs:
                  gradients: bool = False) -> OpenRecipe:
     """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`.
     """
-    with collection_paused():
-        floats = has_numbers(examples(space.points[0]), (float,))
-        lowered = [lowered_at(gm, examples(point), gradients, floats) for point in space.points]
-        first = lowered[0]
-        if any(len(low.constants) != len(first.constants) or not all(
-                map(is_equal, low.constants.values(), first.constants.values())) for low in lowered):
-            raise NoFormula("the graph brings other constants along for other sizes")
-        if any((low.gradients is None) != (first.gradients is None) for low in lowered):
-            raise NoFormula("gradients flow for some sizes")
-        written = written_inputs(first)
-        reaches = reaches_of(first.graph, examples(space.points[0])) if written else {}
-        parts: OpenPlain | OpenFrozen | OpenHalved
-        if first.gradients is not None and (first.gradients.flows or first.gradients.shown):
-            parts = differentiable(lowered, space)
-        else:
-            parts = parts_of(lowered, space)
-        reach = Check(gm, space, examples, gradients, floats).reach([text_of(low.traced) for low in lowered])
-        return OpenRecipe(parts, isinstance(parts, OpenPlain | OpenFrozen) and first.gradients is not None, written,
-                          reaches, tuple(open_inputs), reach)
+    floats = has_numbers(examples(space.points[0]), (float,))
+    lowered = [lowered_at(gm, examples(point), gradients, floats) for point in space.points]
+    first = lowered[0]
+    if any(len(low.constants) != len(first.constants) or not all(
+            map(is_equal, low.constants.values(), first.constants.values())) for low in lowered):
+        raise NoFormula("the graph brings other constants along for other sizes")
+    if any((low.gradients is None) != (first.gradients is None) for low in lowered):
+        raise NoFormula("gradients flow for some sizes")
+    written = written_inputs(first)
+    reaches = reaches_of(first.graph, examples(space.points[0])) if written else {}
+    parts: OpenPlain | OpenFrozen | OpenHalved
+    if first.gradients is not None and (first.gradients.flows or first.gradients.shown):
+        parts = differentiable(lowered, space)
+    else:
+        parts = parts_of(lowered, space)
+    reach = Check(gm, space, examples, gradients, floats).reach([text_of(low.traced) for low in lowered])
+    return OpenRecipe(parts, isinstance(parts, OpenPlain | OpenFrozen) and first.gradients is not None, written,
+                      reaches, tuple(open_inputs), reach)
 
 
 def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:

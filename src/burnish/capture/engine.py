@@ -286,6 +286,8 @@ class Program:
         return machine, None
 
     def trace_on(self, tracer: Tracer, continuation: Continuation, slots: list) -> tuple[Any, Any]:
+        collects = gc.isenabled()
+        gc.disable()  # a trace makes many objects that live to its end: collecting in between finds nothing
         settings.current()  # reads the environment the first time, which is when printing and dumping begin
         if self.options.backend.ahead is not None:
             self.options.backend.ahead()
@@ -299,15 +301,13 @@ class Program:
         tracer.frame = self.start_frame(tracer, continuation, slots)
         signal: Any = None
         broken: Exception | None = None
-        collects = gc.isenabled()
         try:
-            gc.disable()  # a trace makes many objects that live to its end: collecting in between finds nothing
             signal = tracer.trace()
         except Exception as error:
             broken = error
         finally:
-            if collects:
-                gc.enable()
+            if collects and (broken is not None or self.options.backend.ahead is None):
+                gc.enable()  # another's compiler may need much time, and memory
         if broken is not None:
             return self.recover(tracer, continuation, broken)
         seconds = time.perf_counter() - started
@@ -319,6 +319,8 @@ class Program:
             if at is not None:
                 at.pc -= 1
             continuation.let_go()
+            if collects:
+                gc.enable()
             return self.after(tracer, signal, at)
         if signal is not None:
             at.pc -= 1  # the segment ends before the instruction
@@ -336,6 +338,8 @@ class Program:
             restore_state(*now)
             raise
         continuation.let_go()  # the instruction at the break may take its time
+        if collects:
+            gc.enable()
         return self.after(tracer, signal, at)
 
     def open_sizes(self, tracer: Tracer, continuation: Continuation, slots: list) -> OpenSizes | None:

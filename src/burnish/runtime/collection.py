@@ -1,0 +1,26 @@
+"""Looking for garbage waits while we work.
+
+    with paused():
+        ...
+
+Capture and the compiler make many small objects, most of which stay. Each seven hundred of them would be looked at to
+see whether they are garbage, which takes a fifth of the time; and sooner or later all objects of the process would be,
+which takes longer than many a graph takes to compile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
