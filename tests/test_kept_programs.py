@@ -372,6 +372,23 @@ def test_a_program_for_many_sizes_comes_from_disk(learns, shelf, happened):
     assert "lower" not in happened and "kernels" not in happened and happened.count("cache.program") >= 2
 
 
+def test_how_far_a_program_reaches_comes_from_disk_with_it(shelf, monkeypatch):
+    from burnish.lower import trace
+
+    traced, real = [], trace.trace
+    monkeypatch.setattr(trace, "trace", lambda *args: traced.append(args) or real(*args))
+    for _ in range(2):
+        burnish.reset()
+        traced.clear()
+        module = Rows().eval()
+        compiled = burnish.compile(module)
+        with torch.no_grad():
+            for rows in (4, 9, 10, 11, 17, 60, 31):
+                x = torch.linspace(-1, 1, rows * 24).reshape(rows, 24)
+                torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-4)
+    assert not traced
+
+
 def test_what_could_not_be_made_for_many_sizes_is_not_tried_again(shelf, happened):
     def f(x):
         return x[: x.shape[0] // 2].sin()

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import burnish
+from burnish import events
 
 from .open_sizes import called_with, watching
 
@@ -297,6 +298,46 @@ def test_a_growing_cache():
             wanted, *theirs = model(x, *theirs)
             torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-5)
     assert seen.segments == 2 and seen.is_open
+    assert sum(words.startswith("holds") for words in seen.words) == 1, "how far it reaches was known from the start"
+
+
+def test_a_cache_of_many_tensors_has_its_contest():
+    def fn(x, *cache):
+        cache = [torch.cat([part, x + k]) for k, part in enumerate(cache)]
+        return sum(part.sum(0) for part in cache), *cache
+
+    told = []
+    stop = events.subscribe(lambda event: told.append(event.data) if event.kind == "runtime.contest" else None)
+    try:
+        with torch.no_grad(), burnish.settings.patch(never_slower=True):
+            compiled = burnish.compile(fn)
+            cache = [torch.randn(30, 8) for _ in range(24)]
+            for _ in range(30):
+                x = torch.randn(1, 8)
+                wanted = fn(x, *cache)
+                found = compiled(x, *cache)
+                torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+                cache = list(wanted[1:])
+    finally:
+        stop()
+    assert told and told[0]["compiled"] is not None and told[0]["eager"] is not None
+
+
+def test_equal_layers_that_turn_a_tensor_where_it_lies():
+    def fn(x):
+        for _ in range(3):
+            y = x * 2
+            y.t_()
+            x = y.exp().transpose(0, 1) - y.shape[1]
+        return x
+
+    called_with(fn, rows(5))
+
+
+def test_how_far_a_program_reaches_is_found_out_at_once():
+    seen = called_with(lambda x: x.exp().sum(0), [(torch.randn(n, 4),) for n in (8, 9, 10, 11, 100, 150, 9, 5000)])
+    said = [words for words in seen.words if words.startswith("holds")]
+    assert len(said) == 2 and said[1].endswith("10000"), said
 
 
 MODELS = {

@@ -20,7 +20,7 @@ from burnish.schedule.library import (
     in_channels_last,
     own,
 )
-from burnish.schedule.library.choose import AGAIN_SECONDS, BUSY_SECONDS, LIKELY, SMALL, WORTH, key_of
+from burnish.schedule.library.choose import AGAIN_SECONDS, BUSY_SECONDS, FROM_MEMORY, LIKELY, SMALL, WORTH, key_of
 from burnish.schedule.library.measure import Measured, bind, measure, random_tensor, seconds_waited
 from burnish.schedule.library.shrink import FEWEST_ROWS, LARGE, resized, shrunk
 from burnish.tensors.types import TensorType
@@ -219,6 +219,16 @@ def test_small_work_is_left_to_eager_unmeasured():
     assert spec.flops < SMALL
     choice = choose(spec, seconds=0.001, memory=Memory())
     assert (choice.candidate.name, choice.seconds, choice.measured) == ("mm", None, {})
+
+
+def test_one_row_of_a_large_weight_is_left_to_eager_unmeasured():
+    memory = Memory()
+    rows, columns = FROM_MEMORY // 4 // 512, 512
+    choice = choose(LinearSpec(f32(1, columns), f32(rows, columns), is_frozen=True), seconds=0.001, memory=memory)
+    assert choice.candidate.name == "mm" and choice.seconds is None and memory.export() == {}
+    for spec in (LinearSpec(f32(1, columns), f32(rows // 8, columns), is_frozen=True),
+                 LinearSpec(f32(2, columns), f32(rows, columns), is_frozen=True)):
+        assert choose(spec, seconds=0.001, memory=memory).seconds is not None
 
 
 def test_small_convolution_goes_to_our_own_kernel_unmeasured():

@@ -1,0 +1,97 @@
+"""Garbage is looked for whenever the program's own code runs, and not while ours makes its objects."""
+
+import gc
+
+import pytest
+import torch
+
+import burnish
+from burnish.runtime import collection
+
+X = torch.ones(4)
+
+
+@pytest.fixture
+def eager_collector():
+    """One that looks after every few objects, and what it was told to do afterwards."""
+    before, found = gc.get_threshold(), []
+
+    def note(phase, info):
+        found.append(phase)
+
+    gc.set_threshold(1, 1, 1)
+    gc.callbacks.append(note)
+    try:
+        yield found
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+
+
+def test_it_goes_on_as_it_was():
+    for was_on in (True, False):
+        try:
+            (gc.enable if was_on else gc.disable)()
+            with pytest.raises(ValueError), collection.paused():
+                assert not gc.isenabled()
+                raise ValueError
+            assert gc.isenabled() == was_on
+            assert torch.equal(burnish.compile(lambda x: x * 2)(X), X * 2)
+            assert gc.isenabled() == was_on
+        finally:
+            gc.enable()
+
+
+def test_nothing_is_looked_at_while_a_graph_is_compiled(eager_collector, monkeypatch):
+    from burnish.backends import native, recipes
+
+    seen = []
+
+    def noting(make):
+        def made(*args):
+            before = len(eager_collector)
+            answer = make(*args)
+            seen.append(len(eager_collector) - before)
+            return answer
+        return made
+
+    monkeypatch.setattr(native, "recipe_of", noting(recipes.recipe_of))
+    compiled = burnish.compile(lambda x: (x.sin() + 1).cumsum(0))
+    assert torch.allclose(compiled(X), (X.sin() + 1).cumsum(0))
+    assert seen == [0] and gc.isenabled()
+    before = len(eager_collector)
+    kept = [[k] for k in range(100)]
+    assert len(eager_collector) > before and len(kept) == 100
+
+
+def test_the_programs_own_code_runs_with_it():
+    seen = []
+
+    @burnish.disable
+    def plain(x):
+        seen.append(gc.isenabled())
+        return x + 1
+
+    assert torch.equal(burnish.compile(lambda x: plain(x * 2) * 3)(X), (X * 2 + 1) * 3)
+    assert seen == [True]
+
+
+def test_another_compiler_runs_with_it():
+    seen = []
+
+    def backend(gm, example_inputs):
+        seen.append(gc.isenabled())
+        return gm.forward
+
+    assert torch.equal(burnish.compile(lambda x: x * 2, backend=backend)(X), X * 2)
+    assert seen == [True]
+
+
+def test_it_goes_on_after_a_refusal():
+    def fn(x):
+        print(float(x.sum()))
+        return x
+
+    with pytest.raises(burnish.Unsupported):
+        burnish.compile(fn, fullgraph=True)(X)
+    assert gc.isenabled()
