@@ -20,12 +20,12 @@ from ..runtime.frozen import FrozenProgram
 from ..runtime.kernels import NativeFunction, NativeKernel, NativeSequence
 from ..runtime.program import Program
 from ..tensors.sizes import Formula, Point
-from .size_check import Reach
 
 if TYPE_CHECKING:
     from ..runtime.draft import Draft
     from ..runtime.open_draft import OpenDraft
     from ..runtime.open_program import SizeCheck
+    from .size_check import Reach
 
 
 class Tools(NamedTuple):
