@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import CodeType, FunctionType
-from typing import Any
+from typing import NamedTuple
 
 from .bytecode import decode
 from .frames import UNBOUND, Frame
@@ -16,52 +16,76 @@ def frame_for(function: FunctionType, values: list) -> Frame:
     return Frame(code, function.__globals__, function.__builtins__, values)  # type: ignore[attr-defined]
 
 
+class Plan(NamedTuple):
+    """How arguments of one shape, so many by position and these by name, become the values of a code's parameters."""
+
+    co: CodeType  # kept, for plans are found by its address
+    places: list[int]  # for each parameter: which of the arguments, those by position first; -1 where there is none
+    by_position: list[tuple[int, int]]  # parameters without an argument: which, and which default from the end
+    by_name: list[tuple[int, str]]  # the same of those that are given by name alone
+    rest: int | None  # the first of the arguments that ``*`` takes
+    extra: list[int] | None  # which of the arguments by name ``**`` takes
+
+
+_plans: dict[tuple, Plan | None] = {}
+
+
 def bind(function: FunctionType, args: tuple, kwargs: dict) -> list:
     """Bind a call's arguments to ``function``'s parameters exactly as CPython does, with its error messages."""
     co = function.__code__
-    n, kw_only, flags = co.co_argcount, co.co_kwonlyargcount, co.co_flags
-    if not kwargs and not kw_only and not flags & 12 and len(args) == n:
+    if not kwargs and not co.co_kwonlyargcount and not co.co_flags & 12 and len(args) == co.co_argcount:
         return list(args)
-    names = co.co_varnames
-    total, bound = n + kw_only, min(len(args), n)
-    values = [*args[:n], *[UNBOUND] * (total - bound)]
-    rest = args[n:]
-    extra: dict[str, Any] = {}
-    if kwargs:
-        first_by_name = co.co_posonlyargcount
-        for key, value in kwargs.items():
-            try:
-                at = names.index(key, first_by_name, total)
-            except ValueError:
-                if not flags & 8 or not isinstance(key, str):
-                    raise _argument_error(function, args, kwargs) from None
-                extra[key] = value
-                continue
-            if values[at] is not UNBOUND:
-                raise _argument_error(function, args, kwargs)
-            values[at] = value
-            bound += 1
-    if rest and not flags & 4:
-        raise _argument_error(function, args, kwargs)
-    if bound < total:
+    key = (id(co), len(args), *kwargs)
+    plan = _plans.get(key)
+    if plan is None or plan.co is not co:
+        if len(_plans) > 10_000:
+            _plans.clear()
+        plan = _plans[key] = plan_for(co, len(args), tuple(kwargs))
+        if plan is None:
+            raise _argument_error(function, args, kwargs)
+    given = (*args, *kwargs.values()) if kwargs else args
+    values = [given[at] if at >= 0 else UNBOUND for at in plan.places]
+    if plan.by_position:
         defaults = function.__defaults__ or ()
-        for i in range(n):
-            if values[i] is UNBOUND:
-                at = i - n + len(defaults)
-                if at < 0:
-                    raise _argument_error(function, args, kwargs)
-                values[i] = defaults[at]
-        by_name = function.__kwdefaults__ or {}
-        for i in range(n, n + kw_only):
-            if values[i] is UNBOUND:
-                if names[i] not in by_name:
-                    raise _argument_error(function, args, kwargs)
-                values[i] = by_name[names[i]]
-    if flags & 4:
-        values.append(tuple(rest))
-    if flags & 8:
-        values.append(extra)
+        for i, back in plan.by_position:
+            if back > len(defaults):
+                raise _argument_error(function, args, kwargs)
+            values[i] = defaults[-back]
+    if plan.by_name:
+        named = function.__kwdefaults__ or {}
+        for i, name in plan.by_name:
+            if name not in named:
+                raise _argument_error(function, args, kwargs)
+            values[i] = named[name]
+    if plan.rest is not None:
+        values.append(args[plan.rest:])
+    if plan.extra is not None:
+        items = list(kwargs.items())
+        values.append(dict([items[at] for at in plan.extra]))
     return values
+
+
+def plan_for(co: CodeType, count: int, keywords: tuple) -> Plan | None:
+    """None where such arguments are an error, whatever the defaults are."""
+    n, flags, names = co.co_argcount, co.co_flags, co.co_varnames
+    total = n + co.co_kwonlyargcount
+    places = [*range(min(count, n)), *[-1] * (total - min(count, n))]
+    extra: list[int] = []
+    for at, keyword in enumerate(keywords):
+        if keyword in names[co.co_posonlyargcount:total]:
+            i = names.index(keyword, co.co_posonlyargcount, total)
+            if places[i] >= 0:
+                return None
+            places[i] = count + at
+        elif flags & 8 and isinstance(keyword, str):
+            extra.append(at)
+        else:
+            return None
+    if count > n and not flags & 4:
+        return None
+    return Plan(co, places, [(i, n - i) for i in range(n) if places[i] < 0],
+                [(i, names[i]) for i in range(n, total) if places[i] < 0], n if flags & 4 else None,
+                extra if flags & 8 else None)
 
 
 def _argument_error(function: FunctionType, args: tuple, kwargs: dict) -> TypeError:

@@ -191,6 +191,10 @@ def _flatten(kinds: Any) -> list:
 
 def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     (value,) = args
+    if type(value) in COUNTED:
+        origin = m.heap.origin_of(value)
+        if origin is None or origin.complete:
+            return m.plainly(len, value)
     if isinstance(value, torch.Tensor):
         answer = None if m.open_sizes is None else m.open_sizes.asked("__len__", value, ())
         return m.perform(len, value) if answer is None else answer
@@ -211,6 +215,9 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(value, operations.BUILTIN_CONTAINERS) or operations.is_known(value):
         return m.plainly(len, value)
     return m.stop(breaks.OPAQUE_CALL, f"len() of a {type(value).__qualname__}")
+
+
+COUNTED = frozenset((tuple, list, dict, str, torch.Size))
 
 
 def _next(m: Any, args: tuple, kwargs: dict) -> Any:

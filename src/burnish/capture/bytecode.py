@@ -41,13 +41,15 @@ class Handler(NamedTuple):
 class Code:
     """A decoded code object."""
 
-    __slots__ = ("args_total", "by_instruction", "co", "handlers", "instructions", "is_async", "is_generator",
-                 "is_special", "lines", "live", "n_locals", "names", "opnames", "parameters", "plain_parameters")
+    __slots__ = ("args_total", "by_instruction", "class_at", "co", "handlers", "instructions", "is_async",
+                 "is_generator", "is_special", "lines", "live", "n_locals", "names", "opnames", "parameters",
+                 "plain_parameters")
 
     def __init__(self, co: CodeType):
         self.co = co
         self.names = co.co_varnames + tuple(n for n in co.co_cellvars if n not in co.co_varnames) + co.co_freevars
         self.n_locals = len(self.names)
+        self.class_at = self.names.index("__class__") if "__class__" in self.names else -1  # for super()
         self.is_generator = bool(co.co_flags & CO_GENERATOR)
         self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
         self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names)  # there may be why_not_interpret() it
@@ -78,7 +80,8 @@ class Code:
             elif name == "CALL":
                 # KW_NAMES belongs to the CALL that follows: folded in, so that a break between them cannot lose it.
                 argument, keyword_names = (arg, keyword_names), ()
-            bound.append((opcodes.handler(name), argument))
+            instruction = opcodes.handler(name), argument
+            bound.append(_alike.setdefault(instruction, instruction) if type(argument) is int else instruction)
         return bound
 
     def handler_at(self, index: int) -> Handler | None:
@@ -98,6 +101,8 @@ def decode(co: CodeType) -> Code:
 
 
 _decoded_by_id: dict[int, Code] = {}
+_alike: dict[tuple[Callable, int], tuple[Callable, int]] = {}
+"""Most instructions are some ``LOAD_FAST 1``: one object for all of them stays in the processor's caches."""
 
 
 def _units(co: CodeType) -> tuple[list[tuple[int, int, int, int]], list[int]]:

@@ -41,6 +41,10 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
     kind = type(owner)
     if m.region is not None and name in WRITES and issubclass(kind, operations.CHANGEABLE):
         m.region.will_write(owner)
+    if kind is dict and name == "get" and not kwargs and args and type(args[0]) is str:
+        origin = m.heap.origin_of(owner)
+        found = None if origin is None else m.heap.read_key(origin, args[0])
+        return found if isinstance(found, Live) else m.plainly(bound or functools.partial(unbound, owner), *args)
     if kind is dict or kind is str:
         return (call_dict if kind is dict else call_text)(m, owner, name, args, kwargs,
                                                           bound or functools.partial(unbound, owner))

@@ -602,8 +602,7 @@ def frame_locals(frame: Frame) -> dict[str, Any]:
 
 
 def current_class(frame: Frame) -> Any:
-    at = frame.code.names.index("__class__")
-    cell = frame.locals[at]
+    cell = frame.locals[frame.code.class_at]
     return cell_value(cell) if type(cell) is CellType else cell
 
 
@@ -618,7 +617,7 @@ def why_not_super(frame: Frame) -> str | None:
         return "no arguments"
     if first_argument(frame) is UNBOUND:
         return "arg[0] deleted"
-    return None if "__class__" in frame.code.names else "__class__ cell not found"
+    return None if frame.code.class_at >= 0 else "__class__ cell not found"
 
 
 def _super(machine: Machine, args: tuple, kwargs: dict) -> Any:
