@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
+from dataclasses import dataclass
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -20,7 +21,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -142,7 +143,8 @@ def _guard_absent(m: Any, kind: type, name: str, owner: type | None = None) -> N
             m.heap.guard("absent", m.heap.sources.pin(base).members, name)
 
 
-class Plan(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Plan:
     """How an attribute is read where CPython's rules come down to the instance dictionary and then the class."""
 
     method: FunctionType | None
@@ -177,20 +179,18 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
     if plan is not None:
         origin = m.origins.get(id(obj))
         if origin is not None and origin.obj is obj:
-            table = obj.__dict__
+            table = obj.__dict__  # of a type whose objects have one, and that finds attributes the plain way
             members = origin.members
             if members is None or members.obj is not table:
-                members = m.heap.members(obj)
-            if name in table:
-                return table[name] if name in members.known else m.heap.read_key(members, name)
-            if name not in members.known:
-                m.heap.read_key(members, name)
-            method, value, owner, looks_further = plan
-            if method is not None:
-                return MethodType(method, obj)
+                members = m.heap.members_in(origin, table)
+            value = table.get(name, MISSING) if name in members.known else m.heap.read_key(members, name)
             if value is not MISSING:
-                return _class_value(m, value, owner, name)
-            if looks_further:
+                return value
+            if plan.method is not None:
+                return MethodType(plan.method, obj)
+            if plan.value is not MISSING:
+                return _class_value(m, plan.value, plan.owner, name)
+            if plan.looks_further:
                 for table_name in MODULE_TABLES:
                     part = table.get(table_name)
                     if part is not None and name in part:
@@ -218,11 +218,12 @@ def _load_past_own_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
         if origin is not None and origin.obj is obj:
             members, table = origin.members, dict_of(obj)
             if members is not None and members.obj is table:
-                if name in table:
-                    return table[name] if name in members.known else m.heap.read_key(members, name)
+                value = table.get(name, MISSING) if name in members.known else m.heap.read_key(members, name)
+                if value is not MISSING:
+                    return value
+                if plan.method is not None:
+                    return MethodType(plan.method, obj)
                 if plan.value is not MISSING:
-                    if name not in members.known:
-                        m.heap.read_key(members, name)
                     return _class_value(m, plan.value, plan.owner, name)
     return _load_by_rules(m, obj, kind, name)
 
@@ -594,7 +595,7 @@ def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
 def _will_write_field(m: Any, obj: Any, name: str) -> None:
     origin = m.heap.origin_of(obj)
     if origin is not None:
-        origin.written[name] = False
+        origin.note_written(name)
 
 
 def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:

@@ -61,26 +61,13 @@ GLOBAL_HOOKS = [getattr(torch.nn.modules.module, n) for n in (
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     kind = type(function)
-    if kind is MethodType:
-        args = (function.__self__, *args)
-        function = function.__func__
-        kind = type(function)
-    if kind is FunctionType:
-        return call_function(m, function, args, kwargs)
-    if kind is MethodType:
-        return call(m, function, args, kwargs)
-    if kind is BuiltinFunctionType:
-        return call_builtin(m, function, args, kwargs)
+    caller = CALLERS.get(kind)
+    if caller is not None:
+        return caller(m, function, args, kwargs)
     if kind in m.module_kinds:
-        return call_plain_module(m, function, kind, args, kwargs)
-    if kind is METHOD_WRAPPER:
-        if function.__name__ == "__getattribute__" and function.__objclass__ is object and len(args) == 1:
-            return load_plainly(m, function.__self__, args[0])
-        return call_unbound(m, function.__objclass__.__dict__[function.__name__], (function.__self__, *args), kwargs)
+        return call_plain_module(m, function, args, kwargs)
     if isinstance(function, type):
         return classes.construct(m, function, args, kwargs)
-    if kind in METHOD_KINDS:
-        return call_unbound(m, function, args, kwargs)
     if isinstance(function, torch.nn.Module):
         return call_module(m, function, args, kwargs)
     if kind is functools.partial:
@@ -113,46 +100,50 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"call of a {kind.__module__}.{kind.__qualname__}")
 
 
+def call_bound(m: Any, method: MethodType, args: tuple, kwargs: dict) -> Any:
+    function = method.__func__
+    args = (method.__self__, *args)
+    if type(function) is FunctionType:
+        return call_function(m, function, args, kwargs)
+    return call(m, function, args, kwargs)
+
+
+def call_wrapper(m: Any, wrapper: Any, args: tuple, kwargs: dict) -> Any:
+    """A slot of a type written in C, bound: ``super().__getattribute__``, most of the time."""
+    name, owner = wrapper.__name__, wrapper.__objclass__
+    if name == "__getattribute__" and owner is object and len(args) == 1:
+        return load_plainly(m, wrapper.__self__, args[0])
+    return call_unbound(m, owner.__dict__[name], (wrapper.__self__, *args), kwargs)
+
+
 # ---- Python functions
 
 def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     marks = function.__dict__
-    found = m.ordinary.get(id(function))
-    if found is not None and found[0] is function and not marks:
-        return push_ordinary(m, function, found[1], args, kwargs)
-    if marks:
-        is_wrapper = marks.get("_torchdynamo_wrapper_id", id(function)) == id(function)  # functools.wraps copies marks
-        if "__burnish_original__" in marks and is_wrapper:
-            # The compiled function is guarded by identity; what it was made from is read through it.
-            source = m.heap.sources.pin(function).attr("__burnish_original__")
-            return call(m, m.heap.admit(marks["__burnish_original__"], source), args, kwargs)
-        if marks.get("_torchdynamo_disable") or marks.get("_burnish_disable"):
-            if optimizers.is_kept_from_dynamo(marks):
-                return call(m, marks["_torchdynamo_orig_callable"], args, kwargs)
-            reason = marks.get("_torchdynamo_disable_msg") or marks.get("_burnish_disable_reason")
-            m.stop(breaks.DISABLED_CALL, f"{function.__qualname__}" + (f" ({reason})" if reason else ""))
-        if marks.get("_burnish_graph_break"):
-            m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else function.__qualname__)
-        if marks.get("_burnish_allow_in_graph"):
-            return opaque.call_in_graph(m, function, args, kwargs)
-        if marks.get("_burnish_constant"):
-            return m.plainly(function, *args, **kwargs)
-        if "_torchdynamo_orig_callable" in marks and is_wrapper:
-            return call(m, marks["_torchdynamo_orig_callable"], args, kwargs)
-        if "__wrapped__" in marks:
+    if not marks:
+        found = m.ordinary.get(id(function))
+        if found is not None and found[0] is function:
+            return push_ordinary(m, function, found[1], args, kwargs)
+    else:
+        answer = MISSING if MARKS.isdisjoint(marks) else call_marked(m, function, marks, args, kwargs)
+        if answer is MISSING and "__wrapped__" in marks:
             answer = optimizers.call_decorated(m, function, args, kwargs)
-            if answer is not MISSING:
-                return answer
+        if answer is not MISSING:
+            return answer
     handler = builtin_calls.PYTHON_FUNCTIONS.get(function)
     if handler is not None:
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
+    made_of = m.made_of.get(id(function.__code__))
+    if made_of is not None and made_of[0].co is function.__code__ and made_of[1] is function.__globals__:
+        admit_defaults(m, function)
+        return push_ordinary(m, function, made_of[0], args, kwargs)
     module = function.__globals__.get("__name__")
     if module == "torch.nn.functional" and not marks:
-        as_shown = direct.shown_as(function, args, kwargs)
-        if as_shown is not None:
-            return m.perform_as(function, args, kwargs, None, as_shown)
+        answer = direct.call(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
     if module == "torch._dynamo.decorators" and function.__name__ == "graph_break":
         m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else "graph_break")
     if module == "torch._dynamo.external_utils" and function.__name__ == "is_compiling":
@@ -167,16 +158,46 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
-    why = why_not_interpret(function) if decode(function.__code__).is_special else None
+    code = decode(function.__code__)
+    why = why_not_interpret(function) if code.is_special else None
     if why is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}: {why}")
     admit_defaults(m, function)
-    code = decode(function.__code__)
-    # Nobody can see that one is held which closes over no more than a class.
-    if handler is None and not marks and module != "torch._tensor" and not is_leaf(function) \
-            and "<locals>" not in code.co.co_qualname and id(function) not in m.heap.fresh:
-        m.ordinary[id(function)] = (function, code)
+    if not is_leaf(function) and not (module or "").startswith(("torch._dynamo", "torch._tensor")):
+        # Other functions of this code are interpreted as well, whatever they close over. Nobody can see that one is
+        # held which closes over no more than a class.
+        m.made_of[id(code.co)] = code, function.__globals__
+        if handler is None and not marks and "<locals>" not in code.co.co_qualname and id(function) not in m.heap.fresh:
+            m.ordinary[id(function)] = (function, code)
     return push_ordinary(m, function, code, args, kwargs)
+
+
+# Marks on functions that say how they are called.
+MARKS = frozenset(("__burnish_original__", "_torchdynamo_disable", "_burnish_disable", "_burnish_graph_break",
+                   "_burnish_allow_in_graph", "_burnish_constant", "_torchdynamo_orig_callable"))
+
+
+def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs: dict) -> Any:
+    """MISSING where the marks say nothing."""
+    is_wrapper = marks.get("_torchdynamo_wrapper_id", id(function)) == id(function)  # functools.wraps copies marks
+    if "__burnish_original__" in marks and is_wrapper:
+        # The compiled function is guarded by identity; what it was made from is read through it.
+        source = m.heap.sources.pin(function).attr("__burnish_original__")
+        return call(m, m.heap.admit(marks["__burnish_original__"], source), args, kwargs)
+    if marks.get("_torchdynamo_disable") or marks.get("_burnish_disable"):
+        if optimizers.is_kept_from_dynamo(marks):
+            return call(m, marks["_torchdynamo_orig_callable"], args, kwargs)
+        reason = marks.get("_torchdynamo_disable_msg") or marks.get("_burnish_disable_reason")
+        m.stop(breaks.DISABLED_CALL, f"{function.__qualname__}" + (f" ({reason})" if reason else ""))
+    if marks.get("_burnish_graph_break"):
+        m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else function.__qualname__)
+    if marks.get("_burnish_allow_in_graph"):
+        return opaque.call_in_graph(m, function, args, kwargs)
+    if marks.get("_burnish_constant"):
+        return m.plainly(function, *args, **kwargs)
+    if "_torchdynamo_orig_callable" in marks and is_wrapper:
+        return call(m, marks["_torchdynamo_orig_callable"], args, kwargs)
+    return MISSING
 
 
 def takes_user_code(args: tuple, kwargs: dict) -> bool:
@@ -305,7 +326,11 @@ def is_fixed(value: Any) -> bool:
 
 def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dict) -> Any:
     owner = function.__self__
-    if type(owner) in PLAIN_OWNERS:
+    kind = type(owner)
+    if kind in TENSOR_TYPES and not (args and type(args[0]) is numpy_kinds.ARRAY):
+        answer = direct.call(m, function, args, kwargs)
+        return call_torch(m, function, args, kwargs) if answer is MISSING else answer
+    if kind in PLAIN_OWNERS:
         return container_calls.call_method(m, owner, function.__name__, args, kwargs, function)
     handler = builtin_calls.BUILTINS.get(function)
     if handler is not None:
@@ -315,7 +340,10 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
-    if type(owner) in numpy_kinds.VALUES or type(owner) is numpy_kinds.ARRAY or function in numpy_kinds.FUNCTIONS:
+    answer = direct.call(m, function, args, kwargs)
+    if answer is not MISSING:
+        return answer
+    if kind in numpy_kinds.VALUES or kind is numpy_kinds.ARRAY or function in numpy_kinds.FUNCTIONS:
         answer = numpy_constants.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
@@ -323,9 +351,6 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         answer = numpy_arrays.make_tensor(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    as_shown = direct.shown_as(function, args, kwargs)
-    if as_shown is not None:
-        return m.perform_as(function, args, kwargs, None, as_shown)
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and function.__name__ == "apply":
         return builtin_calls.apply_function(m, (owner, *args), kwargs)
     if is_tensor(owner):
@@ -474,18 +499,20 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
         return call(m, special_method(m, module, "__call__"), args, kwargs)
     if kind.__name__ != "OptimizedModule":
         m.module_kinds.add(kind)
-    return call_plain_module(m, module, kind, args, kwargs)
+    return call_plain_module(m, module, args, kwargs)
 
 
-def call_plain_module(m: Any, module: torch.nn.Module, kind: type, args: tuple, kwargs: dict) -> Any:
+def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
     """A module whose class has the ``__call__`` of ``nn.Module``."""
-    tables = module.__dict__
+    kind, tables = type(module), module.__dict__
     if tables.get("_backward_hooks") or tables.get("_backward_pre_hooks") or GLOBAL_HOOKS[0] or GLOBAL_HOOKS[1]:
         m.stop(breaks.OPAQUE_FUNCTION, f"{kind.__qualname__} has backward hooks")
     origin = m.origins.get(id(module))
-    members = None if origin is None or origin.obj is not module else origin.members
-    if members is None or members.obj is not tables:
-        members = m.heap.members(module)
+    members = None
+    if origin is not None and origin.obj is module:
+        members = origin.members
+        if members is None or members.obj is not tables:
+            members = m.heap.members_in(origin, tables)
     plain_call = not (tables.get("_forward_hooks") or tables.get("_forward_pre_hooks") or GLOBAL_HOOKS[2]
                       or GLOBAL_HOOKS[3] or "_compiled_call_impl" in tables)
     if not plain_call:
@@ -516,7 +543,7 @@ def call_weakref(m: Any, reference: weakref.ref) -> Any:
     value = reference()
     origin = m.heap.origin_of(reference)
     if origin is not None and "target" not in origin.known:
-        origin.known.add("target")
+        origin.note_read("target")
         return m.heap.admit(value, origin.source.child("call"))
     return value
 
@@ -536,6 +563,12 @@ def import_module(m: Any, frame: Frame, name: str, level: int, names: Any) -> An
     if full not in sys.modules:
         m.stop(breaks.OPAQUE_CALL, f"first import of {full}")
     return m.plainly(fr_import, frame, name, level, names)
+
+
+CALLERS: dict[type, Any] = {FunctionType: call_function, MethodType: call_bound, BuiltinFunctionType: call_builtin,
+                            METHOD_WRAPPER: call_wrapper, type: classes.construct,
+                            **dict.fromkeys(METHOD_KINDS, call_unbound)}
+"""How what is of exactly this type is called."""
 
 
 def fr_import(frame: Frame, name: str, level: int, names: Any) -> Any:

@@ -15,13 +15,18 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
+import weakref
 from collections.abc import Iterable
+from time import perf_counter
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from .element_reads import SIZED_BY_FLOATS
+from .heap import MISSING
 from .metadata import TENSOR_TYPES
+from .recorder import Call, Handle
 from .torch_calls import IMMEDIATE, known
 
 # How a call is shown to a mode, by what is called. None where that cannot be foretold.
@@ -34,6 +39,7 @@ PLAIN = IMMEDIATE | TENSOR_TYPES
 SEQUENCES = (tuple, list, torch.Size)
 
 
+_new_call = tuple.__new__
 _places: dict[tuple, tuple[list, list] | None] = {}
 
 
@@ -41,10 +47,15 @@ class Given(int):
     """The number of an argument of a call: those by position, then those by name."""
 
 
-class Shown(NamedTuple):
-    function: Any
-    by_position: tuple[str, ...] | None = None  # parameters shown by position; None: the arguments as they are
-    by_name: tuple[str, ...] = ()
+class Shown:
+    """``by_position``: parameters shown by position; None: the arguments as they are."""
+
+    __slots__ = ("by_name", "by_position", "function", "is_recorded", "target")
+
+    def __init__(self, function: Any, by_position: tuple[str, ...] | None = None, by_name: tuple[str, ...] = ()):
+        self.function, self.by_position, self.by_name = function, by_position, by_name
+        fixed = known(function)
+        self.target, self.is_recorded = fixed.target, fixed.is_plain and function not in SIZED_BY_FLOATS
 
     def arguments(self, function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         """The arguments that a mode would be shown, or None when they do not fit the function."""
@@ -118,20 +129,85 @@ def is_plain(values: Iterable[Any]) -> bool:
     return True
 
 
-def shown_as(function: Any, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict] | None:
-    """The call that modes would be shown, where it is learned, takes tensors and constants alone and is recorded
-    whenever it answers a tensor; None for any other."""
+def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """``perform`` of a call by the program itself, where it is learned; MISSING for any other."""
     is_method = type(function) is BuiltinFunctionType and type(function.__self__) in TENSOR_TYPES
     shown = _learned.get(function.__name__ if is_method else function)
-    if shown is None or not known(shown.function).is_plain:
-        return None
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        if type(value) not in PLAIN and not (type(value) is tuple and IMMEDIATE.issuperset(map(type, value))):
-            return None
-    if _count_modes() or not _is_enabled():
-        return None
+    if shown is None or _count_modes() or not _is_enabled():
+        return MISSING
+    return perform(m, shown, function, args, kwargs)
+
+
+def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> Any:
+    """Make a call that modes would be shown so, and write it down: one of tensors that are known and of constants
+    alone, that is recorded whenever it answers a tensor. MISSING where it is another, and has not been made."""
+    recorder = m.recorder
     arguments = shown.arguments(function, args, kwargs)
-    return None if arguments is None else (shown.function, *arguments)
+    if arguments is None or not shown.is_recorded or m.region is not None or m.filters or recorder.perform is not None:
+        return MISSING
+    # Handles are looked up before the call, which leaves nothing of all this in the processor's caches.
+    mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen
+    shown_args, shown_kwargs = arguments
+    table, values = recorder.known, []
+    for value in (*shown_args, *shown_kwargs.values()) if shown_kwargs else shown_args:
+        kind = type(value)
+        if kind in TENSOR_TYPES:
+            entry = table.get(id(value))
+            if entry is not None and entry[0]() is value:
+                handle = entry[1]
+            else:
+                origin = m.origins.get(id(value))
+                handle = None if origin is None or origin.obj is not value else recorder.input(origin.source, value)
+            if handle is None or value.numel() == 1 and not (value.is_floating_point() or value.is_complex()):
+                recorder.forget_inputs(mark[1])  # it may be read as a number
+                return MISSING
+            values.append(handle)
+        elif kind in IMMEDIATE or kind is tuple and IMMEDIATE.issuperset(map(type, value)):
+            values.append(value)
+        else:
+            recorder.forget_inputs(mark[1])
+            return MISSING
+    recorder.trouble, recorder.seen = None, seen + 1
+    started = perf_counter()
+    try:
+        result = function(*args, **kwargs)
+    except BaseException as caught:
+        error = caught
+    else:
+        recorder.seconds += perf_counter() - started
+        write_down(m, shown, arguments, values, result, mark)
+        if m.frame is not None:
+            m.answer = (m.frame, m.frame.pc, result)
+        return result
+    recorder.forget_inputs(mark[1])
+    if type(error) is TypeError:
+        recorder.seen = seen  # of the arguments, as torch says before it shows the call
+    try:
+        return m.fail_call(error, mark, seen, args, kwargs)
+    finally:
+        del error
+
+
+def write_down(m: Any, shown: Shown, arguments: tuple, values: list, result: Any, mark: tuple) -> None:
+    """``values``: the arguments with handles in place of tensors. ``mark``: how the recorder stood before the call."""
+    recorder, (args, kwargs) = m.recorder, arguments
+    calls, key = recorder.calls, id(result)
+    if type(result) is torch.Tensor:
+        entry = recorder.known.get(key)
+        is_new = (entry is None or entry[0]() is not result) and key not in m.origins
+        if is_new or len(recorder.inputs) == mark[1]:
+            if is_new:
+                recorder.known[key] = (weakref.ref(result), Handle(len(calls)))
+            count = len(args)
+            calls.append(_new_call(Call, (
+                shown.target, tuple(values[:count]) if kwargs else tuple(values),
+                dict(zip(kwargs, values[count:], strict=True)) if kwargs else {}, m.user_line())))
+            return
+        recorder.forget_inputs(mark[1])  # it may have changed them, and they are taken as they are after such a call
+    trouble = recorder.why_not_record(shown.function, args, kwargs, result)
+    if trouble is not None:
+        recorder.undo_to(mark)
+        m.late(*trouble, result)
 
 
 def learned(name: Any) -> Shown | None:

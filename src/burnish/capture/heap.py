@@ -23,8 +23,8 @@ from .changing import CHANGING_NAMES, NUMBERS
 from .delegation import runs_code_when_closed
 from .frames import NULL, UNBOUND, Generator
 from .guards import Guard
-from .lifetimes import EXACT, Origin, WeakOrigin, is_missed, remember, runs_code_at_the_end
-from .metadata import TENSOR_TYPES, global_state, is_tensor, tensor_facts
+from .lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, is_missed, remember, runs_code_at_the_end
+from .metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
 from .opcodes.flow import EXHAUSTED
 from .sources import Source, Sources
 from .trust import is_trusted
@@ -171,18 +171,19 @@ class Heap:
 
     def admit(self, value: Any, source: Source, is_slot: bool = False) -> Any:
         """Note where ``value`` comes from and guard what makes it what it is. Answers the value to go on with."""
-        kind = type(value)
-        if kind in TENSOR_TYPES and id(value) not in self.origins:
-            open_sizes = self.tracer.open_sizes
-            opened = None if open_sizes is None else open_sizes.admit(value, source)
-            self.guards.append(opened or _new_guard(Guard, ("tensor", source, tensor_facts(value))))
-            self.origins[id(value)] = Origin(value, source)
-            return value
-        if id(value) not in self.origins and is_plain_kind(kind):
-            self.guards.append(_new_guard(Guard, ("type", source, kind)))
-            self.origins[id(value)] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
-            return value
-        if id(value) in SINGLETON_IDS:
+        kind, key = type(value), id(value)
+        if key not in self.origins:
+            if kind in TENSOR_TYPES:
+                open_sizes = self.tracer.open_sizes
+                opened = None if open_sizes is None else open_sizes.admit(value, source)
+                self.guards.append(opened or _new_guard(Guard, ("tensor", source, facts_of(value))))
+                self.origins[key] = Origin(value, source)
+                return value
+            if _plain_kinds.get(kind) or is_plain_kind(kind):
+                self.guards.append(_new_guard(Guard, ("type", source, kind)))
+                self.origins[key] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
+                return value
+        if key in SINGLETON_IDS:
             if not (is_slot and value in (NULL, UNBOUND)):
                 self.add("is", source, value)
             return value
@@ -306,13 +307,20 @@ class Heap:
         else:
             source = origin.source
         table = dict_of(obj)
-        if origin is not None and origin.members is not None and origin.members.obj is table:
-            return origin.members
+        if origin is not None:
+            members = origin.members
+            return members if members is not None and members.obj is table else self.members_in(origin, table)
         found = self.origins.get(id(table))
         if found is None:
             found = self.origins[id(table)] = Origin(table, source.members)
-        if origin is not None:
-            origin.members = found
+        return found
+
+    def members_in(self, origin: Origin, table: Any) -> Origin:
+        """``members`` of an object whose instance dictionary is ``table``, where that is another one than the last."""
+        found = self.origins.get(id(table))
+        if found is None:
+            found = self.origins[id(table)] = Origin(table, origin.source.members)
+        origin.members = found
         return found
 
     def namespace(self, table: dict) -> Origin:
@@ -327,24 +335,30 @@ class Heap:
     def read_key(self, origin: Origin, key: Any) -> Any:
         """``obj[key]`` of a dictionary, or MISSING; guarded the first time."""
         table = origin.obj
-        is_plain = type(table) in PLAIN_TABLES  # a subclass may define how it is read: that is not asked here
-        if not origin.complete and key not in origin.known and key not in origin.written:
-            if key in table if is_plain else dict.__contains__(table, key):
-                value = table[key] if is_plain else dict.__getitem__(table, key)
-                if type(value) in NUMBERS or type(value) is tuple:
-                    number = self.changing_number(value, origin.entry(key), key in CHANGING_NAMES)
-                    if number is not None:
-                        return number  # and not known: it is asked for here each time
-                origin.known.add(key)
-                self.admit(value, origin.entry(key))
-                return value
-            origin.known.add(key)
+        if type(table) is dict:
+            value = table.get(key, MISSING)
+        elif type(table) in PLAIN_TABLES:  # a subclass may define how it is read: that is not asked here
+            value = table[key] if key in table else MISSING  # noqa: SIM401
+        else:
+            value = dict.get(table, key, MISSING)
+        known, written = origin.known, origin.written
+        if key in known or origin.complete or written is not NO_ENTRIES and key in written:
+            return value
+        if value is MISSING:
             kind = "absent" if type(table) in EXACT else "absent by base"
             self.guards.append(_new_guard(Guard, (kind, origin.source, key)))
-            return MISSING
-        if is_plain:
-            return table[key] if key in table else MISSING  # noqa: SIM401
-        return dict.__getitem__(table, key) if dict.__contains__(table, key) else MISSING
+        else:
+            source = origin.source.item(key) if type(table) in EXACT else origin.entry(key)
+            if type(value) in NUMBERS or type(value) is tuple:
+                number = self.changing_number(value, source, key in CHANGING_NAMES)
+                if number is not None:
+                    return number  # and not known: it is asked for here each time
+            self.admit(value, source)
+        if known:
+            known.add(key)  # type: ignore[attr-defined]
+        else:
+            origin.note_read(key)
+        return value
 
     def live_number(self, value: Any, source: Source) -> Any:
         """A number of which only the type is guarded, for it is another one on most runs."""
@@ -381,7 +395,7 @@ class Heap:
         origin = self.origins.get(id(table))
         if origin is None:
             origin = self.origins[id(table)] = Origin(table, members.source.item(name))
-            members.known.add(name)
+            members.note_read(name)
         return origin
 
     def read_index(self, origin: Origin, index: int) -> Any:
@@ -392,7 +406,7 @@ class Heap:
                 number = self.changing_number(value, origin.entry(index))
                 if number is not None:
                     return number  # and not known: it is asked for here each time
-                origin.known.add(index)
+                origin.note_read(index)
                 self.admit(value, origin.entry(index))
         elif not origin.complete:
             self.complete(origin)
@@ -403,7 +417,7 @@ class Heap:
         value = read()
         origin = self.origin_of(obj)
         if origin is not None and name not in origin.known and name not in origin.written:
-            origin.known.add(name)
+            origin.note_read(name)
             return self.admit(value, origin.source.attr(name))
         return value
 
@@ -525,8 +539,8 @@ class Heap:
         if origin.order is not None and key not in origin.written and key in origin.order:
             old = dict.__getitem__(origin.obj, key)
             if self.is_remembered(old):
-                origin.earlier[key] = old
-        origin.written[key] = origin.written.get(key, False) or deletes
+                origin.keep_earlier(key, old)
+        origin.note_written(key, deletes)
 
     def is_remembered(self, value: Any) -> bool:
         """Whether what a key held is kept when it is written: not what might notice that it lives longer, and no

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import torch
@@ -54,6 +54,10 @@ def runs_code_at_the_end(kind: type) -> bool:
     return bool(kind.__flags__ & (1 << 9)) and hasattr(kind, "__del__")
 
 
+NO_KEYS: Set = frozenset()
+NO_ENTRIES: Mapping = types.MappingProxyType({})
+
+
 class Origin:
     """An object from outside the segment."""
 
@@ -64,10 +68,11 @@ class Origin:
     def __init__(self, obj: Any, source: Source):
         self.obj = obj
         self.source = source
-        self.known: set = set()  # keys, indices or field names read before anything was written to them
-        self.written: dict = {}  # keys or fields written; True where the old entry was deleted first
+        # Of most origins nothing is read by key, or written: what notes that is made when there is something to note.
+        self.known: Set = NO_KEYS  # keys, indices or field names read before anything was written to them
+        self.written: Mapping = NO_ENTRIES  # keys or fields written; True where the old entry was deleted first
         self.order: tuple | None = None  # a dictionary's keys before the first of them was written
-        self.earlier: dict = {}  # what keys held before they were written, where that is kept
+        self.earlier: Mapping = NO_ENTRIES  # what keys held before they were written, where that is kept
         self.complete = False  # the whole content has been guarded
         self.snapshot: Any = None  # the content before the segment, once it is complete
         self.appended_from: int | None = None  # length before blind appends to a list nobody has read
@@ -76,6 +81,22 @@ class Origin:
     def entry(self, key: Any) -> Source:
         """The source of a container's element; a subclass's own ``__getitem__`` must not be asked."""
         return self.source.item(key) if type(self.obj) in EXACT else self.source.child("entry", key)
+
+    def note_read(self, key: Any) -> None:
+        if self.known is NO_KEYS:
+            self.known = {key}
+        else:
+            self.known.add(key)  # type: ignore[attr-defined]
+
+    def note_written(self, key: Any, deletes: bool = False) -> None:
+        if self.written is NO_ENTRIES:
+            self.written = {}
+        self.written[key] = self.written.get(key, False) or deletes  # type: ignore[index]
+
+    def keep_earlier(self, key: Any, value: Any) -> None:
+        if self.earlier is NO_ENTRIES:
+            self.earlier = {}
+        self.earlier[key] = value  # type: ignore[index]
 
     def by_base(self, kind: str, expected: Any) -> tuple[str, Source, Any]:
         """A guard about the content, one that asks no methods of a subclass."""

@@ -31,6 +31,7 @@ def is_tensor(value: Any) -> bool:
     return torch.Tensor in type(value).__mro__
 
 
+STRIDED = torch.strided
 FACT_NAMES = ("type", "dtype", "shape", "strides", "device", "requires_grad", "is_leaf", "lazy conjugation",
               "inference mode", "being a view")
 REQUIRES_GRAD, IS_LEAF, IS_VIEW = (FACT_NAMES.index(name) for name in ("requires_grad", "is_leaf", "being a view"))
@@ -52,8 +53,8 @@ def tensor_facts(t: Any) -> tuple:
 
 
 def facts_of(t: torch.Tensor) -> tuple:
-    strided = t.layout is torch.strided
-    return (type(t), t.dtype, t.shape, t.stride() if strided else t.layout, t.device, t.requires_grad,
+    layout = t.layout
+    return (type(t), t.dtype, t.shape, t.stride() if layout is STRIDED else layout, t.device, t.requires_grad,
             is_leaf(t), t.is_conj() or t.is_neg(), t.is_inference(), t._is_view())
 
 
@@ -84,6 +85,8 @@ def has_rules(value: Any) -> bool:
 
 def has_history(value: Any) -> bool:
     """Whether a tensor hangs on the autograd graph."""
+    if type(value) in TENSOR_TYPES:
+        return value.requires_grad and not is_leaf(value)
     with WithoutRules():
         return isinstance(value, torch.Tensor) and value.requires_grad and not is_leaf(value)
 

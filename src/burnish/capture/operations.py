@@ -23,7 +23,7 @@ from .attributes import discard, lookup, special_method
 from .frames import PUSHED, UNBOUND, Generator
 from .heap import MISSING, UNEXPOSED
 from .live import Live
-from .metadata import is_tensor
+from .metadata import TENSOR_TYPES, is_tensor
 from .opcodes.flow import EXHAUSTED
 from .trust import is_trusted_type
 
@@ -47,6 +47,7 @@ SIMPLE = frozenset(
     )
 )
 NUMPY = numpy_kinds.VALUES | {numpy_kinds.ARRAY}
+NUMBERS_OF_PYTHON = frozenset((int, float, bool))
 CONSTANT_KEYS = frozenset((str, int))
 KEYED = frozenset((dict, set, frozenset, collections.Counter, collections.OrderedDict))
 BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
@@ -85,6 +86,9 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     left_kind, right_kind = type(left), type(right)
     if left_kind in SIMPLE and right_kind in SIMPLE:
         return m.plainly(operation, left, right)
+    if left_kind in TENSOR_TYPES and (right_kind in TENSOR_TYPES or right_kind in NUMBERS_OF_PYTHON) \
+            and operation is not operator.getitem:
+        return m.perform(operation, left, right)
     if operation is operator.getitem:
         return subscript(m, left, right)
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):

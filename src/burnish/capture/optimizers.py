@@ -61,11 +61,12 @@ BY_CODE: dict[CodeType | None, Callable] = {
     _code_inside(torch_optimizer._use_grad_for_differentiable, "_use_grad"): _step,
 }
 BY_CODE.pop(None, None)
+BY_ADDRESS = {id(code): handler for code, handler in BY_CODE.items()}  # the hash of a code object looks at all of it
 
 
 def call_decorated(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A call of a function with ``__wrapped__``: MISSING unless it is one of the decorators above."""
-    handler = BY_CODE.get(function.__code__)
+    handler = BY_ADDRESS.get(id(function.__code__))
     return MISSING if handler is None else handler(m, function, args, kwargs)
 
 

@@ -83,7 +83,7 @@ class Recorder(TorchFunctionMode):
         self.input_of: dict[int, Handle] = {}
         self.examples: list[Any] = []
         self.versions: list[int] = []
-        self.nodes_before: list[Any] = []  # of the autograd graph: inputs hang on them, and they are not this segment's
+        self.nodes_before: list[Any] = []  # of the autograd graph, or None: inputs hang on them, not this segment's
         self.clones: dict[int, list[tuple[int, Handle]]] = {}
         self.trouble: tuple[breaks.BreakKind, str] | None = None
         self.regions: list[tuple[int, int, bool, list[Handle]]] = []  # of checkpointed calls: from, to, whether they
@@ -262,8 +262,7 @@ class Recorder(TorchFunctionMode):
             self.inputs.append(handle)
             self.examples.append(value)
             self.versions.append(_version(value))
-            if has_history(value):
-                self.nodes_before.append(_node_of(value))
+            self.nodes_before.append(_node_of(value) if has_history(value) else None)
         return handle
 
     def clone_at(self, handle: Handle, position: int) -> Handle:
@@ -305,11 +304,14 @@ class Recorder(TorchFunctionMode):
 
     def undo_to(self, mark: tuple[int, int]) -> None:
         del self.calls[mark[0]:]
-        for handle in self.inputs[mark[1]:]:
+        self.forget_inputs(mark[1])
+
+    def forget_inputs(self, count: int) -> None:
+        """All but the first ``count``."""
+        for handle in self.inputs[count:]:
             del self.input_of[id(handle.source)]
-        del self.inputs[mark[1]:]
-        del self.examples[mark[1]:]
-        del self.versions[mark[1]:]
+        for inputs in (self.inputs, self.examples, self.versions, self.nodes_before):
+            del inputs[count:]
 
     # ---- the graph
 

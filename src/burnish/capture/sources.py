@@ -9,37 +9,49 @@ from __future__ import annotations
 
 from typing import Any
 
+MEMBERS = ("members", type(None), None)
+
 
 class Source:
     __slots__ = ("base", "children", "key", "kind", "label")
 
     def __init__(self, base: Source | None, kind: str, key: Any):
         self.base, self.kind, self.key = base, kind, key
-        self.children: dict[Any, Source] = {}
+        self.children: dict[Any, Source] | None = None  # most have none
         self.label = ""  # of a cell: the variable's name
 
     def child(self, kind: str, key: Any = None) -> Source:
-        at = (kind, type(key), key)
-        found = self.children.get(at)
+        if kind == "item":
+            return self.item(key)
+        return self._child((kind, type(key), key))
+
+    def _child(self, at: tuple) -> Source:
+        children = self.children
+        if children is None:
+            children = self.children = {}
+        found = children.get(at)
         if found is None:
-            found = self.children[at] = Source(self, kind, key)
+            found = children[at] = Source(self, at[0], at[2])
         return found
 
     def attr(self, name: str) -> Source:
         return self.child("attr", name)
 
     def item(self, key: Any) -> Source:
-        """``child("item", key)``, which is asked for the most."""
-        at = ("item", type(key), key)
-        found = self.children.get(at)
+        """Asked for the most, of names mostly: these are their own keys."""
+        at = key if type(key) is str else ("item", type(key), key)
+        children = self.children
+        if children is None:
+            children = self.children = {}
+        found = children.get(at)
         if found is None:
-            found = self.children[at] = Source(self, "item", key)
+            found = children[at] = Source(self, "item", key)
         return found
 
     @property
     def members(self) -> Source:
         """The instance dictionary."""
-        return self.child("members")
+        return self._child(MEMBERS)
 
     def path(self) -> tuple:
         """The same for the same place in another trace of the same code."""

@@ -13,6 +13,7 @@ instruction that causes it:
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any, NoReturn
@@ -116,6 +117,7 @@ class Tracer(Machine):
         self.plans: dict[tuple, Any] = {}  # how attributes are read
         self.fixed_names: dict[int, dict[str, Any]] = {}  # what trusted namespaces have been asked for
         self.ordinary: dict[int, tuple[FunctionType, Code]] = {}  # functions that are interpreted, and nothing else
+        self.made_of: dict[int, tuple[Code, dict]] = {}  # code, and globals, of functions that are interpreted
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
         self.answer: tuple[Frame, int, Any] | None = None  # the last native answer, and for which instruction
@@ -143,7 +145,7 @@ class Tracer(Machine):
 
     def trace(self) -> Stop | Late | None:
         """Run until the outermost frame returns (None) or a break (its signal)."""
-        count = 0
+        count, counter = 0, itertools.count(1)
         try:
             while True:
                 frame = self.frame
@@ -152,8 +154,7 @@ class Tracer(Machine):
                 instructions = frame.instructions
                 trouble: BaseException
                 try:
-                    while True:
-                        count += 1
+                    for count in counter:  # noqa: B007  # of instructions
                         handler, arg = instructions[frame.pc]
                         frame.pc += 1
                         if handler(self, frame, arg):
@@ -287,6 +288,10 @@ class Tracer(Machine):
         """Call native code under the recorder. Torch calls it makes become part of the graph, or a late break."""
         name = direct.name_of_call(function, args, kwargs)
         shown = None if name is None else direct.learned(name)
+        if shown is not None:
+            value = direct.perform(self, shown, function, args, kwargs)
+            if value is not MISSING:
+                return value
         as_shown = None if shown is None else shown.arguments(function, args, kwargs)
         return self.perform_as(function, args, kwargs, name, None if as_shown is None else (shown.function, *as_shown))
 
@@ -313,6 +318,14 @@ class Tracer(Machine):
             if self.frame is not None:
                 self.answer = (self.frame, self.frame.pc, value)
             return value
+        try:
+            self.fail_call(error, mark, seen, args, kwargs)
+        finally:
+            del error
+
+    def fail_call(self, error: BaseException, mark: tuple, seen: int, args: tuple, kwargs: dict) -> NoReturn:
+        """A call has raised ``error``. ``mark`` and ``seen``: how the recorder stood before it."""
+        recorder = self.recorder
         try:
             if self.open_sizes is not None:
                 self.open_sizes.settle_all("a call raised an error")
@@ -487,7 +500,7 @@ class Tracer(Machine):
             number = self.heap.changing_number(value, origin.source.child("cell"))
             if number is not None:
                 return number
-            origin.known.add("contents")
+            origin.note_read("contents")
             if value is UNBOUND:
                 self.heap.guard("outcome", None, (live.Expression(operations.is_unbound, (
                     live.Expression(None, (origin.source,)),)), True))
@@ -500,7 +513,7 @@ class Tracer(Machine):
             self.region.will_write(cell)
         origin = self.heap.origin_of(cell)
         if origin is not None and id(cell) not in self.own_cells:
-            origin.written["contents"] = False
+            origin.note_written("contents")
         super().store_cell(cell, value)
 
     def special(self, obj: Any, name: str) -> Any:

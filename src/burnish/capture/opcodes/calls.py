@@ -14,10 +14,11 @@ def call(m, f, arg):
     total, names = arg
     stack = f.stack
     base = len(stack) - total - 2
-    function, args = stack[base + 1], stack[base + 2:]
-    if stack[base] is not NULL:
-        args.insert(0, function)
-        function = stack[base]
+    function = stack[base]
+    if function is NULL:
+        function, args = stack[base + 1], stack[base + 2:]
+    else:
+        args = stack[base + 1:]
     if names:
         return finish_call(m, f, function, args, names, base)
     try:  # make_call(), written here again for the commonest of instructions
