@@ -505,7 +505,8 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
 def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
     """A module whose class has the ``__call__`` of ``nn.Module``."""
     kind, tables = type(module), module.__dict__
-    if tables.get("_backward_hooks") or tables.get("_backward_pre_hooks") or GLOBAL_HOOKS[0] or GLOBAL_HOOKS[1]:
+    has_global = any(GLOBAL_HOOKS)
+    if tables.get("_backward_hooks") or tables.get("_backward_pre_hooks") or has_global and any(GLOBAL_HOOKS[:2]):
         m.stop(breaks.OPAQUE_FUNCTION, f"{kind.__qualname__} has backward hooks")
     origin = m.origins.get(id(module))
     members = None
@@ -513,9 +514,8 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
         members = origin.members
         if members is None or members.obj is not tables:
             members = m.heap.members_in(origin, tables)
-    plain_call = not (tables.get("_forward_hooks") or tables.get("_forward_pre_hooks") or GLOBAL_HOOKS[2]
-                      or GLOBAL_HOOKS[3] or "_compiled_call_impl" in tables)
-    if not plain_call:
+    if tables.get("_forward_hooks") or tables.get("_forward_pre_hooks") or has_global \
+            or "_compiled_call_impl" in tables:
         if tables.get("_compiled_call_impl") is not None:
             return call(m, module._call_impl, args, kwargs)
         return call(m, MethodType(MODULE_CALL, module), args, kwargs)
