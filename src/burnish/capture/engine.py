@@ -316,6 +316,7 @@ class Program:
         why = None
         at = tracer.frame
         if interrupts.was_interrupted(tracer, signal):
+            interrupts.take_off(tracer.recorder)
             if at is not None:
                 at.pc -= 1
             continuation.let_go()

@@ -88,6 +88,12 @@ def count_modes() -> tuple[int, int]:
     return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
 
 
+def take_off(mode: Any) -> None:
+    """Take a torch function mode off that lies on top: an interrupt may have come before that was done."""
+    while (count := torch._C._len_torch_function_stack()) and torch._C._get_function_stack_at(count - 1) is mode:
+        torch._C._pop_torch_function_stack()
+
+
 def drop_modes(counts: tuple[int, int]) -> None:
     """Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off.
     """

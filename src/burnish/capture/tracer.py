@@ -19,6 +19,7 @@ from types import CellType, FunctionType
 from typing import Any, NoReturn
 
 import torch
+from torch._C import _len_torch_function_stack as _count_modes
 from torch.overrides import _pop_mode, _push_mode
 
 from .. import settings
@@ -344,11 +345,13 @@ class Tracer(Machine):
         recorder = self.recorder
         shown: list | None = None if name is None else []
         recorder.shown = shown
-        _push_mode(recorder)
+        modes = _count_modes()
         try:
+            _push_mode(recorder)  # in here: an interrupt may come right behind it
             value = function(*args, **kwargs) if not self.checks else self.watched(function, args, kwargs)
         finally:
-            _pop_mode()
+            if _count_modes() > modes:
+                _pop_mode()
             recorder.shown = None
         if shown is not None and recorder.trouble is None:
             direct.learn(name, function, args, kwargs, shown)
