@@ -52,9 +52,9 @@ DATA_BRANCH = _kind(
     why="""A graph is made once and then run on other data, so it cannot know which way an `if`, `while`, `and`,
         or `not` on a tensor will go. The value has to be read and Python has to choose, on every call.""",
     what_to_do="""Choose inside the graph: `torch.where(condition, a, b)` takes the place of an `if` that picks
-        values, `torch.cond(condition, f, g, (x,))` of one that is to compute one side alone. A check with `assert`
-        stays in the graph as it is. If the condition is known without looking at the data, pass it in as a Python
-        `bool`.""",
+        values, `torch.cond(condition, f, g, (x,))` of one that is to compute one side alone. A check with `assert`,
+        or with an `if` that only raises, stays in the graph as it is. If the condition is known without looking at
+        the data, pass it in as a Python `bool`.""",
     broken="""
         import torch
 
