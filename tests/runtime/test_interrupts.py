@@ -90,10 +90,8 @@ PROGRAM = """
 """
 
 
-SLOW = [pytest.param(what, marks=pytest.mark.slow) for what in ("train", "choose")]
-
-
-@pytest.mark.parametrize("what", ["infer", *SLOW])
+@pytest.mark.slow  # moments come by chance: one in some hundred still finds something left undone
+@pytest.mark.parametrize("what", ["infer", "train", "choose"])
 def test_an_interrupted_first_call_leaves_a_usable_function(what, tmp_path):
     rounds = 40
     path = tmp_path / "program.py"
