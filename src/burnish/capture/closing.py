@@ -10,11 +10,13 @@ import torch
 
 from .. import events, settings
 from ..runtime.segment import Segment
+from . import interrupts
 from .breaks import Break
 from .checks import check_twice, write_check
 from .frames import Frame, Generator
 from .layout import take_apart
 from .metadata import global_state
+from .signals import Signals
 from .templates import Rebuilder
 from .tracer import Tracer
 from .watched import watched
@@ -52,7 +54,8 @@ def close(
         opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
         graph_module.meta["burnish_again"] = is_again
         graph_module.meta["burnish_open"] = opened
-        graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected)
+        graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected,
+                          tracer.signals)
     finish = _finish(rebuilder, answer)
     return Segment(
         check,
@@ -68,16 +71,18 @@ def close(
     )
 
 
-def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple) -> Callable:
+def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple, signals: Signals) -> Callable:
     """What the backend makes of the graph, under the switches it will run under: those the segment began with."""
-    now = global_state()
-    if now == start:
-        return backend(graph_module, examples)
-    restore_state(start)
+    now, nesting, modes = global_state(), autocast_nesting(), interrupts.count_modes()
+    if now != start:
+        restore_state(start)
     try:
-        return backend(graph_module, examples)
+        with signals.at_once():
+            return backend(graph_module, examples)
     finally:
-        restore_state(now)
+        if now != global_state():
+            restore_state(now, nesting)
+        interrupts.drop_modes(modes)
 
 
 def _running_generators(frame: Frame | None) -> dict[int, int]:

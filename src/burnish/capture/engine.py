@@ -9,7 +9,6 @@ A break's instruction is executed by the plain machine, in both cases; where tha
 from __future__ import annotations
 
 import functools
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,16 +20,16 @@ import torch
 from .. import events, settings
 from ..errors import BackendError, BurnishError, InternalError, Unsupported, warn
 from ..marks import size_marks
+from ..runtime import collection
 from ..runtime.differentiable import saving_is_watched
 from ..runtime.segment import Continuation, Segment
-from . import binding, breaks, interrupts
+from . import binding, breaks, interrupts, signals
 from .bytecode import decode
 from .changing import changed_numbers, value_at
 from .closing import autocast_nesting, close, restore_state
 from .failure import write_failure
 from .frames import UNBOUND, Frame, Raised
 from .guards import MISSING_ERRORS, first_failure
-from .interrupts import INTERRUPTS
 from .layout import Layout, take_apart
 from .machine import Machine
 from .metadata import TENSOR_TYPES, default_device, global_state
@@ -154,7 +153,7 @@ class Program:
             return segment.graph(*inputs)  # type: ignore[misc]
         except Exception as error:
             restore_state(segment.state, nesting)
-            if segment.writes_inputs or saving_is_watched():
+            if segment.writes_inputs or saving_is_watched() or signals.raised(error):
                 raise  # checkpointing stops a run so, in the hook that sees what autograd saves
             events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
             return FAILED
@@ -243,51 +242,34 @@ class Program:
     def trace(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         """Trace from ``continuation``; answers the machine after the segment (and the break's instruction)."""
         tracer = Tracer(None, self.options)  # type: ignore[arg-type]
+        state = global_state(), autocast_nesting()
+        machine: Machine | None = None
         try:
-            return self.trace_whole(tracer, continuation, slots)
-        finally:
-            tracer.release()
-
-    def trace_whole(self, tracer: Tracer, continuation: Continuation, slots: list) -> tuple[Any, Any]:
-        """``trace_on``, and what an interrupt or an error on the way leaves to do."""
-        state, modes, collects = (global_state(), autocast_nesting()), interrupts.count_modes(), gc.isenabled()
-        try:
-            try:
-                outcome = self.trace_on(tracer, continuation, slots)
-            except (BurnishError, *INTERRUPTS):
-                interrupts.drop_modes(modes)  # those of ours; one that the program has put on stays on
-                raise
-            finally:
-                if collects:
-                    gc.enable()
-            tracer.frame = None
-            return outcome
-        except BurnishError as error:
-            if continuation.layout is None:
+            with collection.paused() as resume, tracer.signals:
+                machine, signal = self.trace_on(tracer, continuation, slots, resume)
+                continuation.let_go()  # the instruction at the break may take its time
+                tracer.release()  # and what the program drops there must not be kept alive
+            if signal is not None:
+                machine.step()
+            return machine.as_plain(), signal
+        except BaseException as error:
+            if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
                 restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
                 raise
-            if tracer.frame is None:
-                raise
-            interrupt: BaseException = error
-        except INTERRUPTS as error:
-            if tracer.frame is None or interrupts.has_passed(error):
-                if continuation.layout is None and interrupts.hit_a_switch(error):
-                    restore_state(*state)
+            if machine is None:
+                machine = self.plain_machine(tracer)
+            tracer.release()
+            if machine.frame is None or interrupts.has_passed(error):
                 raise
             interrupt = error
-        machine = self.plain_machine(tracer)
-        tracer.frame = tracer.answer = None
-        try:
-            machine.result = interrupts.raise_in(machine, interrupt, interrupts.is_within_instruction(interrupt))
-        except INTERRUPTS as error:
-            if continuation.layout is None and interrupts.hit_a_switch(error):
-                restore_state(*state)
-            raise
+        machine = machine.as_plain()
+        machine.result = interrupts.raise_in(machine, interrupt)
         return machine, None
 
-    def trace_on(self, tracer: Tracer, continuation: Continuation, slots: list) -> tuple[Any, Any]:
-        collects = gc.isenabled()
-        gc.disable()  # a trace makes many objects that live to its end: collecting in between finds nothing
+    def trace_on(
+        self, tracer: Tracer, continuation: Continuation, slots: list, resume: Callable
+    ) -> tuple[Machine, Any]:
+        """``trace``, up to the break's instruction. ``resume``: to be called before other people's code."""
         settings.current()  # reads the environment the first time, which is when printing and dumping begin
         if self.options.backend.ahead is not None:
             self.options.backend.ahead()
@@ -299,48 +281,30 @@ class Program:
         tracer.keeps_assertions = self.keeps_assertions
         tracer.open_sizes = self.open_sizes(tracer, continuation, slots)
         tracer.frame = self.start_frame(tracer, continuation, slots)
-        signal: Any = None
-        broken: Exception | None = None
         try:
             signal = tracer.trace()
         except Exception as error:
-            broken = error
-        finally:
-            if collects and (broken is not None or self.options.backend.ahead is None):
-                gc.enable()  # another's compiler may need much time, and memory
-        if broken is not None:
-            return self.recover(tracer, continuation, broken)
+            if signals.raised(error):
+                raise
+            return self.recover(tracer, continuation, error)
         seconds = time.perf_counter() - started
         events.emit("traced", instructions=tracer.count, seconds=seconds, torch_seconds=tracer.recorder.seconds,
                     calls=len(tracer.recorder.calls))
         why = None
         at = tracer.frame
-        if interrupts.was_interrupted(tracer, signal):
-            interrupts.take_off(tracer.recorder)
-            if at is not None:
-                at.pc -= 1
-            continuation.let_go()
-            if collects:
-                gc.enable()
-            return self.after(tracer, signal, at)
+        is_lasting = not interrupts.was_met(tracer, signal)
         if signal is not None:
-            at.pc -= 1  # the segment ends before the instruction
-            if signal.kind is not None:
-                at.pc += 1
+            if signal.kind is not None and is_lasting:
                 why = breaks.Break(signal.kind, signal.what, tracer.user_stack())
-                at.pc -= 1
-                events.emit("breaks", text=why.render(), break_=why)
-                if self.options.fullgraph:
-                    raise Unsupported(why)
-        now = global_state(), autocast_nesting()
-        try:
+            at.pc -= 1  # type: ignore[union-attr]  # the segment ends before the instruction
+        if why is not None:
+            events.emit("breaks", text=why.render(), break_=why)
+            if self.options.fullgraph:
+                raise Unsupported(why)
+        if is_lasting:
+            if self.options.backend.ahead is None:
+                resume()  # another's compiler may need much time, and memory
             self.finish_trace(tracer, continuation, signal, at, why, started)
-        except INTERRUPTS:
-            restore_state(*now)
-            raise
-        continuation.let_go()  # the instruction at the break may take its time
-        if collects:
-            gc.enable()
         return self.after(tracer, signal, at)
 
     def open_sizes(self, tracer: Tracer, continuation: Continuation, slots: list) -> OpenSizes | None:
@@ -382,6 +346,8 @@ class Program:
         except BackendError:
             raise
         except Exception as error:
+            if signals.raised(error):
+                raise
             if settings.current().on_error == "raise":
                 raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
             self.give_up(continuation, of_failure(tracer, error))
@@ -401,26 +367,19 @@ class Program:
             text=f"{continuation.location}: {len(tracer.heap.guards)} guards, {len(tracer.recorder.calls)} torch calls",
         )
 
-    def after(self, tracer: Tracer, signal: Any, at: Any) -> tuple[Any, Any]:
-        """Execute the break's instruction, or hand out the result."""
+    def after(self, tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, Any]:
+        """What executes the break's instruction, or holds the result."""
         if signal is None:
             machine = Machine(None)
             machine.result, = scrub(tracer, tracer.result, leaves=True)
             tracer.result = None
             return machine, None
-        plain = self.plain_machine(tracer)
-        if isinstance(signal, Stop):
-            machine = plain
-        else:
+        machine = self.plain_machine(tracer)
+        if not isinstance(signal, Stop):
             value, = scrub(tracer, signal.value)
             machine = Answering(at, value, signal.error)
             machine.trail = tracer.trail
-        tracer.release()  # it must not keep alive what the program drops from here on
-        machine.step()
-        tracer.frame = machine.frame  # where the program stands, should an interrupt come before that is handed on
-        done = Machine(machine.frame)
-        done.result, done.trail = machine.result, machine.trail
-        return done, signal
+        return machine, signal
 
     def plain_machine(self, tracer: Tracer) -> Machine:
         """What goes on, as plain Python, where the trace stands."""
@@ -432,7 +391,7 @@ class Program:
         machine.trail = tracer.trail
         return machine
 
-    def recover(self, tracer: Tracer, continuation: Continuation, error: Exception) -> tuple[Any, Any]:
+    def recover(self, tracer: Tracer, continuation: Continuation, error: Exception) -> tuple[Machine, Any]:
         """An error of ours. What has run has run for real, so plain execution can go on from the same state."""
         if settings.current().on_error == "raise":
             raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error

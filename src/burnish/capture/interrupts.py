@@ -1,17 +1,18 @@
-"""Interrupts: Ctrl-C, or a signal that ends the process, while captured code runs or is being captured.
+"""Interrupts: Ctrl-C, or another signal that ends what runs, while captured code runs or is being captured.
 
-Python raises KeyboardInterrupt wherever it happens to be, and that is mostly in code of ours. The program has to meet
-it where the program stands: its ``finally`` and ``with`` blocks run, its ``except KeyboardInterrupt`` catches it. So it
-is raised once more, in the interpreter's frames, and the rest of the call is plain Python:
+Python raises what a signal's handler raises wherever it happens to be, and that is mostly in code of ours. The program
+has to meet it where the program stands: its ``finally`` and ``with`` blocks run, its ``except KeyboardInterrupt``
+catches it. So it is raised once more, in the interpreter's frames, and the rest of the call is plain Python:
 
     try:
         outcome = machine.run()
-    except INTERRUPTS as error:
+    except BaseException as error:
         if has_passed(error): raise           # the program's frames have seen it
         interrupt = error
     raise_in(machine, interrupt)
 
-What was being traced or compiled is dropped, and done again by the next call.
+What was being traced or compiled is dropped, and done again by the next call. A trace is interrupted between two of the
+program's instructions only (``signals``).
 """
 
 from __future__ import annotations
@@ -22,11 +23,8 @@ from typing import Any
 import torch
 
 from .machine import Machine
-from .tracebacks import OURS
+from .signals import Signals
 from .tracer import Late, Tracer
-
-INTERRUPTS = (KeyboardInterrupt, SystemExit)
-SWITCHES = (torch.autograd.grad_mode.__file__, torch.amp.autocast_mode.__file__)
 
 
 def has_passed(error: BaseException) -> bool:
@@ -37,15 +35,7 @@ def has_passed(error: BaseException) -> bool:
 def is_within_instruction(error: BaseException) -> bool:
     """Whether a trace was interrupted in the middle of an instruction, and not between two of them."""
     at = _frame_of(error, Tracer.trace)
-    return at is not None and at.tb_next is not None and at.tb_next.tb_frame.f_code.co_filename.startswith(OURS)
-
-
-def hit_a_switch(error: BaseException) -> bool:
-    """Whether it came while ``torch.no_grad``, say, was being entered or left, and may have been left half done."""
-    at = error.__traceback__
-    while at is not None and at.tb_frame.f_code.co_filename not in SWITCHES:
-        at = at.tb_next
-    return at is not None
+    return at is not None and at.tb_next is not None and _frame_of(error, Signals.answer) is None
 
 
 def _frame_of(error: BaseException, function: Any) -> TracebackType | None:
@@ -55,18 +45,18 @@ def _frame_of(error: BaseException, function: Any) -> TracebackType | None:
     return at
 
 
-def was_interrupted(tracer: Tracer, signal: Any) -> bool:
+def was_met(tracer: Tracer, signal: Any) -> bool:
     """Whether the program met an interrupt during the trace. What it did then is not what it does."""
-    if isinstance(signal, Late) and isinstance(signal.error, INTERRUPTS):
+    if isinstance(signal, Late) and isinstance(signal.error, (KeyboardInterrupt, SystemExit)):
         return True
-    return any(isinstance(error, INTERRUPTS) for error, _ in tracer.trail.passed.values())
+    return any(isinstance(error, (KeyboardInterrupt, SystemExit)) for error, _ in tracer.trail.passed.values())
 
 
-def raise_in(machine: Machine, error: BaseException, is_within: bool = False) -> Any:
-    """Raise ``error`` before the machine's next instruction (``is_within``: in the one it has begun). If the program
-    catches it, the rest is run plainly, and its result is the answer."""
+def raise_in(machine: Machine, error: BaseException) -> Any:
+    """Raise ``error`` before the machine's next instruction, or in the one it has begun. If the program catches it, the
+    rest is run plainly, and its result is the answer."""
     assert machine.frame is not None
-    if not is_within or machine.frame.pc == 0:
+    if not is_within_instruction(error) or machine.frame.pc == 0:
         machine.frame.pc += 1
     machine.unwind(error)
     return machine.run()
@@ -76,7 +66,7 @@ def run(machine: Machine) -> Any:
     """``machine.run()``, interrupted as a program is."""
     try:
         return machine.run()
-    except INTERRUPTS as error:
+    except BaseException as error:
         if machine.frame is None or has_passed(error):
             raise
         interrupt = error
@@ -86,12 +76,6 @@ def run(machine: Machine) -> Any:
 def count_modes() -> tuple[int, int]:
     """The torch function modes and dispatch modes that are on."""
     return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
-
-
-def take_off(mode: Any) -> None:
-    """Take a torch function mode off that lies on top: an interrupt may have come before that was done."""
-    while (count := torch._C._len_torch_function_stack()) and torch._C._get_function_stack_at(count - 1) is mode:
-        torch._C._pop_torch_function_stack()
 
 
 def drop_modes(counts: tuple[int, int]) -> None:

@@ -36,6 +36,12 @@ class Machine:
         self.reraised: BaseException | None = None  # raised again as it is: context and traceback stay
         self.thrown: BaseException | None = None  # thrown into a generator: its context stays
 
+    def as_plain(self) -> Machine:
+        """The same program at the same place, its operations without another meaning."""
+        plain = Machine(self.frame)
+        plain.result, plain.trail = self.result, self.trail
+        return plain
+
     # ---- the loop
 
     def run(self) -> Any:

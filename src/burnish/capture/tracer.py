@@ -48,6 +48,7 @@ from .live import Live
 from .machine import Machine
 from .opcodes.flow import EXHAUSTED
 from .recorder import Handle, Recorder
+from .signals import Signals
 from .trust import OUR_PATH, is_trusted_namespace
 
 # Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
@@ -129,6 +130,7 @@ class Tracer(Machine):
         self.signatures: dict[tuple[type, int], Any] = {}
         self.without_hooks: set[int] = set()  # dictionaries of modules that have been guarded to have no hooks
         self.checks = settings.current().check
+        self.signals = Signals()
 
     def release(self) -> None:
         """Let go of all that was met. The parts of a tracer know each other, so what they hold would otherwise live
@@ -146,7 +148,7 @@ class Tracer(Machine):
 
     def trace(self) -> Stop | Late | None:
         """Run until the outermost frame returns (None) or a break (its signal)."""
-        count, counter = 0, itertools.count(1)
+        count, counter, signals = 0, itertools.count(1), self.signals.came
         try:
             while True:
                 frame = self.frame
@@ -156,6 +158,8 @@ class Tracer(Machine):
                 trouble: BaseException
                 try:
                     for count in counter:  # noqa: B007  # of instructions
+                        if signals:
+                            self.signals.answer(frame)
                         handler, arg = instructions[frame.pc]
                         frame.pc += 1
                         if handler(self, frame, arg):
