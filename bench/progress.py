@@ -10,9 +10,9 @@ import sys
 import time
 from typing import Any, TextIO
 
-from .job import Message
+from burnish.report.progress import bar
 
-CELLS = 20
+from .job import Message
 
 
 class Progress:
@@ -44,10 +44,9 @@ class Progress:
         self.show()
 
     def line(self) -> str:
-        filled = round(CELLS * min(1.0, (self.done + self.part) / max(1, self.total)))
         minutes, seconds = divmod(int(time.monotonic() - self.begun), 60)
         parts = [f"{min(self.done + 1, self.total)}/{self.total} {self.title}", self.stage, f"{minutes}:{seconds:02}"]
-        return f"{'█' * filled}{'░' * (CELLS - filled)}  {' · '.join(filter(None, parts))}"
+        return f"{bar((self.done + self.part) / max(1, self.total))}  {' · '.join(filter(None, parts))}"
 
     def show(self) -> None:
         if self.stream.isatty():

@@ -25,7 +25,7 @@ from .backends.registry import Backend, lookup
 from .capture import builtin_calls, polyfills
 from .capture.engine import Options, Program
 from .errors import UserError
-from .report import dump, show
+from .report import dump, progress, show
 from .report.follow import while_wanted
 from .report.profile import Profile
 
@@ -294,6 +294,8 @@ def _all_segments() -> Iterator[tuple[Any, Any]]:
 def _observe() -> None:
     """Start printing (the setting ``show``) and writing (``dump``) when a setting first asks for it."""
     while_wanted(settings.on_change, lambda s: bool(s.show), lambda: show.start(lambda: settings.current().show))
+    while_wanted(settings.on_change, lambda s: s.max_autotune,
+                 lambda: progress.start(lambda: settings.current().max_autotune))
     while_wanted(settings.on_change, lambda s: s.dump is not None, lambda: dump.start(lambda: settings.current().dump))
 
 

@@ -1,5 +1,8 @@
 """Modes and options: what they set, what other backends get, and what is said about wrong ones."""
 
+import io
+import sys
+
 import pytest
 import torch
 
@@ -68,6 +71,25 @@ def test_max_autotune_measures_what_is_otherwise_known_beforehand(monkeypatch):
             torch.testing.assert_close(burnish.compile(layer, mode=mode)(x), layer(x))
     (usual, seconds), (thorough, more) = asked
     assert (usual, thorough) == ("choose", "choose_thoroughly") and more > seconds
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_max_autotune_says_on_a_terminal_how_far_it_is(monkeypatch):
+    model, x = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)]).eval(), torch.randn(2, 8)
+    shown = {}
+    with torch.no_grad():
+        for mode, stream in (("max-autotune", Terminal()), ("default", Terminal()), ("max-autotune", io.StringIO())):
+            monkeypatch.setattr(sys, "stderr", stream)
+            burnish.reset()
+            burnish.compile(model, mode=mode)(x)
+            shown[mode, stream.isatty()] = stream.getvalue()
+    told = shown["max-autotune", True].split("\r\x1b[K")
+    assert [line.partition(" ")[2].split()[0] for line in told[1:-1]] == ["1/4", "2/4", "3/4", "4/4"]
+    assert told[-1] == "" and shown["default", True] == shown["max-autotune", False] == ""
 
 
 def test_what_has_no_effect_here_says_so_and_why():

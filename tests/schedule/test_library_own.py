@@ -10,10 +10,11 @@ from torch.nn import functional as F
 from burnish.codegen.llvm import products
 from burnish.ops.scalar import const, make, select
 from burnish.schedule.followers import SUM
-from burnish.schedule.library import OWN, ConvSpec, LinearSpec, candidates, own, own_candidate
+from burnish.schedule.library import OWN, ConvSpec, LinearSpec, Memory, candidates, own, own_candidate, tuned
+from burnish.schedule.library.choose import key_of
 from burnish.schedule.library.layout import channels_last_stride
 from burnish.schedule.library.measure import bind
-from burnish.schedule.library.own_calls import linear_products, why_not_convolution, why_not_linear
+from burnish.schedule.library.own_calls import linear_products, tilings, why_not_convolution, why_not_linear
 from burnish.tensors.types import TensorType
 
 from .library_references import error, f32, make_inputs, reference, strided, typical
@@ -55,6 +56,14 @@ def check(spec, epilogue=None, after=lambda y: y, inputs=None):
     assert error(out, exact) <= allowed
     assert memory[:32].isnan().all() and memory[-32:].isnan().all()
     return out
+
+
+def check_tilings(spec):
+    """All of them right, and each another way to cut the same work up."""
+    found = tilings(spec)
+    assert len(found) > 3 and next(iter(found)) == str(own.shape_here())
+    for candidate in found.values():
+        check(candidate.spec)
 
 
 LINEARS = [(1, 40, 33), (4, 1, 1), (13, 7, 16), (14, 64, 32), (15, 33, 17), (29, 300, 96), (64, 257, 40), (197, 48, 33),
@@ -207,3 +216,30 @@ def test_own_kernels_are_offered_beside_the_libraries():
 def test_parts_are_of_nearly_one_size(count, most):
     parts = own.split_evenly(count, most)
     assert sum(parts) == count and max(parts) <= most and max(parts) - min(parts) <= 1
+
+
+# Tiles that are measured ----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("spec", [
+    linear(1, 40, 33), linear(15, 33, 17), linear(64, 257, 40), linear(37, 2100, 70),
+    with_residual(linear(29, 300, 96)), conv(2, 8, 9, 7, 40, (3, 3), padding=1), conv(1, 16, 20, 20, 24, (1, 1)),
+    conv(1, 5, 13, 30, 33, (5, 3), stride=2, padding=2, x=f32(1, 5, 13, 30)),
+], ids=repr)
+def test_every_shape_of_tiles_computes_the_same(spec):
+    check_tilings(spec)
+
+
+def test_depthwise_kernels_have_one_shape_of_tiles():
+    assert tilings(conv(1, 32, 8, 8, 32, (3, 3), padding=1, groups=32)) == {}
+
+
+@pytest.mark.parametrize("faster, is_taken", [(0.5, True), (0.99, False)])
+def test_tiles_that_are_surely_faster_are_taken(faster, is_taken):
+    spec = linear(64, 256, 256)
+    usual, other, *_ = tilings(spec).values()
+    memory = Memory()
+    memory.load({f"{key_of(spec)} tiles": f"{usual.name}=1.0; {other.name}={faster}"})
+    found = tuned(spec, seconds=0.0, memory=memory)
+    assert found.tiles == (other.spec.tiles if is_taken else None)
+    assert (str(other.spec.tiles) in key_of(found)) == is_taken
+    check(found, RELU, F.relu)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from .. import events
 from ..ir.graph import Graph, Node, Value, replaced, values_in
 from ..ir.rewrite import Rewriter
 from ..ir.state import state_values
@@ -40,6 +41,7 @@ from .library import (
     in_channels_last,
     own_attention,
     own_candidate,
+    tuned,
 )
 
 SECONDS = 0.003
@@ -57,6 +59,7 @@ LAUNCH_SECONDS = 4e-6
 BYTE_SECONDS = 0.3e-9
 """What it costs to lay a tensor out anew, a byte."""
 
+BATCHED = "aten.bmm.default"
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 OPAQUE = TensorType((), (), torch.uint8)
@@ -67,6 +70,10 @@ ACTIVATIONS = {
     "aten.sigmoid.default": "sigmoid", "aten.tanh.default": "tanh", "aten.hardswish.default": "hardswish",
     "aten.hardsigmoid.default": "hardsigmoid", "aten.leaky_relu.default": "leaky_relu",
 }
+
+
+def is_measured(node: Node) -> bool:
+    return node.op in (LINEAR, CONV) or node.op.name in (BATCHED, ATTENTION)
 
 
 def choose_calls(graph: Graph) -> Graph:
@@ -91,10 +98,24 @@ class Chooser(Rewriter):
         """Activations that the call before them does."""
         self.absorbed: set[Node] = set()
         """Followers that a call will do, but the last of them."""
+        self.measured, self.to_measure = 0, sum(is_measured(node) for node in graph.nodes)
         self.postponed: dict[Node, Postponed] = {}
         """Calls that are made at the place of their last follower, where all they read is there."""
 
+    def run(self) -> Graph:
+        made = super().run()
+        self.tell_progress("all of it")
+        return made
+
+    def tell_progress(self, what: str) -> None:
+        """Measuring at length takes a while."""
+        if current().max_autotune and self.to_measure:
+            events.emit("kernels.measuring", done=self.measured, total=self.to_measure, what=what)
+
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if is_measured(node):
+            self.tell_progress(node.op.name)
+            self.measured += 1
         if node in self.fused_into:
             return self.fused_into[node]
         if node in self.absorbed:
@@ -102,7 +123,7 @@ class Chooser(Rewriter):
             return (self.env[next(iter(node.operands))],)
         if node in self.postponed:
             return self.call_with_followers(self.postponed[node])
-        if node.op.name == "aten.bmm.default":
+        if node.op.name == BATCHED:
             return self.batched(args[0], args[1])
         if node.op.name == ATTENTION:
             return self.attention(node)
@@ -139,6 +160,8 @@ class Chooser(Rewriter):
     def call(self, node: Node) -> Value:
         x: Value = self.env[node.args[0]]
         spec = self.spec_of(node, x.type)
+        if current().max_autotune:
+            spec = tuned(spec, seconds=THOROUGH_SECONDS)
         plain = self.chosen(spec)
         if isinstance(spec, ConvSpec):
             turned = in_channels_last(spec)

@@ -254,9 +254,11 @@ class TilePrinter:
         """The loop as the processor's own instructions: LLVM's scheduler moves loads up until registers run out."""
         vectors, vector, zmm = self.tile.vectors, self.vector, "zmm" if self.lanes == 16 else "ymm"
         count_of = len(self.sums)
-        first = 28 if self.lanes == 16 else 12
+        registers = 32 if self.lanes == 16 else 16
+        numbers = min(2, registers - count_of - vectors)
+        first = registers - numbers - vectors
         weight = [f"%{zmm}{first + v}" for v in range(vectors)]
-        number = [f"%{zmm}{first + 2}", f"%{zmm}{first + 3}"]
+        number = [f"%{zmm}{first + vectors + n}" for n in range(numbers)]
         operand = {base: f"${count_of + n}" for n, base in enumerate(self.bases)}
         b, k, ahead = (f"${count_of + len(self.bases) + n}" for n in range(3))
         step = f"${2 * (count_of + len(self.bases) + 3)}"
@@ -268,7 +270,7 @@ class TilePrinter:
             for v in range(vectors):
                 code.append(f"vmovups {(j * vectors + v) * self.bytes}({b}), {weight[v]}")
             for r, (group, i) in enumerate(self.rows):
-                base, x = operand[group, i // 3 * 3], number[r % 2]
+                base, x = operand[group, i // 3 * 3], number[r % numbers]
                 place = (f"({base})", f"({base},{step})", f"({base},{step},2)")[i % 3]
                 code.append(f"vbroadcastss {4 * j}{place}, {x}")
                 code += [f"vfmadd231ps {weight[v]}, {x}, ${r * vectors + v}" for v in range(vectors)]

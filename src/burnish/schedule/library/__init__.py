@@ -9,7 +9,7 @@
 """
 
 from .candidate import Call, Candidate, Foreign, Operand
-from .choose import Choice, Memory, candidates, choose, choose_thoroughly, is_read_once, memory
+from .choose import Choice, Memory, candidates, choose, choose_thoroughly, is_read_once, memory, tuned
 from .convolution import in_channels_last
 from .onednn import why_not_fused as why_not
 from .own_attention import NAME as OWN_ATTENTION
@@ -21,5 +21,6 @@ from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, 
 __all__ = [
     "OWN", "OWN_ATTENTION", "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec", "Foreign",
     "LinearSpec", "MatmulSpec", "Memory", "Operand", "Spec", "candidates", "choose", "choose_thoroughly",
-    "in_channels_last", "is_read_once", "memory", "own_attention", "own_candidate", "why_not",
+    "in_channels_last", "is_read_once", "memory", "own_attention", "own_candidate", "tuned",
+    "why_not",
 ]

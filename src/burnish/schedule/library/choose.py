@@ -15,7 +15,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from .matmul import matmul_candidates
 from .measure import Measured, measure
 from .own_attention import NAME as OWN_ATTENTION
 from .own_calls import NAME as OWN
+from .own_calls import tilings
 from .shrink import shrunk
 from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 
@@ -251,6 +252,24 @@ def choose_thoroughly(spec: Spec, *, seconds: float, memory: Memory = memory) ->
         return usual
     times = {c.name: estimate(c, measured.least[c.name], small) for c in candidates(spec) if c.name in measured.least}
     return Choice(best, times[name], times)
+
+
+def tuned(spec: LinearSpec | ConvSpec, *, seconds: float, memory: Memory = memory) -> LinearSpec | ConvSpec:
+    """The spec with the tiles that our own kernel is surely the fastest with: all are measured, each at length."""
+    small = shrunk(spec)
+    assert isinstance(small, (LinearSpec, ConvSpec))
+    offered = list(tilings(small).values()) if spec.flops >= SMALL else []
+    if len(offered) < 2:
+        return spec
+    measured = memory.measured(f"{key_of(small)} tiles", lambda: offered, seconds, is_thorough=True)
+    usual, *others = offered
+    if measured is None or not measured.is_steady or usual.name not in measured.least:
+        return spec
+    name, least = min(measured.least.items(), key=lambda entry: entry[1])
+    if name == usual.name or least >= SURELY * measured.least[usual.name]:
+        return spec
+    chosen = next((other.spec for other in others if other.name == name), None)
+    return spec if chosen is None else replace(spec, tiles=chosen.tiles)  # type: ignore[union-attr]
 
 
 def key_of(spec: Spec) -> str:

@@ -39,6 +39,11 @@ class Shape:
     half: int
     """A tile is two groups of at most so many pixels, each with the same step from one to the next."""
     vectors: int
+    chunk: float = 1.0
+    """A chunk has so many times the usual number of pixels: fewer of them are fewer tasks for the threads to share."""
+
+    def __repr__(self) -> str:
+        return f"{2 * self.half}x{self.vectors}" + (f" chunk {self.chunk:g}" if self.chunk != 1.0 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +196,20 @@ def shape_here() -> Shape | None:
     return _makers[0].shape() if _makers else None
 
 
+MOST_VECTORS = 4
+CHUNKS = (0.25, 4.0)
+
+
+def shapes_here() -> list[Shape]:
+    """All that are worth measuring, the usual one first: other tiles with as many sums in registers, other chunks."""
+    usual = shape_here()
+    if usual is None:
+        return []
+    tiles = [Shape(usual.lanes, usual.half * usual.vectors // vectors, vectors)
+             for vectors in range(1, MOST_VECTORS + 1) if usual.half * usual.vectors // vectors > 1]
+    return list(dict.fromkeys([usual, *tiles, *(replace(usual, chunk=chunk) for chunk in CHUNKS)]))
+
+
 def split_evenly(count: int, most: int) -> list[int]:
     """As few parts as possible, none larger than `most`, all of nearly one size: two sizes of tile at most."""
     parts = -(-count // most)
@@ -219,13 +238,15 @@ def runs_of(starts: Sequence[int], length: int) -> tuple[Run, ...]:
                  for number, start in enumerate(starts) for at in range(0, length, LONGEST_RUN))
 
 
-def in_chunks(places: list[Place], read: int, written: int, weight: int) -> tuple[tuple[Place, ...], ...]:
-    """Neighbouring tiles together. Of each pixel so many numbers are read and written, for so many weights in all."""
+def in_chunks(places: list[Place], read: int, written: int, weight: int,
+              scale: float = 1.0) -> tuple[tuple[Place, ...], ...]:
+    """Neighbouring tiles together, `scale` times the usual number of them. Of each pixel so many numbers are read and
+    written, for so many weights in all."""
     pixels = sum(sum(place.halves) for place in places) / max(len(places), 1)
     if 4 * weight <= SMALL_WEIGHT:
-        count = max(int(CHUNK_BYTES / (4 * (read + written) * pixels)), 1)
+        count = max(int(scale * CHUNK_BYTES / (4 * (read + written) * pixels)), 1)
     else:
-        count = max(int(LARGE_CHUNK_BYTES / (4 * read * pixels)), 1)
+        count = max(int(scale * LARGE_CHUNK_BYTES / (4 * read * pixels)), 1)
     parts = split_evenly(len(places), count)
     chunks, at = [], 0
     for size in parts:

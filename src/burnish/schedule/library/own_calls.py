@@ -9,6 +9,8 @@ computed there: NaN, infinities and rounding are those of a kernel of ours after
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from ...ops.scalar import Scalar
@@ -36,6 +38,15 @@ def own_linear(spec: LinearSpec, epilogue: Scalar | None = None) -> Candidate | 
 
 def own_candidate(spec: LinearSpec | ConvSpec, epilogue: Scalar | None = None) -> Candidate | None:
     return own_linear(spec, epilogue) if isinstance(spec, LinearSpec) else own_convolution(spec, epilogue)
+
+
+def tilings(spec: LinearSpec | ConvSpec) -> dict[str, Candidate]:
+    """Our own kernel with each shape of tiles that there is, by its name; the usual one first. Empty where there is
+    no choice."""
+    if isinstance(spec, ConvSpec) and spec.groups > 1:
+        return {}
+    made = {str(shape): own_candidate(replace(spec, tiles=shape)) for shape in own.shapes_here()}
+    return {name: replace(candidate, name=name) for name, candidate in made.items() if candidate is not None}
 
 
 def why_not_linear(spec: LinearSpec) -> str | None:
@@ -73,7 +84,7 @@ DEEPEST, CACHED_BYTES = 1024, 512 << 10
 
 def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
     """One after the other; each but the first adds to what the one before it left."""
-    shape = own.shape_here()
+    shape = spec.tiles or own.shape_here()
     assert shape is not None
     (rows, depth), outputs, step = spec.x.shape, spec.weight.shape[0], spec.x.stride[0]
     step = step if rows > 1 else depth
@@ -83,7 +94,7 @@ def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
     made = []
     for number, part in enumerate(parts):
         is_first, is_last = number == 0, number == len(parts) - 1
-        chunks = own.in_chunks(places, part, outputs, part * outputs)
+        chunks = own.in_chunks(places, part, outputs, part * outputs, shape.chunk)
         made.append(Product(outputs, part, (Sum(step, outputs, runs_of([0], part)),), chunks,
                             is_first and spec.bias is not None, not is_first or spec.residual is not None,
                             epilogue if is_last else None, shape))
@@ -192,7 +203,7 @@ def padded_shape(spec: ConvSpec) -> tuple[int, int] | None:
 
 
 def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
-    shape = own.shape_here()
+    shape = spec.tiles or own.shape_here()
     assert shape is not None
     images, channels = spec.x.shape[:2]
     height, width = padded_shape(spec) or spec.x.shape[2:]
@@ -219,8 +230,9 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
     depth = sum(run.length for run in runs)
     # Neighbouring windows share most of what they read.
     reads = max(depth * across * down // max(spec.weight.shape[2] * spec.weight.shape[3], 1), channels)
-    return Product(outputs, depth, (Sum(step, outputs, runs),), own.in_chunks(places, reads, outputs, depth * outputs),
-                   spec.bias is not None, spec.residual is not None, epilogue, shape)
+    chunks = own.in_chunks(places, reads, outputs, depth * outputs, shape.chunk)
+    return Product(outputs, depth, (Sum(step, outputs, runs),), chunks, spec.bias is not None,
+                   spec.residual is not None, epilogue, shape)
 
 
 def _runs(spec: ConvSpec, line: int, channels: int) -> tuple[list[int], int]:

@@ -20,6 +20,7 @@ from math import prod
 import torch
 
 from ...tensors.types import TensorType
+from .own import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,8 @@ class LinearSpec:
     """Weight and bias stay the same between calls: they may be packed once."""
     keeps_nan: bool = True
     """A NaN in the product is one in the result, as in eager. Without it clamping activations can be fused."""
+    tiles: Shape | None = None
+    """Of our own kernel, where other ones than the usual were found faster."""
 
     def __post_init__(self) -> None:
         (m, k), (n, weight_k) = self.x.shape, self.weight.shape
@@ -125,6 +128,8 @@ class ConvSpec:
     """Weight and bias stay the same between calls: they may be packed once."""
     keeps_nan: bool = True
     """A NaN in the product is one in the result, as in eager. Without it clamping activations can be fused."""
+    tiles: Shape | None = None
+    """Of our own kernel, where other ones than the usual were found faster."""
 
     def __post_init__(self) -> None:
         if not self.output_padding:
@@ -250,7 +255,8 @@ def _require(spec: LinearSpec | ConvSpec, type: TensorType | None, shape: tuple[
 
 def _epilogue(spec: LinearSpec | ConvSpec) -> list[str]:
     words = [repr(spec.activation)] if spec.activation is not None else []
-    return words + ["frozen"] * spec.is_frozen + ["loses-nan"] * (not spec.keeps_nan)
+    tiles = [f"tiles {spec.tiles}"] if spec.tiles is not None else []
+    return words + ["frozen"] * spec.is_frozen + ["loses-nan"] * (not spec.keeps_nan) + tiles
 
 
 def _sentence(verb: str, inputs: dict[str, TensorType], words: list[str]) -> str:

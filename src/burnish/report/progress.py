@@ -1,0 +1,42 @@
+"""Max-autotune on a terminal: one line that says how far measuring is, and goes away at the end.
+
+    stop = start(lambda: settings.current().max_autotune)
+
+    ███████░░░░░░░░░░░░░  14/40 linear f32[128, 768] f32[3072, 768] bias f32[3072] frozen
+
+Nothing where stderr is no terminal.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from ..events import Event, subscribe
+
+CELLS = 20
+
+
+def bar(part: float) -> str:
+    """A part of 1 as a bar."""
+    filled = round(CELLS * min(1.0, part))
+    return "█" * filled + "░" * (CELLS - filled)
+
+
+def start(is_wanted: Callable[[], bool], to: TextIO | None = None) -> Callable[[], None]:
+    """`to` is stderr by default, the one of the moment. The result ends it."""
+
+    def show(event: Event) -> None:
+        stream = to or sys.stderr
+        if event.kind != "kernels.measuring" or not is_wanted() or not stream.isatty():
+            return
+        stream.write("\r\x1b[K" + line(**event.data)[:shutil.get_terminal_size().columns - 1])
+        stream.flush()
+
+    return subscribe(show)
+
+
+def line(done: int, total: int, what: str) -> str:
+    return "" if done >= total else f"{bar(done / total)}  {done + 1}/{total} {what}"
