@@ -131,7 +131,8 @@ def cosine_fit(count: int, dtype: str, fixed: tuple[float, ...] = ()) -> Fit:
 
 def log1p_fit(count: int, dtype: str) -> Fit:
     """(log(1 + f) - f) / f**2."""
-    return Fit(lambda f: (mp.log1p(f) - f) / f**2, THIRD, count, lambda f: f**2 / mp.log1p(f), dtype=dtype)
+    ends = (-mpf(1) / 4, mpf(1) / 2)
+    return Fit(lambda f: (mp.log1p(f) - f) / f**2, ends, count, lambda f: f**2 / mp.log1p(f), dtype=dtype)
 
 
 def log2_fit(count: int, dtype: str) -> Fit:

@@ -1,7 +1,8 @@
 """log, log2, log10, log1p: the exponent, and a polynomial of the mantissa.
 
 x = 2**k * (1 + f) with f between -1/3 and 1/3, so that near 1, where the logarithm is small, k is 0 and the polynomial
-alone is the result.
+alone is the result. For log and log1p f lies between -1/4 and 1/2: where k is 1, less cancels, and log1p has lost
+nothing of its argument in an f that is at most a quarter below 0.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Table:
 
     start: int
     """The bits of 2/3."""
+    start_natural: int
+    """The bits of 3/4."""
     log10_2: tuple[float, float]
     """log10(2) is the sum. Any k times the first is exact."""
     log10_e: tuple[float, float]
@@ -44,10 +47,11 @@ class Table:
 TABLES = {
     "f32": Table(
         start=0x3F2AAAAB,
+        start_natural=0x3F400000,
         log10_2=(0.30103302001953125, -3.0243555500547862e-06),
         log10_e=(0.4342944920063019, -1.0103050052231683e-08),
-        log1p=(-0.49999937415122986, 0.33333200216293335, -0.250077486038208, 0.20011071860790253, -0.1641703099012375,
-               0.1399715095758438, -0.15383584797382355, 0.14020566642284393),
+        log1p=(-0.5000005960464478, 0.3333354592323303, -0.24993492662906647, 0.19977204501628876,
+               -0.16822277009487152, 0.1498229205608368, -0.12067463994026184, 0.05415275692939758),
         log2_1p=(1.4426950216293335, -0.7213468551635742, 0.4808981120586395, -0.36077266931533813, 0.2886529266834259,
                  -0.2370467334985733, 0.20242725312709808, -0.22100861370563507, 0.20045894384384155),
         log10_1p=(-0.21714696288108826, 0.144764244556427, -0.10860762000083923, 0.08690710365772247,
@@ -55,13 +59,14 @@ TABLES = {
     ),
     "f64": Table(
         start=0x3FE5555555555555,
+        start_natural=0x3FE8000000000000,
         log10_2=(0.30102999566395283, 2.8363394551044964e-14),
         log10_e=(0.4342944819032518, 1.098319650216765e-17),
-        log1p=(-0.49999999999999956, 0.33333333333333176, -0.2500000000002944, 0.20000000000074158,
-               -0.16666666660919943, 0.1428571427427272, -0.12500000511990206, 0.11111111969804068,
-               -0.09999975043806295, 0.09090872372533731, -0.08334060832415284, 0.07693272711515291,
-               -0.07129654041159961, 0.06650569943404636, -0.06399697070109854, 0.060524473828665916,
-               -0.04535974168004409, 0.04172468781071801, -0.08692864779586747, 0.0850505038420096),
+        log1p=(-0.4999999999999997, 0.3333333333333394, -0.2500000000001958, 0.19999999999816997,
+               -0.16666666662762702, 0.14285714301339475, -0.12500000349044563, 0.11111110797367087,
+               -0.09999983787709701, 0.0909088974314192, -0.08333731547791719, 0.07693478073185168,
+               -0.0713842426379211, 0.06642308020249799, -0.062491728874968386, 0.060871766662570014,
+               -0.05977219397178332, 0.05074503045114727, -0.029355555654484777, 0.008057503106190677),
         log2_1p=(1.4426950408889634, -0.7213475204444817, 0.48089834696301637, -0.36067376022229625, 0.288539008171139,
                  -0.24044917345887132, 0.20609929215705441, -0.18033688312082358, 0.16029942194799987,
                  -0.1442693145203563, 0.13115474977679856, -0.12023119891527995, 0.11096848003096008,
@@ -83,7 +88,7 @@ LOG2_WIDE = (1.4426950408923345, -0.7213475195690306, 0.480898343963064, -0.3606
 
 
 def log(x: Scalar) -> Scalar:
-    k, f = exponent_and_mantissa(x)
+    k, f = exponent_and_mantissa(x, TABLES[x.dtype].start_natural)
     return with_edges(times(k, math.log(2.0), log_of_1p(f)), x)
 
 
@@ -92,12 +97,12 @@ def log_of_1p(f: Scalar) -> Scalar:
 
 
 def log2(x: Scalar) -> Scalar:
-    k, f = exponent_and_mantissa(x)
+    k, f = exponent_and_mantissa(x, TABLES[x.dtype].start)
     return with_edges(fma(f, polynomial(f, TABLES[x.dtype].log2_1p), k), x)
 
 
 def log10(x: Scalar) -> Scalar:
-    k, f = exponent_and_mantissa(x)
+    k, f = exponent_and_mantissa(x, TABLES[x.dtype].start)
     table = TABLES[x.dtype]
     # Where k is 0 this is about f * log10(e): that product has to be exact until the end.
     low = fma(f * f, polynomial(f, table.log10_1p), f * table.log10_e[1])
@@ -105,18 +110,18 @@ def log10(x: Scalar) -> Scalar:
     return with_edges(times(k, table.log10_2[0], low), x)
 
 
-def exponent_and_mantissa(x: Scalar) -> tuple[Scalar, Scalar]:
-    """k and f with x = 2**k * (1 + f), for a positive finite x."""
+def exponent_and_mantissa(x: Scalar, start: int) -> tuple[Scalar, Scalar]:
+    """k and f with x = 2**k * (1 + f), for a positive finite x; `start` are the bits of the smallest 1 + f."""
     parts = layout(x)
     is_denormal, up = x < parts.smallest, parts.mantissa + 1
-    k, f = split(select(is_denormal, x * 2.0**up, x))
+    k, f = split(select(is_denormal, x * 2.0**up, x), start)
     return k - select(is_denormal, const(up, x.dtype), 0.0), f
 
 
-def split(x: Scalar) -> tuple[Scalar, Scalar]:
+def split(x: Scalar, start: int) -> tuple[Scalar, Scalar]:
     """As `exponent_and_mantissa`, for a positive normal number."""
     parts = layout(x)
-    k = shift_right(bits(x) - TABLES[x.dtype].start, parts.mantissa)
+    k = shift_right(bits(x) - start, parts.mantissa)
     return integer_to_float(k), from_bits(bits(x) - shift_left(k, parts.mantissa)) - 1.0
 
 
@@ -130,7 +135,7 @@ def with_edges(value: Scalar, x: Scalar) -> Scalar:
 def log1p(x: Scalar) -> Scalar:
     """As log, of 1 + x, but the mantissa less one comes from x, without the rounding of 1 + x."""
     parts = layout(x)
-    k = shift_right(bits(at_least(x, -1.0) + 1.0) - TABLES[x.dtype].start, parts.mantissa)
+    k = shift_right(bits(at_least(x, -1.0) + 1.0) - TABLES[x.dtype].start_natural, parts.mantissa)
     # 2**(2 - k): the exponent of 4, k less. 2**-k need not be a normal number.
     scale = from_bits(const((parts.bias + 2) << parts.mantissa, parts.integer) - shift_left(k, parts.mantissa))
     # -(4 - s), not s - 4, and -k * -log(2): both are -0 where k is 0, and so a zero keeps its sign.

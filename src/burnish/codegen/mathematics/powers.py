@@ -11,7 +11,7 @@ import math
 from ...ops.scalar import BITS, INTEGERS, Scalar, cast, compare, const, fma, select
 from .exponentials import wide_exp2
 from .floats import at_least, at_most, bits, magnitude, polynomial, shift_right
-from .logarithms import LOG2_WIDE, split
+from .logarithms import LOG2_WIDE, TABLES, split
 
 
 def reciprocal(x: Scalar) -> Scalar:
@@ -68,7 +68,7 @@ def float_power(x: Scalar, y: Scalar) -> Scalar:
 
 def log2_of_positive(x: Scalar) -> Scalar:
     """Of an f32 in f64, where it is a normal number, accurate to 2**-35 of itself."""
-    k, f = split(x)
+    k, f = split(x, TABLES["f64"].start)
     value = fma(f, polynomial(f, LOG2_WIDE), k)
     value = select(x < math.inf, value, x)
     return select(compare("eq", x, 0.0), -math.inf, value)
