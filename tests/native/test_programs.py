@@ -50,6 +50,22 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_group_norm_with_infinite_weights_is_infinite_where_eager_is(with_bias):
+    torch.manual_seed(0)
+    weight, bias = torch.randn(6), torch.randn(6)
+    weight[torch.tensor([1, 4])] = torch.tensor([torch.inf, -torch.inf])
+
+    def fn(x, weight, bias):
+        return F.group_norm(x, 2, weight, bias if with_bias else None)
+
+    (wanted, _), (found, _) = both(fn, torch.randn(3, 6, 5) + 0.3, weight, bias)
+    assert {x.isnan().any().item() for x in (wanted[:, 1], wanted[:, 4], wanted[:, 0])} == {True, False}
+    assert (wanted[:, 1] == torch.inf).any()
+    assert (wanted[:, 4] == torch.inf).any()
+    torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_gives_what_eager_gives(name):
     torch.manual_seed(0)

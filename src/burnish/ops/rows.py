@@ -306,18 +306,21 @@ def rms_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, eps: 
 
 @decomposition("aten.native_group_norm.default")
 def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
-    # Eager scales and shifts by what belongs to a channel, x * scale - mean * scale: that loses more places, and the
-    # loops would be three kernels. Only an infinite weight tells: eager makes NaN of it where this is infinite.
+    # Eager scales and shifts by what belongs to a channel, x * scale - mean * scale, which loses more places. Where a
+    # weight is infinite it tells, and there it is done so; each step is of full size, to stay in the one kernel.
     floats(x)
-    shape, result = x.shape, x.dtype
-    rows = g.reshape(widened(g, x), (N, group, (C // group) * HxW))
-    apart, mean, variance = centred(g, rows, (2,))
+    shape, result, size = x.shape, x.dtype, (N, group, C // group, HxW)
+    rows = g.reshape(widened(g, x), size)
+    apart, mean, variance = centred(g, rows, (2, 3))
     rstd = g("rsqrt", g("add.Scalar", variance, eps))
-    y = g.reshape(g("mul.Tensor", apart, rstd), (N, C, HxW))
-    columns = [None if p is None else g.reshape(p, (1, C, 1)) for p in (weight, bias)]
-    y = g.reshape(affine(g, y, *columns), shape)
+    weight, bias = (None if p is None else g.reshape(widened(g, p), (1, *size[1:3], 1)) for p in (weight, bias))
+    y = affine(g, g("mul.Tensor", apart, rstd), weight, bias)
+    if weight is not None:
+        as_eager = g("addcmul", g("mul.Tensor", rows, weight), g("neg", mean), weight)
+        as_eager = as_eager if bias is None else g("add.Tensor", as_eager, bias)
+        y = g("where.self", g("isinf", weight), as_eager, y)
     kept = [g.convert(g.reshape(s, (N, group)), result) for s in (mean, rstd)]
-    return g.convert(y, result), *kept
+    return g.convert(g.reshape(y, shape), result), *kept
 
 
 def affine(g: Any, y: Any, weight: Any, bias: Any) -> Any:

@@ -73,11 +73,11 @@ class Maker:
     # ---- values
 
     def new_input(self, shape: tuple[int, ...] | None = None, dtype: str | None = None, layout: str | None = None,
-                  limit: int = 4, special: bool = True) -> str:
+                  limit: int = 4) -> str:
         shape = self.shape() if shape is None else shape
         dtype = dtype or self.one(("f32",) * 6 + ("f64", "bf16", "bf16", "f16", "i64", "i64", "i32", "u8", "b8", "i16"))
         layout = layout or (self.one(LAYOUTS) if self.chance(40) else "plain")
-        is_special = special and self.is_special and dtype in FLOATS
+        is_special = self.is_special and dtype in FLOATS
         made = Input(shape, dtype, layout, self.integer(0, 999), is_special, limit)
         name = f"x{len(self.inputs)}"
         self.inputs.append(made)
