@@ -14,8 +14,9 @@ The rule, for each element, once both are of one dtype and shape:
    found that is large enough, all is well.
 
 What is float64 itself has no better truth than eager's. As eager's error, in rounding units, counts the greatest that
-it makes in any element in float32; it counts once more, and a rounding unit too, because eager is no truth. And what
-is less than four rounding units of the tensor's largest number, or of 1, is not looked at.
+it makes in any element in float32; it counts once more, and a rounding unit too, because eager is no truth. What eager
+itself makes of another order, where the true result stays, counts as well. And what is less than four rounding units of
+the tensor's largest number, or of 1, is not looked at.
 
 Complex numbers count as pairs. The sign of zero does not count. Where float64 has no answer (what draws random numbers
 draws others) eager's result stands for it.
@@ -55,10 +56,11 @@ Errors = Callable[[], Iterator[torch.Tensor]]
 
 def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None,
               eager_errors: Errors | None = None, rounded_to: torch.dtype | None = None,
-              noise: Callable[[], torch.Tensor | None] | None = None) -> str | None:
+              noise: Callable[[torch.Tensor], torch.Tensor | None] | None = None) -> str | None:
     """`eager_errors` gives eager's errors on neighbouring inputs; it is asked only if rule 2 does not hold.
-    `rounded_to` is the shortest dtype that the result was rounded to on its way. `noise` is what rounding on the way
-    comes to at the least, whoever computes it; it counts in place of the one rounding unit where it is more."""
+    `rounded_to` is the shortest dtype that the result was rounded to on its way. `noise` says, for the elements of a
+    mask, what rounding on the way may come to, whoever computes it; that counts in place of the one rounding unit
+    where it is more."""
     if bitwise_equal(eager, got):
         return None
     eager, got = real(eager), real(got)
@@ -84,7 +86,7 @@ def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None
     bad = finite & ~special & (ours > FACTOR * own + slack)
     if not bool(bad.any()):
         return None
-    least = noise() if noise is not None else None
+    least = noise(bad) if noise is not None else None
     if least is not None and least.shape == slack.shape:
         slack = torch.maximum(slack, least)
         bad &= ours > FACTOR * own + slack

@@ -36,9 +36,9 @@ def test_twice_the_error_of_eager_is_near_enough():
 def test_noise_takes_the_place_of_the_one_unit():
     truth = numbers(50)
     noise = 6 * rounding_unit(truth.double(), torch.float32)
-    assert why_wrong(truth, off(truth, 6), truth.double(), noise=lambda: noise) is None
-    assert why_wrong(truth, off(truth, 7), truth.double(), noise=lambda: noise) is not None
-    assert why_wrong(truth, off(truth, 3), truth.double(), noise=lambda: noise / 6) is not None
+    assert why_wrong(truth, off(truth, 6), truth.double(), noise=lambda _: noise) is None
+    assert why_wrong(truth, off(truth, 7), truth.double(), noise=lambda _: noise) is not None
+    assert why_wrong(truth, off(truth, 3), truth.double(), noise=lambda _: noise / 6) is not None
 
 
 @pytest.mark.parametrize("special", [torch.nan, torch.inf])
@@ -47,8 +47,8 @@ def test_no_noise_hides_what_is_no_number(special):
     wrong = truth.clone()
     wrong[3] = special
     huge = torch.full((50,), 1e30, dtype=torch.float64)
-    assert why_wrong(truth, wrong, truth.double(), noise=lambda: huge) is not None
-    assert why_wrong(wrong, truth, wrong.double(), noise=lambda: huge) is not None
+    assert why_wrong(truth, wrong, truth.double(), noise=lambda _: huge) is not None
+    assert why_wrong(wrong, truth, wrong.double(), noise=lambda _: huge) is not None
 
 
 def test_what_breaks_the_rule_where_eager_is_lucky_is_looked_at_beside_it():

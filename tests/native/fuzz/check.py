@@ -65,8 +65,8 @@ class ProgramJudge(Judge):
         for eager, exact in errors_beside_values(self.program, self.more, name, torch.float32):
             yield scaled_error(eager, exact.double(), at)
 
-    def noise(self, part: str, number: int) -> torch.Tensor | None:
-        return noise(self.program, self.more, self.name(part, number))
+    def noise(self, part: str, number: int, where: torch.Tensor) -> torch.Tensor | None:
+        return noise(self.program, self.more, self.name(part, number), where)
 
     def rounded_to(self, part: str, number: int) -> torch.dtype | None:
         return DTYPES[self.program.shortest[self.name(part, number)]]

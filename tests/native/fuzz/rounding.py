@@ -11,9 +11,11 @@ Two things are asked, and both of eager's arithmetic alone, never of what is jud
   line made is moved by the same amount in both: what eager then makes of it, against what float64 makes of it, is an
   error that eager makes near here. Nothing is moved that a jump (a comparison, floor) reads, or the error would be that
   of the jump.
-- *Half a unit of the largest* (`noise`). What takes a mean off knows its result to half a rounding unit of the largest
-  of the numbers it centres, at best; what is left where they cancel is noise. The float64 program runs with such
-  noise, of random signs, added by those lines, and what comes of it in the end is allowed. Other lines get none: an
+- *What half a unit on the way comes to* (`noise`). What takes a mean off knows its result to half a rounding unit of
+  the largest of the numbers it centres, at best; what is left where they cancel is noise. And what adds up, in whatever
+  order, knows its result as if each of its terms had been half a unit in the last place more or less: eager's own order
+  may be exact by luck, where no partial sum outgrew its digits. The float64 program, differentiated, says what
+  becomes of such halves in an element of the end, and all of them together are allowed there. Other lines get none: an
   exponential or a softmax is accurate in each element, however small.
 """
 
@@ -30,13 +32,16 @@ from bench.operators import set_seed
 from .program import Line, Program, namespace
 
 SAMPLES = 200
-NOISES = 32
+MOST_ELEMENTS = 64
+"""So many elements are looked at, each by itself. Of luck there are few."""
 
 CENTRES = re.compile(r"layer_norm|group_norm|batch_norm|instance_norm|- \w+\.mean\(")
 """Lines that take a mean off."""
 
+SUMS = re.compile(r"sum\(|mean\(|F\.linear|matmul| @ |addmm|einsum|F\.conv|avg_pool|index_add\(|scatter_add\(")
+"""Lines that add up, or multiply and add up."""
+
 Space = dict[str, Any]
-Change = Callable[[str, torch.Tensor], torch.Tensor]
 
 
 def started(program: Program, arguments: tuple, floats: torch.dtype | None) -> Space:
@@ -153,45 +158,59 @@ def jumps(line: Line) -> bool:
     return JUMP.search(line.text) is not None
 
 
-def noise(program: Program, more: int, name: str) -> torch.Tensor | None:
-    """For each element of a value the most that half a rounding unit in each line that centres makes of it."""
-    centring = {k for k, line in enumerate(program.lines) if line.defines and CENTRES.search(line.text)}
-    if not centring:
+def noise(program: Program, more: int, name: str, where: torch.Tensor) -> torch.Tensor | None:
+    """For those elements of a value that a mask names, the most that half a rounding unit makes of it: of the largest
+    number in each line that centres, of each term in each that adds up."""
+    if not any(line.defines and (CENTRES.search(line.text) or SUMS.search(line.text)) for line in program.lines):
         return None
-    dtypes: dict[str, torch.dtype] = {}
+    eager = started(program, program.arguments(more), None)
+    set_seed(1)
+    for line in program.lines:
+        exec(line.text, eager)
+    dtypes = {key: value.dtype for key, value in eager.items() if isinstance(value, torch.Tensor)}
+    exact = started(program, doubled(program.arguments(more)), torch.float64)
+    halves: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def run(change: Change | None, arguments: tuple, floats: torch.dtype | None = torch.float64) -> torch.Tensor:
-        space = started(program, arguments, floats)
-        set_seed(1)
-        for k, line in enumerate(program.lines):
+    def moved_by_halves(value: str, size: torch.Tensor) -> torch.Tensor:
+        """A value that is differentiated by: it is half so many rounding units off, at most."""
+        place = torch.zeros_like(exact[value], requires_grad=True)
+        halves.append((place, 0.5 * rounding_unit(size, dtypes[value])))
+        return exact[value] + place
+
+    def is_float(value: str) -> bool:
+        return value in dtypes and dtypes[value].is_floating_point and exact[value].numel() > 0
+
+    def run() -> torch.Tensor:
+        for line in program.lines:
+            terms = filter(is_float, line.uses) if line.defines and SUMS.search(line.text) else ()
+            space = exact | {term: moved_by_halves(term, exact[term].detach()) for term in terms}
             exec(line.text, space)
-            for made in line.defines if change is not None and k in centring else ():
-                space[made] = change(made, space[made])
-        return space[name].double()
+            exact.update((made, space[made]) for made in line.defines)
+            for made in filter(is_float, line.defines) if CENTRES.search(line.text) else ():
+                largest = exact[made].detach().abs().nan_to_num(0.0, 0.0, 0.0).max()
+                exact[made] = moved_by_halves(made, largest)
+        return exact[name]
 
-    def note(made: str, value: torch.Tensor) -> torch.Tensor:
-        dtypes[made] = value.dtype
-        return value
+    set_seed(1)
+    with in_double(), torch.enable_grad():
+        try:
+            return off_by(run(), where, halves)
+        except RuntimeError:
+            # Autograd does not differentiate what is written to later, or through one of several views.
+            return None
 
-    run(note, program.arguments(more), None)
-    # Made before the default dtype is another one: random numbers would be others.
-    plain, *others = [doubled(program.arguments(more)) for _ in range(NOISES + 1)]
-    with in_double():
-        meant = run(None, plain)
-        found = torch.zeros_like(meant)
-        for seed, arguments in enumerate(others):
-            generator = torch.Generator().manual_seed(seed)
-            changed = run(lambda made, x, g=generator: noisy(x, dtypes[made], g), arguments)
-            found = torch.maximum(found, (changed - meant).abs().nan_to_num(0.0, 0.0, 0.0))
+
+def off_by(value: torch.Tensor, where: torch.Tensor, halves: list[tuple[torch.Tensor, torch.Tensor]],
+           ) -> torch.Tensor | None:
+    if value.shape != where.shape or not value.requires_grad:
+        return None
+    found = torch.zeros(value.shape, dtype=torch.float64)
+    for place in where.nonzero()[:MOST_ELEMENTS].tolist():
+        slopes = torch.autograd.grad(value[tuple(place)], [x for x, _ in halves], retain_graph=True, allow_unused=True)
+        parts = [(slope.abs() * size).nan_to_num(0.0, 0.0, 0.0).sum()
+                 for slope, (_, size) in zip(slopes, halves, strict=True) if slope is not None]
+        found[tuple(place)] = sum(parts, torch.zeros(()))
     return found
-
-
-def noisy(x: torch.Tensor, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    finite = x.abs()[x.isfinite()]
-    if not dtype.is_floating_point or not finite.numel():
-        return x
-    signs = torch.randint(0, 2, x.shape, generator=generator) * 2 - 1
-    return x + 0.5 * signs * rounding_unit(finite.max(), dtype)
 
 
 __all__ = ["errors_beside_values", "jumps", "movable_lines", "noise"]

@@ -1,6 +1,8 @@
 """The judge: what it lets pass is what eager's own rounding explains, and a wrong value is none of it."""
 
+import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from bench.closeness import rounding_unit
 
 from .check import ProgramJudge
 from .program import Input, Line, Program
-from .rounding import movable_lines
+from .rounding import movable_lines, noise
 
 
 def program(inputs, *lines, exact=()):
@@ -43,6 +45,9 @@ GROUP_NORM = program([Input((1, 7, 33), "f32", seed=293)], "v0 = F.group_norm(x0
 SOFTMAX = program([Input((4, 9), "f32", seed=3, limit=12)], "v0 = torch.softmax(x0, 1)")
 OF_BOOLEANS = program([Input((7, 7, 9), "b8", seed=927)], "v0 = x0.to(F32).mean((0,))", "v1 = torch.softmax(v0, 1)")
 EXP = program([Input((64,), "f32", seed=5)], "v0 = torch.exp(x0)")
+MEAN = program([Input((4,), "f32")], "v0 = torch.tensor([1.0, 3.75, -3.5, 0.125])", "v1 = v0.view(2, 2)",
+               "v2 = v1.mean()")
+SUM = program([Input((5, 60), "f32", seed=8)], "v0 = x0.sum(1)")
 CENTRED_EXP = program([Input((4, 9), "f32", seed=5)], "v0 = F.layer_norm(x0, (9,), None, None)", "v1 = torch.exp(v0)")
 
 
@@ -63,6 +68,26 @@ def test_a_small_probability_must_be_right_in_itself():
 def test_eager_errors_beside_values_on_the_way_count():
     assert judged(OF_BOOLEANS, off(2)) is None
     assert judged(OF_BOOLEANS, off(9)) is not None
+
+
+def test_a_sum_that_is_exact_by_luck_may_be_off_by_half_a_unit_of_each_term():
+    terms = (1.0, 3.75, -3.5, 0.125)
+    eager = MEAN.function()(*MEAN.arguments())[0]
+    halves = sum(2.0**-24 * 2.0**math.floor(math.log2(abs(x))) for x in terms) / len(terms)
+    where = torch.ones_like(eager, dtype=torch.bool)
+    assert torch.equal(noise(MEAN, 0, "v2", where), torch.full_like(eager, halves, dtype=torch.float64))
+
+
+def test_a_sum_is_given_no_more_than_that():
+    assert judged(SUM, off(0.4, of_largest=True)) is None
+    assert judged(SUM, off(16, of_largest=True)) is not None
+
+
+def test_noise_is_unknown_where_autograd_does_not_follow():
+    tested = program([Input((4,), "f32")], "v0 = x0.sum(0, keepdim=True)", "v1 = v0.exp()")
+    more = (Line("v1.add_(1)", (), ("v1",)), Line("v2 = v1 * v1", ("v2",), ("v1",)), Line("v1.mul_(2)", (), ("v1",)))
+    spoilt = replace(tested, lines=(*tested.lines, *more), outputs=("v2",))
+    assert noise(spoilt, 0, "v2", torch.ones(1, dtype=torch.bool)) is None
 
 
 def test_a_function_is_given_no_noise():
