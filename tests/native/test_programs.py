@@ -60,9 +60,8 @@ def test_group_norm_with_infinite_weights_is_infinite_where_eager_is(with_bias):
         return F.group_norm(x, 2, weight, bias if with_bias else None)
 
     (wanted, _), (found, _) = both(fn, torch.randn(3, 6, 5) + 0.3, weight, bias)
-    assert {x.isnan().any().item() for x in (wanted[:, 1], wanted[:, 4], wanted[:, 0])} == {True, False}
-    assert (wanted[:, 1] == torch.inf).any()
-    assert (wanted[:, 4] == torch.inf).any()
+    assert wanted[:, 1].isnan().any()
+    assert wanted.isinf().any()
     torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
