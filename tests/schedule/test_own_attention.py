@@ -101,6 +101,30 @@ def test_more_threads_than_there_were_at_first_get_regions_too():
     torch.set_num_threads(1)
 
 
+@pytest.mark.parametrize("batch, count, shared_by", [(1, 6, 6), (1, 6, 2), (3, 4, 2)])
+def test_heads_that_share_their_keys(batch, count, shared_by):
+    q, k, v = heads(batch, count, 40, 16), *(heads(batch, count // shared_by, 33, 16) for _ in range(2))
+    spec = AttentionSpec(*(TensorType.of(x) for x in (q, k, v)), enable_gqa=True)
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        candidate = own_attention(spec, TensorType.contiguous(spec.output_shape, torch.float32))
+        repeated = (x.repeat_interleave(shared_by, 1) for x in (k, v))
+        assert torch.equal(candidate.run(q, k, v), own_result(q, *repeated))
+    torch.set_num_threads(1)
+
+
+def test_heads_that_cannot_be_shared_alike_are_refused():
+    def why(queries, keys, values, **rest):
+        q, k, v = (TensorType.of(heads(2, n, 5, 8)) for n in (queries, keys, values))
+        spec = AttentionSpec(q, k, v, **rest)
+        return why_not_attention(spec, TensorType.contiguous(spec.output_shape, torch.float32))
+
+    assert why(6, 3, 3, enable_gqa=True) is None
+    assert why(6, 4, 4, enable_gqa=True) == "heads are not shared alike"
+    assert why(6, 3, 3) == "heads are not shared alike"
+    assert why(6, 3, 1, enable_gqa=True) == "keys, values and queries are not of the same batch and heads"
+
+
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -139,3 +163,40 @@ def test_it_stands_in_compiled_programs_and_training_keeps_torchs(own_attention_
         model(x).sum().backward()
         for a, p in zip(mine, model.parameters(), strict=True):
             torch.testing.assert_close(a, p.grad)
+
+
+def repeated(x, times):
+    """As transformers does it."""
+    batch, count, rows, size = x.shape
+    return x[:, :, None].expand(batch, count, times, rows, size).reshape(batch, count * times, rows, size)
+
+
+@pytest.mark.parametrize("form", ["repeated", "enable_gqa"])
+def test_keys_and_values_are_not_copied_for_heads_that_share_them(own_attention_only, form):
+    def fn(q, k, v):
+        k, v = k * 2, v + 1
+        if form == "enable_gqa":
+            return scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        return scaled_dot_product_attention(q, repeated(k, 3), repeated(v, 3))
+
+    q, k, v = heads(2, 6, 21, 8), heads(2, 2, 17, 8), heads(2, 2, 17, 8)
+    texts = []
+    with burnish.settings.patch(never_slower=False), torch.no_grad():
+        stop = burnish.events.subscribe(lambda e: texts.append(e.data["text"]) if e.kind == "loops" else None)
+        compiled = burnish.compile(fn)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(q, k, v), fn(q, k, v))
+        stop()
+    assert "run <own>" in texts[0]
+    assert "clone" not in texts[0]
+
+
+def test_one_of_keys_and_values_that_is_repeated_is_copied(own_attention_only):
+    def fn(q, k, v):
+        return scaled_dot_product_attention(q, repeated(k, 3), v)
+
+    q, k, v = heads(2, 6, 21, 8), heads(2, 2, 17, 8), heads(2, 6, 17, 8)
+    with burnish.settings.patch(never_slower=False), torch.no_grad():
+        compiled = burnish.compile(fn)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(q, k, v), fn(q, k, v))

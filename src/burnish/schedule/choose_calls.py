@@ -23,6 +23,7 @@ from ..ir.state import state_values
 from ..ops.prims import CONV, LINEAR, PREPARE, RUN
 from ..settings import current
 from ..tensors.types import TensorType
+from ..tensors.views import Reshape, Slice
 from .followers import Followers, followers
 from .library import (
     OWN,
@@ -43,6 +44,7 @@ from .library import (
     own_candidate,
     tuned,
 )
+from .shared_heads import before_repeating
 
 SECONDS = 0.003
 """For measuring one spec."""
@@ -146,11 +148,21 @@ class Chooser(Rewriter):
         if dropout or sums is not None and self.readers[sums] or out is None:
             return None
         mask = node.kwargs.get("attn_mask")
-        values = [self.env[value] for value in (q, k, v, mask) if value is not None]
+        shared = self.shared(k), self.shared(v)
+        keys, numbers = shared if None not in shared else (self.env[k], self.env[v])
+        values = [self.env[q], keys, numbers, *([] if mask is None else [self.env[mask]])]
         spec = AttentionSpec(*(value.type for value in values[:3]), values[3].type if mask is not None else None,
-                             is_causal, node.kwargs.get("scale"))
+                             is_causal, node.kwargs.get("scale"), keys.shape[1] != q.shape[1])
         own = own_attention(spec, out.type) if self.chosen(spec).candidate.name == OWN_ATTENTION else None
         return own and (self.build.apply_typed(RUN, (own, tuple(values)), {}, (out.type,))[0], None)
+
+    def shared(self, value: Value) -> Value | None:
+        """Heads as they were before each was repeated for several of the queries'."""
+        repeated = before_repeating(value)
+        if repeated is None:
+            return None
+        batch, heads, _, rows, size = repeated.shape
+        return self.build.view(self.env[repeated], Slice(2, 0, 1, 1), Reshape((batch, heads, rows, size)))
 
     def only_reader(self, value: Value) -> Node | None:
         """None where another call takes that reader's work on."""

@@ -33,7 +33,8 @@ from .words import words
 TABLE = ("out", "q", "k", "v", "mask", "scratch", "plan")
 
 PLAN = (
-    "tasks", "grain", "heads", "splits", "region", "keys", "depth", "columns", "score_panels", "value_panels",
+    "tasks", "grain", "heads", "shared_by", "splits", "region", "keys", "depth", "columns", "score_panels",
+    "value_panels",
     "q_batch", "q_head", "k_batch", "k_head", "k_row", "v_batch", "v_head", "v_row", "out_batch", "out_head", "out_row",
     "mask_batch", "mask_head", "mask_row", "scores_row", "values_at", "scores_at", "sums_at", "is_causal", "scale",
     "blocks", "block_count", "score_functions", "score_table", "value_functions", "last_functions", "value_table",
@@ -62,7 +63,8 @@ def make_attention(attention: Attention) -> Step:
     sums_at = scores_at + row * 2 * scores.shape.half
     numbers = {
         "tasks": attention.tasks, "grain": -(-attention.tasks // attention.regions) if flops >= SERIAL
-        else attention.tasks, "heads": spec.q.shape[1], "splits": attention.splits, "region": attention.region_bytes,
+        else attention.tasks, "heads": spec.q.shape[1], "shared_by": attention.shared_by, "splits": attention.splits,
+        "region": attention.region_bytes,
         "keys": spec.k.shape[2], "depth": spec.q.shape[3], "columns": spec.v.shape[3], "score_panels": scores.panels,
         "value_panels": values.panels,
         "q_batch": 4 * spec.q.stride[0], "q_head": 4 * spec.q.stride[1],
@@ -228,14 +230,16 @@ class AttentionPrinter:
         batch = self.put(f"udiv i64 {head}, {plan['heads']}")
         which = self.put(f"sub i64 {head}, {self.mul(batch, plan['heads'])}")
 
-        def here(name: str) -> str:
-            far = self.add(self.mul(batch, plan[f"{name}_batch"]), self.mul(which, plan[f"{name}_head"]))
+        def here(name: str, number: str = which) -> str:
+            far = self.add(self.mul(batch, plan[f"{name}_batch"]), self.mul(number, plan[f"{name}_head"]))
             return self.at(getattr(self, f"p_{name}"), far)
 
-        # Tasks of one head follow one another: what is packed serves the next one.
-        is_packed = self.put(f"icmp eq i64 {head}, {carried[0]}")
-        self.pack_keys(here("k"), self.put(f"select i1 {is_packed}, i64 0, i64 {plan['score_panels']}"))
-        self.pack_values(here("v"), self.put(f"select i1 {is_packed}, i64 0, i64 {plan['value_panels']}"))
+        # Tasks of one head, and heads that share their keys, follow one another: what is packed serves the next one.
+        packed = self.put(f"udiv i64 {head}, {plan['shared_by']}")
+        is_packed = self.put(f"icmp eq i64 {packed}, {carried[0]}")
+        shared = self.put(f"udiv i64 {which}, {plan['shared_by']}")
+        self.pack_keys(here("k", shared), self.put(f"select i1 {is_packed}, i64 0, i64 {plan['score_panels']}"))
+        self.pack_values(here("v", shared), self.put(f"select i1 {is_packed}, i64 0, i64 {plan['value_panels']}"))
         q, out, mask = here("q"), here("out"), here("mask")
 
         def cut(at: str) -> str:
@@ -243,7 +247,7 @@ class AttentionPrinter:
 
         table = self.address(plan["blocks"])
         self.loop(cut(self.add(split, 1)), 1, lambda number: self.block(table, number, q, out, mask), cut(split))
-        return [head]
+        return [packed]
 
     def pack_keys(self, k: str, panels: str) -> None:
         """Sixteen keys at a time: what stood in rows stands in columns then."""

@@ -2,9 +2,9 @@
 
     own_attention(spec, output)       a candidate, or None; `why_not_attention` says why
 
-A thread takes one head of one batch: it packs keys and values as the tiles of `own` want their weights, and walks over
-blocks of 14 queries. A block's scores stay in the core's cache: product with the keys, softmax, product with the
-values. With a causal mask each block reads no more keys than its last query sees.
+A thread takes one head of one batch: it packs keys and values as the tiles of `own` want their weights (once for heads
+that share them), and walks over blocks of 14 queries. A block's scores stay in the core's cache: product with the keys,
+softmax, product with the values. With a causal mask each block reads no more keys than its last query sees.
 
     region       of each thread: packed keys | packed values | scores of a block | one number for each of its queries
 """
@@ -57,6 +57,11 @@ class Attention:
         return self.spec.q.shape[0] * self.spec.q.shape[1] * self.splits
 
     @property
+    def shared_by(self) -> int:
+        """How many heads of queries read the same keys and values."""
+        return self.spec.q.shape[1] // self.spec.k.shape[1]
+
+    @property
     def scores_row(self) -> int:
         """Numbers from one query's scores to the next one's."""
         return self.scores.outputs
@@ -99,8 +104,10 @@ def why_not_attention(spec: AttentionSpec, output: TensorType) -> str | None:
             return f"{name} has {type.ndim} dimensions"
         if type.stride[3] != 1 and type.shape[3] != 1:
             return f"the rows of {name} have gaps between their numbers"
-    if spec.enable_gqa or spec.k.shape[:2] != spec.q.shape[:2] or spec.v.shape[:2] != spec.q.shape[:2]:
-        return "heads are shared"
+    if spec.k.shape[:2] != spec.v.shape[:2] or spec.k.shape[0] != spec.q.shape[0]:
+        return "keys, values and queries are not of the same batch and heads"
+    if spec.q.shape[1] % spec.k.shape[1] if spec.enable_gqa else spec.q.shape[1] != spec.k.shape[1]:
+        return "heads are not shared alike"
     if spec.mask is not None and spec.mask.shape[3] != spec.k.shape[2]:
         return "the mask is the same for all keys"
     if spec.scale is not None and spec.scale <= 0:
