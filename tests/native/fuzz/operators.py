@@ -81,6 +81,9 @@ def pair(m: Maker) -> object:
     y = m.mate(x)
     text = m.one("{x} + {y};{x} - {y};{x} * {y};{y} - {x};torch.maximum({x}, {y});torch.minimum({x}, {y});"
                  "torch.add({x}, {y}, alpha=2);torch.fmax({x}, {y});torch.rsub({x}, {y})".split(";"))
+    if m.is_special and ("max" in text or "min" in text):
+        # Which of two zeros is the greater depends in eager on their place in memory.
+        text = f"{text} + 0"
     return m.add(filled(text, x=x, y=y), exact=None if "alpha" not in text else False)
 
 
