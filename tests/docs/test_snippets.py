@@ -29,7 +29,8 @@ ELSEWHERE = {
 ALL = {page.stem: page for page in sorted(pages.DOCS.glob("*.md"))}
 SNIPPETS = {name: pages.snippets_of(page.read_text("utf-8")) for name, page in ALL.items()}
 HERE = {name: page for name, page in ALL.items() if name not in ELSEWHERE and SNIPPETS[name]}
-NEEDS = {"lightning-fabric": "lightning.pytorch", "lightning-trainer": "lightning.pytorch", "accelerate": "accelerate"}
+NEEDS = {"lightning-fabric": "lightning.pytorch", "lightning-trainer": "lightning.pytorch", "accelerate": "accelerate",
+         "diffusers": "diffusers"}
 NEWER = {"from-torch-compile": (2, 15)}  # the torch that a page uses names of
 LONGEST = 600  # seconds: pages that hang are to be told apart from a busy machine
 RUN = Path(__file__).with_name("run_page.py")
