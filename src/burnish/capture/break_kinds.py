@@ -466,6 +466,39 @@ RANDOM_CALL = _kind(
         """,
 )
 
+COLLECTIVE_CALL = _kind(
+    "B208", "collective-call",
+    title="a call that other processes take part in",
+    why="""The function is one of `torch.distributed`: it waits for other processes, sends them tensors, or makes a
+        `DTensor`, of which each holds a part. A graph is what one process does, so it is called as it is.""",
+    what_to_do="""Nothing is wrong with it. Where the break costs, gather such calls at the beginning or the end of the
+        compiled function, or call them outside of it.""",
+    broken="""
+        import torch
+        from torch import distributed as dist
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+        def fn(x):
+            y = x * 2
+            dist.all_reduce(y)
+            return y
+
+        fn(torch.ones(3))
+        dist.destroy_process_group()
+        """,
+    fixed="""
+        import torch
+        from torch import distributed as dist
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+        def fn(x):
+            return x * 2
+
+        dist.all_reduce(fn(torch.ones(3)))
+        dist.destroy_process_group()
+        """,
+)
+
 OPAQUE_OPCODE = _kind(
     "B301", "opaque-opcode",
     title="a Python instruction that capture does not follow",

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from .break_kinds import (
     BACKWARD_CALL,
     CATALOG,
+    COLLECTIVE_CALL,
     DATA_BRANCH,
     DATA_READ,
     DATA_SHAPE,
@@ -48,6 +49,7 @@ from .break_kinds import (
 __all__ = [
     "BACKWARD_CALL",
     "CATALOG",
+    "COLLECTIVE_CALL",
     "DATA_BRANCH",
     "DATA_READ",
     "DATA_SHAPE",

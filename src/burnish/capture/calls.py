@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ..tensors.collectives import is_collective_operator
 from . import (
     binding,
     breaks,
@@ -47,7 +48,15 @@ from .frames import PUSHED, Frame, Generator, Raised
 from .heap import MISSING, UNEXPOSED, Origin
 from .live import Expression, Live, LiveInt
 from .metadata import TENSOR_TYPES, is_tensor
-from .trust import is_leaf, is_pure_module, is_trusted, is_trusted_type, is_user_type, why_not_interpret
+from .trust import (
+    is_collective,
+    is_leaf,
+    is_pure_module,
+    is_trusted,
+    is_trusted_type,
+    is_user_type,
+    why_not_interpret,
+)
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 METHOD_WRAPPER = type("".__add__)
@@ -76,6 +85,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind is functools._lru_cache_wrapper:
         return call_cached(m, function, args, kwargs)
     if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
+        if is_collective_operator(function):
+            m.stop(breaks.COLLECTIVE_CALL, str(function))
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:
         return call_weakref(m, function)
@@ -158,6 +169,8 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
+    if module is not None and module.startswith("torch.distributed.") and is_collective(function):
+        m.stop(breaks.COLLECTIVE_CALL, f"{function.__qualname__}()")
     code = decode(function.__code__)
     why = why_not_interpret(function) if code.is_special else None
     if why is not None:

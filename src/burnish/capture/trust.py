@@ -94,6 +94,20 @@ def why_not_interpret(function: FunctionType) -> str | None:
     return None
 
 
+COLLECTIVES = ("torch.distributed.c10d_logger", "torch.distributed._functional_collectives")
+"""Where the functions are, or the wrappers around them, that other processes take part in."""
+
+DTENSOR = "torch.distributed.tensor._api"
+LOCAL = frozenset(("to_local", "device_mesh", "placements"))
+"""What of a DTensor is there without asking another process."""
+
+
+def is_collective(function: FunctionType) -> bool:
+    """Whether a function of torch.distributed talks to other processes, or makes tensors that are shared with them."""
+    module = function.__globals__.get("__name__")
+    return module in COLLECTIVES or module == DTENSOR and function.__name__ not in LOCAL
+
+
 def is_module_of_ours(module: ModuleType) -> bool:
     return module.__name__.partition(".")[0] == "burnish"
 

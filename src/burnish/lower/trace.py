@@ -28,6 +28,7 @@ from ..ir.graph import Graph, Value
 from ..ir.infer import result_types
 from ..ir.untraceable import NumberLost, Untraceable
 from ..ops.record import Op, lookup
+from ..tensors.collectives import is_collective_operator
 from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
 from .differentiate import add_gradients, custom_backwards
@@ -475,6 +476,8 @@ def signature_of(func: torch._ops.OpOverload) -> Signature:
         why = f"{func} writes to a list of tensors"
     elif written and (any(answered) and len(answered) != len(written) or any(answered) != all(answered) or not returns):
         why = f"{func} writes to one tensor and returns another"
+    elif is_collective_operator(func):
+        why = f"{func} waits for other processes"
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     changes = torch.Tag.inplace_view in func.tags or func.name() in ("aten::resize_", "aten::set_")
     places = tuple(schema.arguments[k].name if schema.arguments[k].kwarg_only else k for k in written)

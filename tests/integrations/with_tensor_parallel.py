@@ -1,0 +1,262 @@
+"""Tensor parallelism and calls of torch.distributed in compiled code, in two processes: results are eager's, and breaks
+say which call other processes take part in."""
+
+import copy
+
+import pytest
+import torch
+from torch import distributed, nn
+
+import burnish
+from burnish import events
+
+from .with_distributed import RANKS, batch, in_two_processes
+
+
+class Parallel(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.between = nn.ModuleDict({"up": nn.Linear(16, 32), "down": nn.Linear(32, 16)})
+        self.last = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        x = self.between["down"](torch.relu(self.between["up"](x))) + x
+        return self.last(torch.tanh(x) * 0.5)
+
+
+def check_tensor_parallel(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (RANKS,))
+    net = Parallel()
+
+    def sharded(module):
+        parallelize_module(module.between, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        assert isinstance(module.between["up"].weight, DTensor)
+        return module
+
+    def losses(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+        found = []
+        for i in range(3):
+            optimizer.zero_grad()
+            x, y = batch(0, i)  # the same in both: it is the model that is divided
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.detach())
+        return found
+
+    wanted = losses(sharded(copy.deepcopy(net)))
+    torch.testing.assert_close(wanted, losses(copy.deepcopy(net)))
+    breaks = []
+    stop = events.subscribe(lambda event: breaks.append(event.data["text"]) if event.kind == "breaks" else None)
+    for name, wrap in {
+        "before": lambda m: sharded(burnish.compile_(m)),
+        "in place after": lambda m: burnish.compile_(sharded(m)),
+        "after": lambda m: burnish.compile(sharded(m)),
+    }.items():
+        model = wrap(copy.deepcopy(net))
+        torch.testing.assert_close(losses(model), wanted, msg=lambda text, name=name: f"{name}: {text}")
+        assert burnish.was_compiled(model), name
+    stop()
+    assert breaks and set(codes_of(breaks)) == {"B208", "B302"}, breaks
+
+
+@pytest.mark.slow
+def test_tensor_parallel_modules_train_as_eager_with_breaks_that_are_named(tmp_path):
+    in_two_processes(check_tensor_parallel, tmp_path)
+
+
+# ---- DTensors in functions
+
+A, B = torch.randn(8, 6), torch.randn(6, 8)
+
+
+def pointwise(a, b):
+    return torch.sin(a) * 2 + b.T.relu()
+
+
+def product(a, b):
+    return a @ b
+
+
+def rows(a, b):
+    return torch.softmax(a, -1), nn.functional.layer_norm(a, (6,))
+
+
+def in_place(a, b):
+    a = a.clone()
+    a.add_(1)
+    return a.mul_(2)
+
+
+def parts(a, b):
+    mine = torch.sin(a.to_local()).cos()
+    return a * 2, mine, mine.sum()
+
+
+def redistributed(a, b):
+    from torch.distributed.tensor import Replicate
+
+    return (a * 2).redistribute(a.device_mesh, [Replicate()]) + 1
+
+
+def gathered(a, b):
+    return (a.sum() * 3).full_tensor() + a.shape[0]
+
+
+def wrapped(a, b):
+    return type(a).from_local(a.to_local() * 3, a.device_mesh, a.placements) - 1
+
+
+def branching(a, b):
+    return a * 2 if a.sum().full_tensor() > 0 else a * 3
+
+
+def distributed_inside(a, b):
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(torch.ones(4, 4), a.device_mesh, a.placements) * 2
+
+
+# With the breaks there are; what makes a DTensor, or asks other processes, is one.
+ON_DTENSORS = {pointwise: [], product: [], rows: [], in_place: [], parts: [],
+               redistributed: ["B201", "B208"], gathered: ["B208"], wrapped: ["B208"], branching: ["B208", "B101"],
+               distributed_inside: ["B208"]}
+
+
+def same(found, wanted):
+    from torch.distributed.tensor import DTensor
+
+    assert type(found) is type(wanted)
+    if isinstance(wanted, tuple):
+        assert len(found) == len(wanted)
+        for pair in zip(found, wanted, strict=True):
+            same(*pair)
+        return
+    if isinstance(wanted, DTensor):
+        assert found.placements == wanted.placements and found.device_mesh == wanted.device_mesh
+        assert found.shape == wanted.shape and found.stride() == wanted.stride()
+        assert found.requires_grad is wanted.requires_grad
+        found, wanted = found.to_local(), wanted.to_local()
+    torch.testing.assert_close(found, wanted)
+
+
+def total(result):
+    if isinstance(result, tuple):
+        return sum(map(total, result))
+    return getattr(result.sum(), "full_tensor", result.sum)()
+
+
+def codes_of(breaks):
+    return [text.split()[2].rstrip(":") for text in breaks]
+
+
+def check_dtensors(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (RANKS,))
+
+    def operands(turn, gradients, placement):
+        return [distribute_tensor(x + turn, mesh, [p]).requires_grad_(gradients)
+                for x, p in ((A, placement), (B, Replicate()))]
+
+    breaks = []
+    stop = events.subscribe(lambda event: breaks.append(event.data["text"]) if event.kind == "breaks" else None)
+    for fn, expected in ON_DTENSORS.items():
+        for gradients in (False, True):
+            breaks.clear()
+            compiled = burnish.compile(fn)
+            # Other placements are other programs: a graph of the first must not serve the second.
+            for turn, placement in enumerate((Shard(0), Shard(0), Replicate(), Shard(1), Shard(0))):
+                plain, traced = operands(turn, gradients, placement), operands(turn, gradients, placement)
+                wanted, found = fn(*plain), compiled(*traced)
+                same(found, wanted)
+                if turn == 0 and not gradients:
+                    assert codes_of(breaks) == expected, (fn.__name__, breaks)
+                if total(wanted).requires_grad:
+                    total(wanted).backward()
+                    total(found).backward()
+                    for x, y in zip(traced, plain, strict=True):
+                        assert (x.grad is None) is (y.grad is None)
+                        if x.grad is not None:
+                            same(x.grad, y.grad)
+    stop()
+
+
+@pytest.mark.slow
+def test_functions_of_dtensors_answer_as_in_eager_whatever_their_placements(tmp_path):
+    in_two_processes(check_dtensors, tmp_path)
+
+
+# ---- collectives in functions
+
+def reduced(x):
+    y = x * 2
+    distributed.all_reduce(y)
+    return torch.sin(y) + 1
+
+
+def collected(x):
+    y = torch.relu(x)
+    found = [torch.empty_like(y) for _ in range(RANKS)]
+    distributed.all_gather(found, y)
+    return torch.cat(found) * 2
+
+
+def begun(x):
+    y = x * 2
+    work = distributed.all_reduce(y, async_op=True)
+    z = torch.cos(x)
+    work.wait()
+    return y + z
+
+
+def functional(x):
+    from torch.distributed import _functional_collectives
+
+    return _functional_collectives.all_reduce(x * 2, "sum", distributed.group.WORLD) + 1
+
+
+def operators(x):
+    y = torch.ops._c10d_functional.all_reduce(x * 2, "sum", distributed.group.WORLD.group_name)
+    return torch.ops._c10d_functional.wait_tensor.default(y) + 1
+
+
+COLLECTIVES = {reduced: ["B208"], collected: ["B208"], begun: ["B208", "B201"], functional: ["B208"],
+               operators: ["B201", "B208", "B208"]}
+
+
+def check_collectives(rank):
+    import torch.distributed._functional_collectives  # brings the operators along
+
+    seen = []
+    stop = events.subscribe(lambda event: seen.append(event) if event.kind in ("breaks", "lower.refused") else None)
+    for fn, expected in COLLECTIVES.items():
+        seen.clear()
+        compiled = burnish.compile(fn)
+        for turn in range(4):
+            x = torch.randn(5, generator=torch.Generator().manual_seed(10 * turn + rank))
+            torch.testing.assert_close(compiled(x), fn(x))
+        told = [event.data["text"] for event in seen if event.kind == "breaks"]
+        assert codes_of(told) == expected, (fn.__name__, told)
+    # Where another captures, the operators come in a graph: that one runs eagerly.
+    for fn in (functional, operators):
+        seen.clear()
+        behind_dynamo = torch.compile(fn, backend="burnish")
+        for turn in range(3):
+            x = torch.full((5,), rank + turn + 1.0)
+            torch.testing.assert_close(behind_dynamo(x), fn(x))
+        assert any("waits for other processes" in event.data["text"] for event in seen)
+    stop()
+
+
+@pytest.mark.slow
+def test_collectives_in_compiled_functions_are_breaks_that_name_them(tmp_path):
+    in_two_processes(check_collectives, tmp_path)
