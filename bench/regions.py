@@ -1,7 +1,9 @@
 """Whole models against their repeated blocks: Llamas of several depths, compiled in full and by regions.
 
     python -m bench.regions                                   4 to 48 layers, batches of 1 and 4
-    python -m bench.regions --layers 4,48 --batch 1 --against eager,burnish,burnish-regions --plot regions.png
+    python -m bench.regions --layers 4,48 --batch 1 --against eager,burnish,burnish-regions
+    python -m bench.regions --json bench/out/regions.json --plot docs/regions.svg
+    python -m bench.regions --read bench/out/regions.json --plot docs/regions.svg      the picture again, of that run
 
 Each contestant compiles in a process of its own, with empty caches, and is timed there against eager, in turns. Regions
 of torch.compile are what Accelerate makes of a model: each layer compiled in place.
@@ -10,6 +12,7 @@ of torch.compile are what Accelerate makes of a model: each layer compiled in pl
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -21,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from . import caches
+from .plot import COLOURS, OTHERS, why_not_plot
+from .record import BURNISH
 from .steady import take_turns, warm_up
 
 CONTESTANTS = ("burnish", "burnish-regions", "torch.compile", "torch.compile-regions")
@@ -90,24 +95,54 @@ def apart(name: str, layers: int, batch: int) -> dict[str, float] | None:
     return found
 
 
+def line_of(row: dict[str, Any]) -> str:
+    return (f"{row['layers']:>6} {row['batch']:>5}  {row['name']:<22} {row['first']:>8.2f} s "
+            f"{row['steady'] * 1e3:>7.2f} ms {row['eager'] / row['steady']:>8.2f}×")
+
+
+def numbers(text: str) -> list[int]:
+    return list(map(int, text.split(",")))
+
+
+COMPILERS = {"burnish": COLOURS[BURNISH], "torch.compile": OTHERS[0]}
+MARKERS = "os^v"
+
+
 def plot(rows: list[dict[str, Any]], file: Path) -> None:
+    """Against depth: seconds of the first call, and how many times as fast as eager a later one is."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
-    for batch in sorted({row["batch"] for row in rows}):
-        for name in dict.fromkeys(row["name"] for row in rows):
-            some = [row for row in rows if row["name"] == name and row["batch"] == batch]
-            layers = [row["layers"] for row in some]
-            axes[0].plot(layers, [row["first"] for row in some], marker="o", label=f"{name}, batch {batch}")
-            axes[1].plot(layers, [row["eager"] / row["steady"] for row in some], marker="o")
-    axes[0].set(xlabel="layers", ylabel="first call, s", yscale="log")
-    axes[1].set(xlabel="layers", ylabel="times as fast as eager")
-    axes[0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(file)
+    # Text stays text and nothing is made up for each run: a small file that differs only where figures do.
+    with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "regions"}):
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6))
+        batches = sorted({row["batch"] for row in rows})
+        for batch, marker in zip(batches, MARKERS * len(batches), strict=False):
+            for name in dict.fromkeys(row["name"] for row in rows):
+                some = sorted((row for row in rows if (row["name"], row["batch"]) == (name, batch)),
+                              key=lambda row: row["layers"])
+                compiler, _, regions = name.partition("-")
+                layers = [row["layers"] for row in some]
+                style = {"color": COMPILERS[compiler], "linestyle": "--" if regions else "-", "marker": marker}
+                label = f"{compiler}, {regions or 'whole'}, batch {batch}"
+                axes[0].plot(layers, [row["first"] for row in some], label=label, **style)
+                axes[1].plot(layers, [row["eager"] / row["steady"] for row in some], **style)
+        depths = sorted({row["layers"] for row in rows})
+        for axis, title in zip(axes, ("first call in seconds, logarithmic", "speed over eager"), strict=True):
+            axis.set_title(title, loc="left", fontsize=10)
+            axis.set_xticks(depths, list(map(str, depths)))
+            axis.set_xlabel("layers")
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.grid(axis="y", linewidth=0.3)
+        axes[0].set_yscale("log")
+        axes[1].axhline(1.0, color="#444444", linewidth=0.8)
+        figure.legend(loc="outside lower center", ncols=4, fontsize=7, frameon=False)
+        figure.tight_layout(rect=(0, 0.12, 1, 1))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix.lower() == ".svg" else None)
+        pyplot.close(figure)
 
 
 def main() -> int:
@@ -116,6 +151,8 @@ def main() -> int:
     parser.add_argument("--batch", default=",".join(map(str, BATCHES)))
     parser.add_argument("--against", default=",".join(CONTESTANTS), help=f"of {', '.join(CONTESTANTS)}")
     parser.add_argument("--plot", type=Path, help="write a picture, PNG or SVG")
+    parser.add_argument("--json", type=Path, help="write what was measured")
+    parser.add_argument("--read", type=Path, help="measure nothing: the figures are in this file")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -126,21 +163,28 @@ def main() -> int:
     for name in names:
         if name not in CONTESTANTS:
             parser.error(f"there is no contestant {name!r}: there are {', '.join(CONTESTANTS)}")
+    why = why_not_plot(options.plot) if options.plot else None
+    if why is not None:
+        parser.error(why)
     rows: list[dict[str, Any]] = []
     failed = False
     print(f"{'layers':>6} {'batch':>5}  {'contestant':<22} {'first call':>10} {'a call':>10} {'of eager':>9}")
-    for batch in map(int, options.batch.split(",")):
-        for layers in map(int, options.layers.split(",")):
-            for name in names:
-                found = apart(name, layers, batch)
-                if found is None:
-                    failed = True
-                    print(f"{layers:>6} {batch:>5}  {name:<22} failed", flush=True)
-                    continue
-                rows.append({"layers": layers, "batch": batch, "name": name, **found})
-                print(f"{layers:>6} {batch:>5}  {name:<22} {found['first']:>8.2f} s {found['steady'] * 1e3:>7.2f} ms "
-                      f"{found['eager'] / found['steady']:>8.2f}×", flush=True)
-    if options.plot:
+    if options.read:
+        rows = json.loads(options.read.read_text("utf-8"))
+        print("\n".join(map(line_of, rows)))
+        names = []
+    for batch, layers, name in itertools.product(numbers(options.batch), numbers(options.layers), names):
+        found = apart(name, layers, batch)
+        if found is None:
+            failed = True
+            print(f"{layers:>6} {batch:>5}  {name:<22} failed", flush=True)
+            continue
+        rows.append({"layers": layers, "batch": batch, "name": name, **found})
+        print(line_of(rows[-1]), flush=True)
+        if options.json:
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            options.json.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    if options.plot and rows:
         plot(rows, options.plot)
     return int(failed)
 
