@@ -91,6 +91,26 @@ def test_each_block_gets_its_own_gradients():
             torch.testing.assert_close(found.grad, wanted.grad, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.parametrize("compile_", [lambda net: net, burnish.compile_regions], ids=["eager", "regions"])
+def test_gradients_of_a_block_are_there_before_the_blocks_below_it_have_begun(compile_):
+    """So DistributedDataParallel sends them while the rest is computed."""
+    net, order = compile_(Net(4)), []
+
+    def reached(module, args, output):
+        output.register_hook(lambda gradient: order.append(("reached", module.number)))
+
+    for block in net.layers:
+        block.register_forward_hook(reached)
+        for parameter in block.parameters():
+            parameter.register_post_accumulate_grad_hook(
+                lambda parameter, number=block.number: order.append(("given", number)))
+    for _ in range(3):
+        order.clear()
+        net(X).sum().backward()
+        assert list(dict.fromkeys(order)) == [(what, i) for i in (3, 2, 1, 0) for what in ("reached", "given")]
+    assert burnish.was_compiled(net) is (compile_ is burnish.compile_regions)
+
+
 def test_a_changed_parameter_of_one_block_is_seen():
     net = burnish.compile_regions(Net().eval())
     with torch.no_grad():

@@ -219,6 +219,21 @@ def test_saved_models_have_clean_keys(tmp_path, regional):
     torch.testing.assert_close(saved, dict(net.state_dict()))
 
 
+def test_a_compiled_model_that_is_saved_as_it_is_has_the_keys_it_has_with_torch_compile(tmp_path):
+    net = Net()
+    running = accelerator()
+    theirs = torch.compile(net, backend="eager")
+    model = running.prepare(net)
+    wanted = running.get_state_dict(theirs)
+    found = running.get_state_dict(model)
+    assert list(found) == list(wanted)
+    torch.testing.assert_close(dict(found), dict(wanted))
+    for each, folder in ((theirs, tmp_path / "theirs"), (model, tmp_path / "ours")):
+        running.save_model(each, folder)
+    torch.testing.assert_close(load_file(tmp_path / "ours" / "model.safetensors"),
+                               load_file(tmp_path / "theirs" / "model.safetensors"))
+
+
 def test_state_is_saved_and_loaded(tmp_path):
     running = accelerator()
     model, optimizer = running.prepare(net := Net(), torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))

@@ -11,6 +11,7 @@ from torch.multiprocessing.spawn import spawn
 
 import burnish
 from burnish import events
+from burnish.module import CompiledModule
 
 RANKS = 2
 
@@ -207,7 +208,11 @@ def check_fabric(rank):
                 if i % 2:
                     optimizer.step()
                     optimizer.zero_grad()
-            results.append({k.replace("_orig_mod.", ""): v.clone() for k, v in model.state_dict().items()})
+            state = model.state_dict()
+            if reapply:  # put back around the wrapper of the strategy, so the model inside has its own keys
+                assert list(state) == list(net.state_dict())
+                assert (type(model._forward_module) is CompiledModule) is (compile_ is burnish.compile)
+            results.append({k.replace("_orig_mod.", ""): v.clone() for k, v in state.items()})
             assert burnish.was_compiled(model) is (compile_ is burnish.compile)
     for found in results[1:]:
         torch.testing.assert_close(found, results[0])

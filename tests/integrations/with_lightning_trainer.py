@@ -444,6 +444,42 @@ def test_callback_compiles_the_steps_and_takes_it_back(tmp_path):
     assert "training_step" not in vars(models[1]) and "forward" not in vars(models[1])
 
 
+@pytest.mark.slow
+def test_callback_compiles_under_a_strategy_that_the_trainer_refuses(tmp_path):
+    from lightning.pytorch.strategies import ModelParallelStrategy
+    from torch.distributed import destroy_process_group, is_initialized
+
+    ran = []
+
+    class Divided(Model):
+        def configure_model(self):
+            assert self.device_mesh["tensor_parallel"].size() == 1
+
+        def on_train_batch_end(self, *_):
+            ran.append(burnish.was_compiled(self))
+
+    def fitted(model, callbacks):
+        strategy = ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=1, process_group_backend="gloo")
+        running = trainer(tmp_path, strategy=strategy, callbacks=callbacks)
+        running.fit(model, batches(), batches(2, seed=1))
+        return {name: value for name, value in running.callback_metrics.items()}
+
+    try:
+        with pytest.raises(RuntimeError, match="incompatible with the current strategy"):
+            fitted(burnish.compile(Divided()), [])
+        found, models = [], []
+        for callbacks in ([], [BurnishCallback()]):
+            torch.manual_seed(0)
+            models.append(Divided())
+            found.append(fitted(models[-1], callbacks))
+        torch.testing.assert_close(found[1], found[0])
+        torch.testing.assert_close(models[1].state_dict(), models[0].state_dict())
+        assert ran == [False] * 8 + [True] * 8
+    finally:
+        if is_initialized():
+            destroy_process_group()
+
+
 def test_callback_takes_it_back_after_an_error(tmp_path):
     class Fails(Model):
         def training_step(self, batch, batch_idx):
