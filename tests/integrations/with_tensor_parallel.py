@@ -26,45 +26,70 @@ class Parallel(nn.Module):
         return self.last(torch.tanh(x) * 0.5)
 
 
-def check_tensor_parallel(rank):
-    from torch.distributed.device_mesh import init_device_mesh
+def divided(module, mesh):
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    mesh = init_device_mesh("cpu", (RANKS,))
-    net = Parallel()
+    parallelize_module(module.between, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    assert isinstance(module.between["up"].weight, DTensor)
+    return module
 
-    def sharded(module):
-        parallelize_module(module.between, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-        assert isinstance(module.between["up"].weight, DTensor)
-        return module
 
-    def losses(model):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
-        found = []
-        for i in range(3):
-            optimizer.zero_grad()
-            x, y = batch(0, i)  # the same in both: it is the model that is divided
-            loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            found.append(loss.detach())
-        return found
+def losses_of(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+    found = []
+    for i in range(3):
+        optimizer.zero_grad()
+        x, y = batch(0, i)  # the same in both: it is the model that is divided
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.detach())
+    return found
 
-    wanted = losses(sharded(copy.deepcopy(net)))
-    torch.testing.assert_close(wanted, losses(copy.deepcopy(net)))
-    breaks = []
+
+def check_ways(ways, wanted):
+    """Each trains as ``wanted``; answers the codes of the breaks there were."""
+    net, breaks = Parallel(), []
+    torch.testing.assert_close(losses_of(copy.deepcopy(net)), wanted(copy.deepcopy(net)))
     stop = events.subscribe(lambda event: breaks.append(event.data["text"]) if event.kind == "breaks" else None)
-    for name, wrap in {
-        "before": lambda m: sharded(burnish.compile_(m)),
-        "in place after": lambda m: burnish.compile_(sharded(m)),
-        "after": lambda m: burnish.compile(sharded(m)),
-    }.items():
+    for name, wrap in ways.items():
         model = wrap(copy.deepcopy(net))
-        torch.testing.assert_close(losses(model), wanted, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(losses_of(model), wanted(copy.deepcopy(net)),
+                                   msg=lambda text, name=name: f"{name}: {text}")
         assert burnish.was_compiled(model), name
     stop()
-    assert breaks and set(codes_of(breaks)) == {"B208", "B302"}, breaks
+    return set(codes_of(breaks))
+
+
+def check_tensor_parallel(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (RANKS,))
+    found = check_ways({
+        "before": lambda m: divided(burnish.compile_(m), mesh),
+        "in place after": lambda m: burnish.compile_(divided(m, mesh)),
+        "after": lambda m: burnish.compile(divided(m, mesh)),
+    }, lambda m: losses_of(divided(m, mesh)))
+    assert found == {"B208", "B302"}
+
+
+def check_tensor_parallel_and_fully_sharded(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (1, RANKS), mesh_dim_names=("data", "tensor"))
+
+    def both(module):
+        return fully_shard(divided(module, mesh["tensor"]), mesh=mesh["data"])
+
+    check_ways({"before": lambda m: both(burnish.compile_(m)), "after": lambda m: burnish.compile_(both(m))},
+               lambda m: losses_of(both(m)))
+
+
+@pytest.mark.slow
+def test_tensor_parallel_modules_that_are_fully_sharded_too_train_as_eager(tmp_path):
+    in_two_processes(check_tensor_parallel_and_fully_sharded, tmp_path)
 
 
 @pytest.mark.slow
