@@ -105,7 +105,7 @@ def training(name, is_whole, compiler):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_checkpointed_training_is_eager_s_in_one_graph(name, is_whole):
     seen = alike(lambda compiler: training(name, is_whole, compiler),
-                 lambda i: (torch.randn(16, 8, requires_grad=True),), steps=3)
+                 lambda i: (torch.randn(16, 8, requires_grad=True),), steps=5)
     # A step that finds gradients to clear is another one than the first.
     assert (seen.breaks, seen.given_up, seen.refused, seen.segments) == ([], [], [], 1 + is_whole)
 

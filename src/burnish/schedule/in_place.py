@@ -59,6 +59,8 @@ def store_in_place(
 def with_one_buffer(launch: Launch, input: Value, value: Value) -> Launch | None:
     """The kernel with `input` and `value` in one buffer, or None where an element is read after it was overwritten."""
     out = launch.buffers.index(value)
+    if any(storage_of(other) is input for other in launch.buffers if other is not input and other is not value):
+        return None  # the same memory under another name, what is held for backward, say
     if input not in launch.buffers:
         return launch
     at = launch.buffers.index(input)
