@@ -44,8 +44,9 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         return drawing(gm)
     if has_steps(gm):
         return in_pieces(gm, burnish)
-    if gm.meta.get("burnish_again") or autograd_is_watched():
-        return Waiting(gm)
+    waits = gm.meta.get("burnish_waits", 0)
+    if waits or autograd_is_watched():
+        return Waiting(gm, _compile_for_sizes, 1 if gm.meta.get("burnish_open") is not None else waits or 2)
     return _compile_for_sizes(gm, example_inputs)
 
 
@@ -130,7 +131,7 @@ class PerSize:
                 if found is None:
                     if len(self.made) >= LIMIT:
                         return self.eager(*inputs)
-                    found = self.made[sizes] = Waiting(self.gm, compile_copy) if self.made \
+                    found = self.made[sizes] = Waiting(self.gm, compile_copy, 2) if self.made \
                         else compile_copy(self.gm, list(inputs))
         return found(*inputs)
 
@@ -141,17 +142,18 @@ def compile_copy(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
 
 
 class Waiting:
-    """A graph for other sizes, say, of a function that has been compiled before. Sizes that come once (a sequence that
-    grows with every call) are not worth compiling for: the graph is compiled when it is asked for a second time. One
-    that serves all sizes is so when it is asked for at all, for then a third size has come.
+    """A graph that may not be asked for again soon: one for other sizes, say, of a function that has been compiled
+    before. Sizes that come once (a sequence that grows with every call) are not worth compiling for: the graph is
+    compiled when it is asked for the `times`th time. One that serves all sizes is so when it is asked for at all, for
+    then a third size has come.
 
     While somebody watches what autograd saves, as checkpointing does, nothing is compiled: tracing saves too.
     """
 
-    def __init__(self, gm: GraphModule, compile_graph: Callable[[GraphModule, list[Any]], CompiledFn] | None = None):
+    def __init__(self, gm: GraphModule, compile_graph: Callable[[GraphModule, list[Any]], CompiledFn], times: int):
         self.gm, self.eager = gm, drawing(gm)
-        self.compile_graph = compile_graph or _compile_for_sizes
-        self.runs = 0 if gm.meta.get("burnish_open") is None or compile_graph is not None else 1
+        self.compile_graph, self.times = compile_graph, times
+        self.runs = 0
         self.compiled: CompiledFn | None = None
         self.lock = forks.lock()
 
@@ -162,7 +164,7 @@ class Waiting:
             return self.eager(*inputs)
         with self.lock:
             self.runs += 1
-            if self.runs > 1 and self.compiled is None:
+            if self.runs >= self.times and self.compiled is None:
                 self.compiled = self.compile_graph(self.gm, list(inputs))
         return (self.compiled or self.eager)(*inputs)
 

@@ -107,7 +107,7 @@ def piece_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> St
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in makes))
     piece = GraphModule(gm, graph)
-    piece.meta.update(burnish_eager_random=draws_as_eager(gm), burnish_again=gm.meta.get("burnish_again", False))
+    piece.meta.update(burnish_eager_random=draws_as_eager(gm), burnish_waits=gm.meta.get("burnish_waits", 0))
     return Step(Piece(piece, compile_graph), reads, makes, True)
 
 

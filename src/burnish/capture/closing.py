@@ -23,12 +23,18 @@ from .watched import watched
 
 
 def close(
-    tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, backend: Callable, is_again: bool = False
+    tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, backend: Callable, slots: list | None = None,
+    is_again: bool = False
 ) -> Segment:
     """Make the segment that ends with ``result`` returned, or before the instruction ``frame`` stands at.
 
+    ``slots``: what the segment began with, where that is still there; the run that was traced has changed it by now.
+    Where its guards hold no longer, the segment is a step from one state to another: the first call with an empty
+    cache, say, or an optimizer's first step. The same objects do not come here again as they were, so a backend that
+    compiles can wait until others do.
+
     ``is_again``: other segments start at the same place. Their graphs were not asked for again so far, and neither may
-    this one be: a backend that compiles can wait for that.
+    this one be: a backend can wait for the second time.
     """
     if tracer.open_sizes is not None:
         tracer.open_sizes.check_calls()
@@ -47,12 +53,12 @@ def close(
     graph_module, graph = None, None
     if recorder.calls or rebuilder.outputs:
         graph_module = recorder.graph_module(rebuilder.outputs)
-    check = _check(tracer, rebuilder)
+    check, is_step = _check(tracer, rebuilder, slots)
     if graph_module is not None:
         # Making text of a graph is dear, so who shows it does that.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
         opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
-        graph_module.meta["burnish_again"] = is_again
+        graph_module.meta["burnish_waits"] = 2 if is_again else int(is_step)
         graph_module.meta["burnish_open"] = opened
         graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected,
                           tracer.signals)
@@ -68,6 +74,7 @@ def close(
         state=tracer.heap.guards[0].expected,
         writes_inputs=bool(recorder.written_inputs()),
         nests=any(call.target in NESTING for call in recorder.calls),
+        is_step=is_step,
     )
 
 
@@ -94,15 +101,17 @@ def _running_generators(frame: Frame | None) -> dict[int, int]:
     return running
 
 
-def _check(tracer: Tracer, rebuilder: Rebuilder) -> Callable:
+def _check(tracer: Tracer, rebuilder: Rebuilder, slots: list | None) -> tuple[Callable, bool]:
+    """And whether it fails by now for what the segment began with."""
     guards = tracer.heap.guards
     inputs = [handle.source for handle in tracer.recorder.inputs]
     values = [source for _, source in rebuilder.sources.values()]
     check = check_twice(guards, inputs, values) if tracer.checks else write_check(guards, inputs, values)
+    is_step = slots is not None and check(slots) is None
     if settings.current().native_guards:
         check = watched(check, guards, inputs, values, tracer.checks)
     let_go = tracer.gradients.let_go(values) if tracer.recorder.written_inputs() else []
-    return check if not let_go else releasing(check, let_go)
+    return check if not let_go else releasing(check, let_go), is_step
 
 
 def releasing(check: Callable, owners: list[int]) -> Callable:

@@ -304,7 +304,7 @@ class Program:
         if is_lasting:
             if self.options.backend.ahead is None:
                 resume()  # another's compiler may need much time, and memory
-            self.finish_trace(tracer, continuation, signal, at, why, started)
+            self.finish_trace(tracer, continuation, signal, at, why, started, slots)
         return self.after(tracer, signal, at)
 
     def open_sizes(self, tracer: Tracer, continuation: Continuation, slots: list) -> OpenSizes | None:
@@ -329,15 +329,17 @@ class Program:
         return OpenSizes(tracer, Wish(known, bool(dynamic), closed))
 
     def finish_trace(
-        self, tracer: Tracer, continuation: Continuation, signal: Any, at: Any, why: Any, started: float
+        self, tracer: Tracer, continuation: Continuation, signal: Any, at: Any, why: Any, started: float, slots: list
     ) -> None:
         traced = time.perf_counter()
         if tracer.has_assertions and not self.options.fullgraph and tracer.recorder.written_inputs():
             self.keeps_assertions = False  # a graph that writes to its inputs cannot be run again to raise them
             return
+        # With open sizes it serves another size than those before, and the next call may be the last.
+        is_again = any(not segment.is_step or tracer.open_sizes is not None for segment in continuation.segments)
         try:
             segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend,
-                            is_again=bool(continuation.segments))
+                            slots if continuation.layout is None else None, is_again)
         except Unrebuildable as error:
             if self.options.fullgraph:
                 raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error

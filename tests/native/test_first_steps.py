@@ -1,0 +1,73 @@
+"""What changes its own guards comes once with the same objects: it is compiled when others come to that point."""
+
+import torch
+from torch import nn
+
+import burnish
+from burnish import events
+from burnish.settings import patch
+
+
+def compiled_at(calls):
+    """The numbers of the calls in which a graph was compiled."""
+    found, now = [], 0
+    stop = events.subscribe(lambda event: found.append(now) if event.kind == "loops" else None)
+    try:
+        with patch(never_slower=False, on_error="raise", cache=False):
+            for now, call in enumerate(calls):
+                call()
+    finally:
+        stop()
+    return sorted(set(found))
+
+
+class Cache:
+    def __init__(self):
+        self.kept = None
+
+
+def fill(cache, x):
+    cache.kept = x * 2 if cache.kept is None else torch.cat([cache.kept, x * 2])
+    return cache.kept.sum(0)
+
+
+def calls_of(compiled, caches, lengths):
+    def call(cache, length):
+        x = torch.randn(length, 8)
+        want = (x * 2 if cache.kept is None else torch.cat([cache.kept, x * 2])).sum(0)
+        torch.testing.assert_close(compiled(cache, x), want)
+    return [lambda cache=cache, length=length: call(cache, length)
+            for cache, length in zip(caches, lengths, strict=True)]
+
+
+def test_a_cache_is_filled_eagerly_and_its_growth_compiled_once():
+    burnish.reset()
+    assert compiled_at(calls_of(burnish.compile(fill), [Cache()] * 7, [5, 4, 4, 4, 4, 4, 4])) == [3]
+
+
+def test_the_first_call_with_a_cache_is_compiled_when_another_cache_comes():
+    burnish.reset()
+    assert compiled_at(calls_of(burnish.compile(fill), [Cache() for _ in range(3)], [5, 5, 5])) == [1]
+
+
+def test_an_optimizer_s_first_step_is_not_compiled_and_the_second_is():
+    burnish.reset()
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+
+    @burnish.compile
+    def step():
+        optimizer.zero_grad()
+        loss = net(torch.ones(3, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    assert compiled_at([step] * 5) == [1]
+
+
+def test_what_changes_nothing_it_reads_is_compiled_at_once():
+    burnish.reset()
+    net, seen = nn.Linear(4, 4), []
+    compiled = burnish.compile(lambda x: seen.append(0) or net(x).relu())
+    assert compiled_at([lambda: compiled(torch.ones(3, 4))] * 3) == [0]
