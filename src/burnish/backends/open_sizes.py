@@ -13,8 +13,10 @@ tried is for `size_check` to say.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +35,7 @@ from ..schedule.emit import Launch
 from ..schedule.frozen import split_frozen
 from ..schedule.open_arena import share_slots
 from ..schedule.plan import Plan, make_plan, plan_of_calls
-from ..tensors.sizes import NoFormula, Space
+from ..tensors.sizes import NoFormula, NoNumber, Space
 from .native_compile import halved, reaches_of, written_inputs
 from .numbers import has_numbers
 from .recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
@@ -44,6 +46,16 @@ def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs:
                  gradients: bool = False) -> OpenRecipe:
     """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`.
     """
+    few = space.few()
+    if few is not space:
+        with contextlib.suppress(NoNumber):
+            return compiled_at(gm, few, examples, open_inputs, gradients)
+    return compiled_at(gm, space, examples, open_inputs, gradients)
+
+
+def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int],
+                gradients: bool) -> OpenRecipe:
+    """From the points of the space."""
     floats = has_numbers(examples(space.points[0]), (float,))
     lowered = [lowered_at(gm, examples(point), gradients, floats) for point in space.points]
     first = lowered[0]
@@ -173,12 +185,15 @@ def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space:
 
 def open_kernels(plans: Sequence[Plan], space: Space) -> list[OpenKernel]:
     launches = [[step.kernel for step in plan.steps if isinstance(step, Launch)] for plan in plans]
+    alike = list(zip(*launches, strict=True))
+    keys = [tuple([kernel.key for kernel in kernels]) for kernels in alike]
+    different = dict(zip(keys, alike, strict=True))
+    same = {key: kernels[0] for key, kernels in different.items() if len(set(key)) == 1}
     found: dict[tuple[str, ...], OpenKernel] = {}
-    made = []
-    for kernels in zip(*launches, strict=True):
-        key = tuple(kernel.key for kernel in kernels)
-        if key not in found:
-            found[key] = OpenKernel(compile_kernels(kernels[:1])[0], ()) if len(set(key)) == 1 \
-                else compile_open_kernel(kernels, space)
-        made.append(found[key])
-    return made
+
+    def make(key: tuple[str, ...]) -> None:
+        found[key] = compile_open_kernel(different[key], space)
+
+    natives = compile_kernels(list(same.values()), [partial(make, key) for key in different if key not in same])
+    found.update((key, OpenKernel(native, ())) for key, native in zip(same, natives, strict=True))
+    return [found[key] for key in keys]

@@ -36,6 +36,10 @@ ALIGNMENT = 64
 
 
 class NoFormula(Exception):
+    """Something is another thing for other sizes."""
+
+
+class NoNumber(NoFormula):
     """A number is no simple function of the sizes."""
 
 
@@ -81,6 +85,11 @@ class Space:
             points.append(tuple(point))
         return cls(tuple(sizes), points)
 
+    def few(self) -> Space:
+        """For one symbol the two nearest points and the farthest: enough for all but sums of three terms, of which none
+        is found then. For several symbols all points."""
+        return Space(self.names, [*self.points[:2], self.points[-1]]) if len(self.names) == 1 else self
+
     def fit(self, values: Sequence[int]) -> int | Formula:
         """The number, or the formula, that has these values at the points. Raises NoFormula."""
         key = tuple(values)
@@ -88,7 +97,7 @@ class Space:
             self.known[key] = self.found(key)
         found = self.known[key]
         if found is None:
-            raise NoFormula(f"{list(values)} for {', '.join(self.names)} = {list(self.points)}")
+            raise NoNumber(f"{list(values)} for {', '.join(self.names)} = {list(self.points)}")
         return found
 
     def symbol(self, number: int) -> Formula:
@@ -108,7 +117,8 @@ class Space:
             added = values[0] - step * products[0]
             if not rest and all(step * p + added == v for p, v in zip(products, values, strict=True)):
                 return Formula(self.names, ((step, powers), (added, none)))
-        return self.of_two(values) or (self.of_two_and_more(values) if len(self.names) == 1 else None)
+        return self.of_two(values) or (
+            self.of_two_and_more(values) if len(self.names) == 1 and len(self.points) > 3 else None)
 
     def of_two(self, values: tuple[int, ...]) -> Formula | None:
         """A sum of two products."""
