@@ -14,7 +14,8 @@ What is printed can be read back by `ir.parse`. Only what a chosen library call 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,16 +61,13 @@ class Value:
 class Node:
     """One use of an operator. `args` and `kwargs` hold values, constants, and lists and tuples of them."""
 
-    __slots__ = ("args", "kwargs", "line", "op", "results")
+    __slots__ = ("args", "kwargs", "line", "op", "operands", "results")
 
     def __init__(self, op: Op, args: tuple, kwargs: dict[str, Any], line: str | None = None):
         self.op, self.args, self.kwargs, self.line = op, args, kwargs, line
-        self.results: tuple[Value | None, ...] = ()
-
-    @property
-    def operands(self) -> Iterator[Value]:
+        self.operands: tuple[Value, ...] = tuple(values_in((args, tuple(kwargs.values())) if kwargs else args))
         """The values it reads, in the order of its arguments, as often as they stand there."""
-        return values_in((self.args, tuple(self.kwargs.values()))) if self.kwargs else values_in(self.args)
+        self.results: tuple[Value | None, ...] = ()
 
     @property
     def kernel(self) -> Any:
@@ -135,15 +133,15 @@ class Graph:
     ) -> Any:
         """Append a node and return its value, or the tuple of its values."""
         node = Node(op, args, kwargs, line)
-        name = name or short_name(op)
+        name = name or short_name(op.name)
         if isinstance(types, (TensorType, NumberType)):
             value = Value(types, self.fresh_name(name), node)
             node.results = (value,)
             self.nodes.append(node)
             return value
-        node.results = tuple(
+        node.results = tuple([
             None if type is None else Value(type, self.fresh_name(name), node, k) for k, type in enumerate(types)
-        )
+        ])
         self.nodes.append(node)
         return node.results
 
@@ -165,32 +163,42 @@ class Graph:
         return print_graph(self)
 
 
-def short_name(op: Op) -> str:
-    parts = op.name.split(".")
+@functools.cache
+def short_name(op: str) -> str:
+    parts = op.split(".")
     return parts[1] if len(parts) > 1 else parts[0]
 
 
-def values_in(tree: Any) -> Iterator[Value]:
+def values_in(tree: Any) -> list[Value]:
     """The values of an argument, in order."""
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
+    if type(tree) is Value:
+        return [tree]
+    found: list[Value] = []
+    if isinstance(tree, (tuple, list)):
         for part in tree:
-            if isinstance(part, Value):
-                yield part
+            if type(part) is Value:
+                found.append(part)
             elif isinstance(part, (tuple, list)):
-                yield from values_in(part)
+                found += values_in(part)
+    return found
 
 
 def replaced(tree: Any, change: Callable[[Value], Any]) -> Any:
     """The same arguments with each value changed."""
-    if isinstance(tree, Value):
+    kind = type(tree)
+    if kind is Value:
         return change(tree)
+    if kind in LEAVES:
+        return tree
     if isinstance(tree, tuple):
-        return tuple(replaced(part, change) for part in tree)
+        return tuple([change(part) if type(part) is Value else replaced(part, change) for part in tree])
     if isinstance(tree, list):
         return [replaced(part, change) for part in tree]
     return tree
+
+
+LEAVES = frozenset((int, float, bool, str, type(None), torch.dtype))
+"""What most arguments are that hold no value."""
 
 
 def types_of(tree: Any) -> Any:

@@ -35,20 +35,26 @@ class Rewriter:
         for node in self.old.nodes:
             self.build.line = node.line
             args = replaced(node.args, self.env.__getitem__)
-            kwargs = {k: replaced(v, self.env.__getitem__) for k, v in node.kwargs.items()}
+            kwargs = {k: replaced(v, self.env.__getitem__) for k, v in node.kwargs.items()} if node.kwargs else {}
             results = self.rewrite(node, args, kwargs)
             if results is None:
                 results = self.kept(node, args, kwargs)
             elif isinstance(results, Value):
                 results = (results,)
-            self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
+            for old, made in zip(node.results, results, strict=True):
+                if old is not None:
+                    self.env[old] = made
         self.finish()
         return self.new
 
     def kept(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
         """The node as it was. Where it reads something that lies otherwise now, so may its results."""
-        if all(self.env[value].type == value.type for value in node.operands):
-            return self.build.apply_typed(node.op, args, kwargs, tuple(v and v.type for v in node.results))
+        for value in node.operands:
+            type = self.env[value].type
+            if type is not value.type and type != value.type:
+                break
+        else:
+            return self.build.apply_typed(node.op, args, kwargs, tuple([v and v.type for v in node.results]))
         made = self.apply(node.op, args, kwargs)
         return (made,) if isinstance(made, Value) else made
 

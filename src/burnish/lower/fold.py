@@ -21,7 +21,12 @@ from ..ops.prims import CONV, LINEAR
 
 
 def fold(graph: Graph) -> Graph:
-    return Folder(graph).run()
+    """The graph itself, where no product is scaled or shifted by anything of the state."""
+    folder = Folder(graph)
+    return folder.run() if any(map(folder.may_go_in, graph.nodes)) else graph
+
+
+FOLDED = ("aten.mul.Tensor", "aten.add.Tensor", "aten.addcmul.default")
 
 
 class Folder(Rewriter):
@@ -31,6 +36,11 @@ class Folder(Rewriter):
         self.uses = Counter(value for node in graph.nodes for value in node.operands)
         self.uses.update(values_in(tuple(graph.outputs)))
         self.uses.update(write.value for write in graph.writes)
+
+    def may_go_in(self, node: Node) -> bool:
+        return node.op.name in FOLDED and any(value in self.state for value in node.operands) and any(
+            value.node is not None and value.node.op in (CONV, LINEAR) and self.uses[value] == 1
+            for value in node.operands)
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if node.op.name == "aten.addcmul.default" and not kwargs and len(args) == 3:

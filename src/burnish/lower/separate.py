@@ -40,8 +40,13 @@ class Separator(Rewriter):
         super().__init__(graph)
         self.traced, self.first_constant = traced, len(graph.inputs) - constants
 
-    def rewrite(self, node: object, args: object, kwargs: object) -> None:
-        return None
+    def run(self) -> Graph:
+        """No node is another one afterwards: some are added behind them."""
+        self.new.inputs, self.new.nodes, self.new.names = self.old.inputs, list(self.old.nodes), dict(self.old.names)
+        self.env = {value: value for value in self.old.inputs}
+        self.env.update((value, value) for node in self.old.nodes for value in node.results if value is not None)
+        self.finish()
+        return self.new
 
     def finish(self) -> None:
         super().finish()

@@ -77,7 +77,7 @@ class View:
     """False for operators that copy, like `flip`: there the maps only say where elements come from."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Op:
     """An operator. `name` is torch's: "aten.add.Tensor"."""
 

@@ -35,9 +35,13 @@ class Box:
 
     def inside(self, index: Index) -> Index:
         """An index over the whole box, as one over the variables of this one, which begin at 0."""
+        if not any(self.starts):
+            return index
         return tuple(x + sum(c * start for c, start in zip(x.coefficients, self.starts, strict=True)) for x in index)
 
     def outside(self, index: Index) -> Index:
+        if not any(self.starts):
+            return index
         return tuple(x + -sum(c * start for c, start in zip(x.coefficients, self.starts, strict=True)) for x in index)
 
     def halves(self, variable: int, at: int) -> tuple[Box, Box]:

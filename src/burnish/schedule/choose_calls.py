@@ -103,6 +103,8 @@ class Chooser(Rewriter):
         self.measured, self.to_measure = 0, sum(is_measured(node) for node in graph.nodes)
         self.postponed: dict[Node, Postponed] = {}
         """Calls that are made at the place of their last follower, where all they read is there."""
+        self.choices: dict[Spec, Choice] = {}
+        """Equal layers ask for the same."""
 
     def run(self) -> Graph:
         made = super().run()
@@ -132,7 +134,9 @@ class Chooser(Rewriter):
         return self.call(node) if node.op in (LINEAR, CONV) else None
 
     def chosen(self, spec: Spec) -> Choice:
-        return chosen(spec)
+        if spec not in self.choices:
+            self.choices[spec] = chosen(spec)
+        return self.choices[spec]
 
     def batched(self, a: Value, b: Value) -> Value | None:
         spec = MatmulSpec(a.type, b.type)

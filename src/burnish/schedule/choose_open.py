@@ -26,19 +26,25 @@ SMALL = 50_000_000
 
 def choose_open_calls(graphs: Sequence[Graph]) -> list[Graph]:
     """For the same graph at several sizes. What is chosen at the first is chosen at all."""
-    first = OpenChooser(graphs[0])
-    return [first.run(), *(OpenChooser(graph, first.names).run() for graph in graphs[1:])]
+    offers: dict[Spec, list[Candidate]] = {}
+    first = OpenChooser(graphs[0], offers)
+    return [first.run(), *(OpenChooser(graph, offers, first.names).run() for graph in graphs[1:])]
 
 
 class OpenChooser(Chooser):
-    def __init__(self, graph: Graph, names: Sequence[str] | None = None):
+    def __init__(self, graph: Graph, offers: dict[Spec, list[Candidate]], names: Sequence[str] | None = None):
         super().__init__(graph)
+        self.offers = offers
+        """What there is for each spec. Equal layers ask for the same, and so do other sizes for much of it."""
         self.names: list[str] = []
         """Of what was chosen, in the order in which it was asked for."""
         self.given = None if names is None else iter(names)
 
     def chosen(self, spec: Spec) -> Choice:
-        offered = [c for c in candidates(spec) if type(c.call) is Call and c.overwrites is None]
+        every = self.offers.get(spec)
+        if every is None:
+            every = self.offers[spec] = candidates(spec)
+        offered = [c for c in every if type(c.call) is Call and c.overwrites is None]
         if self.given is not None:
             name = next(self.given, "")
         else:
@@ -46,7 +52,7 @@ class OpenChooser(Chooser):
             likely = (name for name in LIKELY if not is_small and any(c.name == name for c in offered))
             name = next(likely, offered[0].name if offered else "")
         self.names.append(name)
-        return Choice(next((c for c in offered if c.name == name), candidates(spec)[0]), None, {})
+        return Choice(next((c for c in offered if c.name == name), every[0]), None, {})
 
     def batched(self, a: Value, b: Value) -> Value | None:
         return None

@@ -70,7 +70,7 @@ def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
     for node in reversed(graph.nodes):
         writes_out = node in found or node not in inside and isinstance(node.op.rule, Pointwise) \
             and why_not_loop(node) is None
-        if not writes_out and node not in inside - found:
+        if not writes_out and (node not in inside or node in found):
             found.difference_update(value.node for value in node.operands if value.node is not None)
     return found
 

@@ -210,7 +210,7 @@ class Fuser:
         for read, at in own_reads:
             if read in trial.roots and at != trial.result_index(read):
                 return f"it reads {read} in another order than that is made"
-        if len(self.boxes(trial, [value])) > 1 or len(self.boxes(group, list(group.roots))) > 1:
+        if not trial.is_whole:
             try:
                 self.boxes(trial, list(trial.roots))
             except (NotAffine, Uncuttable) as trouble:
@@ -259,7 +259,9 @@ class Fuser:
 
     def reads_of(self, group: Group, root: Value) -> list[Read]:
         found: dict[Read, None] = {}
-        for box, ((*reads,),) in self.boxes(group, [root]):
+        boxes = self.boxes(group, [root])
+        group.is_whole = group.is_whole and len(boxes) == 1
+        for box, ((*reads,),) in boxes:
             found.update(dict.fromkeys((read, None if at is None else box.outside(at)) for read, at in reads))
         return list(found)
 

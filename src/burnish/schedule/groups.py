@@ -20,12 +20,14 @@ from ..tensors.views import Shape
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """See the module. `inner` is None as long as nothing is reduced."""
+    """See the module. `inner` is None as long as nothing is reduced. `is_whole`: no root reads across the parts of a
+    joined value, so that the box need not be cut (`schedule.boxes`)."""
 
     extents: tuple[int, ...]
     inner: frozenset[int] | None = None
     roots: dict[Value, Index] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)
+    is_whole: bool = True
 
     @property
     def row_count(self) -> int:
@@ -44,10 +46,11 @@ class Group:
         return tuple(none if k in root.node.args[1] else x for k, x in enumerate(index))  # type: ignore[union-attr]
 
     def copy(self) -> Group:
-        return Group(self.extents, self.inner, dict(self.roots), self.refusals)
+        return Group(self.extents, self.inner, dict(self.roots), self.refusals, self.is_whole)
 
     def become(self, other: Group) -> None:
         self.extents, self.inner, self.roots = other.extents, other.inner, other.roots
+        self.is_whole = other.is_whole
 
     def cut(self, variable: int, inner: int) -> None:
         """Make two variables of one, the second with the extent `inner`."""
