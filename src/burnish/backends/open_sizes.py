@@ -14,9 +14,9 @@ tried is for `size_check` to say.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from ..codegen.llvm import compile_kernels
 from ..codegen.llvm.open_kernel import OpenKernel, compile_open_kernel
 from ..codegen.open_program import OpenDriverWriter, open_draft
 from ..codegen.program import write_driver
-from ..ir.graph import Graph, Node, print_node
+from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable import NumberLost
 from ..lower.pipeline import Lowered, lower
 from ..runtime.open_draft import OpenDraft
@@ -39,7 +39,9 @@ from ..tensors.sizes import NoFormula, NoNumber, Space
 from .native_compile import halved, reaches_of, written_inputs
 from .numbers import has_numbers
 from .recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
-from .size_check import Check, Examples, text_of
+from .size_check import Check, Examples, Reach, text_of
+
+Meanwhile = Callable[[], object]
 
 
 def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int] = (),
@@ -67,13 +69,17 @@ def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: 
     written = written_inputs(first)
     reaches = reaches_of(first.graph, examples(space.points[0])) if written else {}
     parts: OpenPlain | OpenFrozen | OpenHalved
+
+    @functools.cache
+    def reach() -> Reach | None:
+        return Check(gm, space, examples, gradients, floats).reach([text_of(low.traced) for low in lowered])
+
     if first.gradients is not None and (first.gradients.flows or first.gradients.shown):
-        parts = differentiable(lowered, space)
+        parts = differentiable(lowered, space, reach)
     else:
-        parts = parts_of(lowered, space)
-    reach = Check(gm, space, examples, gradients, floats).reach([text_of(low.traced) for low in lowered])
+        parts = parts_of(lowered, space, reach)
     return OpenRecipe(parts, isinstance(parts, OpenPlain | OpenFrozen) and first.gradients is not None, written,
-                      reaches, tuple(open_inputs), reach)
+                      reaches, tuple(open_inputs), reach())
 
 
 def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -98,7 +104,8 @@ def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, open_floats:
         raise NoFormula(f"it cannot be compiled for other sizes: {error}") from error
 
 
-def parts_of(lowered: Sequence[Lowered], space: Space) -> OpenPlain | OpenFrozen:
+def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> OpenPlain | OpenFrozen:
+    """`meanwhile` is called while machine code is made."""
     constants = lowered[0].constants
     graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
@@ -106,9 +113,9 @@ def parts_of(lowered: Sequence[Lowered], space: Space) -> OpenPlain | OpenFrozen
     if any((part is None) != (parts[0] is None) for part in parts):
         raise NoFormula("other parts of the graph are made once for other sizes")
     if parts[0] is None:
-        return OpenPlain(built(graphs, constants, space))
+        return OpenPlain(built(graphs, constants, space, meanwhile))
     prologue = parts[0][0]
-    main = built([part[1] for part in parts if part is not None], constants, space)
+    main = built([part[1] for part in parts if part is not None], constants, space, meanwhile)
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     return OpenFrozen(main, once, tuple(k for k, value in enumerate(prologue.inputs)
@@ -122,14 +129,14 @@ def chosen(graphs: Sequence[Graph]) -> list[Graph]:
         raise NoFormula(f"a library is not to be called with other sizes: {error}") from error
 
 
-def differentiable(lowered: Sequence[Lowered], space: Space) -> OpenHalved:
+def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> OpenHalved:
     """Forward and backward, both for all sizes."""
     values = list(lowered[0].constants.values())
     graphs = chosen([low.graph for low in lowered])
     halves, layouts = zip(*(halved(graph, low.gradients, len(values))  # type: ignore[arg-type]
                             for graph, low in zip(graphs, lowered, strict=True)), strict=True)
     forward, backward = (
-        built(graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, takes_list)
+        built(graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, meanwhile, takes_list)
         for graphs, takes_list in (([half.forward for half in halves], False),
                                    ([half.backward for half in halves], True)))
     return OpenHalved(forward, backward, fitted(layouts, space))
@@ -163,18 +170,36 @@ def equal_nodes(graphs: Sequence[Graph]) -> set[Node]:
     for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
         if any(node.op is not nodes[0].op for node in nodes):
             raise NoFormula(f"the graph has other operators for other sizes: {nodes[0]}")
-        if len(set(map(print_node, nodes))) == 1:
+        if all(is_same_use(nodes[0], node) for node in nodes[1:]):
             found.update(nodes)
     return found
 
 
-def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space: Space,
+def is_same_use(a: Node, b: Node) -> bool:
+    """Whether two nodes read the same in print."""
+    return is_same_argument(a.args, b.args) and is_same_argument(tuple(a.kwargs.items()), tuple(b.kwargs.items())) \
+        and is_same_argument(a.results, b.results) \
+        and all(x is y or x is None or y is None or x.type == y.type for x, y in zip(a.results, b.results, strict=True))
+
+
+def is_same_argument(a: Any, b: Any) -> bool:
+    kind = type(a)
+    if type(b) is not kind:
+        return False
+    if kind is Value:
+        return a.name == b.name
+    if kind is tuple or kind is list:
+        return len(a) == len(b) and all(map(is_same_argument, a, b))
+    return print_argument(a) == print_argument(b)
+
+
+def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space: Space, meanwhile: Meanwhile,
           takes_list: bool = False) -> OpenDraft:
     plans = [make_plan(graph, is_open=True) for graph in graphs]
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
         raise NoFormula("the plan has other steps for other sizes")
     slots = share_slots(plans, space)
-    kernels = open_kernels(plans, space)
+    kernels = open_kernels(plans, space, meanwhile)
     examples = [OpenDriverWriter(plan, kernels, constants, point, takes_list).example()
                 for plan, point in zip(plans, space.points, strict=True)]
     # A driver that takes a list is told the sizes by whoever calls it.
@@ -183,17 +208,18 @@ def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space:
     return open_draft(examples, slots, space, given)
 
 
-def open_kernels(plans: Sequence[Plan], space: Space) -> list[OpenKernel]:
+def open_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) -> list[OpenKernel]:
     launches = [[step.kernel for step in plan.steps if isinstance(step, Launch)] for plan in plans]
     alike = list(zip(*launches, strict=True))
-    keys = [tuple([kernel.key for kernel in kernels]) for kernels in alike]
+    keys = [tuple([kernel.identity for kernel in kernels]) for kernels in alike]
     different = dict(zip(keys, alike, strict=True))
     same = {key: kernels[0] for key, kernels in different.items() if len(set(key)) == 1}
-    found: dict[tuple[str, ...], OpenKernel] = {}
+    found: dict[tuple, OpenKernel] = {}
 
-    def make(key: tuple[str, ...]) -> None:
+    def make(key: tuple) -> None:
         found[key] = compile_open_kernel(different[key], space)
 
-    natives = compile_kernels(list(same.values()), [partial(make, key) for key in different if key not in same])
+    others = [functools.partial(make, key) for key in different if key not in same]
+    natives = compile_kernels(list(same.values()), others, meanwhile)
     found.update((key, OpenKernel(native, ())) for key, native in zip(same, natives, strict=True))
     return [found[key] for key in keys]

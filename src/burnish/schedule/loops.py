@@ -102,8 +102,13 @@ class Kernel:
     """Where it comes from, for people: the user's lines and operators. No part of the kernel's identity."""
 
     @property
-    def key(self) -> str:
+    def identity(self) -> tuple:
         """Equal for kernels that compute the same: everything but name and origin."""
+        return self.dtypes, self.stored, self.loops
+
+    @property
+    def key(self) -> str:
+        """The same as text, which stays what it is in other processes."""
         return print_kernel(Kernel("", self.dtypes, self.stored, self.loops))
 
 

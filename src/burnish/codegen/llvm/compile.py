@@ -44,10 +44,15 @@ def compile_kernel(kernel: Kernel) -> NativeKernel:
     return compile_kernels([kernel])[0]
 
 
-def compile_kernels(kernels: Sequence[Kernel], others: Sequence[Callable[[], object]] = ()) -> list[NativeKernel]:
+def compile_kernels(kernels: Sequence[Kernel], others: Sequence[Callable[[], object]] = (),
+                    meanwhile: Callable[[], object] = lambda: None) -> list[NativeKernel]:
     """In the order given. Equal kernels are one; what another thread is compiling already is waited for. `others` are
-    calls that compile something too: they are made beside."""
-    keys = ["\n".join(listing(kernel)) for kernel in kernels]
+    calls that compile something too: they are made beside. `meanwhile` is called where there would be waiting."""
+    texts: dict[tuple, str] = {}
+    for kernel in kernels:  # equal ones, as equal layers have them, are written once
+        if kernel.identity not in texts:
+            texts[kernel.identity] = "\n".join(listing(kernel))
+    keys = [texts[kernel.identity] for kernel in kernels]
     futures: list[Future[NativeKernel]] = []
     mine: list[tuple[str, Kernel, Future[NativeKernel]]] = []
     try:
@@ -80,6 +85,7 @@ def compile_kernels(kernels: Sequence[Kernel], others: Sequence[Callable[[], obj
                   for _ in range(min(_workers(), len(jobs)) - works)]
         if works:
             work()
+        meanwhile()
         for thread in beside:
             thread.result()
     finally:
