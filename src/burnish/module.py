@@ -75,7 +75,9 @@ class CompiledModule(torch.nn.Module):
         original = own["_modules"]["_orig_mod"]
         if stance.forces_eager():
             return stance.run_plainly(own["__burnish_program__"], original, args, kwargs)
-        return (own["_inside"] or own["__burnish_program__"])(original, args, kwargs)
+        if own["_inside"] is not None:
+            return own["_inside"](original, args, kwargs)
+        return own["__burnish_program__"].run([original, args, kwargs])
 
     @property
     def forward(self) -> Forward:  # type: ignore[override]
@@ -262,7 +264,7 @@ class Region:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if stance.forces_eager():
             return stance.run_plainly(self.__burnish_program__, self.block._call_impl, args, kwargs)
-        return self.__burnish_program__(self.block, args, kwargs)
+        return self.__burnish_program__.run([self.block, args, kwargs])
 
     def run_within(self, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call ``wrapper``, which calls the module: that runs compiled for as long."""

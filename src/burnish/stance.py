@@ -20,6 +20,8 @@ from .errors import UserError, did_you_mean
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
 _current = "default"
+_dynamo: Any = None
+"""Dynamo's module that keeps its stance, once it has been met."""
 
 
 def current() -> str:
@@ -38,10 +40,17 @@ def of_torch() -> str:
 
 
 def forces_eager() -> bool:
-    """Also where Dynamo traces through a compiled function: it is to see the function, not how we run it."""
-    if _current == "default" and "torch._dynamo.eval_frame" not in sys.modules:
-        return False  # the usual case, asked on every call
-    return current() == "force_eager" or is_dynamo_compiling()
+    """Also where Dynamo traces through a compiled function: it is to see the function, not how we run it. Asked on
+    every call, so the usual answers come without a further function."""
+    global _dynamo
+    if _current != "default":
+        return _current == "force_eager" or is_dynamo_compiling()
+    if _dynamo is None:
+        found = sys.modules.get("torch._dynamo.eval_frame")
+        if not hasattr(found, "_stance"):
+            return False  # it is not there, or has only begun to be imported
+        _dynamo = found
+    return _dynamo._stance.stance == "force_eager" or is_dynamo_compiling()
 
 
 def run_plainly(program: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -85,14 +85,43 @@ class Program:
     # ---- running
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        slots = self.bind(self.function, args, kwargs)
+        return self.run(self.bind(self.function, args, kwargs), args, kwargs)
+
+    def run(self, slots: list, args: tuple | None = None, kwargs: dict | None = None) -> Any:
+        """With ``args`` and ``kwargs`` bound to ``slots``; without them the slots are the arguments.
+
+        The way to a graph and back is all here: where a model has run, nothing of this is in the processor's caches,
+        and each function more costs the better part of a microsecond."""
         continuation = self.entry
         self.ran_compiled = False
         outcome: Any = None
         try:
             while True:
                 segments = continuation.segments
-                outcome = self.run_segment(segments, continuation, slots)
+                outcome = MISS
+                for segment in segments:
+                    found = segment.check(slots)
+                    if found is None:
+                        continue
+                    inputs, values = found
+                    outputs: Any = ()
+                    if segment.graph is not None:
+                        nesting = autocast_nesting() if segment.nests else None
+                        try:
+                            outputs = segment.graph(*inputs)
+                        except BaseException as error:
+                            if not may_run_again(segment, nesting, error):
+                                raise
+                            outputs = FAILED
+                        if outputs is FAILED:
+                            return self.rerun(continuation, slots)
+                        self.ran_compiled = True
+                    answer = segment.finish(values, outputs)
+                    if segment.leads_to is None:
+                        return answer
+                    outcome = segment.leads_to.build(answer)
+                    found = inputs = values = outputs = answer = None
+                    break
                 if outcome is MISS:
                     if self.why_not_trace(continuation, slots) or not continuation.claim():
                         return self.run_eagerly(continuation, slots, args, kwargs)
@@ -104,8 +133,6 @@ class Program:
                         continuation.let_go()
                     if signal is None:
                         return outcome.result
-                elif type(outcome) is Returned:
-                    return outcome.value
                 else:
                     slots.clear()
                     outcome = Machine(outcome)
@@ -125,41 +152,11 @@ class Program:
         """Raise ``interrupt``, which came while code of ours ran, in the program's frames; also the error of a graph
         that cannot be run again. The program's ``with torch.no_grad()`` is left as any other block."""
         frame = outcome if type(outcome) is Frame else outcome.frame if isinstance(outcome, Machine) else None
-        if frame is None and outcome in (None, MISS) and slots and continuation.layout is not None:
+        if frame is None and (outcome is None or outcome is MISS) and slots and continuation.layout is not None:
             frame = continuation.layout.build(slots)  # nothing outside has changed since the segment's start
         if frame is None:
             raise interrupt
         return interrupts.raise_in(Machine(frame), interrupt)
-
-    def run_segment(self, segments: list[Segment], continuation: Continuation, slots: list) -> Any:
-        """Run the first of the segments whose guards hold: its result, the frames it leads to, or MISS."""
-        for segment in segments:
-            found = segment.check(slots)
-            if found is not None:
-                inputs, values = found
-                outputs: Any = ()
-                if segment.graph is not None:
-                    outputs = self.run_graph(segment, inputs)
-                    if outputs is FAILED:
-                        return self.rerun(continuation, slots)
-                    self.ran_compiled = True
-                answer = segment.finish(values, outputs)
-                return Returned(answer) if segment.leads_to is None else segment.leads_to.build(answer)
-        return MISS
-
-    def run_graph(self, segment: Segment, inputs: tuple) -> Any:
-        nesting = autocast_nesting() if segment.nests else None
-        try:
-            return segment.graph(*inputs)  # type: ignore[misc]
-        except Exception as error:
-            restore_state(segment.state, nesting)
-            if segment.writes_inputs or saving_is_watched() or signals.raised(error):
-                raise  # checkpointing stops a run so, in the hook that sees what autograd saves
-            events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
-            return FAILED
-        except BaseException:
-            restore_state(segment.state, nesting)
-            raise
 
     def rerun(self, continuation: Continuation, slots: list) -> Any:
         """A recorded call raised, with this run's data. Nothing outside has changed yet: run from the segment's start
@@ -171,11 +168,11 @@ class Program:
             values[at:] = self.function.__closure__ or ()
         else:
             frame = continuation.layout.build(slots)
-        return Returned(interrupts.run(Machine(frame)))
+        return interrupts.run(Machine(frame))
 
-    def run_eagerly(self, continuation: Continuation, slots: list, args: tuple, kwargs: dict) -> Any:
+    def run_eagerly(self, continuation: Continuation, slots: list, args: tuple | None, kwargs: dict | None) -> Any:
         if continuation.layout is None:
-            return self.function(*args, **kwargs)
+            return self.function(*slots) if args is None else self.function(*args, **kwargs or {})
         machine = Machine(continuation.layout.build(slots))
         slots.clear()  # what the program lets go must not be kept alive here
         return interrupts.run(machine)
@@ -426,6 +423,15 @@ class Program:
         return frame
 
 
+def may_run_again(segment: Segment, nesting: Any, error: BaseException) -> bool:
+    """Whether a graph that raised can be run as plain Python instead. Torch's switches are as they were before it."""
+    restore_state(segment.state, nesting)
+    if not isinstance(error, Exception) or segment.writes_inputs or saving_is_watched() or signals.raised(error):
+        return False  # checkpointing stops a run so, in the hook that sees what autograd saves
+    events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
+    return True
+
+
 def user_modes() -> int:
     """Active torch function modes, but for the default device."""
     count = torch._C._len_torch_function_stack()
@@ -458,13 +464,6 @@ def of_failure(tracer: Tracer, error: Exception) -> str:
     place = write_failure(tracer, error)
     return (f"of an error inside Burnish ({type(error).__name__}: {error}), which is ours to mend"
             + (f"; please report it with {place}" if place is not None else ""))
-
-
-class Returned:
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any):
-        self.value = value
 
 
 class Plain:
