@@ -10,7 +10,8 @@ such function in a process, compiled once. Its table is the content of ``self``,
       calls      function, argument, mask, answer             torch's switches
       pins       argument, address                            it must be that object
       words      address, word                                in an order in which what is verified keeps alive the next
-      tensors    object, where its description begins         an even number is an address, an odd one an argument
+      tensors    object, where its description begins,        an even number is an address, an odd one an argument
+                 and where parts of a later one probably lie
       inputs     object                                       the first tuple of the answer
       values     object                                       the second
     descriptions of tensors
@@ -35,6 +36,7 @@ TEXT = """
 declare ptr @PyTuple_New(i64)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 
 define ptr @watch(ptr %self, ptr %args, i64 %count) {
 entry:
@@ -62,7 +64,7 @@ entry:
   %words = getelementptr i64, ptr %pins, i64 %pins.length
   %words.length = shl i64 %n.words, 1
   %tensors = getelementptr i64, ptr %words, i64 %words.length
-  %tensors.length = shl i64 %n.tensors, 1
+  %tensors.length = mul i64 %n.tensors, 5
   %inputs = getelementptr i64, ptr %tensors, i64 %tensors.length
   %values = getelementptr i64, ptr %inputs, i64 %n.inputs
   %first = call ptr @PyTuple_New(i64 %n.inputs)
@@ -135,13 +137,31 @@ tensor.head:
   %t.more = icmp ult i64 %t, %n.tensors
   br i1 %t.more, label %tensor, label %passed
 tensor:
-  %t.offset = shl i64 %t, 1
+  %t.offset = mul i64 %t, 5
   %t.who.at = getelementptr i64, ptr %tensors, i64 %t.offset
   %t.who = load i64, ptr %t.who.at
   %t.spec.at = getelementptr i64, ptr %t.who.at, i64 1
   %t.spec.offset = load i64, ptr %t.spec.at
   %t.spec = getelementptr i64, ptr %table, i64 %t.spec.offset
   %t.next = add i64 %t, 1
+  %ahead.at = getelementptr i64, ptr %t.who.at, i64 2
+  %ahead = load ptr, ptr %ahead.at
+  call void @llvm.prefetch.p0(ptr %ahead, i32 0, i32 3, i32 1)
+  %ahead.impl.at = getelementptr i64, ptr %t.who.at, i64 3
+  %ahead.impl = load ptr, ptr %ahead.impl.at
+  call void @llvm.prefetch.p0(ptr %ahead.impl, i32 0, i32 3, i32 1)
+  %ahead.impl.1 = getelementptr i8, ptr %ahead.impl, i64 64
+  call void @llvm.prefetch.p0(ptr %ahead.impl.1, i32 0, i32 3, i32 1)
+  %ahead.impl.2 = getelementptr i8, ptr %ahead.impl, i64 128
+  call void @llvm.prefetch.p0(ptr %ahead.impl.2, i32 0, i32 3, i32 1)
+  %ahead.impl.3 = getelementptr i8, ptr %ahead.impl, i64 168
+  call void @llvm.prefetch.p0(ptr %ahead.impl.3, i32 0, i32 3, i32 1)
+  %ahead.meta.at = getelementptr i64, ptr %t.who.at, i64 4
+  %ahead.meta = load ptr, ptr %ahead.meta.at
+  %ahead.meta.1 = getelementptr i8, ptr %ahead.meta, i64 48
+  call void @llvm.prefetch.p0(ptr %ahead.meta.1, i32 0, i32 3, i32 1)
+  %ahead.meta.2 = getelementptr i8, ptr %ahead.meta, i64 128
+  call void @llvm.prefetch.p0(ptr %ahead.meta.2, i32 0, i32 3, i32 1)
   %t.bit = and i64 %t.who, 1
   %t.is.argument = icmp ne i64 %t.bit, 0
   br i1 %t.is.argument, label %tensor.argument, label %tensor.fixed
