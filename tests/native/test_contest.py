@@ -10,6 +10,7 @@ import torch
 import burnish
 from burnish import events
 from burnish.runtime.contest import CLEAR, ROUNDS, SLOWER, WARM_EAGER, Contest
+from burnish.runtime.segment import Segment
 from burnish.settings import patch
 
 LAST = ROUNDS[-1] + 1
@@ -114,6 +115,17 @@ def test_each_is_timed_where_the_other_has_just_been():
     ran = Match(1.0, 1.01).play().ran
     for turn in ROUNDS:
         assert ran[turn - 1:turn + 2] == ["compiled", "eager", "compiled"]
+
+
+def test_segments_call_the_winner_itself_once_there_is_one():
+    match = Match(1.0, 2.0)
+    facts = dict(guards=[], graph_module=None, break_=None, state=(), writes_inputs=False, nests=False)
+    plain, timed = (Segment(None, match.contest, None, None, **facts) for _ in range(2))
+    probe = timed.graph = lambda *inputs: match.contest(*inputs)
+    assert plain.graph is match.contest
+    match.play()
+    assert plain.graph is match.contest.decided and plain.graph is not match.contest
+    assert timed.graph is probe, "who put something in between keeps it there"
 
 
 def test_the_loser_is_let_go():

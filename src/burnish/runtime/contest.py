@@ -21,6 +21,7 @@ from typing import Any
 
 from .. import events
 from . import forks
+from .segment import Holders
 
 WARM_EAGER = 1
 """The number of eager's first call, untimed, as its code is generated then. Compiled code's before the first round are
@@ -57,6 +58,7 @@ class Contest:
         self.times: tuple[list[float], list[float]] = ([], [])
         self.lock = forks.lock()
         self.decided: Callable | None = None
+        self.holders = Holders()
 
     def __call__(self, *inputs: Any) -> Any:
         decided = self.decided
@@ -123,6 +125,7 @@ class Contest:
             is_slower = compiled > SLOWER * eager
         self.decided = self.players[EAGER if is_slower else COMPILED]
         self.players = None
+        self.holders.hand_over(self, self.decided)
         kept = "eager" if is_slower else "compiled"
         unit = 1.0 if self.work is None else max(self.last, 1.0)
         compiled, eager = (seconds and seconds * unit for seconds in (compiled, eager))

@@ -12,13 +12,14 @@ plain Python until there is a segment for them. There is no lock, which a proces
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 
 class Segment:
-    __slots__ = ("break_", "check", "finish", "graph", "graph_module", "guards", "is_step", "leads_to", "nests",
-                 "state", "writes_inputs")
+    __slots__ = ("__weakref__", "break_", "check", "finish", "graph", "graph_module", "guards", "is_step", "leads_to",
+                 "nests", "state", "writes_inputs")
 
     def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
                  graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False):
@@ -29,6 +30,26 @@ class Segment:
         self.nests = nests  # autocast is entered or left in the graph
         self.is_step = is_step  # what it does makes its own guards fail
         self.writes_inputs = writes_inputs  # a graph that fails half way cannot simply be run again
+        holders = getattr(graph, "holders", None)
+        if isinstance(holders, Holders):
+            holders.add(self)
+
+
+class Holders:
+    """The segments that call a graph which stands for another one for a time only, as a contest does."""
+
+    def __init__(self) -> None:
+        self.segments: list[weakref.ref[Segment]] = []
+
+    def add(self, segment: Segment) -> None:
+        self.segments.append(weakref.ref(segment))
+
+    def hand_over(self, graph: Callable, other: Callable) -> None:
+        """From here on they call the other one."""
+        for reference in self.segments:
+            segment = reference()
+            if segment is not None and segment.graph is graph:  # else somebody watches what it calls
+                segment.graph = other
 
 
 class Continuation:

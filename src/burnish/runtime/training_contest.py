@@ -17,6 +17,7 @@ import torch
 
 from .. import events
 from . import forks
+from .segment import Holders
 
 WARM_CALLS = 2
 """Compiled code's first calls, untimed."""
@@ -76,6 +77,7 @@ class TrainingContest:
         self.runs: tuple[list[Run], list[Run]] = ([], [])
         self.lock = forks.lock()
         self.decided: Callable[..., Any] | None = None
+        self.holders = Holders()
 
     def __call__(self, *inputs: Any) -> Any:
         if self.decided is not None:
@@ -110,6 +112,7 @@ class TrainingContest:
                            for runs in timed)
         slower = SLOWER if self.work is None else SLOWER_BY_WORK
         self.decided = self.eager if compiled > slower * eager > 0 else self.compiled
+        self.holders.hand_over(self, self.decided)
         return compiled, eager
 
     def tell(self, compiled: float, eager: float) -> None:
