@@ -13,10 +13,9 @@ Intermediates lie in an arena that the frame holds: their pointers are in the ta
 that follow one another are one call (see `runtime.native_calls`).
 
 Inputs that are the same tensors in many calls (weights that were packed once) are put into the tables by a function of
-their own, and the driver is not handed what it does not read:
+their own, by their addresses, and the driver is not handed what it does not read:
 
-    def bind(frame, packed):
-        packed_p = packed.data_ptr()
+    def bind(frame, packed_p):
         frame.table_0[2] = packed_p
 
     def run(frame, x): …
@@ -131,7 +130,7 @@ class DriverWriter:
         self.binds = tuple(k for k, value in enumerate(parameters) if value in bound)
         read = set(re.findall(r"\w+", "\n".join(self.lines)))
         self.takes = tuple(k for k, name in enumerate(names) if name in read)
-        arguments = ", ".join(["frame", *(names[k] for k in self.binds)])
+        arguments = ", ".join(["frame", *(f"{names[k]}_p" for k in self.binds)])
         return [f"def bind({arguments}):", *(f"    {line}" for line in self.binding), ""]
 
     # ---- steps
@@ -221,12 +220,10 @@ class DriverWriter:
             return self.number_pointer(value, name)
         if value not in self.pointers:
             self.pointers.add(value)
-            line = f"{name}_p = {name}.data_ptr()"
             if value in self.bound:
                 self.bound_pointers[f"{name}_p"] = value
-                self.binding.append(line)
             else:
-                self.line(line)
+                self.line(f"{name}_p = {name}.data_ptr()")
         return f"{name}_p"
 
     def number_pointer(self, value: Value, name: str) -> str:

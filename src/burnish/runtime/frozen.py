@@ -20,6 +20,7 @@ weight, say): the graph runs eagerly as long as they are there.
 from __future__ import annotations
 
 import ctypes
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ WORD = 4
 
 
 class Samples:
-    """Words of memory, as they were. `changed()` looks whether they still are."""
+    """Words of memory, as they were. After `look()`, `found` tells whether they no longer are."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], sampler: NativeKernel):
         places = [place for tensor in tensors for place in sampled_places(tensor)]
@@ -47,11 +48,7 @@ class Samples:
         self.words = (ctypes.c_uint32 * max(count, 1))(*(ctypes.c_uint32.from_address(p).value for p in places))
         self.count, self.found = ctypes.c_int64(count), ctypes.c_uint32(0)
         self.table = sampler.table(*(ctypes.addressof(x) for x in (self.addresses, self.words, self.count, self.found)))
-        self.launch = sampler.launch
-
-    def changed(self) -> bool:
-        self.launch(self.table)
-        return self.found.value != 0
+        self.look: Callable[[], None] = functools.partial(sampler.launch, ctypes.addressof(self.table))
 
 
 def sampled_places(tensor: torch.Tensor) -> list[int]:
@@ -77,7 +74,7 @@ class Kept(NamedTuple):
     owners: list[weakref.ref[torch.Tensor]]
     """The tensors themselves, as the caller holds them."""
     bound: tuple
-    """What of `made` the main program binds, and what it is handed."""
+    """Where that of `made` lies which the main program binds, and what it is handed."""
     handed: tuple
     token: object
     """By which a frame knows what it has been bound for. It holds nothing, unlike this."""
@@ -101,10 +98,10 @@ class FrozenProgram:
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
         self.takes = getattr(main, "takes", None)
         """The inputs that the main program is handed, of which what was made are the last. None: all."""
-        self.taken_of: Callable[[tuple], tuple] | None = None
+        self.handed_to_main: Callable[[tuple, tuple], tuple] | None = None
         self.lock = forks.lock()
-        self.kept: Kept | None = None  # of the last call
-        self.others: dict[tuple, Kept] = {}  # by the addresses of the tensors
+        self.kept: dict[tuple, Kept] = {}  # by the addresses of the tensors
+        self.by_stamp: dict[tuple, Kept] = {}  # the same
         self.served = 0  # the most there have been at a time: a call that raised it has done more than it will again
 
     @property
@@ -112,17 +109,18 @@ class FrozenProgram:
         return f"# once\n{self.prologue.source}\n# every call\n{self.main.source}"
 
     def __call__(self, *inputs: Any) -> tuple:
-        kept = self.kept
-        stamp = self.stamp_of(inputs)
-        if kept is None or stamp != kept.stamp:
-            kept = self.kept = self.others.get(stamp[1::2])
-        if kept is None or stamp != kept.stamp or kept.samples.changed():
+        kept = self.by_stamp.get(self.stamp_of(inputs))
+        if kept is None:
             kept = self.refreshed(inputs)
+        else:
+            kept.samples.look()
+            if kept.samples.found.value:
+                kept = self.refreshed(inputs)
         if kept.made is None:
             return self.eager(*inputs)
-        if self.taken_of is None:
+        if self.handed_to_main is None:
             return self.main(*inputs, *kept.made)
-        return self.main.run_bound(kept.token, kept.bound, (*self.taken_of(inputs), *kept.handed))
+        return self.main.run_bound(kept.token, kept.bound, self.handed_to_main(inputs, kept.handed))
 
     def refreshed(self, inputs: tuple) -> Kept:
         with self.lock:
@@ -130,18 +128,21 @@ class FrozenProgram:
             state = [x.detach() for x in owners]
             # Looked at before it is used: what changes meanwhile is noticed by the next call.
             samples, stamp = Samples(state, self.sampler), self.stamp_of(inputs)
-            self.kept = None
-            self.others.pop(stamp[1::2], None)  # what is made anew does not lie beside the old
+            self.kept.pop(stamp[1::2], None)  # what is made anew does not lie beside the old
+            self.by_stamp = {}
             made = self.prologue(*inputs)
             count = len(inputs)
             bound = handed = ()
             if self.takes is not None:
-                bound = tuple([made[k - count] for k in self.main.binds])
+                if all(x is not None for x in made):
+                    bound = tuple([made[k - count].data_ptr() for k in self.main.binds])
                 handed = tuple([made[k - count] for k in self.takes if k >= count])
-                self.taken_of = eval(f"lambda i: ({''.join(f'i[{k}], ' for k in self.takes if k < count)})")
+                reads = "".join(f"i[{k}], " for k in self.takes if k < count)
+                self.handed_to_main = eval(f"lambda i, made: ({reads}*made)")
             kept = Kept(stamp, samples, None if any(x is None for x in made) else made, state,
                         [weakref.ref(x) for x in owners], bound, handed, object())
-            self.others = {key: other for key, other in self.others.items() if other.is_current()}
-            self.others[stamp[1::2]] = self.kept = kept
-            self.served = max(self.served, len(self.others))
+            self.kept = {key: other for key, other in self.kept.items() if other.is_current()}
+            self.kept[stamp[1::2]] = kept
+            self.by_stamp = {each.stamp: each for each in self.kept.values()}
+            self.served = max(self.served, len(self.kept))
             return kept

@@ -37,15 +37,15 @@ class Program:
             frame = self.make_frame()
         if self.takes is not None:
             frame.bound = None
-            self.bind(frame, *[inputs[k] for k in self.binds])
+            self.bind(frame, *[inputs[k].data_ptr() for k in self.binds])
             inputs = tuple([inputs[k] for k in self.takes])
         outputs = self.run(frame, *inputs)
         self.frames.append(frame)
         return outputs
 
-    def run_bound(self, token: object, bound: Sequence[Any], taken: Sequence[Any]) -> tuple:
-        """With the inputs that `bind` and `run` take. What `bound` is goes by its token: a frame that has been bound
-        for the same one is not bound again."""
+    def run_bound(self, token: object, bound: Sequence[int], taken: Sequence[Any]) -> tuple:
+        """With the inputs that `run` takes, and the addresses of those that `bind` does. What these are goes by the
+        token: a frame that has been bound for the same one is not bound again."""
         try:
             frame = self.frames.pop()
         except IndexError:
