@@ -24,7 +24,7 @@ import torch
 from torch.fx import GraphModule
 
 from ..ir.gradients import Gradients
-from ..ir.graph import Graph, Value
+from ..ir.graph import Graph, Node, Value
 from ..ir.infer import result_types
 from ..ir.untraceable import NumberLost, Untraceable
 from ..ops.record import Op, lookup
@@ -33,6 +33,7 @@ from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
 from .differentiate import add_gradients, custom_backwards
 from .numbers import Numbers, check_numbers
+from .picked import pick, picking_tensor, why_not_copied
 from .reckoned import reckoned
 from .recurrent import is_recurrent, trace_recurrent
 from .regions import Region, Regions
@@ -130,6 +131,9 @@ def trace_once(
             put_back(before)
             regions.leave()
     tracer.traced.graph.outputs = [tracer.output(out) for out in outputs]
+    why = why_not_copied(tracer.graph, tracer.picked) if tracer.picked else None
+    if why is not None:
+        raise Untraceable(why)
     tracer.finish()
     return tracer.traced
 
@@ -193,6 +197,8 @@ class Tracer:
         self.then: dict[int, TraceTensor] = {}
         """Of those the ones that backward is given as they are by then, by their positions."""
         self.is_backward = False
+        self.picked: list[tuple[Node, Value]] = []
+        """Copies that stand for views, and what they are views of."""
         self.has_custom = False
         """Whether code of the user's is among what is differentiated."""
 
@@ -238,6 +244,10 @@ class Tracer:
         self.line = node.meta.get("stack_trace")
         args = torch.fx.node.map_arg(node.args, env.__getitem__)
         kwargs = torch.fx.node.map_arg(node.kwargs, env.__getitem__)
+        at = picking_tensor(node.target, args)
+        picked = None if at is None else self.pick(args, at)
+        if picked is not None:
+            return picked
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         if node.op != "call_function":
@@ -257,6 +267,12 @@ class Tracer:
             with custom_backwards(self):
                 return node.target(*args, **kwargs)
         return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def pick(self, args: tuple, at: int) -> Any:
+        made = pick(args, at)
+        if made is not None:
+            self.picked.append((made.value.node, args[0].value))
+        return made
 
     def call_custom(self, target: Any, args: tuple, kwargs: dict) -> Any:
         """A custom autograd function, of which capture knows that it is tensor code and nothing else."""
