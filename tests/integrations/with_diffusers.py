@@ -247,7 +247,7 @@ def flux_text_to_image():
     return pipeline, "transformer", {"height": 32, "width": 32, **prompts}
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [stable_diffusion, diffusion_transformer, flux_text_to_image],
                          ids=lambda make: make.__name__)
