@@ -1,6 +1,8 @@
 """Lightning's Trainer with compiled modules: the steps are compiled, and everything it reports is eager's."""
 
 import math
+import os
+from unittest import mock
 
 import pytest
 import torch
@@ -445,6 +447,7 @@ def test_callback_compiles_the_steps_and_takes_it_back(tmp_path):
 
 
 @pytest.mark.slow
+@mock.patch.dict(os.environ)  # where the processes find each other, for those that are started later
 def test_callback_compiles_under_a_strategy_that_the_trainer_refuses(tmp_path):
     from lightning.pytorch.strategies import ModelParallelStrategy
     from torch.distributed import destroy_process_group, is_initialized
