@@ -5,7 +5,7 @@ import torch
 
 from burnish import settings
 from burnish.errors import InternalError
-from burnish.ir.graph import Alias, Graph, Value, Write
+from burnish.ir.graph import Alias, Graph, Node, Value, Write
 from burnish.ir.parse import parse_graph
 from burnish.ir.verify import verify
 from burnish.lower import pipeline
@@ -66,7 +66,9 @@ def test_value_that_is_made_later_is_found():
 
 def test_value_of_another_graph_is_found():
     graph = example()
-    graph.nodes[1].args = (graph.nodes[1].args[0], example().inputs[0])
+    node = graph.nodes[1]
+    graph.nodes[1] = Node(node.op, (node.args[0], example().inputs[0]), node.kwargs)
+    graph.nodes[1].results = node.results
     assert "x is used before it is made, or belongs to another graph" in complaint(graph)
 
 

@@ -48,7 +48,7 @@ def test_recurrent_layers_train_in_one_graph(name, is_whole):
     finally:
         stop()
     assert (seen.breaks, seen.refused, seen.given_up, failed) == ([], [], [], [])
-    assert seen.planned == 2 if not is_whole else seen.planned >= 2
+    assert seen.planned == 2 if not is_whole else seen.planned >= 1
 
 
 def test_a_long_layer_is_one_call_each_way():
