@@ -24,7 +24,8 @@ from ..tensors.types import NAMES, NumberType
 from ..tensors.views import Expand
 from .boxes import MOST
 from .expressions import located_rule_fails, rule_fails, why_not_dtypes
-from .groups import walks_singly
+from .groups import is_reduction, is_running, walks_singly
+from .long_chains import cut_chains
 from .machines import machine_of
 
 CHEAP = 2
@@ -65,6 +66,8 @@ def classify(graph: Graph) -> Classes:
         store(classes, value)
     for write in graph.writes:
         store(classes, write.value)
+    # First: what follows looks at all that a value is computed from.
+    cut_chains(graph, lambda value: is_computed(value, classes), lambda value: store(classes, value))
     store_shared(graph, classes)
     store_before_running(graph, classes)
     for node in graph.nodes:
@@ -82,6 +85,12 @@ def is_mere_copy(node: Node, classes: Classes) -> bool:
     if not isinstance(node.op.rule, Joined) or node.op.rule.is_slow or node.results[0] not in classes.stored:
         return False
     return not is_cheap(node) and all(lies_in_memory(value, classes) for value in node.operands)
+
+
+def is_computed(value: Value, classes: Classes) -> bool:
+    """Whether whoever reads a value computes it: it is made in loops, not stored, and no reduction makes it."""
+    return classes.is_loop(value) and value not in classes.stored and not is_reduction(value) \
+        and not is_running(value)
 
 
 def lies_in_memory(value: Value, classes: Classes) -> bool:

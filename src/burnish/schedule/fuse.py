@@ -20,9 +20,10 @@ from ..ops.prims import VIEW
 from ..tensors.indices import Index
 from ..tensors.views import view_type
 from .boxes import Box, Uncuttable, boxes_of
-from .classify import Classes, expression_cost
+from .classify import Classes, expression_cost, is_computed
 from .expressions import NotAffine, sources
 from .groups import Group, align, group_of, is_reduction, is_running, reduced_variables, space_of, walks_singly
+from .long_chains import MOST, operators_of
 from .machines import machine_of
 
 LARGE = 1 << 15
@@ -136,6 +137,7 @@ class Fuser:
                 return
             group.refusals.append(f"{value} stays out: {joined}")
         self.fusion.reads[value] = reads
+        alone.operators = operators_of(value, lambda operand: is_computed(operand, self.classes))
         self.settle(self.new_unit(alone), value)
 
     def settle(self, unit: Unit, value: Value) -> None:
@@ -197,6 +199,9 @@ class Fuser:
             index = align(trial, space_of(value), [k for k in range(len(trial.extents)) if k not in trial.inner])
         if index is None:
             return f"its sizes {list(space_of(value))} do not match the group's {list(group.extents)}"
+        trial.operators += operators_of(value, lambda operand: is_computed(operand, self.classes))
+        if trial.operators > MOST:
+            return f"the group would compute {trial.operators} operators, and {MOST} are as many as a kernel takes"
         trial.roots[value] = index
         if is_reduction(value) or is_running(value):
             over = reduced_variables(value, index)

@@ -28,6 +28,8 @@ class Group:
     roots: dict[Value, Index] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)
     is_whole: bool = True
+    operators: int = 0
+    """That it computes for an element, more or less: what several roots share is counted with each."""
 
     @property
     def row_count(self) -> int:
@@ -46,11 +48,11 @@ class Group:
         return tuple(none if k in root.node.args[1] else x for k, x in enumerate(index))  # type: ignore[union-attr]
 
     def copy(self) -> Group:
-        return Group(self.extents, self.inner, dict(self.roots), self.refusals, self.is_whole)
+        return Group(self.extents, self.inner, dict(self.roots), self.refusals, self.is_whole, self.operators)
 
     def become(self, other: Group) -> None:
         self.extents, self.inner, self.roots = other.extents, other.inner, other.roots
-        self.is_whole = other.is_whole
+        self.is_whole, self.operators = other.is_whole, other.operators
 
     def cut(self, variable: int, inner: int) -> None:
         """Make two variables of one, the second with the extent `inner`."""

@@ -17,8 +17,7 @@ COPY = "aten.clone.default"
 
 
 def before_repeating(value: Value) -> Value | None:
-    """Of heads [B, K * G, S, E] the expanded [B, K, G, S, E] that was copied into them, if each stands there G times.
-    """
+    """Of heads [B, K * G, S, E] the expanded [B, K, G, S, E] that was copied into them, each G times."""
     if value.ndim != 4 or value.node is None or value.node.op is not VIEW:
         return None
     copied = value.node.args[0]
