@@ -16,6 +16,7 @@ from ..ir.storage import aliased_argument, is_shown
 from ..ops.prims import ASSEMBLED, CHECK_INDICES, RUN, VIEW
 from ..tensors.sizes import ALIGNMENT
 from ..tensors.types import TensorType
+from .arena import Span, places
 from .classify import Classes, classify
 from .emit import Launch, emit, view_offset
 from .fetches import fetch_in_loops
@@ -247,21 +248,14 @@ def place_in_arena(plan: Plan) -> None:
     """Give each intermediate a range of bytes that is its own from the step that makes it to the last that reads it."""
     stays, over = stays_of(plan)
     stays = [stay for stay in stays if lies_in_arena(stay.value)]
-    free: list[tuple[int, int]] = []
-    begins: dict[int, list[Stay]] = {}
-    ends: dict[int, list[Value]] = {}
-    for stay in stays:
-        begins.setdefault(stay.first, []).append(stay)
-    for number, step in enumerate(plan.steps):
-        for stay in begins.get(number, ()):
-            start = plan.offsets[stay.value] = take(free, room_of(stay.value), plan)
-            plan.offsets.update((part, start + offset) for part, offset in stay.inside.items())
-            ends.setdefault(stay.last, []).append(stay.value)
-        if (room := scratch_of(step)) > 0:
-            start = plan.scratch[step.node] = take(free, room, plan)  # type: ignore[union-attr]
-            give(free, start, room)
-        for value in ends.pop(number, ()):
-            give(free, plan.offsets[value], room_of(value))
+    scratch = [(number, step.node, room) for number, step in enumerate(plan.steps)
+               if isinstance(step, Call) and (room := scratch_of(step)) > 0]
+    spans = [Span(stay.first, stay.last, room_of(stay.value)) for stay in stays]
+    found, plan.arena = places([*spans, *(Span(number, number, room) for number, _, room in scratch)])
+    for stay, start in zip(stays, found, strict=False):
+        plan.offsets[stay.value] = start
+        plan.offsets.update((part, start + offset) for part, offset in stay.inside.items())
+    plan.scratch.update((node, start) for (_, node, _), start in zip(scratch, found[len(stays):], strict=True))
     plan.offsets.update((value, plan.offsets[root]) for value, root in over.items() if root in plan.offsets)
 
 
@@ -302,32 +296,6 @@ def scratch_of(step: Step) -> int:
     if not isinstance(step, Call) or step.node.op is not RUN or step.node.args[0].steps is None:
         return 0
     return -(-step.node.args[0].scratch // ALIGNMENT) * ALIGNMENT
-
-
-def take(free: list[tuple[int, int]], size: int, plan: Plan) -> int:
-    """The smallest gap that is large enough, or new space at the end."""
-    best = min((gap for gap in free if gap[1] >= size), key=lambda gap: gap[1], default=None)
-    if best is None:
-        at = plan.arena
-        plan.arena += size
-        return at
-    free.remove(best)
-    if best[1] > size:
-        free.append((best[0] + size, best[1] - size))
-    return best[0]
-
-
-def give(free: list[tuple[int, int]], at: int, size: int) -> None:
-    """Put a range back, joined with the gaps beside it."""
-    for gap in list(free):
-        if gap[0] + gap[1] == at:
-            free.remove(gap)
-            at, size = gap[0], size + gap[1]
-        elif at + size == gap[0]:
-            free.remove(gap)
-            size += gap[1]
-    if size:
-        free.append((at, size))
 
 
 __all__ = ["Call", "Launch", "Plan", "Show", "make_plan"]
