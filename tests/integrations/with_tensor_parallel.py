@@ -9,6 +9,7 @@ from torch import distributed, nn
 
 import burnish
 from burnish import events
+from burnish.integrations.torch_compile import dynamo_backend
 
 from .with_distributed import RANKS, batch, in_two_processes
 
@@ -274,7 +275,7 @@ def check_collectives(rank):
     # Where another captures, the operators come in a graph: that one runs eagerly.
     for fn in (functional, operators):
         seen.clear()
-        behind_dynamo = torch.compile(fn, backend="burnish")
+        behind_dynamo = torch.compile(fn, backend=dynamo_backend)
         for turn in range(3):
             x = torch.full((5,), rank + turn + 1.0)
             torch.testing.assert_close(behind_dynamo(x), fn(x))
