@@ -4,8 +4,8 @@
     python -m bench.generation --tokens 50 --repeat 3
 
 Greedy, with the cache of keys and values that transformers makes, which grows with every token. The clock starts before
-the first token, models and imports are there by then, but for what Burnish imports when it compiles: that counts, with
-bytecode as an installation has it. Tokens have to be eager's.
+the first token. Models and imports are there by then, but for what Burnish imports when it compiles: that counts, read
+from bytecode as in an installed package. Tokens have to be eager's.
 """
 
 from __future__ import annotations
