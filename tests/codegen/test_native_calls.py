@@ -192,7 +192,9 @@ def test_what_was_packed_goes_with_its_weight(compiled_linear):
     compiled, x = compiled_linear
     layer, = layers(1)
     right(compiled, x, layer)
-    packed = weakref.ref(compiled.kept.made[0])
+    kept, = compiled.kept.values()
+    packed = weakref.ref(kept.made[0])
+    del kept
     layer[0].mul_(2)
     right(compiled, x, layer)
     assert packed() is None, "a frame that was bound to it does not keep it"
