@@ -4,6 +4,7 @@
     python -m bench.regions --layers 4,48 --batch 1 --against eager,burnish,burnish-regions
     python -m bench.regions --json bench/out/regions.json --plot docs/regions.svg
     python -m bench.regions --read bench/out/regions.json --plot docs/regions.svg      the picture again, of that run
+    python -m bench.regions --layers 48 --batch 1 --together                           Burnish's two ways in one process
 
 Each contestant compiles in a process of its own, with empty caches, and is timed there against eager, in turns. Regions
 of torch.compile are what Accelerate makes of a model: each layer compiled in place.
@@ -12,6 +13,7 @@ of torch.compile are what Accelerate makes of a model: each layer compiled in pl
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -33,6 +35,8 @@ LAYERS = (4, 12, 24, 48)
 BATCHES = (1, 4)
 LENGTH, WIDTH = 128, 256
 ROUNDS, SECONDS = 8, 0.2
+DECIDED = 64
+"""After so many calls nothing is measured or watched for any more."""
 
 
 def model_of(layers: int, batch: int) -> tuple[Any, Any]:
@@ -80,6 +84,24 @@ def measured(name: str, layers: int, batch: int) -> dict[str, float]:
             warm_up(each)
         blocks = take_turns(calls, ROUNDS, SECONDS)
     return {"first": first, "steady": statistics.median(blocks[name]), "eager": statistics.median(blocks["eager"])}
+
+
+def together(layers: int, batch: int) -> dict[str, float]:
+    """In this process: the medians of a call as a whole, by regions and of eager, in turns. Two processes may find
+    other library calls the fastest, and differ by more than regions cost."""
+    import torch
+
+    names = ("burnish", "burnish-regions")
+    models = {name: model_of(layers, batch)[0] for name in ("eager", *names)}
+    x = model_of(layers, batch)[1]
+    with torch.no_grad():
+        calls = {name: functools.partial(compiled(name, model) if name in names else model, x)
+                 for name, model in models.items()}
+        for _ in range(DECIDED):
+            for each in calls.values():
+                each()
+        blocks = take_turns(calls, ROUNDS, SECONDS)
+    return {name: statistics.median(seconds) for name, seconds in blocks.items()}
 
 
 def apart(name: str, layers: int, batch: int) -> dict[str, float] | None:
@@ -153,11 +175,18 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, help="write a picture, PNG or SVG")
     parser.add_argument("--json", type=Path, help="write what was measured")
     parser.add_argument("--read", type=Path, help="measure nothing: the figures are in this file")
+    parser.add_argument("--together", action="store_true", help="Burnish's two ways in one process, in turns")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         name, layers, batch = options.worker
         print(json.dumps(measured(name, int(layers), int(batch))))
+        return 0
+    if options.together:
+        for batch, layers in itertools.product(numbers(options.batch), numbers(options.layers)):
+            found = together(layers, batch)
+            print(f"{layers:>6} {batch:>5}  {'  '.join(f'{name} {s * 1e3:.2f} ms' for name, s in found.items())}  "
+                  f"regions / whole {found['burnish-regions'] / found['burnish']:.3f}", flush=True)
         return 0
     names = [name.strip() for name in options.against.split(",") if name.strip() != "eager"]
     for name in names:
