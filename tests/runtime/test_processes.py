@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import textwrap
@@ -58,12 +59,12 @@ START = """
 def run_alone(tmp_path):
     """Runs a program, from a file so that it can be spawned, and answers what it wrote to stderr."""
 
-    def run(program, *arguments):
+    def run(program, *arguments, ends=(0,)):
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(START) + textwrap.dedent(program), encoding="utf-8")
         done = subprocess.run([sys.executable, str(path), *arguments], capture_output=True, text=True, timeout=150,
                               env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"})
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode in ends, done.stdout + done.stderr
         return done.stderr
 
     return run
@@ -192,8 +193,13 @@ def test_workers_of_a_data_loader_call_a_compiled_transform(run_alone, how, comp
     run_alone(LOADING, how, compiled_before)
 
 
+TORCH_ABORTS = "terminate called without an active exception\n"
+"""Python ends a daemon thread where it next wants to go on. Where that is in C++ of torch, which has let go of Python
+for an operator, the process aborts: one whose daemon thread runs plain operators does so nearly every time."""
+
+
 def test_processes_that_end_while_a_daemon_thread_compiles(run_alone):
-    """The main thread is done at some moment of the other's work: no crash, no word about it."""
+    """The main thread is done at some moment of the other's work: no crash of ours, no word about it."""
     for k in range(2):
         told = run_alone("""
             begun = threading.Event()
@@ -209,8 +215,8 @@ def test_processes_that_end_while_a_daemon_thread_compiles(run_alone):
             threading.Thread(target=compile_again_and_again, daemon=True).start()
             begun.wait()
             time.sleep(0.3 + int(sys.argv[1]) * 0.087)
-        """, str(k))
-        assert told == ""
+        """, str(k), ends=(0, -signal.SIGABRT))
+        assert told in ("", TORCH_ABORTS)
 
 
 # ---- pickles and copies
