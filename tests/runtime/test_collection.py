@@ -1,6 +1,7 @@
 """Garbage is looked for whenever the program's own code runs, and not while ours makes its objects."""
 
 import gc
+import weakref
 
 import pytest
 import torch
@@ -95,3 +96,27 @@ def test_it_goes_on_after_a_refusal():
     with pytest.raises(burnish.Unsupported):
         burnish.compile(fn, fullgraph=True)(X)
     assert gc.isenabled()
+
+
+def test_a_refusal_leaves_nothing_for_the_collector():
+    """What the trace had met goes with the error, and not when somebody looks for garbage."""
+    def fn(x):
+        y = x * 2
+        print(float(y.sum()))
+        return y
+
+    compiled, x = burnish.compile(fn, fullgraph=True), torch.ones(4)
+    gc.collect()
+    gc.disable()
+    try:
+        met = weakref.ref(x)
+        try:
+            compiled(x)
+        except burnish.Unsupported:
+            pass
+        else:
+            raise AssertionError("it was not refused")
+        del x
+        assert met() is None
+    finally:
+        gc.enable()

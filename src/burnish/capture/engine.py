@@ -146,7 +146,10 @@ class Program:
             if interrupts.has_passed(error):
                 raise
             interrupt = error
-        return self.leave(continuation, slots, outcome, interrupt)
+        try:
+            return self.leave(continuation, slots, outcome, interrupt)
+        finally:
+            del interrupt  # its traceback holds this frame: together they would outlive what they hold
 
     def leave(self, continuation: Continuation, slots: list, outcome: Any, interrupt: BaseException) -> Any:
         """Raise ``interrupt``, which came while code of ours ran, in the program's frames; also the error of a graph
@@ -154,9 +157,12 @@ class Program:
         frame = outcome if type(outcome) is Frame else outcome.frame if isinstance(outcome, Machine) else None
         if frame is None and (outcome is None or outcome is MISS) and slots and continuation.layout is not None:
             frame = continuation.layout.build(slots)  # nothing outside has changed since the segment's start
-        if frame is None:
-            raise interrupt
-        return interrupts.raise_in(Machine(frame), interrupt)
+        try:
+            if frame is None:
+                raise interrupt
+            return interrupts.raise_in(Machine(frame), interrupt)
+        finally:
+            del interrupt
 
     def rerun(self, continuation: Continuation, slots: list) -> Any:
         """A recorded call raised, with this run's data. Nothing outside has changed yet: run from the segment's start
@@ -252,6 +258,7 @@ class Program:
         except BaseException as error:
             if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
                 restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
+                tracer.release()
                 raise
             if machine is None:
                 machine = self.plain_machine(tracer)
@@ -260,7 +267,10 @@ class Program:
                 raise
             interrupt = error
         machine = machine.as_plain()
-        machine.result = interrupts.raise_in(machine, interrupt)
+        try:
+            machine.result = interrupts.raise_in(machine, interrupt)
+        finally:
+            del interrupt
         return machine, None
 
     def trace_on(

@@ -101,7 +101,7 @@ class FrozenProgram:
         self.handed_to_main: Callable[[tuple, tuple], tuple] | None = None
         self.lock = forks.lock()
         self.kept: dict[tuple, Kept] = {}  # by the addresses of the tensors
-        self.by_stamp: dict[tuple, Kept] = {}  # the same
+        self.by_stamp: dict[tuple, Kept] = {}  # the same for a call to find, by versions as well
         self.served = 0  # the most there have been at a time: a call that raised it has done more than it will again
 
     @property
