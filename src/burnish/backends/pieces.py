@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -77,8 +77,6 @@ class Step:
     makes: list[Node]
     """What a piece answers, which is a tuple. A call that stands alone answers with its own result."""
     is_piece: bool
-    spent: list[Node] = field(default_factory=list)
-    """What nobody reads after it."""
 
 
 def step_of(node: Node, compile_graph: Compile) -> Step:
@@ -86,6 +84,8 @@ def step_of(node: Node, compile_graph: Compile) -> Step:
     if type(target) is Branches:
         target = Branches(Piece(target.on_true, compile_graph), Piece(target.on_false, compile_graph))
     reads = node.all_input_nodes
+    if tuple(node.args) == tuple(reads) and not node.kwargs:
+        return Step(target, reads, [node], False)
 
     def call(*values: Any) -> Any:
         known = dict(zip(reads, values, strict=True))
@@ -131,23 +131,25 @@ class Piece:
 
 
 class Pieces:
+    """Its steps as the text of a function, which lets go of each value behind the step that read it last."""
+
     def __init__(self, inputs: list[Node], steps: list[Step], outputs: Sequence[Node]):
-        self.inputs, self.steps, self.outputs = inputs, steps, outputs
         last = {node: step for step in steps for node in (*step.reads, *step.makes)}
-        for node, step in last.items():
-            if node not in outputs:
-                step.spent.append(node)
+        names = {node: f"v{k}" for k, node in enumerate(dict.fromkeys((*inputs, *last)))}
+        lines = [f"def run({', '.join(names[node] for node in inputs)}):"]
+        for k, step in enumerate(steps):
+            makes = "".join(f"{names[node]}, " for node in step.makes) if step.is_piece else names[step.makes[0]]
+            call = f"step{k}({', '.join(names[node] for node in step.reads)})"
+            lines.append(f"{makes.rstrip()} = {call}" if makes else call)
+            spent = [names[node] for node, one in last.items() if one is step and node not in outputs]
+            if spent:
+                lines.append(f"del {', '.join(spent)}")
+        lines.append(f"return ({''.join(f'{names[node]}, ' for node in outputs)})")
+        self.source = "\n    ".join(lines)
+        self.steps = steps
+        namespace: dict[str, Any] = {f"step{k}": step.function for k, step in enumerate(steps)}
+        exec(compile(self.source, "<burnish pieces>", "exec"), namespace)
+        self.run: Callable[..., tuple[Any, ...]] = namespace["run"]
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        values = dict(zip(self.inputs, inputs, strict=True))
-        del inputs
-        for step in self.steps:
-            made = step.function(*[values[node] for node in step.reads])
-            if step.is_piece:
-                values.update(zip(step.makes, made, strict=True))
-            else:
-                values[step.makes[0]] = made
-            del made
-            for node in step.spent:
-                del values[node]
-        return tuple(values[node] for node in self.outputs)
+        return self.run(*inputs)

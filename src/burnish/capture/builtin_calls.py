@@ -504,8 +504,9 @@ def _reduce(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
     """True to the user's code. Torch's own asks in order to take shortcuts that differ from eager (hooks left out after
-    a failure, step counts kept as tensors): to it we are eager."""
-    return not is_trusted(m.frame.globals.get("__name__"))
+    a failure, step counts kept as tensors): to it we are eager. So we are to all code where blocks
+    stay calls: they are compiled for what it gives them as plain Python."""
+    return not m.options.keeps_blocks and not is_trusted(m.frame.globals.get("__name__"))
 
 
 def _new(m: Any, args: tuple, kwargs: dict) -> Any:

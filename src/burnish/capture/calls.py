@@ -14,6 +14,7 @@ import enum
 import functools
 import types
 import weakref
+from contextvars import ContextVar
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -23,10 +24,12 @@ import torch
 from ..tensors.collectives import is_collective_operator
 from . import (
     binding,
+    block_calls,
     breaks,
     builtin_calls,
     classes,
     container_calls,
+    context_variables,
     direct,
     graph_numbers,
     numpy_arrays,
@@ -376,6 +379,8 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         return m.stop(breaks.OPAQUE_CALL, f"call of {function.__module__}.{function.__qualname__}")
     if isinstance(owner, Live):
         return native(m, getattr(owner.settle(), function.__name__), args, kwargs)
+    if kind is ContextVar and m.options.keeps_blocks:
+        return context_variables.call(m, owner, function, args, kwargs)
     return container_calls.call_method(m, owner, function.__name__, args, kwargs, function)
 
 
@@ -530,6 +535,8 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
     if tables.get("_forward_hooks") or tables.get("_forward_pre_hooks") or has_global \
             or "_compiled_call_impl" in tables:
         if tables.get("_compiled_call_impl") is not None:
+            if m.options.keeps_blocks and block_calls.is_block(tables["_compiled_call_impl"]):
+                return block_calls.call_block(m, module, args, kwargs)
             return call(m, module._call_impl, args, kwargs)
         return call(m, MethodType(MODULE_CALL, module), args, kwargs)
     if members is not None and id(members) not in m.without_hooks:

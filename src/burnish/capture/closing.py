@@ -47,7 +47,9 @@ def close(
         layout, slots = take_apart(frame)
         rebuilder.active = _running_generators(frame)
         answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
+    built = len(rebuilder.lines)
     rebuilder.write_effects()
+    has_effects = len(rebuilder.lines) > built
     _guard_against_aliases(tracer)
     recorder = tracer.recorder
     graph_module, graph = None, None
@@ -75,6 +77,7 @@ def close(
         writes_inputs=bool(recorder.written_inputs()),
         nests=any(call.target in NESTING for call in recorder.calls),
         is_step=is_step,
+        has_effects=has_effects,
     )
 
 

@@ -54,6 +54,7 @@ class Options:
     dynamic: bool | None = None
     stance: Callable[[], str] = lambda: "default"
     sinks: list = field(default_factory=list)  # explain and export listen here
+    keeps_blocks: bool = False  # a block that is compiled by regions is a call in the graph: see block_calls
 
 
 class Program:

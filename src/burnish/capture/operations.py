@@ -20,6 +20,7 @@ import torch
 from . import assertions, breaks, builtin_calls, live, numpy_arrays, numpy_constants, numpy_kinds, polyfills
 from . import frames as fr
 from .attributes import discard, lookup, special_method
+from .constant_tensors import is_constant
 from .frames import PUSHED, UNBOUND, Generator
 from .heap import MISSING, UNEXPOSED
 from .live import Live
@@ -295,6 +296,8 @@ def truth(m: Any, value: Any) -> Any:
     if kind in SIMPLE:
         return bool(value)
     if isinstance(value, torch.Tensor):
+        if is_constant(m, value):
+            return bool(value)
         found = assertions.settled(m, value)
         return m.perform(bool, value) if found is None else found
     if isinstance(value, Live):

@@ -112,6 +112,8 @@ class Tracer(Machine):
         self.has_assertions = False
         self.logged_values_read = False  # of a framework's: see framework_logs
         framework_logs.meet()
+        self.set_variables: list[Any] = []  # tokens of context variables that are to be reset: see context_variables
+        self.views_of_blocks: dict[int, Any] = {}  # that blocks are given, by the tensors they show: see block_calls
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}

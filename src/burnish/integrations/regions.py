@@ -14,6 +14,7 @@ layers takes too long.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..api import keep_track, options_of, why_not_compile
 from ..capture.engine import Continuation, Options, Program
 from ..errors import UserError
 from ..module import CompiledModule, Region, call_block, compile_
+from .trunk import Trunk, TrunkProgram
 
 FEWEST = 2
 """So many equal blocks are repeated blocks."""
@@ -46,15 +48,35 @@ def compile_regions(model: Any, *, disable: bool = False, **kwargs: Any) -> Any:
     groups = list(repeated_blocks(model))
     if not groups:
         return compile_(model, disable=disable, **kwargs)
+    programs = []
     for blocks in groups:
         program = SharedProgram(options, len(blocks))
-        keep_track(program)
+        programs.append(program)
         for block in blocks:
-            block._compiled_call_impl = None if disable else Region(program, block)
+            block._compiled_call_impl = None if disable else Block(program, block)
     inside = {id(part) for blocks in groups for block in blocks for part in block.modules()}
     for module in _without_blocks(model, inside):
         compile_(module, disable=disable, **kwargs)
+    model._compiled_call_impl = None if disable else trunk_of(model, options, programs)
+    for program in programs:
+        keep_track(program)
     return model
+
+
+def trunk_of(model: torch.nn.Module, options: Options, blocks: list[SharedProgram]) -> Trunk | None:
+    """What is around the blocks, where our own compiler is asked for: another one's graphs have no blocks as calls."""
+    if options.backend_name != "burnish":
+        return None
+    around = dataclasses.replace(options, keeps_blocks=True, dynamic=False, fullgraph=False)
+    program = TrunkProgram(model, around, blocks)
+    keep_track(program)
+    return Trunk(program, model)
+
+
+class Block(Region):
+    """One of many that share a program."""
+
+    is_repeated_block = True
 
 
 def repeated_blocks(model: torch.nn.Module) -> Iterator[list[torch.nn.Module]]:

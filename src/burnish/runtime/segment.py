@@ -18,17 +18,19 @@ from typing import Any
 
 
 class Segment:
-    __slots__ = ("__weakref__", "break_", "check", "finish", "graph", "graph_module", "guards", "is_step", "leads_to",
-                 "nests", "state", "writes_inputs")
+    __slots__ = ("__weakref__", "break_", "check", "finish", "graph", "graph_module", "guards", "has_effects",
+                 "is_step", "leads_to", "nests", "state", "writes_inputs")
 
     def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
-                 graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False):
+                 graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False,
+                 has_effects: bool = True):
         self.check, self.graph, self.finish = check, graph, finish
         self.leads_to = leads_to  # None: the result is returned; else the shape of the frames to go on with
         self.guards, self.graph_module, self.break_ = guards, graph_module, break_
         self.state = state  # torch's global switches as the guards found them: put back when the graph fails half way
         self.nests = nests  # autocast is entered or left in the graph
         self.is_step = is_step  # what it does makes its own guards fail
+        self.has_effects = has_effects  # finish changes what was there before
         self.writes_inputs = writes_inputs  # a graph that fails half way cannot simply be run again
         holders = getattr(graph, "holders", None)
         if isinstance(holders, Holders):
