@@ -7,7 +7,35 @@ import pytest
 import torch
 
 import burnish
+from burnish.backends.watcher import new_watch
+from burnish.runtime import frozen
+from burnish.settings import patch
 from burnish.tensors.types import TensorType
+
+
+@pytest.fixture(autouse=True, params=[8, 1], ids=["looked up", "watched"])
+def watched_after(request, monkeypatch):
+    """A watch of the state is made after so many calls."""
+    monkeypatch.setattr(frozen, "WATCHED_AFTER", request.param)
+    return request.param
+
+
+def test_a_module_that_does_not_change_is_asked_about_by_one_native_call(watched_after, monkeypatch):
+    if new_watch() is None:
+        pytest.skip("watches know other Pythons")
+    model, x = network(), torch.randn(2, 3, 8, 8)
+    compiled = burnish.compile(model)
+    asked = []
+    looked_up = frozen.FrozenProgram.looked_up
+    monkeypatch.setattr(frozen.FrozenProgram, "looked_up",
+                        lambda self, inputs: asked.append(1) or looked_up(self, inputs))
+    with torch.no_grad(), patch(never_slower=False):
+        for _ in range(20):
+            compiled(x)
+        assert watched_after <= len(asked) <= watched_after + 2
+        in_place(model)
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+        assert len(asked) > watched_after
 
 
 def network():

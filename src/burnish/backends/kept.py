@@ -32,6 +32,7 @@ from ..runtime.draft import FunctionOf
 from ..runtime.kernels import NativeFunction, NativeKernel, Words, load
 from ..tensors.sizes import NoFormula
 from .recipe import Tools
+from .watcher import watch_at_hand
 
 if TYPE_CHECKING:
     from .recipe import OpenRecipe, Recipe
@@ -260,7 +261,7 @@ class Reader:
         for entry in self.written["shared"]:
             self.shared.append(self.make(entry))
         recipe, runner, sampler = map(self.value, self.written["root"])
-        return recipe, Tools(runner, sampler)
+        return recipe, Tools(runner, sampler, watch_at_hand)
 
     def make(self, entry: list) -> Any:
         match entry:

@@ -39,6 +39,7 @@ from .gpu import compile_launches, cubins_here, offer_gpus
 from .graph_key import built
 from .kept import KIND
 from .recipe import Frozen, Halved, Plain, Recipe, Tools
+from .watcher import watch_at_hand
 
 __all__ = ["compile_graph", "tools"]
 
@@ -68,7 +69,7 @@ def written_inputs(lowered: Lowered) -> tuple[int, ...]:
 
 @functools.cache
 def tools() -> Tools:
-    return Tools(runner(), sampler())
+    return Tools(runner(), sampler(), watch_at_hand)
 
 
 def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:

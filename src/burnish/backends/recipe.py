@@ -19,6 +19,7 @@ from ..runtime.differentiable import Aside, Differentiable, Layout, OpenDifferen
 from ..runtime.frozen import FrozenProgram
 from ..runtime.kernels import NativeFunction, NativeKernel, NativeSequence
 from ..runtime.program import Program
+from ..runtime.watch import Watch
 from ..tensors.sizes import Formula, Point
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Tools(NamedTuple):
 
     runner: NativeFunction
     sampler: NativeKernel
+    new_watch: Callable[[], Watch | None]
 
     def join(self, steps: Any) -> NativeSequence:
         return NativeSequence(self.runner, steps)
@@ -72,7 +74,8 @@ class Recipe(NamedTuple):
             case Plain(driver):
                 made = driver.program(join)
             case Frozen(main, prologue, state):
-                made = FrozenProgram(main.program(join), prologue.program(join), state, tools.sampler, eager)
+                made = FrozenProgram(main.program(join), prologue.program(join), state, tools.sampler, eager,
+                                     tools.new_watch)
             case Halved(forward, backward, layout):
                 made = Differentiable(forward.program(join), backward.program(join), layout, eager)
         if self.is_aside:
@@ -122,7 +125,7 @@ class OpenRecipe(NamedTuple):
                 made = driver.program(join, check, elsewhere)
             case OpenFrozen(main, prologue, state):
                 made = FrozenProgram(main.program(join, check, elsewhere), prologue.program(join),  # type: ignore
-                                     state, tools.sampler, eager)
+                                     state, tools.sampler, eager, tools.new_watch)
             case OpenHalved(forward, backward, layout):
                 made = OpenDifferentiable(forward.program(join, check, otherwise),
                                           backward.program(join, check, otherwise),

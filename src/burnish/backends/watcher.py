@@ -10,6 +10,7 @@ import sys
 
 from .. import events
 from ..runtime.watch import Watch, is_supported
+from ..settings import current
 
 CODEGEN = f"{__package__.rpartition('.')[0]}.codegen"
 
@@ -22,6 +23,11 @@ def is_at_hand() -> bool:
 def new_watch() -> Watch | None:
     found = watcher()
     return None if found is None else Watch(found)
+
+
+def watch_at_hand() -> Watch | None:
+    """Where it costs nothing but itself."""
+    return new_watch() if current().native_guards and is_at_hand() else None
 
 
 @functools.cache

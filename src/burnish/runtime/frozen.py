@@ -10,6 +10,9 @@ A tensor is the same if it lies at the same address, its version counter has not
 spread over all of it, have not changed. The counter sees every edit that goes through a tensor; the elements see what
 goes past it, as `weight.data -= rate * weight.grad` does.
 
+Where torch keeps these things is known (`state_watch`), a module that has been served a few times is asked about by one
+native call.
+
 One program may serve many modules, as repeated blocks of a model do. So what was made is kept for each of them, for as
 long as its tensors live where they lay.
 
@@ -23,13 +26,16 @@ import ctypes
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from . import forks
 from .kernels import NativeKernel
 from .program import Program
+from .state_watch import state_watch
+from .watch import Watch
 
 SAMPLES = 16
 """Elements that are looked at in each tensor. They cost about a nanosecond each."""
@@ -38,11 +44,15 @@ WORD = 4
 """Bytes that are compared at each place."""
 
 
+WATCHED_AFTER = 8
+"""Calls that find the state as it was, before a watch is made of it; and so many times more before another one is."""
+
+
 class Samples:
     """Words of memory, as they were. After `look()`, `found` tells whether they no longer are."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], sampler: NativeKernel):
-        places = [place for tensor in tensors for place in sampled_places(tensor)]
+        places = self.places = [place for tensor in tensors for place in sampled_places(tensor)]
         count = len(places)
         self.addresses = (ctypes.c_uint64 * max(count, 1))(*places)
         self.words = (ctypes.c_uint32 * max(count, 1))(*(ctypes.c_uint32.from_address(p).value for p in places))
@@ -63,7 +73,8 @@ def sampled_places(tensor: torch.Tensor) -> list[int]:
     return [tensor.data_ptr() + WORD * ((k * words + (k * 7919) % words) // SAMPLES % words) for k in range(SAMPLES)]
 
 
-class Kept(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Kept:
     """What was made, from which state. The old tensors are held, so that nothing else comes to lie there."""
 
     stamp: tuple
@@ -78,6 +89,11 @@ class Kept(NamedTuple):
     handed: tuple
     token: object
     """By which a frame knows what it has been bound for. It holds nothing, unlike this."""
+    wait: int
+    calls: int = 0
+    """That found it as it was, without a watch."""
+    same: Callable[..., Any] | None = None
+    """Its watch."""
 
     def is_current(self) -> bool:
         """Whether its tensors live, and lie where they did."""
@@ -92,10 +108,15 @@ class FrozenProgram:
     takes_gradients = False
 
     def __init__(self, main: Program, prologue: Program, state: Sequence[int], sampler: NativeKernel,
-                 eager: Callable[..., Any]):
+                 eager: Callable[..., Any], new_watch: Callable[[], Watch | None] = lambda: None):
         self.main, self.prologue, self.positions, self.sampler, self.eager = main, prologue, state, sampler, eager
+        self.new_watch = new_watch
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
+        self.is_same: Callable[[Callable, tuple], Any] = \
+            eval(f"lambda same, i: same({', '.join(f'i[{k}]' for k in state)})")
+        self.first = state[0] if state else 0
+        self.watched: dict[int, Kept] = {}  # by the id of a module's first tensor
         self.takes = getattr(main, "takes", None)
         """The inputs that the main program is handed, of which what was made are the last. None: all."""
         self.handed_to_main: Callable[[tuple, tuple], tuple] | None = None
@@ -109,18 +130,35 @@ class FrozenProgram:
         return f"# once\n{self.prologue.source}\n# every call\n{self.main.source}"
 
     def __call__(self, *inputs: Any) -> tuple:
-        kept = self.by_stamp.get(self.stamp_of(inputs))
-        if kept is None:
-            kept = self.refreshed(inputs)
-        else:
-            kept.samples.look()
-            if kept.samples.found.value:
-                kept = self.refreshed(inputs)
+        kept = self.watched.get(id(inputs[self.first]))
+        if kept is None or self.is_same(kept.same, inputs) is None:  # type: ignore[arg-type]
+            kept = self.looked_up(inputs)
         if kept.made is None:
             return self.eager(*inputs)
         if self.handed_to_main is None:
             return self.main(*inputs, *kept.made)
         return self.main.run_bound(kept.token, kept.bound, self.handed_to_main(inputs, kept.handed))
+
+    def looked_up(self, inputs: tuple) -> Kept:
+        kept = self.by_stamp.get(self.stamp_of(inputs))
+        if kept is None:
+            return self.refreshed(inputs)
+        kept.samples.look()
+        if kept.samples.found.value:
+            return self.refreshed(inputs)
+        kept.calls += 1
+        if kept.calls >= kept.wait:
+            kept.wait *= WATCHED_AFTER
+            self.watch(kept, inputs)
+        return kept
+
+    def watch(self, kept: Kept, inputs: tuple) -> None:
+        """What was just found as it was. Should it have changed meanwhile, it is looked up again."""
+        owners = [inputs[k] for k in self.positions]
+        kept.same = state_watch(self.new_watch(), owners, kept.samples.places)
+        kept.samples.look()
+        if kept.same is not None and self.by_stamp.get(self.stamp_of(inputs)) is kept and not kept.samples.found.value:
+            self.watched = {**self.watched, id(owners[0]): kept}
 
     def refreshed(self, inputs: tuple) -> Kept:
         with self.lock:
@@ -140,9 +178,11 @@ class FrozenProgram:
                 reads = "".join(f"i[{k}], " for k in self.takes if k < count)
                 self.handed_to_main = eval(f"lambda i, made: ({reads}*made)")
             kept = Kept(stamp, samples, None if any(x is None for x in made) else made, state,
-                        [weakref.ref(x) for x in owners], bound, handed, object())
+                        [weakref.ref(x) for x in owners], bound, handed, object(), WATCHED_AFTER)
             self.kept = {key: other for key, other in self.kept.items() if other.is_current()}
             self.kept[stamp[1::2]] = kept
+            current = {id(other) for other in self.kept.values()}
+            self.watched = {key: other for key, other in self.watched.items() if id(other) in current}
             self.by_stamp = {each.stamp: each for each in self.kept.values()}
             self.served = max(self.served, len(self.kept))
             return kept
