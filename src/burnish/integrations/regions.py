@@ -7,9 +7,9 @@ Layers of a transformer are the same code over other parameters. A captured segm
 object it was called with, so a program that is called with one block after the other serves them all: parameters are
 inputs, and what differs in how it steers the code (a layer's number that picks a cache) becomes another segment.
 
-What is left of the model is compiled in place, module by module; the code between runs as plain Python. A model
-compiled as a whole needs none of this to share kernels: equal kernels are compiled once. It pays where capturing many
-layers takes too long.
+What is left of the model is compiled in place, module by module; the code between runs as plain Python, until `trunk`
+captures it. A model compiled as a whole needs none of this to share kernels: equal kernels are compiled once. It pays
+where capturing many layers takes too long.
 """
 
 from __future__ import annotations
