@@ -64,10 +64,21 @@ def make_convolutions():
                                torch.nn.MaxPool2d(2), conv(16, 8, 3, groups=8, padding=1), torch.nn.SiLU()).eval()
 
 
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm = torch.nn.LSTM(6, 20, bidirectional=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0] * 2
+
+
 CASES = {
     "pointwise": (lambda: lambda x: x.sin() + x.cos() * 2, lambda: (torch.arange(12.0).reshape(3, 4),)),
     "library calls": (lambda: Mixed().eval(), lambda: (torch.linspace(-1, 1, 768).reshape(2, 8, 48),)),
     "convolutions": (make_convolutions, lambda: (torch.linspace(-1, 1, 1536).reshape(2, 3, 16, 16),)),
+    "a recurrent layer": (lambda: Recurrent().eval(), lambda: (torch.linspace(-1, 1, 120).reshape(5, 4, 6),)),
     "a float that stays open": (lambda: lambda x, s: x * s + s, lambda: (torch.arange(4.0), 1.5)),
     "a float that becomes a constant": (lambda: lambda x, s: torch.nn.functional.elu(x, s),
                                         lambda: (torch.arange(-2.0, 4.0), 0.5)),

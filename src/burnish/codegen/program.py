@@ -42,7 +42,7 @@ from ..runtime.prims import FUNCTIONS
 from ..schedule.emit import Launch, view_offset
 from ..schedule.library.candidate import OUT, SCRATCH
 from ..schedule.plan import Call, Plan, Show, writes_into
-from ..tensors.panels import Panels
+from ..tensors.panels import LayerPanels, Panels
 from ..tensors.types import NumberType, TensorType
 
 
@@ -245,7 +245,8 @@ class DriverWriter:
             return
         if node.op is PREPARE:
             pack = node.args[0].prepare
-            name = self.bind("prepare", pack if isinstance(pack, Panels) else FunctionOf(node.args[0], "prepare"))
+            is_data = isinstance(pack, (Panels, LayerPanels))
+            name = self.bind("prepare", pack if is_data else FunctionOf(node.args[0], "prepare"))
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return
@@ -274,10 +275,11 @@ class DriverWriter:
     def run_natively(self, node: Node) -> None:
         """A library call that is native functions of our own."""
         candidate, operands = node.args
-        value = node.results[0]
-        assert value is not None
-        self.make(value)
-        values = dict(zip(candidate.operands, operands, strict=True))
+        made = [value for value in node.results if value is not None]
+        for value in made:
+            self.make(value)
+        names = (*candidate.operands, OUT, *(name for name, _ in candidate.further))
+        values = dict(zip(names, (*operands, *made), strict=True))
 
         def entry(spot: Any) -> Entry:
             if not isinstance(spot, tuple):
@@ -285,7 +287,7 @@ class DriverWriter:
             name, further = spot
             if name == SCRATCH:
                 return InArena(self.plan.scratch[node] + further)
-            return self.entry(value if name == OUT else values[name], further)
+            return self.entry(values[name], further)
 
         for step in candidate.steps():
             self.open.add(step.kernel, [entry(spot) for spot in step.table])
@@ -470,7 +472,8 @@ def made_as_shown(plan: Plan) -> dict[Value, Show]:
     seen = {*returned, *(write.value for write in plan.graph.writes)}
     seen |= {value for step in plan.steps if isinstance(step, Call) for value in step.node.operands}
     made = {step.buffers[at] for step in plan.steps if isinstance(step, Launch) for at in step.kernel.stored}
-    made |= {step.node.results[0] for step in plan.steps if isinstance(step, Call) and is_native(step.node)}
+    made |= {value for step in plan.steps if isinstance(step, Call) and is_native(step.node)
+             for value in step.node.results if value is not None}
     made -= {*seen, *plan.offsets, *plan.placed}
     shows = [step for step in plan.steps if isinstance(step, Show)]
     often = Counter(step.source for step in shows)

@@ -136,7 +136,7 @@ def wrong_types(node: Node, strides: bool) -> Iterator[str]:
 def ruled_types(node: Node) -> tuple | str | None:
     """What the shape rule says; None where there is none for these arguments, text where it fails."""
     if node.op is RUN:
-        return (node.args[0].output,)
+        return (node.args[0].output, *(type for _, type in node.args[0].further))
     if node.op.shape is None:
         return None
     args = types_of(node.args)

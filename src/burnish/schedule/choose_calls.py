@@ -28,6 +28,7 @@ from .followers import Followers, followers
 from .library import (
     OWN,
     OWN_ATTENTION,
+    OWN_RECURRENT,
     Activation,
     AttentionSpec,
     Candidate,
@@ -44,6 +45,7 @@ from .library import (
     own_candidate,
     tuned,
 )
+from .recurrent_layers import LAYER, Layer, layers_of
 from .shared_heads import before_repeating
 
 SECONDS = 0.003
@@ -75,7 +77,7 @@ ACTIVATIONS = {
 
 
 def is_measured(node: Node) -> bool:
-    return node.op in (LINEAR, CONV) or node.op.name in (BATCHED, ATTENTION)
+    return node.op in (LINEAR, CONV) or node.op.name in (BATCHED, ATTENTION, LAYER)
 
 
 def choose_calls(graph: Graph) -> Graph:
@@ -105,6 +107,11 @@ class Chooser(Rewriter):
         """Calls that are made at the place of their last follower, where all they read is there."""
         self.choices: dict[Spec, Choice] = {}
         """Equal layers ask for the same."""
+        self.layers = self.layers_of(graph)
+        self.first_halves = {layer.nodes[0] for layer in self.layers.values() if len(layer.nodes) > 1}
+        """Layers go where their last node is."""
+        self.joined: dict[Node, Value] = {}
+        """What lays side by side what a layer has made side by side."""
 
     def run(self) -> Graph:
         made = super().run()
@@ -131,6 +138,12 @@ class Chooser(Rewriter):
             return self.batched(args[0], args[1])
         if node.op.name == ATTENTION:
             return self.attention(node)
+        if node in self.first_halves:
+            return (self.env[node.args[0]],) * len(node.results)  # until the other half comes, nobody reads them
+        if node in self.joined:
+            return self.joined[node]
+        if node in self.layers:
+            return self.layer(self.layers[node])
         return self.call(node) if node.op in (LINEAR, CONV) else None
 
     def chosen(self, spec: Spec) -> Choice:
@@ -167,6 +180,35 @@ class Chooser(Rewriter):
             return None
         batch, heads, _, rows, size = repeated.shape
         return self.build.view(self.env[repeated], Slice(2, 0, 1, 1), Reshape((batch, heads, rows, size)))
+
+    def layers_of(self, graph: Graph) -> dict[Node, Layer]:
+        return layers_of(graph, lambda value: value in self.state)
+
+    def layer(self, layer: Layer) -> tuple | None:
+        """A recurrent layer by our own kernels, where they are the fastest."""
+        spec = layer.spec(self.env[layer.x])
+        candidate = self.chosen(spec).candidate
+        if any(self.env[v].type != type for v, type in zip(layer.weights, spec.weights.values(), strict=True)) \
+                or candidate.name != OWN_RECURRENT:
+            for node in layer.nodes[:-1]:
+                self.keep(node)
+            return None
+        assert candidate.prepare is not None
+        given = {"x": self.env[layer.x]}
+        given.update((name, self.build.restride(self.env[value], type.stride)) for (name, type), value in zip(
+            spec.states.items(), layer.states, strict=True))
+        prepared = self.build.apply_typed(PREPARE, (candidate, *map(self.env.__getitem__, layer.weights)), {},
+                                          (OPAQUE,) * len(candidate.prepared))
+        given.update(zip(candidate.prepared, prepared, strict=True))
+        types = candidate.output, *(type for _, type in candidate.further)
+        operands = tuple(given[name] for name in candidate.operands)
+        out, *states = self.build.apply_typed(RUN, (candidate, operands), {}, types)
+        if layer.joined is not None:
+            self.joined[layer.joined] = out
+        for direction, node in enumerate(layer.nodes):
+            mine = [self.build.view(state, Slice(0, direction, 1, 1), Reshape(state.shape[1:])) for state in states]
+            self.env.update(zip(node.results[:3], (out, *mine), strict=True))
+        return (out, *mine, None)
 
     def only_reader(self, value: Value) -> Node | None:
         """None where another call takes that reader's work on."""
@@ -226,10 +268,15 @@ class Chooser(Rewriter):
         assert value is not None
         self.env[value] = self.add_run(what.node, what.x, what.plain.candidate)
         for node in what.followers.nodes:
-            args = replaced(node.args, self.env.__getitem__)
-            kwargs = {name: replaced(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
-            results = self.kept(node, args, kwargs)
-            self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
+            results = self.keep(node)
+        return results
+
+    def keep(self, node: Node) -> tuple:
+        """A node as it was, at another place."""
+        args = replaced(node.args, self.env.__getitem__)
+        kwargs = {name: replaced(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
+        results = self.kept(node, args, kwargs)
+        self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
         return results
 
     def spec_of(self, node: Node, x: TensorType) -> LinearSpec | ConvSpec:

@@ -16,6 +16,7 @@ from ..ir.graph import Graph, Node, Value
 from .choose_calls import Chooser, activation_of
 from .library import Candidate, Choice, ConvSpec, LinearSpec, Spec, candidates, in_channels_last, is_read_once
 from .library.candidate import Call
+from .recurrent_layers import Layer
 
 LIKELY = ("onednn packed", "pointwise onednn packed")
 """The first of these that there is; else eager's own. What takes weights as they are wins here and loses there."""
@@ -59,6 +60,9 @@ class OpenChooser(Chooser):
 
     def attention(self, node: Node) -> None:
         return None
+
+    def layers_of(self, graph: Graph) -> dict[Node, Layer]:
+        return {}
 
     def call(self, node: Node) -> Value:
         x: Value = self.env[node.args[0]]

@@ -230,7 +230,7 @@ def stays_of(plan: Plan) -> tuple[list[Stay], dict[Value, Value]]:
                     if id(node.results[0]) in outside:
                         outside.add(id(roots[node.results[0]]))  # type: ignore[index]
                 if writes_into(node):
-                    first[node.results[0]] = number  # type: ignore[index]
+                    first.update((value, number) for value in node.results if value is not None)
                 source = aliased_argument(node)
                 for value in node.results if source is not None else ():
                     # A view that is made by a call keeps the memory of what it shows.

@@ -56,3 +56,23 @@ class Panels(NamedTuple):
         rest = outputs - whole
         back[:, :rest].copy_(weight[whole:].t())
         back[:, rest:].zero_()
+
+
+class LayerPanels(NamedTuple):
+    """Of a recurrent layer: called with the weights of each direction, gives packed ones for the product of all inputs,
+    the biases that are added to it, and packed ones for the product of each step, those of one direction after those of
+    the other."""
+
+    inputs: Panels
+    """Of the directions side by side."""
+    hidden: Panels
+    """Of each direction."""
+
+    def __call__(self, *weights: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """For each direction: of the input, of the hidden state, and the biases of both, where there are some."""
+        each = 4 if self.inputs.has_bias else 2
+        inputs = torch.cat([w.detach() for w in weights[::each]])
+        biases = [torch.cat([(a + b).detach() for a, b in zip(weights[2::4], weights[3::4], strict=True)])
+                  ] if self.inputs.has_bias else []
+        hidden = torch.cat([packed for w in weights[1::each] for packed in self.hidden(w) if packed is not None])
+        return *self.inputs(inputs, *biases), hidden

@@ -339,12 +339,12 @@ class Operations:
         return self.emit(f"bitcast {self.type(source)} {x} to {self.type(target)}")
 
 
-def evaluate(to: Operations, root: Scalar, value: str) -> str:
-    """An expression of one value, which stands there as a load."""
+def evaluate(to: Operations, root: Scalar, *values: str) -> str:
+    """An expression of a few values, which stand there as loads of buffer 0, 1, …"""
     found: dict[Scalar, str] = {}
     for x in walk(expanded := expand(root)):
         if x.op == "load":
-            found[x] = value
+            found[x] = values[x.payload.buffer]
         elif x.op == "const":
             found[x] = to.constant(x.payload, x.dtype)
         else:

@@ -16,11 +16,12 @@ from .own_attention import NAME as OWN_ATTENTION
 from .own_attention import own_attention
 from .own_calls import NAME as OWN
 from .own_calls import own_candidate
-from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
+from .recurrent import NAME as OWN_RECURRENT
+from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
 
 __all__ = [
-    "OWN", "OWN_ATTENTION", "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec", "Foreign",
-    "LinearSpec", "MatmulSpec", "Memory", "Operand", "Spec", "candidates", "choose", "choose_thoroughly",
-    "in_channels_last", "is_read_once", "memory", "own_attention", "own_candidate", "tuned",
+    "OWN", "OWN_ATTENTION", "OWN_RECURRENT", "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec",
+    "Foreign", "LinearSpec", "MatmulSpec", "Memory", "Operand", "RecurrentSpec", "Spec", "candidates", "choose",
+    "choose_thoroughly", "in_channels_last", "is_read_once", "memory", "own_attention", "own_candidate", "tuned",
     "why_not",
 ]

@@ -90,6 +90,10 @@ class Candidate:
     Their spots are in the operands, `OUT` and `SCRATCH`."""
     scratch: int = 0
     """How many bytes of memory the steps need besides."""
+    further: tuple[tuple[str, TensorType], ...] = ()
+    """What the steps make beside the output, by the name that it has in their spots. `run` gives them after it."""
+    prepares: tuple[str, ...] = ("weight", "bias")
+    """What `prepare` is given, of the spec's inputs, in order."""
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(self.operands)}) -> {self.output}"
@@ -128,10 +132,11 @@ def from_call(name: str, spec: Spec, call: Call, output: TensorType, **rest: Any
 
 
 def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorType,
-               make: Callable[[], Sequence[Step]], *, scratch: int = 0, **rest: Any) -> Candidate:
+               make: Callable[[], Sequence[Step]], *, scratch: int = 0,
+               further: tuple[tuple[str, TensorType], ...] = (), **rest: Any) -> Candidate:
     """A candidate that is native functions, one after the other."""
     steps = functools.cache(make)
-    names = (OUT, SCRATCH, *operands)
+    names = (OUT, SCRATCH, *(name for name, _ in further), *operands)
 
     @functools.cache
     def tables() -> list[tuple[Callable[[Any], None], Any, list[tuple[int, int, int]], list[tuple[int, int]]]]:
@@ -141,9 +146,13 @@ def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorT
                  [(at, word if isinstance(word, int) else word.address) for at, word in enumerate(step.table)
                   if not isinstance(word, tuple)]) for step in steps()]
 
-    def run_into(out: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+    def empty(type: TensorType) -> torch.Tensor:
+        return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device="cpu")
+
+    def run_all(out: torch.Tensor, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         room = torch.empty(scratch, dtype=torch.uint8, device="cpu") if scratch else out
-        addresses = [out.data_ptr(), room.data_ptr(), *[x.data_ptr() for x in tensors]]
+        made = (out, *(empty(type) for _, type in further))
+        addresses = [x.data_ptr() for x in (out, room, *made[1:], *tensors)]
         for launch, table_type, spots, fixed in tables():
             table = table_type()
             for at, which, behind in spots:
@@ -151,12 +160,17 @@ def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorT
             for at, word in fixed:
                 table[at] = word
             launch(table)
-        return out
+        return made
 
-    def run(*tensors: torch.Tensor) -> torch.Tensor:
-        return run_into(torch.empty_strided(output.shape, output.stride, dtype=output.dtype, device="cpu"), *tensors)
+    def run_into(out: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+        return run_all(out, *tensors)[0]
 
-    return Candidate(name, spec, operands, run, output, run_into=run_into, steps=steps, scratch=scratch, **rest)
+    def run(*tensors: torch.Tensor) -> Any:
+        made = run_all(empty(output), *tensors)
+        return made if further else made[0]
+
+    return Candidate(name, spec, operands, run, output, run_into=run_into, steps=steps, scratch=scratch,
+                     further=further, **rest)
 
 
 def _positional(operator: Callable[..., Any], count: int, names: list[str]) -> Callable[..., Any]:

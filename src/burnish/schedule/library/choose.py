@@ -30,8 +30,9 @@ from .measure import Measured, measure
 from .own_attention import NAME as OWN_ATTENTION
 from .own_calls import NAME as OWN
 from .own_calls import tilings
+from .recurrent import recurrent_candidates
 from .shrink import shrunk
-from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
+from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
 
 SMALL = 50_000
 """Below so many operations the call itself is what costs, and of matrices eager's kernel is called the fastest."""
@@ -80,6 +81,7 @@ _WAYS: dict[type, Callable[[Any], Iterator[Candidate]]] = {
     ConvSpec: convolution_candidates,
     MatmulSpec: matmul_candidates,
     AttentionSpec: attention_candidates,
+    RecurrentSpec: recurrent_candidates,
 }
 
 
@@ -207,7 +209,8 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None:
         time = OWN_CALL_SECONDS + spec.flops / LIKELY_OPERATIONS_PER_SECOND
         return Choice(own, time, {OWN: time})
-    if len(offered) == 1 or spec.flops < SMALL or is_read_once(spec) or offered[0].output.device.type != "cpu":
+    is_small = spec.flops < SMALL and not isinstance(spec, RecurrentSpec)
+    if len(offered) == 1 or is_small or is_read_once(spec) or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
     small = shrunk(spec)
     measured = memory.measured(key_of(small), lambda: offered if small is spec else candidates(small), seconds)

@@ -124,7 +124,7 @@ def bind(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> list[torch
     what it overwrites."""
     values = dict(inputs)
     if candidate.prepare is not None:
-        weights = [inputs[name] for name in ("weight", "bias") if name in inputs]
+        weights = [inputs[name] for name in candidate.prepares if name in inputs]
         values.update(zip(candidate.prepared, candidate.prepare(*weights), strict=True))
     if candidate.overwrites is not None:
         original = values[candidate.overwrites]

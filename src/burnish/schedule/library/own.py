@@ -176,6 +176,8 @@ class Maker:
     """From "x" to "out". Given x, height and width of the copy, and the border above and to the left."""
     attention: Callable[[Any], Step]
     """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given a `own_attention.Attention`."""
+    recurrence: Callable[[Any], Step]
+    """Of "out", "hidden", "cell", "scratch", "hidden_packed" and the first states. Given a `recurrent.Recurrence`."""
     shape: Callable[[], Shape | None]
     """Of tiles on this machine; None where it has too few registers."""
 

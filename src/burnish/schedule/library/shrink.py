@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...tensors.types import TensorType
-from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
+from .specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
 
 LARGE = 1_000_000_000
 """From so many operations on (a few milliseconds of two cores) a spec is shrunk."""
@@ -44,6 +44,8 @@ def shrunk(spec: Spec) -> Spec:
             return _with_size(spec, max(FEWEST_COLUMNS, _share(spec.b.shape[1], spec)), "b", 1)
         case AttentionSpec():
             return _with_size(spec, max(1, _share(spec.q.shape[0], spec)), "q", 0, k=0, v=0, mask=0)
+        case RecurrentSpec():
+            return _with_size(spec, max(1, _share(spec.x.shape[0], spec)), "x", 0)
 
 
 def _share(size: int, spec: Spec) -> int:

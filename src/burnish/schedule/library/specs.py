@@ -241,7 +241,55 @@ class AttentionSpec:
         return _sentence("attention", self.inputs, words + ["causal"] * self.is_causal + ["gqa"] * self.enable_gqa)
 
 
-Spec = LinearSpec | ConvSpec | MatmulSpec | AttentionSpec
+@dataclass(frozen=True, slots=True, repr=False)
+class RecurrentSpec:
+    """A layer of a recurrent network without gradients, in one direction or in both: x is [positions, batch, columns],
+    the result [positions, batch, directions * size], with the last states as [directions, batch, size]."""
+
+    x: TensorType
+    size: int
+    is_reversed: tuple[bool, ...]
+    """For each direction."""
+    has_biases: bool
+    gates: int = 4
+    """Of an LSTM."""
+
+    @property
+    def weights(self) -> dict[str, TensorType]:
+        """Of each direction, in the order of eager's operators."""
+        rows = self.gates * self.size
+        shapes = {"weight": (rows, self.x.shape[2]), "hidden_weight": (rows, self.size)}
+        if self.has_biases:
+            shapes |= {"bias": (rows,), "hidden_bias": (rows,)}
+        return self._contiguous(shapes)
+
+    @property
+    def states(self) -> dict[str, TensorType]:
+        shape = self.x.shape[1], self.size
+        return self._contiguous({"hidden": shape, "cell": shape})
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        return {"x": self.x} | self.weights | self.states
+
+    def _contiguous(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, TensorType]:
+        return {f"{name}_{direction}": TensorType.contiguous(shape, self.x.dtype, self.x.device)
+                for direction in range(len(self.is_reversed)) for name, shape in shapes.items()}
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return *self.x.shape[:2], len(self.is_reversed) * self.size
+
+    @property
+    def flops(self) -> int:
+        return 2 * prod(self.output_shape) * self.gates * (self.x.shape[2] + self.size)
+
+    def __repr__(self) -> str:
+        words = [{(False,): "forwards", (True,): "backwards"}.get(self.is_reversed, "both ways")]
+        return _sentence(f"lstm {self.size}", {"x": self.x}, words + ["biases"] * self.has_biases)
+
+
+Spec = LinearSpec | ConvSpec | MatmulSpec | AttentionSpec | RecurrentSpec
 
 
 def _present(**types: TensorType | None) -> dict[str, TensorType]:
