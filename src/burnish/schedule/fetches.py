@@ -19,7 +19,7 @@ from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.rewrite import Rewriter
 from ..ops.gathered import Gathered, Picked
 from ..ops.parts import Joined
-from ..ops.prims import CHECK_INDICES, FETCH, REDUCTION_OF, RUN_ALONG
+from ..ops.prims import CHECK_INDICES, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ..ops.record import NoRule, Pointwise
 from ..tensors.types import NAMES
 from .classify import why_not_loop
@@ -44,9 +44,15 @@ def fetched_nodes(graph: Graph) -> dict[Node, tuple]:
             readers.setdefault(value, []).append(node)
     leaving = {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
     found: dict[Node, tuple] = {}
+
+    def is_used_in_loops(value: Value | None) -> bool:
+        return value not in leaving and all(
+            is_used_in_loops(reader.results[0]) if reader.op is VIEW else is_computed_in_loops(reader)
+            for reader in readers.get(value, ()))  # type: ignore[arg-type]
+
     for node in picking:
         value = node.results[0]
-        is_used = value not in leaving and all(map(is_computed_in_loops, readers.get(value, ())))  # type: ignore
+        is_used = is_used_in_loops(value)
         if value is None or not is_used and not node.op.rule.is_slow:  # type: ignore[union-attr]
             continue
         picks = picks_of(node)
