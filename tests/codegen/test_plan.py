@@ -5,6 +5,7 @@ import pytest
 from burnish.codegen.box import simplify
 from burnish.codegen.llvm.plan import choose, pieces
 from burnish.codegen.llvm.target import preset
+from burnish.codegen.mathematics import expand
 from burnish.ops.scalar import Access, index, load
 from burnish.schedule.loops import Loop, Stage, Store
 
@@ -32,6 +33,14 @@ def test_a_contiguous_box_becomes_one_long_loop():
 def test_channels_last_on_both_sides_becomes_one_long_loop():
     strides = (3072, 1, 96, 3)
     assert copy_of((4, 3, 32, 32), strides, strides).extents == (12288,)
+
+
+@pytest.mark.parametrize("value, lanes", [("sin", 16), ("cos", 16), ("tan", 8)])
+def test_what_is_rarely_computed_in_doubles_does_not_halve_the_lanes(value, lanes):
+    """Sines of large numbers need doubles, tangents all of them."""
+    x = expand(getattr(load("f32", Access(0, 0, (1,))), value)())
+    stage = Stage(stores=(Store(Access(1, 0, (1,)), x),))
+    assert choose(simplify(Loop((4096,), 1, (stage,))), WIDE).width == lanes
 
 
 def test_a_broadcast_variable_keeps_its_neighbours_apart():

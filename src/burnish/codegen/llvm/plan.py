@@ -190,9 +190,9 @@ def width_of(box: Box, lane: int, host: Host) -> int:
 
 
 def _element_bits(box: Box) -> int:
-    """The width of what is computed: of the floats where there are any, for their speed decides."""
+    """The width of what is usually computed: of the floats where there are any, for their speed decides."""
     roots = expressions(box.stages)
-    dtypes = {x.dtype for x in walk(*roots) if x.op not in ("const", "index")}
+    dtypes = {x.dtype for x in usually(*roots) if x.op not in ("const", "index")}
     dtypes |= {r.value.dtype for r in box.reductions}
     floats = dtypes & FLOATS
     if floats & {"f32", "f64"}:
