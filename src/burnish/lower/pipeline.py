@@ -21,6 +21,7 @@ from .functionalize import functionalize
 from .rejoin import rejoin
 from .separate import separate
 from .trace import trace
+from .weigh import weigh
 
 PASSES = (
     functionalize,  # first: every later pass relies on values that never change
@@ -30,6 +31,7 @@ PASSES = (
     name_calls,  # one form for all products, so that what follows knows two operators
     fold,  # before a call is chosen: the folded weight is what gets packed
     clean,  # what was folded leaves its old parts behind
+    weigh,  # once nobody reads weights any more but those who do: what is dead would count as a reader
     rejoin,  # no pass joins equal nodes from here on
 )
 # Then `separate`, last: passes may take one value for another, and only now is it known which.
