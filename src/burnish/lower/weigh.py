@@ -1,13 +1,13 @@
 """Weights so small that processors trip over them are a little larger, where nothing but a product reads them.
 
     w = aten.div.Tensor e, sum of e           w  = aten.div.Tensor e, sum of e
-    y = aten.bmm.default w, v           =>    w1 = aten.where.self w == 0, w, clamp_min(w, 2**-96)
+    y = aten.bmm.default w, v           =>    w1 = aten.where.self w == 0, w, clamp_min(w, 2**-104)
                                               y  = aten.bmm.default w1, v
 
 A softmax over scores that a mask made smaller by 100, as windows that were shifted have it, is full of weights under
 2**-126. Each product with one takes some processors a hundred times as long; a whole product took ninety times as long.
 The weights of a row add up to 1: what is added to them is nothing beside the rounding of the sum, unless the values
-differ by more than 2**70 among each other. Nought stays nought, and no number none.
+differ by more than 2**78 among each other. Nought stays nought, and no number none.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..ir.rewrite import Rewriter
 from ..ops.prims import REDUCE, VIEW
 from ..tensors.views import Expand, Permute, Reshape
 
-LEAST = 2.0**-96
-"""Times a value it is no denormal number either, down to values of 2**-30."""
+LEAST = 2.0**-104
+"""Times a value it is no denormal number either, down to values of 2**-22."""
 
 PRODUCT = "aten.bmm.default"
 
