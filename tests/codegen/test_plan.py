@@ -69,6 +69,12 @@ def test_column_sums_have_rows_in_lanes():
     assert plan.items == 1024 // plan.block
 
 
+def test_where_sums_are_stored_says_nothing_about_lanes():
+    # [parts, pixels, channels], summed over the pixels of each part; the sums of a channel lie side by side.
+    _, plan = planned(examples.reduction("sum", (64, 8, 784), 2, (1, 50176, 64)))
+    assert (plan.kind, plan.lane) == ("rows", 0)
+
+
 def test_very_short_rows_are_computed_side_by_side():
     _, plan = planned(examples.row_sum(10_000, 3))
     assert (plan.kind, plan.lane) == ("rows", 0)

@@ -122,3 +122,20 @@ def test_long_rows_are_reduced_in_parts(op):
 def test_many_rows_are_not():
     graph = parse_graph(LONG.format(rows=16, op="sum"))
     assert divide_long_rows(graph) is graph
+
+
+COLUMNS = """
+graph(x: f32[{rows}, 96])
+  a = sum x, (0,) : f32[1, 96]
+  return a
+"""
+
+
+def test_long_columns_are_reduced_in_parts():
+    graph = divide_long_rows(parse_graph(COLUMNS.format(rows=4096)))
+    assert [node.results[0].shape for node in graph.nodes if node.op.name == "sum"] == [(64, 1, 96), (1, 1, 96)]
+
+
+def test_short_columns_are_not():
+    graph = parse_graph(COLUMNS.format(rows=256).replace("96", "512"))
+    assert divide_long_rows(graph) is graph

@@ -30,7 +30,9 @@ class Machine:
     fewest_rows: int
     """Long rows that are fewer are reduced in parts."""
     side_by_side: int
-    """So many rows that lie side by side are walked as one, where it is not along rows that memory lies."""
+    """So many rows that lie side by side are walked as one, where it is not along rows that memory lies. On a CPU an
+    item is a strip of such rows, a line or two of memory wide: cut into parts, the strips of one part are read
+    together, while it lies in the cache, and what follows the reduction goes over memory in order."""
     short: tuple[int, int]
     """Up to so many elements a row is not cut: where memory lies along it, and where it does not."""
     parts: tuple[int, ...]
@@ -43,7 +45,7 @@ class Machine:
     why_not_printed: Callable[[Scalar], str | None] = _anything
 
 
-CPU = Machine("cpu", few_rows=16, fewest_rows=8, side_by_side=1, short=(0, 0), parts=(64, 32, 16, 8, 4, 2))
+CPU = Machine("cpu", few_rows=16, fewest_rows=8, side_by_side=1024, short=(0, 256), parts=(64, 32, 16, 8, 4, 2))
 
 _machines: dict[str, Machine] = {"cpu": CPU}
 

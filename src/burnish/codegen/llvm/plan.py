@@ -11,10 +11,11 @@ An item is what one turn of the parallel loop computes. The choice is by a small
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...ops.scalar import BITS, FLOATS, Access, Scalar, walk
+from ...schedule.loops import Stage
 from ..box import Box, accesses, expressions, part
 from .target import Host
 
@@ -223,21 +224,23 @@ def cycles_of(box: Box, lane: int | None, host: Host, may_turn: bool = True) -> 
     width = 1 if lane is None else width_of(box, lane, host)
     across = _across(box, lane, width) if may_turn else None
     total = 0.0
-    elements = math.prod(box.extents)
-    rows = math.prod(box.extents[: box.rows])
-    for stage in box.stages:
-        single = (stage,)
-        turn = 1.0 + sum(COST.get(x.op, 1) for x in usually(*expressions(single))) + 2 * len(stage.reductions)
-        for a in accesses(single):
+    elements, rows = math.prod(box.extents), math.prod(box.extents[: box.rows])
+
+    def turn_of(stage: Stage) -> float:
+        turn = 1.0 + sum(COST.get(x.op, 1) for x in usually(*expressions((stage,)))) + 2 * len(stage.reductions)
+        for a in accesses((stage,)):
             is_turned = across is not None and is_across(a, lane, across)
             turn += 6 if is_turned else _access_cycles(a, lane, width, host)
-        if lane is None or width == 1:
-            total += elements * turn
-            continue
-        extent = box.extents[lane]
-        turns = elements / extent * math.ceil(extent / width)
-        total += turns * turn
-        if lane >= box.rows:
+        return turn
+
+    is_row = lane is not None and lane < box.rows
+    lanes = 1.0 if lane is None or width == 1 else box.extents[lane] / math.ceil(box.extents[lane] / width)
+    for stage in box.stages:
+        if stage.reductions or stage.stores:
+            total += elements / lanes * turn_of(replace(stage, row_stores=()))
+        if stage.row_stores:
+            total += rows / (lanes if is_row else 1) * turn_of(Stage(row_stores=stage.row_stores))
+        if lane is not None and width > 1 and lane >= box.rows:
             total += rows * len(stage.reductions) * 6 * math.log2(width)
             total += rows * 10
     return total
