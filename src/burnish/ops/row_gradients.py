@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..tensors.views import Slice
 from .record import NoRule, decomposition
 from .rows import affine, batch_norm_inference, count, floats, over, widened
 
@@ -161,12 +162,16 @@ def batch_norm_without_statistics(
 def of_batch(g: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
     """The result, and mean, variance and 1 / deviation of each channel."""
     dims, channels = channel_dims(x), x.shape[1]
-    # A mean near zero is what is left of large numbers: eager sums them in f64.
-    exact = mean(g, g.convert(x, torch.float64), dims)
+    # One pass tells both, in f64 and of the distances from a channel's first element: their mean is no further from
+    # zero than the channel's deviation times the root of its length, so that nothing cancels.
+    first = g.convert(g.view(x, *(Slice(dim, 0, 1, 1) for dim in dims)), torch.float64)
+    apart = g("sub.Tensor", g.convert(x, torch.float64), first)
+    offset, squares = mean(g, apart, dims), mean(g, g("mul.Tensor", apart, apart), dims)
     wide = widened(g, x)
-    average = g.convert(exact, wide.dtype)
+    average = g.convert(g("add.Tensor", first, offset), wide.dtype)
+    variance = g("sub.Tensor", squares, g("mul.Tensor", offset, offset))
+    variance = g.convert(g("clamp_min", variance, 0), wide.dtype)
     apart = g("sub.Tensor", wide, average)
-    variance = mean(g, g("mul.Tensor", apart, apart), dims)
     rstd = g("rsqrt", g("add.Scalar", variance, eps))
     columns = [None if p is None else per_channel(g, x, p) for p in (weight, bias)]
     y = affine(g, g("mul.Tensor", apart, rstd), *columns)

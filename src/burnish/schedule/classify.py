@@ -29,7 +29,10 @@ from .long_chains import cut_chains
 from .machines import machine_of
 
 CHEAP = 2
-"""An element-wise operator of at most this cost is computed again rather than stored, if it reads one tensor."""
+"""An element-wise operator of at most this cost is computed again rather than stored, if it reads one tensor and
+besides only what is `SMALL` times smaller: a bias, the mean of a channel."""
+
+SMALL = 16
 
 
 class Classes:
@@ -202,7 +205,8 @@ def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
 
 
 def is_cheap(node: Node) -> bool:
-    operands = {value for value in node.operands if value.ndim}
+    least = max((value.type.numel for value in node.results if value is not None), default=0) / SMALL
+    operands = {value for value in node.operands if value.ndim and value.type.numel > least}
     if isinstance(node.op.rule, Joined):
         # A copy, say padding by nothing: whoever reads it may as well read what is copied.
         return isinstance(node.op.rule.rule(*node.args, **node.kwargs), Shown)

@@ -170,7 +170,10 @@ class Splitter:
         if sources is None:
             return False
         more = [source for source in sources if source not in seen and source not in self.read_directly]
-        return sum(source.type.bytes for source in more) * SMALL <= value.type.bytes
+        # What forward stores anyway is saved in the place of a value that it would have to store as well.
+        there = sum(source.type.bytes for source in more if source in self.stored)
+        return there <= value.type.bytes and \
+            sum(source.type.bytes for source in more if source not in self.stored) * SMALL <= value.type.bytes
 
     def sources(self, value: Value) -> frozenset[Value] | None:
         """What must be saved to compute a value again; None where that cannot be."""
