@@ -24,6 +24,7 @@ from ..ops.prims import CONV, LINEAR, PREPARE, RUN
 from ..settings import current
 from ..tensors.types import TensorType
 from ..tensors.views import Reshape, Slice
+from .convolution_layout import BACKWARD, Layouts
 from .followers import Followers, followers
 from .library import (
     OWN,
@@ -40,7 +41,6 @@ from .library import (
     candidates,
     choose,
     choose_thoroughly,
-    in_channels_last,
     own_attention,
     own_candidate,
     tuned,
@@ -59,9 +59,6 @@ ELEMENT_SECONDS = 0.3e-9
 
 LAUNCH_SECONDS = 4e-6
 """What it costs to start one."""
-
-BYTE_SECONDS = 0.3e-9
-"""What it costs to lay a tensor out anew, a byte."""
 
 BATCHED = "aten.bmm.default"
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
@@ -112,6 +109,7 @@ class Chooser(Rewriter):
         """Layers go where their last node is."""
         self.joined: dict[Node, Value] = {}
         """What lays side by side what a layer has made side by side."""
+        self.layouts = Layouts(graph, self.build, self.chosen, SECONDS)
 
     def run(self) -> Graph:
         made = super().run()
@@ -144,6 +142,8 @@ class Chooser(Rewriter):
             return self.joined[node]
         if node in self.layers:
             return self.layer(self.layers[node])
+        if node.op.name == BACKWARD:
+            return self.layouts.gradients(node, args)
         return self.call(node) if node.op in (LINEAR, CONV) else None
 
     def chosen(self, spec: Spec) -> Choice:
@@ -220,13 +220,10 @@ class Chooser(Rewriter):
         spec = self.spec_of(node, x.type)
         if current().max_autotune:
             spec = tuned(spec, seconds=THOROUGH_SECONDS)
-        plain = self.chosen(spec)
         if isinstance(spec, ConvSpec):
-            turned = in_channels_last(spec)
-            other = self.chosen(turned) if turned != spec else plain
-            if plain.seconds and other.seconds and other.seconds + BYTE_SECONDS * x.type.bytes < plain.seconds:
-                spec, plain = turned, other
-                x = self.build.restride(x, turned.x.stride)
+            spec, plain, x = self.layouts.forward(node, spec, x)
+        else:
+            plain = self.chosen(spec)
         found = followers(node, self.only_reader)
         if found is not None and self.is_worth(spec, plain, found):
             self.absorbed.update(found.nodes[:-1])

@@ -11,6 +11,8 @@
 from .candidate import Call, Candidate, Foreign, Operand
 from .choose import Choice, Memory, candidates, choose, choose_thoroughly, is_read_once, memory, tuned
 from .convolution import in_channels_last
+from .convolution_backward import ConvBackwardSpec
+from .convolution_backward import seconds_of as gradient_seconds
 from .onednn import why_not_fused as why_not
 from .own_attention import NAME as OWN_ATTENTION
 from .own_attention import own_attention
@@ -20,8 +22,8 @@ from .recurrent import NAME as OWN_RECURRENT
 from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
 
 __all__ = [
-    "OWN", "OWN_ATTENTION", "OWN_RECURRENT", "Activation", "AttentionSpec", "Call", "Candidate", "Choice", "ConvSpec",
-    "Foreign", "LinearSpec", "MatmulSpec", "Memory", "Operand", "RecurrentSpec", "Spec", "candidates", "choose",
-    "choose_thoroughly", "in_channels_last", "is_read_once", "memory", "own_attention", "own_candidate", "tuned",
-    "why_not",
+    "OWN", "OWN_ATTENTION", "OWN_RECURRENT", "Activation", "AttentionSpec", "Call", "Candidate", "Choice",
+    "ConvBackwardSpec", "ConvSpec", "Foreign", "LinearSpec", "MatmulSpec", "Memory", "Operand", "RecurrentSpec", "Spec",
+    "candidates", "choose", "choose_thoroughly", "gradient_seconds", "in_channels_last", "is_read_once", "memory",
+    "own_attention", "own_candidate", "tuned", "why_not",
 ]

@@ -1,0 +1,154 @@
+"""How the tensors of a convolution lie: as its input does, channels-last, or contiguous, forward and backward alike.
+
+    y = conv x, w                                    r = restride x, channels-last
+    z = aten.relu.default y                          y = run 'convolution' r, w
+    g, h = aten.convolution_backward t, x, w    =>   z = aten.relu.default y                   channels-last as well
+                                                     s = restride t, channels-last
+                                                     g, h = aten.convolution_backward s, r, w
+
+A library lays memory out anew where it does not lie as it computes, and what reads and writes there follows for
+nothing: so forward, both gradients and the copy are measured together. The gradients of a window of one pixel,
+channels-last, are two products of matrices, where those are faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..ir.build import Builder
+from ..ir.graph import Graph, Node, Value
+from ..ops.prims import RUN
+from ..tensors.types import TensorType, contiguous_stride
+from .library import Choice, ConvBackwardSpec, ConvSpec, LinearSpec, gradient_seconds, in_channels_last
+from .library.convolution import why_not_pointwise
+from .library.layout import channels_last_stride, is_channels_last
+
+BACKWARD = "aten.convolution_backward.default"
+
+BYTE_SECONDS = 0.3e-9
+"""What it costs to lay a tensor out anew, a byte."""
+
+
+@dataclass(slots=True)
+class Chosen:
+    spec: ConvSpec
+    x: Value
+    """In the new graph."""
+    backward: float | None
+    """Seconds of its gradients by one call of torch's."""
+
+
+class Layouts:
+    """`choose` finds the fastest call of a spec, `seconds` are for measuring one."""
+
+    def __init__(self, graph: Graph, build: Builder, choose: Callable[[Any], Choice], seconds: float):
+        self.build, self.choose, self.seconds = build, choose, seconds
+        self.backward = {(node.args[1], node.args[2]): node for node in graph.nodes if node.op.name == BACKWARD}
+        self.chosen: dict[tuple[Value, Value], Chosen] = {}
+        """By the convolution's input and weight, in the old graph."""
+        self.laid: dict[tuple[Value, tuple[int, ...]], Value] = {}
+
+    def lay(self, x: Value, stride: tuple[int, ...]) -> Value:
+        """The same for all who ask."""
+        if x.type.stride == stride:
+            return x
+        if (x, stride) not in self.laid:
+            self.laid[x, stride] = self.build.restride(x, stride)
+        return self.laid[x, stride]
+
+    def forward(self, node: Node, spec: ConvSpec, x: Value) -> tuple[ConvSpec, Choice, Value]:
+        """The spec as its tensors are to lie, the fastest call for it, and its input."""
+        behind = self.backward.get((node.args[0], node.args[1]))
+        best = spec, self.choose(spec), self.seconds_behind(spec, behind)
+        least = total(best[1].seconds, best[2], behind)
+        for other in alternatives(spec, behind is not None):
+            choice, after = self.choose(other), self.seconds_behind(other, behind)
+            found = total(choice.seconds, after, behind)
+            # Backward the gradient is laid out anew as well.
+            moved = BYTE_SECONDS * x.type.bytes * (1 if behind is None else 2)
+            if least and found and found + moved < least:
+                best, least = (other, choice, after), found + moved
+        spec, choice, after = best
+        x = self.lay(x, spec.x.stride)
+        if behind is not None:
+            self.chosen[node.args[0], node.args[1]] = Chosen(spec, x, after)
+        return spec, choice, x
+
+    def seconds_behind(self, spec: ConvSpec, node: Node | None) -> float | None:
+        if node is None:
+            return None
+        return gradient_seconds(ConvBackwardSpec(replace(spec, bias=None), tuple(node.args[-1])), self.seconds)
+
+    def gradients(self, node: Node, args: tuple) -> Any:
+        """The results of a convolution's backward, laid out as was chosen; None where nothing was."""
+        found = self.chosen.get((node.args[1], node.args[2]))
+        if found is None:
+            return None
+        grad, _, weight, *_ = args
+        is_last = is_channels_last(found.x.type)
+        grad = self.lay(grad, channels_last_stride(grad.shape) if is_last else contiguous_stride(grad.shape))
+        if is_last and why_not_pointwise(found.spec) is None:
+            made = self.products(found, grad, weight, node.args[-1])
+            if made is not None:
+                return made
+        return self.build.apply(node.op, (grad, found.x, weight, *args[3:]))
+
+    def products(self, found: Chosen, grad: Value, weight: Value, wanted: Sequence[bool]) -> tuple | None:
+        """Of matrices, where that is faster than one call: with pixels in rows, dx = grad @ w and dw = gradᵀ @ x."""
+        rows, outputs, channels = grad.type.numel // grad.shape[1], grad.shape[1], found.x.shape[1]
+        device, dtype = grad.type.device, grad.dtype
+        grad_rows, x_rows = (TensorType.contiguous((rows, n), dtype, device) for n in (outputs, channels))
+        step, across = weight.type.stride[:2]
+        turned = TensorType((channels, outputs), (across, step), dtype, device)
+        specs = [LinearSpec(grad_rows, turned) if wanted[0] else None,
+                 LinearSpec(transposed(grad_rows), transposed(x_rows)) if wanted[1] else None]
+        choices = [spec and self.choose(spec) for spec in specs]
+        seconds = [choice.seconds for choice in choices if choice is not None]
+        if found.backward is None or not seconds or None in seconds or sum(seconds) >= found.backward:  # type: ignore
+            return None
+        build = self.build
+        pixels = self.rows_of(grad)
+        made: list[Value | None] = [None, None, None]
+        if choices[0] is not None:
+            matrix = build.permute(build.reshape(weight, (outputs, channels)), (1, 0))
+            image = build.reshape(self.run(choices[0], pixels, matrix), (grad.shape[0], *grad.shape[2:], channels))
+            made[0] = build.permute(image, (0, image.ndim - 1, *range(1, image.ndim - 1)))
+        if choices[1] is not None:
+            across_x = build.permute(self.rows_of(found.x), (1, 0))
+            made[1] = build.reshape(self.run(choices[1], build.permute(pixels, (1, 0)), across_x), weight.shape)
+        if wanted[2]:
+            made[2] = build.reduce("sum", grad, (0, *range(2, grad.ndim)), keep=False)
+        return tuple(made)
+
+    def rows_of(self, x: Value) -> Value:
+        """Channels-last memory as a matrix, a pixel in each row."""
+        last = self.build.permute(x, (0, *range(2, x.ndim), 1))
+        return self.build.reshape(last, (x.type.numel // x.shape[1], x.shape[1]))
+
+    def run(self, choice: Choice, x: Value, weight: Value) -> Value:
+        given = {"x": x, "weight": weight}
+        operands = tuple(given[name] for name in choice.candidate.operands)
+        made = self.build.apply_typed(RUN, (choice.candidate, operands), {}, (choice.candidate.output,))[0]
+        assert made is not None
+        return made
+
+
+def alternatives(spec: ConvSpec, has_backward: bool) -> Iterator[ConvSpec]:
+    """The same convolution of memory that lies otherwise."""
+    turned = in_channels_last(spec)
+    if turned != spec:
+        yield turned
+    if has_backward and not spec.x.is_contiguous:
+        yield replace(spec, x=replace(spec.x, stride=contiguous_stride(spec.x.shape)))
+
+
+def total(forward: float | None, backward: float | None, node: Node | None) -> float | None:
+    if forward is None or node is not None and backward is None:
+        return None
+    return forward + (backward or 0.0)
+
+
+def transposed(type: TensorType) -> TensorType:
+    return replace(type, shape=type.shape[::-1], stride=type.stride[::-1])
