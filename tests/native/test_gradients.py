@@ -431,3 +431,30 @@ def test_a_loss_returned_beside_itself_detached_keeps_its_gradient():
         assert detached.data_ptr() == loss.data_ptr() and torch.equal(detached * 2, twice)
         wanted, = torch.autograd.grad(fn(x, weight)[0], weight)
         torch.testing.assert_close(torch.autograd.grad(loss, weight)[0], wanted)
+
+
+def test_pooling_to_one_pixel_channels_last_is_compiled_with_its_gradient():
+    x = torch.randn(4, 6, 8, 8).contiguous(memory_format=torch.channels_last)
+    found = []
+    with Graphs() as graphs, patch(never_slower=False, on_error="raise"):
+        run = burnish.compile(lambda x: F.adaptive_avg_pool2d(x.sin(), 1).exp())
+        for fn in (run, lambda x: F.adaptive_avg_pool2d(x.sin(), 1).exp(), run):
+            given = x.clone(memory_format=torch.preserve_format).requires_grad_()
+            y = fn(given)
+            y.square().sum().backward()
+            found.append((y.detach(), given.grad))
+    assert not graphs.refused
+    for y, gradient in found:
+        torch.testing.assert_close(y, found[1][0])
+        torch.testing.assert_close(gradient, found[1][1])
+        assert gradient.stride() == found[1][1].stride()
+
+
+def test_as_strided_of_a_part_that_is_no_beginning_is_eagers():
+    def fn(x):
+        first, second = torch.unsafe_split(x * 2, 2)
+        return second.as_strided((2, 4), (4, 1), 0).sum() + first.sum() * 0
+    x = torch.arange(16.0).reshape(4, 4)
+    with patch(never_slower=False):
+        run = burnish.compile(fn)
+        assert [run(x) for _ in range(2)] == [fn(x)] * 2

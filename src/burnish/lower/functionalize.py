@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,8 +29,8 @@ from ..ops.prims import VIEW
 from ..ops.random import is_philox
 from ..ops.record import NoRule, Op, View, lookup
 from ..tensors.simplify import simplified
-from ..tensors.types import TensorType, has_stride
-from ..tensors.views import Map, Maps, inverse
+from ..tensors.types import TensorType, contiguous_stride, has_stride
+from ..tensors.views import Map, Maps, Reshape, inverse
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +83,7 @@ class Functionalizer:
             if written is not None:
                 self.write_in_place(node, *written)
                 continue
-            chains = view_chains(node)
+            chains = self.whole(node) or view_chains(node)
             if chains is None:
                 self.keep(node)
             else:
@@ -123,6 +123,23 @@ class Functionalizer:
         for old, made in zip(node.results, results, strict=True):
             if old is not None:
                 self.places[old] = Place(Root(made, old.type), ())
+
+    def whole(self, node: Node) -> Sequence[Sequence[Map]] | None:
+        """`as_strided` of all that a node has made, from its beginning on and in order: another shape, no more. So
+        autograd takes the gradient of a pooling to one pixel, channels-last."""
+        if node.op.name != "aten.as_strided.default" or node.kwargs:
+            return None
+        x, size, stride, *offset = node.args
+        place = self.places[x]
+        # Of several results the others may lie before it, as parts do.
+        is_made = place.root.input is None and not place.maps and not place.root.has_unknown_views and \
+            x.node is not None and len(x.node.results) == 1
+        is_known = offset in ([], [None], [0]) and not any(isinstance(part, Value) for part in (*size, *stride))
+        if not is_made or not is_known or not x.type.is_contiguous:
+            return None
+        shown = replace(x.type, shape=tuple(size), stride=tuple(stride))
+        in_order = has_stride(shown, contiguous_stride(shown.shape)) and shown.numel == x.type.numel
+        return ((Reshape(shown.shape),),) if in_order else None
 
     def take_views(self, node: Node, chains: Sequence[Sequence[Map]]) -> None:
         place = self.places[node.args[0]]
