@@ -44,7 +44,7 @@ def peaks(name: str) -> tuple[int, int, int]:
     fn, args, kwargs = MODELS[name]()
     arenas: list[int] = []
     burnish.reset()
-    with torch.no_grad(), patch(never_slower=False, on_error="raise"):
+    with torch.no_grad(), patch(never_slower=False, on_error="raise", cache=False):
         stop = events.subscribe(lambda event: event.kind == "loops" and arenas.append(event.data["plan"].arena))
         try:
             compiled = burnish.compile(fn)

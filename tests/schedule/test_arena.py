@@ -3,7 +3,7 @@
 import random
 
 from burnish.schedule import arena
-from burnish.schedule.arena import Span, by_size, in_order, places
+from burnish.schedule.arena import WORTH, Room, Span, by_size, in_order, least_of, places, with_rooms
 
 
 def overlapping(spans, found):
@@ -47,3 +47,47 @@ def test_the_better_of_both_ways_is_taken():
 def test_of_very_many_only_one_way_is_tried(monkeypatch):
     monkeypatch.setattr(arena, "MANY", 2)
     assert places([Span(0, 1, 128), Span(1, 2, 512), Span(2, 3, 512)])[1] == 1152
+
+
+SIZE = 4 * WORTH
+
+
+def of_size(*steps):
+    return [Span(first, last, SIZE) for first, last in steps]
+
+
+def test_what_there_is_no_place_for_lies_where_others_will_be_written():
+    chain = of_size((0, 1), (1, 2), (2, 3))
+    assert with_rooms(chain, [Room(2, SIZE)], [True] * 3, []) == ([0, 0, 0], SIZE, {1: 0})
+
+
+def test_nothing_is_moved_where_it_is_needed_longer_or_is_larger_or_may_not_move():
+    chain = of_size((0, 1), (1, 2), (2, 3))
+    for room, movable in ((Room(0, SIZE), True), (Room(2, SIZE - 64), True), (Room(2, SIZE), False)):
+        assert with_rooms(chain, [room], [movable] * 3, []) == (*places(chain), {})
+
+
+def test_a_room_is_not_used_before_its_time_where_that_takes_as_much():
+    chain, room = of_size((0, 1), (1, 2), (2, 3)), Room(2, SIZE)
+    with_much_at_first = [Span(0, 2, SIZE)]
+    assert with_rooms(chain, [room], [True] * 3, with_much_at_first) == (*places(chain), {})
+    with_much_at_last = [Span(3, 3, SIZE)]
+    assert with_rooms(chain, [room], [True] * 3, with_much_at_last)[1] == SIZE
+
+
+def test_rooms_hold_nothing_that_overlaps_or_stays_too_long():
+    moved = 0
+    for seed in range(100):
+        chance = random.Random(seed)
+        spans = [Span(s.first, s.last, s.size * 64) for s in drawn(seed)]
+        rooms = [Room(chance.randrange(10, 40), chance.randrange(6000) * 64) for _ in range(4)]
+        movable = [chance.random() < 0.8 for _ in spans]
+        starts, total, inside = with_rooms(spans, rooms, movable, [])
+        for where in (None, *range(len(rooms))):
+            here = [k for k in range(len(spans)) if inside.get(k) == where]
+            assert not overlapping([spans[k] for k in here], [starts[k] for k in here])
+            assert all(starts[k] + spans[k].size <= (total if where is None else rooms[where].size) for k in here)
+        assert all(movable[k] and spans[k].last <= rooms[room].last for k, room in inside.items())
+        assert least_of(spans, rooms, movable) <= total <= places(spans)[1] - WORTH * bool(inside)
+        moved += bool(inside)
+    assert moved > 50, moved

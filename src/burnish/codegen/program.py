@@ -9,8 +9,9 @@
         launch_0(t)
         return (relu,)
 
-Intermediates lie in an arena that the frame holds: their pointers are in the tables from the start. Native functions
-that follow one another are one call (see `runtime.native_calls`).
+Intermediates lie in an arena that the frame holds: their pointers are in the tables from the start. Some may lie in
+outputs that are written later, which are made before their time then. Native functions that follow one another are one
+call (see `runtime.native_calls`).
 
 Inputs that are the same tensors in many calls (weights that were packed once) are put into the tables by a function of
 their own, by their addresses, and the driver is not handed what it does not read:
@@ -41,7 +42,7 @@ from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
 from ..runtime.prims import FUNCTIONS
 from ..schedule.emit import Launch, view_offset
 from ..schedule.library.candidate import OUT, SCRATCH
-from ..schedule.plan import Call, Plan, Show, writes_into
+from ..schedule.plan import Call, Plan, Show, is_native, writes_into
 from ..tensors.panels import LayerPanels, Panels
 from ..tensors.types import NumberType, TensorType
 
@@ -76,6 +77,8 @@ class DriverWriter:
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
         self.returned: set[Value] = set()
+        self.lodged = dict(plan.lodged)
+        """Those that are views of them besides."""
         self.as_shown = made_as_shown(plan)
         self.bases = bases_of_unseen(plan)
         self.number_slots: dict[str, torch.dtype] = {}
@@ -161,11 +164,19 @@ class DriverWriter:
         value = self.bases.get(value, value)
         if value in self.plan.offsets:
             return InArena(self.plan.offsets[value] + further)
+        if value in self.lodged:
+            return self.lodging(value, further)
         view = self.arena_views.get(self.names[value].removeprefix("frame."))
         if view is not None:
             type, offset = view
             return InArena(offset * type.dtype.itemsize + further)
         return Moving(self.pointer(value), further)
+
+    def lodging(self, what: Value | Node, further: int) -> Entry:
+        """A place in what is made for an output."""
+        host, at = self.lodged[what]
+        self.make(host)
+        return Moving(self.pointer(host), at + further)
 
     def flush(self) -> None:
         """Call the native functions that have come together, before anything else happens."""
@@ -191,7 +202,7 @@ class DriverWriter:
 
     def make(self, value: Value) -> None:
         """Memory for what a kernel is about to store, if it has none in the arena and is not stored into an input."""
-        if value in self.plan.offsets:
+        if value in self.plan.offsets or value in self.lodged or value in self.names:
             return
         if value in self.plan.placed:
             self.names[value] = self.names[self.plan.placed[value]]
@@ -285,6 +296,8 @@ class DriverWriter:
             if not isinstance(spot, tuple):
                 return Fixed(spot)
             name, further = spot
+            if name == SCRATCH and node in self.lodged:
+                return self.lodging(node, further)
             if name == SCRATCH:
                 return InArena(self.plan.scratch[node] + further)
             return self.entry(values[name], further)
@@ -330,6 +343,10 @@ class DriverWriter:
         if step.source in self.plan.offsets:
             at = self.plan.offsets[step.source] // type.dtype.itemsize + step.offset
             self.names[step.value] = self.arena_view(step.value, type, at)
+            return
+        if step.source in self.lodged:
+            host, at = self.lodged[step.source]
+            self.lodged[step.value] = host, at + step.offset * type.dtype.itemsize
             return
         if step.source in self.names and self.names[step.source].startswith("frame."):
             _, at = self.arena_views[self.names[step.source].removeprefix("frame.")]
@@ -499,11 +516,6 @@ def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
     for value, base in reversed(bases.items()):
         bases[value] = bases.get(base, base)
     return bases
-
-
-def is_native(node: Node) -> bool:
-    """Whether it is native functions that write where they are told to."""
-    return node.op is RUN and node.args[0].steps is not None and writes_into(node)
 
 
 def is_dense(type: TensorType) -> bool:

@@ -3,15 +3,31 @@
     spans       a needed in steps 0 and 1, 128 bytes      b in 1 and 2, 512 bytes       c in 2 and 3, 512 bytes
     in order    a at 0, b at 128, c at 640                1152 bytes: where a was is too small for c
     by size     b at 0, c at 512, a at 512                1024 bytes: a is done with before c begins
+
+Rooms are memory that is there for something else, which is not written yet:
+
+    room        free up to step 2, 600 bytes
+    with it     b at 0 in the room, a at 0, c at 0        512 bytes
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..tensors.sizes import ALIGNMENT
+
 MANY = 500
 """So many spans are not compared with each other."""
+
+WORTH = 1 << 16
+"""By so many bytes the memory must shrink for others' memory to be used: what lies elsewhere in every call is told to
+the kernels in every call."""
+
+
+ATTEMPTS = 5
+"""With so many sizes it is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +35,14 @@ class Span:
     """From which step on, to which, how many bytes."""
 
     first: int
+    last: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """To which step it is free, how many bytes."""
+
     last: int
     size: int
 
@@ -69,14 +93,109 @@ def give(free: list[tuple[int, int]], at: int, size: int) -> None:
 def by_size(spans: Sequence[Span]) -> tuple[list[int], int]:
     """The largest first, each as low as those allow that are needed at the same time."""
     found, total = [0] * len(spans), 0
-    done: list[int] = []
-    for number in sorted(range(len(spans)), key=lambda k: -spans[k].size):
-        mine, at = spans[number], 0
-        for begin, end in sorted((found[k], found[k] + spans[k].size) for k in done
-                                 if spans[k].first <= mine.last and mine.first <= spans[k].last):
-            if begin - at >= mine.size:
-                break
-            at = max(at, end)
-        found[number], total = at, max(total, at + mine.size)
-        done.append(number)
+    done: list[tuple[Span, int]] = []
+    for number in largest_first(spans):
+        span = spans[number]
+        at = found[number] = lowest(span, done)
+        total = max(total, at + span.size)
+        done.append((span, at))
     return found, total
+
+
+def largest_first(spans: Sequence[Span]) -> list[int]:
+    return sorted(range(len(spans)), key=lambda k: -spans[k].size)
+
+
+def lowest(span: Span, done: Sequence[tuple[Span, int]]) -> int:
+    """Where the first gap is that is large enough, among those that are needed at the same time and where they lie."""
+    at = 0
+    for begin, end in sorted((begin, begin + other.size) for other, begin in done
+                             if other.first <= span.last and span.first <= other.last):
+        if begin - at >= span.size:
+            break
+        at = max(at, end)
+    return at
+
+
+def with_rooms(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool], beside: Sequence[Span],
+               ) -> tuple[list[int], int, dict[int, int]]:
+    """Where each begins, how much those take together that are in no room, and which rooms the others are in.
+
+    `beside` is what else takes memory. Rooms that are used before their time lie beside that for longer: they are used
+    where all of it together is less then.
+    """
+    starts, total = places(spans)
+    inside: dict[int, int] = {}
+    if sum(room.size for room in rooms) < WORTH or len(spans) > MANY:
+        return starts, total, inside
+    others = [span for span, may_move in zip(spans, movable, strict=True) if not may_move]
+    low, high = max(least_of(spans, rooms, movable), places(others)[1]), total
+    size = low
+    for _ in range(ATTEMPTS):
+        if high - low < WORTH:
+            break
+        found = within(size, spans, rooms, movable) or within(size, spans, rooms, movable, is_room_first=True)
+        if found is not None:
+            (starts, inside), high = found, size
+        else:
+            low = size
+        size = (low + high) // 2 // ALIGNMENT * ALIGNMENT
+    needed = [room.last + 1 for room in rooms]
+    early = [min([step, *(spans[k].first for k, room in inside.items() if room == number)])
+             for number, step in enumerate(needed)]
+    if total + most_of(rooms, needed, beside) - high - most_of(rooms, early, beside) < WORTH:
+        return *places(spans), {}
+    return starts, high, inside
+
+
+def least_of(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool]) -> int:
+    """So much is needed at least beside the rooms."""
+    change: dict[int, list[int]] = {0: [0, 0, sum(room.size for room in rooms)]}
+    for span, may_move in zip(spans, movable, strict=True):
+        change.setdefault(span.first, [0, 0, 0])[may_move] += span.size
+        change.setdefault(span.last + 1, [0, 0, 0])[may_move] -= span.size
+    for room in rooms:
+        change.setdefault(room.last + 1, [0, 0, 0])[2] -= room.size
+    fixed = moving = free = least = 0
+    for step in sorted(change):
+        fixed, moving, free = (a + b for a, b in zip((fixed, moving, free), change[step], strict=True))
+        least = max(least, fixed + max(moving - free, 0))
+    return least
+
+
+def within(size: int, spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool],
+           is_room_first: bool = False) -> tuple[list[int], dict[int, int]] | None:
+    """Where each begins, where those that are in no room take no more than a size; and the rooms of the others. What
+    may move does where there is no more place for it, or wherever it can: now one turns out, now the other."""
+    starts, inside = [0] * len(spans), dict[int, int]()
+    done: list[tuple[Span, int]] = []
+    taken: list[list[tuple[Span, int]]] = [[] for _ in rooms]
+    smallest_first = sorted(range(len(rooms)), key=lambda k: rooms[k].size)
+    allowed = [[k for k in smallest_first if movable[number] and span.last <= rooms[k].last]
+               for number, span in enumerate(spans)]
+    for number in sorted(range(len(spans)), key=lambda k: (-spans[k].size, len(allowed[k]))):
+        span = spans[number]
+        choices = [(k, taken[k], rooms[k].size) for k in allowed[number]]
+        choices.insert(len(choices) if is_room_first else 0, (None, done, size))
+        for k, others, most in choices:
+            at = lowest(span, others)
+            if at + span.size <= most:
+                starts[number] = at
+                others.append((span, at))
+                if k is not None:
+                    inside[number] = k
+                break
+        else:
+            return None
+    return starts, inside
+
+
+def most_of(rooms: Sequence[Room], begin: Sequence[int], beside: Sequence[Span]) -> int:
+    """The most that rooms take together, each from a step on, and what is beside them."""
+    change: dict[int, int] = {}
+    for room, step in zip(rooms, begin, strict=True):
+        change[step] = change.get(step, 0) + room.size
+    for span in beside:
+        change[span.first] = change.get(span.first, 0) + span.size
+        change[span.last + 1] = change.get(span.last + 1, 0) - span.size
+    return max(itertools.accumulate(change[step] for step in sorted(change)), default=0)

@@ -4,7 +4,8 @@
     slots.sizes                     [768*4*s0, 12*4*s0*s0, ...]   in bytes
     plan.offsets[value]             where the slot begins for that plan's sizes, one slot after the other
 
-A value takes over a free slot that is as large for all sizes, by its formula.
+A value takes over a free slot that is as large for all sizes, by its formula. None lies in an output's memory, as it
+may where sizes are told (`plan`): which of them a result has room for changes with the sizes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..tensors.sizes import Formula, NoFormula, Space, slot_starts
-from .plan import Plan, stays_of
+from .plan import Plan, lives_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,10 @@ class Slots:
 
 def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
     """Gives the values of all plans their offsets."""
-    found = [stays_of(plan) for plan in plans]
-    if len({len(stays) for stays, _ in found}) > 1:
+    found = [lives_of(plan) for plan in plans]
+    if len({len(lives.stays) for lives in found}) > 1:
         raise NoFormula("other values need memory for other sizes")
-    stays = list(zip(*(stays for stays, _ in found), strict=True))
+    stays = list(zip(*(lives.stays for lives in found), strict=True))
     if any(len({(s.first, s.last, len(s.inside)) for s in same}) > 1 for same in stays):
         raise NoFormula("values live otherwise for other sizes")
     sizes: list[int | Formula] = []
@@ -44,13 +45,13 @@ def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
         taken[slot] = same[0].last
         places.append(slot)
     starts: list[tuple[int, ...]] = []
-    for plan, point, (_, over) in zip(plans, space.points, found, strict=True):
+    for plan, point, lives in zip(plans, space.points, found, strict=True):
         begin = slot_starts([size if isinstance(size, int) else size.at(point) for size in sizes])
         for same, slot in zip(stays, places, strict=True):
             stay = same[len(starts)]
             plan.offsets[stay.value] = begin[slot]
             plan.offsets.update((part, begin[slot] + offset) for part, offset in stay.inside.items())
-        plan.offsets.update((value, plan.offsets[root]) for value, root in over.items() if root in plan.offsets)
+        plan.offsets.update((value, plan.offsets[root]) for value, root in lives.over.items() if root in plan.offsets)
         plan.arena = begin[-1]
         starts.append(tuple(begin))
     return Slots(tuple(sizes), tuple(starts))

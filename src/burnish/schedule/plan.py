@@ -2,7 +2,8 @@
 
     plan = make_plan(graph)
     plan.steps       Launch (a kernel), Call (an operator's eager kernel) and Show (a view of something in memory)
-    plan.slots       for each intermediate value its place in the arena
+    plan.offsets     for each intermediate value its place in the arena
+    plan.lodged      or in memory that is made for an output, and is not written until the value is done with
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..ir.storage import aliased_argument, is_shown
 from ..ops.prims import ASSEMBLED, CHECK_INDICES, RUN, VIEW
 from ..tensors.sizes import ALIGNMENT
 from ..tensors.types import TensorType
-from .arena import Span, places
+from .arena import Room, Span, with_rooms
 from .classify import Classes, classify
 from .emit import Launch, emit, view_offset
 from .fetches import fetch_in_loops
@@ -64,6 +65,9 @@ class Plan:
     """Values that lie in inputs, which they are written to."""
     scratch: dict[Node, int] = field(default_factory=dict)
     """Where in the arena a call has the memory that it needs while it runs, in bytes."""
+    lodged: dict[Value | Node, tuple[Value, int]] = field(default_factory=dict)
+    """Intermediate values, and calls' memory, that lie in values the graph makes memory for in every run, and where, in
+    bytes: until those are first written nothing else lies there."""
 
     def __str__(self) -> str:
         parts = []
@@ -75,6 +79,10 @@ class Plan:
                     parts.append(f"call {node}" if in_place is None else f"call in place {node}")
                 case Show(value, source, type, offset):
                     parts.append(f"show {value}: {type} = {source} from {offset}")
+        for host in dict.fromkeys(host for host, _ in self.lodged.values()):
+            inside = [f"{value if isinstance(value, Value) else f'what {value.results[0]} needs'} at {at}"
+                      for value, (where, at) in self.lodged.items() if where is host]
+            parts.append(f"in {host} before it is written: {', '.join(inside)}")
         return "\n".join(parts)
 
 
@@ -201,10 +209,23 @@ class Stay:
     last: int
     inside: dict[Value, int]
     """What else lies in its memory, and where, in bytes."""
+    is_seen: bool
+    """Whether Python is handed a tensor of it."""
 
 
-def stays_of(plan: Plan) -> tuple[list[Stay], dict[Value, Value]]:
-    """What needs a place of its own, in the order in which it is made; and what calls write over other values."""
+@dataclass(slots=True)
+class Lives:
+    stays: list[Stay]
+    """What needs a place of its own, in the order in which it is made."""
+    over: dict[Value, Value]
+    """What calls write over other values."""
+    fresh: dict[Value, int]
+    """What leaves the graph in memory that the driver makes for it in every run: the step that first writes it."""
+    made: list[Span]
+    """What calls make themselves: memory that is there besides, from step to step."""
+
+
+def lives_of(plan: Plan) -> Lives:
     outside = {id(v) for v in (*values_in(tuple(plan.graph.outputs)), *(w.value for w in plan.graph.writes))}
     homes = homes_in(plan.graph)
     roots: dict[Value, Value] = {value: host for host, values in homes.items() for value in values}
@@ -212,6 +233,8 @@ def stays_of(plan: Plan) -> tuple[list[Stay], dict[Value, Value]]:
     first: dict[Value, int] = {}
     over: dict[Value, Value] = {}
     """Values that calls write over others, which come before them here."""
+    seen: set[Value] = set()
+    made: dict[Value, int] = {}
     for number, step in enumerate(plan.steps):
         match step:
             case Show(value, source, _, _):
@@ -231,6 +254,8 @@ def stays_of(plan: Plan) -> tuple[list[Stay], dict[Value, Value]]:
                         outside.add(id(roots[node.results[0]]))  # type: ignore[index]
                 if writes_into(node):
                     first.update((value, number) for value in node.results if value is not None)
+                else:
+                    made.update((value, number) for value in node.results if value is not None)
                 source = aliased_argument(node)
                 for value in node.results if source is not None else ():
                     # A view that is made by a call keeps the memory of what it shows.
@@ -239,24 +264,39 @@ def stays_of(plan: Plan) -> tuple[list[Stay], dict[Value, Value]]:
                         outside.add(id(roots[value]))  # type: ignore[index]
                 for value in (*node.operands, *(v for v in node.results if v is not None)):
                     last[roots.get(value, value)] = number
-    stays = [Stay(value, at, last.get(value, at), homes.get(value, {}))
+                    if not is_native(node):
+                        seen.add(roots.get(value, value))
+    stays = [Stay(value, at, last.get(value, at), homes.get(value, {}), value in seen)
              for value, at in sorted(first.items(), key=lambda entry: entry[1]) if id(value) not in outside]
-    return stays, {value: roots[value] for value in over}
+    fresh = {value: at for value, at in first.items() if id(value) in outside and value not in plan.placed}
+    end = len(plan.steps)
+    return Lives(stays, {value: roots[value] for value in over}, fresh, [
+        Span(at, end if id(value) in outside else last[value], value.type.bytes)
+        for value, at in made.items() if value not in roots])
 
 
 def place_in_arena(plan: Plan) -> None:
     """Give each intermediate a range of bytes that is its own from the step that makes it to the last that reads it."""
-    stays, over = stays_of(plan)
-    stays = [stay for stay in stays if lies_in_arena(stay.value)]
+    lives = lives_of(plan)
+    stays = [stay for stay in lives.stays if lies_in_arena(stay.value)]
+    hosts = [value for value in lives.fresh if lies_in_arena(value)]
     scratch = [(number, step.node, room) for number, step in enumerate(plan.steps)
                if isinstance(step, Call) and (room := scratch_of(step)) > 0]
     spans = [Span(stay.first, stay.last, room_of(stay.value)) for stay in stays]
-    found, plan.arena = places([*spans, *(Span(number, number, room) for number, _, room in scratch)])
-    for stay, start in zip(stays, found, strict=False):
-        plan.offsets[stay.value] = start
-        plan.offsets.update((part, start + offset) for part, offset in stay.inside.items())
-    plan.scratch.update((node, start) for (_, node, _), start in zip(scratch, found[len(stays):], strict=True))
-    plan.offsets.update((value, plan.offsets[root]) for value, root in over.items() if root in plan.offsets)
+    spans += [Span(number, number, room) for number, _, room in scratch]
+    movable = [not stay.is_seen for stay in stays] + [True] * len(scratch)
+    rooms = [Room(lives.fresh[host] - 1, reach_of(host)) for host in hosts]
+    starts, plan.arena, guests = with_rooms(spans, rooms, movable, lives.made)
+    for k, start in enumerate(starts):
+        inside = {stays[k].value: 0, **stays[k].inside} if k < len(stays) else {scratch[k - len(stays)][1]: 0}
+        for what, offset in inside.items():
+            if k in guests:
+                plan.lodged[what] = hosts[guests[k]], start + offset
+            elif isinstance(what, Node):
+                plan.scratch[what] = start
+            else:
+                plan.offsets[what] = start + offset
+    plan.offsets.update((value, plan.offsets[root]) for value, root in lives.over.items() if root in plan.offsets)
 
 
 def lies_in_arena(value: Value) -> bool:
@@ -266,6 +306,14 @@ def lies_in_arena(value: Value) -> bool:
 
 def room_of(value: Value) -> int:
     return -(-value.type.bytes // ALIGNMENT) * ALIGNMENT
+
+
+def reach_of(value: Value) -> int:
+    """How many bytes the memory has that is made for it."""
+    if not value.type.numel:
+        return 0
+    return value.dtype.itemsize * (1 + sum((size - 1) * step for size, step in
+                                           zip(value.type.shape, value.type.stride, strict=True)))
 
 
 def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
@@ -289,6 +337,11 @@ def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
 def writes_into(node: Node) -> bool:
     """Whether it is a call that writes its result where it is told to."""
     return node.op is RUN and node.args[0].run_into is not None
+
+
+def is_native(node: Node) -> bool:
+    """Whether it is native functions that write where they are told to."""
+    return node.op is RUN and node.args[0].steps is not None and writes_into(node)
 
 
 def scratch_of(step: Step) -> int:

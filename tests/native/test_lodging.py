@@ -1,0 +1,183 @@
+"""Intermediates in an output before it is written: results are eager's, call after call, whoever holds them."""
+
+import threading
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import burnish
+from burnish import events
+from burnish.settings import patch
+
+SIDE = 256
+WHOLE = SIDE * SIDE * 4
+
+
+def steps(x, count=4):
+    """None can be computed with the next, each needs all of the one before."""
+    for step in range(count):
+        x = torch.softmax(x * 2, step % 2)
+    return x
+
+
+class Mixed(torch.nn.Module):
+    """Products between them, and views of a part that another product reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = torch.nn.Linear(SIDE, 3 * SIDE), torch.nn.Linear(SIDE, SIDE)
+        self.last = torch.nn.Linear(SIDE, 16 * SIDE)
+
+    def forward(self, x):
+        for _ in range(2):
+            a, b, c = self.wide(x).split(SIDE, 1)
+            x = self.narrow(torch.softmax(a, 1) + b.t() * c)
+        return self.last(x)
+
+
+PROGRAMS = {
+    "one output": steps,
+    "a view of it": lambda x: steps(x).t(),
+    "parts of it": lambda x: steps(x).split(SIDE // 2),
+    "another kind of number": lambda x: steps(x).to(torch.float64),
+    "it, and a view of it": lambda x: ((y := steps(x)), y[1:]),
+    "it and what it is made of": lambda x: ((y := steps(x, 3)), steps(y, 3)),
+    "two, one after the other": lambda x: ((y := steps(x)).sum(), steps(y) + 1, steps(y)),
+    "one without elements": lambda x: (x[:0] * 2, steps(x)),
+    "beside what is written to the input": lambda x: (x.mul_(2), steps(x)),
+    "an input and a view of it beside": lambda x: (x, steps(x), x.t()),
+    "larger than all before": lambda x: F.pad(steps(x), (1, 1, 1, 1)),
+    "with gaps in the views": lambda x: steps(steps(x)[:, ::2].repeat_interleave(2, 1)),
+    "a product at the end": lambda x: steps(x) @ x,
+}
+
+
+def tensors(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+def compiled(fn):
+    """The compiled function, and the plans that are made for it, as soon as it is called."""
+    plans = []
+    stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
+    return burnish.compile(fn), plans, stop
+
+
+@pytest.fixture
+def own_kernels_only(monkeypatch):
+    """Every product is one of ours, which reads and writes where it is told to."""
+    from burnish.schedule import choose_calls
+
+    def choose(spec, **_):
+        candidate = choose_calls.own_candidate(spec)
+        if candidate is None:
+            pytest.skip("there are no kernels of our own for this machine")
+        return choose_calls.Choice(candidate, 1e-9, {choose_calls.OWN: 1e-9})
+
+    monkeypatch.setattr(choose_calls, "choose", choose)
+
+
+def test_products_read_and_write_there(own_kernels_only):
+    model = Mixed()
+    made, plans, stop = compiled(model)
+    with torch.no_grad():
+        inputs = [torch.randn(SIDE, SIDE) for _ in range(4)]
+        found = [made(x) for x in inputs]
+        stop()
+        assert {value.name for plan in plans for value in plan.lodged} >= {"run"}
+        torch.testing.assert_close(found, [model(x) for x in inputs])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_are_eagers_and_stay_so(name):
+    fn = PROGRAMS[name]
+    made, plans, stop = compiled(fn)
+    inputs = [torch.randn(SIDE, SIDE) for _ in range(4)]
+    with torch.no_grad():
+        after = [x.clone() for x in inputs]
+        expected = [fn(x) for x in after]
+        given = [x.clone() for x in inputs]
+        found = [made(x) for x in given]  # held side by side, as is what was written
+    stop()
+    assert any(plan.lodged for plan in plans)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(given, after)
+    for x, result, wanted in zip(given, found, expected, strict=True):
+        assert [r.stride() for r in tensors(result)] == [r.stride() for r in tensors(wanted)]
+        is_shared = [r.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for r in tensors(result)]
+        assert is_shared == [r.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for r in tensors(fn(x))]
+
+
+def test_less_is_needed_than_two_at_once_and_the_output():
+    made, plans, stop = compiled(steps)
+    with torch.no_grad():
+        made(torch.randn(SIDE, SIDE))
+    stop()
+    plan, = plans
+    assert WHOLE < plan.arena < 1.1 * WHOLE  # the output is the other of the two
+
+
+def test_threads_have_memory_of_their_own():
+    made, plans, stop = compiled(steps)
+    inputs = [torch.randn(SIDE, SIDE) for _ in range(4)]
+    wrong = []
+
+    def work(x):
+        with torch.no_grad():
+            expected = steps(x)
+            for _ in range(20):
+                if not torch.allclose(made(x), expected):
+                    wrong.append(x)
+
+    with torch.no_grad():
+        made(inputs[0])
+    threads = [threading.Thread(target=work, args=(x,)) for x in inputs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop()
+    assert plans[0].lodged and not wrong
+
+
+def test_a_program_from_disk_does_the_same(tmp_path):
+    x = torch.randn(SIDE, SIDE)
+    with torch.no_grad(), patch(cache=True, cache_dir=tmp_path):
+        expected = steps(x)
+        for is_kept in (False, True):
+            burnish.reset()
+            made, plans, stop = compiled(steps)
+            found = [made(x) for _ in range(3)]
+            stop()
+            assert is_kept or plans[0].lodged
+            assert bool(plans) != is_kept
+            torch.testing.assert_close(found, [expected] * 3)
+
+
+def test_training_steps_are_eagers():
+    model, x = Mixed(), torch.randn(SIDE, SIDE, requires_grad=True)
+
+    def loss(x):
+        return (steps(model(steps(x))[:, :SIDE]) * x).sum()
+
+    made, plans, stop = compiled(loss)
+    found = []
+    for fn in (loss, made, made):
+        torch.autograd.backward(fn(x))
+        found.append([x.grad, *(p.grad for p in model.parameters())])
+        x.grad = None
+        model.zero_grad(set_to_none=True)
+    stop()
+    assert len(plans) >= 2
+    torch.testing.assert_close(found[1:], [found[0]] * 2)
+
+
+def test_of_open_sizes_nothing_lies_in_an_output():
+    made, plans, stop = compiled(steps)
+    with torch.no_grad():
+        for rows in (SIDE, SIDE + 8, SIDE + 16, SIDE + 24):
+            x = torch.randn(rows, SIDE)
+            torch.testing.assert_close(made(x), steps(x))
+    stop()
+    assert len(plans) > 1

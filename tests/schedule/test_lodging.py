@@ -1,0 +1,81 @@
+"""Intermediates in the memory of outputs that are not written yet: no step finds there what another one put there."""
+
+import pytest
+
+from burnish.ir.parse import parse_graph
+from burnish.schedule.emit import Launch
+from burnish.schedule.parse_loops import kernels_in
+from burnish.schedule.plan import make_plan
+
+CHAIN = """
+graph(x: f32[256, 256])
+  s = sum x, (1,) : f32[256, 1]
+  a = aten.div.Tensor x, s : f32[256, 256]
+  t = sum a, (0,) : f32[1, 256]
+  b = aten.div.Tensor a, t : f32[256, 256]
+  u = sum b, (1,) : f32[256, 1]
+  c = aten.div.Tensor b, u : f32[256, 256]
+  v = sum c, (0,) : f32[1, 256]
+  d = aten.div.Tensor c, v : f32[256, 256]
+  return {result}
+"""
+WHOLE = 256 * 256 * 4
+
+
+def plan_of(result="d", text=CHAIN):
+    return make_plan(parse_graph(text.format(result=result)))
+
+
+def lodgers(plan):
+    return {value.name: (host.name, at) for value, (host, at) in plan.lodged.items()}
+
+
+def clashes(plan):
+    """Reads of a range of bytes that something else was written to since the value was, or is by the same kernel."""
+    holds: dict[tuple[str, int], str] = {}
+    found = []
+
+    def cells(value):
+        where, at = plan.lodged.get(value, (None, plan.offsets.get(value)))
+        where, at = (value, 0) if at is None else (where, at)
+        return [(str(where), cell) for cell in range(at // 64, -(-(at + value.type.bytes) // 64))]
+
+    for step in plan.steps:
+        assert isinstance(step, Launch)
+        stored = {step.buffers[at] for at in step.kernel.stored}
+        for value in stored:
+            holds.update(dict.fromkeys(cells(value), value.name))
+        read = [value for value in step.buffers if value not in stored and value not in plan.graph.inputs]
+        found += [(step, value) for value in read for cell in cells(value) if holds.get(cell) != value.name]
+    return found
+
+
+def test_what_is_done_with_before_an_output_is_written_lies_there():
+    plan = plan_of()
+    assert lodgers(plan) == {"b": ("d", 0)}
+    assert plan.arena == WHOLE
+    assert not clashes(plan)
+
+
+def test_what_is_read_by_whoever_writes_the_output_does_not():
+    plan = plan_of()
+    c = next(value for value in plan.offsets if value.name == "c")
+    plan.lodged = {c: (plan.graph.outputs[0], plan.offsets.pop(c))}
+    assert clashes(plan)
+
+
+@pytest.mark.parametrize("result", ["d, b", "b, d", "d, a, b, c"])
+def test_outputs_that_are_written_early_are_no_room_for_what_comes_later(result):
+    plan = plan_of(result)
+    assert not clashes(plan) and "b" not in lodgers(plan)
+
+
+def test_an_output_of_another_shape_holds_as_much_as_it_has_bytes():
+    plan = plan_of("w", CHAIN.replace("  return", "  w = aten.add.Tensor v, v : f32[1, 256]\n  return"))
+    assert not plan.lodged
+
+
+def test_a_printed_plan_tells_what_lies_in_an_output_and_is_read_back():
+    plan = plan_of()
+    assert str(plan).splitlines()[-1] == "in d before it is written: b at 0"
+    assert kernels_in(str(plan)) == [step.kernel for step in plan.steps]
