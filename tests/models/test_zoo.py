@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", MODELS),
 
 NEAR = 1e-4
 """Of a tensor's norm: float32 through a dozen layers, in another order of sums."""
+SINGLE = {"mixtral"}
+"""Torch has no float64 kernel for the products of its experts."""
 DROPS = {"p": 0.0, "drop_prob": 0.0}
 
 
@@ -63,9 +65,10 @@ def test_gradients(name, compile):
     """In float64: where a rounding decides which way a relu or a maximum goes, gradients have no one value in float32.
     The second call is the first one that is compiled by a trace of ours."""
     module, inputs = MODELS[name]()
-    module.double()
-    inputs = {key: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
-              for key, x in inputs.items()}
+    if name not in SINGLE:
+        module.double()
+        inputs = {key: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+                  for key, x in inputs.items()}
     for part in module.modules():  # what is dropped is drawn from another stream
         if isinstance(part, torch.nn.Dropout) or type(part).__name__ in ("StochasticDepth", "DropPath"):
             vars(part).update(DROPS)

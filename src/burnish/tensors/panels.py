@@ -38,24 +38,28 @@ class Panels(NamedTuple):
             if not (math.isfinite(least) and math.isfinite(most)):
                 return (None, None) if self.has_bias else (None,)
         if weight.ndim == 4:
-            weight = weight.permute(0, 2, 3, 1).flatten(1)  # of a convolution: [outputs, channels, height, width]
+            weight = weight.permute(0, 2, 3, 1)  # of a convolution: [outputs, channels, height, width]
         columns = self.full * self.width + self.last
         packed = torch.empty(sum(depth for _, depth in self.parts) * columns, dtype=weight.dtype, device="cpu")
-        at = 0
+        if len(self.parts) == 1:
+            self.fill(packed, weight)
+            return (packed, bias) if self.has_bias else (packed,)
+        at, weight = 0, weight.flatten(1)
         for start, depth in self.parts:
             self.fill(packed[at:at + depth * columns], weight[:, start:start + depth])
             at += depth * columns
         return (packed, bias) if self.has_bias else (packed,)
 
     def fill(self, packed: torch.Tensor, weight: torch.Tensor) -> None:
-        outputs, depth = weight.shape
-        whole = self.full * self.width
-        front = packed[:depth * whole].view(self.full, depth, self.width)
-        front.copy_(weight[:whole].view(self.full, self.width, depth).transpose(1, 2))
-        back = packed[depth * whole:].view(depth, self.last)
+        """From where it lies: a copy in the order of the sum would take as much memory again."""
+        outputs, *inner = weight.shape
+        depth, whole = math.prod(inner), self.full * self.width
+        front = packed[:depth * whole].view(self.full, *inner, self.width)
+        front.copy_(weight[:whole].unflatten(0, (self.full, self.width)).movedim(1, -1))
+        back = packed[depth * whole:].view(*inner, self.last)
         rest = outputs - whole
-        back[:, :rest].copy_(weight[whole:].t())
-        back[:, rest:].zero_()
+        back[..., :rest].copy_(weight[whole:].movedim(0, -1))
+        back[..., rest:].zero_()
 
 
 class LayerPanels(NamedTuple):
