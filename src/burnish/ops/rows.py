@@ -192,14 +192,30 @@ def moments(g: Any, x: Any, dims: tuple[int, ...], correction: float) -> tuple[A
 
 def centred(g: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """What is apart from the mean, the mean and the variance. The mean is rounded, and where a row varies little that
-    is seen: so the mean of what is apart is taken in the same pass as the variance, and taken off again."""
+    is seen: so the mean of what is apart is taken in the same pass as the variance, and taken off again.
+
+    Not where a long row's mean is small beside what is apart: there the last places of the mean are lost in every
+    subtraction alike, which is no rounding of the mean, and taking it off would do harm."""
     n = float(count(x, dims))
     first = g("div.Scalar", g.reduce("sum", x, dims), n)
     apart = g("sub.Tensor", x, first)
     rest = g("div.Scalar", g.reduce("sum", apart, dims), n)
     square = g("div.Scalar", g.reduce("sum", g("mul.Tensor", apart, apart), dims), n)
-    variance = g("sub.Tensor", square, g("mul.Tensor", rest, rest))
+    # Of a row of equals both are the rounding of the mean, squared: the difference may fall below zero, both may be
+    # infinite.
+    less = g("clamp_max", g("mul.Tensor", rest, rest), torch.finfo(x.dtype).max)
+    variance = g("relu", g("sub.Tensor", square, less))
+    if n >= LONG_ROW:
+        is_small = g("lt.Tensor", g("mul.Tensor", first, first), g("mul.Scalar", variance, SMALL_MEAN**2))
+        rest = g("where.ScalarSelf", is_small, 0.0, rest)
     return g("sub.Tensor", apart, rest), g("add.Tensor", first, rest), variance
+
+
+SMALL_MEAN = 0.125
+"""In standard deviations. About here a sum's error, which grows with the mean, is that of the mean of what is apart."""
+
+LONG_ROW = 384
+"""Elements. In a shorter row the two errors are much alike whatever the mean, and the question takes time."""
 
 
 @decomposition("aten.var.correction")

@@ -1,0 +1,48 @@
+"""Layer and group norms: how near to nought a result is told, and rows of equal numbers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from .calls import compiled_with, equal_calls
+
+NORMS = {
+    "layer norm": lambda x: F.layer_norm(x, x.shape[1:]),
+    "group norm": lambda x: F.group_norm(x, 1, None, None),
+}
+
+
+def error_near_nought(fn, run, x):
+    """Where a result is near nought it shows how well the mean is known: the mean error of each row, squared, of all.
+    """
+    truth, found = fn(x.double()), run(x)
+    near = truth.abs() < 0.03
+    apart = torch.where(near, found.double() - truth, 0.0).flatten(1).sum(1) / near.flatten(1).sum(1)
+    return apart.square().mean().sqrt().item()
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("size", [(7, 65), (3, 455), (68, 62)], ids=str)
+@pytest.mark.parametrize("mean", [0.0, 0.05, 0.5, 3.0])
+def test_a_long_row_s_mean_is_as_exact_as_eager_s(name, size, mean):
+    fn = NORMS[name]
+    torch.manual_seed(0)
+    x = torch.randn(100, *size) + mean
+    with torch.no_grad():
+        assert error_near_nought(fn, compiled_with(fn, x), x) < 1.25 * error_near_nought(fn, fn, x)
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("length", [64, 777, 4001])
+def test_rows_of_equals_are_nought_however_large(name, length):
+    fn = NORMS[name]
+    torch.manual_seed(0)
+    x = (torch.rand(64, 1, 1) * torch.logspace(-3, 24, 64)[:, None, None]).expand(64, 1, length).contiguous()
+    with torch.no_grad():
+        assert torch.equal(compiled_with(fn, x)(x), torch.zeros_like(x))
+
+
+def test_rows_of_numbers_too_large_to_square():
+    torch.manual_seed(0)
+    x = torch.randn(16, 500) * torch.logspace(10, 32, 16)[:, None] + torch.logspace(10, 32, 16)[:, None]
+    equal_calls(lambda x: F.layer_norm(x, (500,)), x, ways=("native",))
