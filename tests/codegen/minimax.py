@@ -230,7 +230,7 @@ FITS: dict[str, Fit] = {
     "arcs.TABLES.f32.atan": odd_fit(mp.atan, 1, 8, "f32"),
     "arcs.TABLES.f64.asin": odd_fit(mp.asin, 0.55, 14, "f64"),
     "arcs.TABLES.f64.atan": odd_fit(mp.atan, 1, 20, "f64"),
-    "error_functions.TABLES.f32.near": erf_near_fit(6, "f32"),
+    "error_functions.TABLES.f32.near": erf_near_fit(7, "f32"),
     "error_functions.TABLES.f32.far": erf_far_fit(3.95, 7, "f32"),
     "error_functions.TABLES.f32.exp2": exp2_fit(6, "f32"),
     "error_functions.TABLES.f64.near": erf_near_fit(13, "f64"),

@@ -78,6 +78,15 @@ def test_f32_is_accurate_where_the_method_changes(op):
     assert error <= LIMIT, text
 
 
+def test_erf_is_accurate_to_a_rounding_where_most_of_gelu_s_arguments_lie():
+    """What adds a number to an erf or takes one away sees its last place."""
+    run = function("erf", "f32")
+    for start, stop, limit in ((2.0**-20, 0.7, 0.75), (0.7, 1.0, 1.0), (1.0, 1.1, 1.4)):
+        x = np.random.default_rng(0).uniform(start, stop, 20000).astype(np.float32)
+        error, text = worst("erf", x, run)
+        assert error <= limit, text
+
+
 @pytest.mark.parametrize("op", UNARY_F64)
 def test_f64_is_accurate(op):
     random = np.random.default_rng(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...ops.scalar import Scalar, cast, fma, select
+from ...ops.scalar import Scalar, cast, const, fma, select
 from .exponentials import wide_exp2
 from .floats import at_most, bits, from_bits, layout, magnitude, polynomial, shift_left, signed_like
 
@@ -31,8 +31,8 @@ class Table:
 TABLES = {
     "f32": Table(
         one=3.95,
-        near=(0.12837912142276764, -0.37612318992614746, 0.11280113458633423, -0.026709217578172684,
-              0.004914914723485708, -0.000561994849704206),
+        near=(0.12837916612625122, -0.3761262595653534, 0.11283578723669052, -0.026853347197175026,
+              0.005187162198126316, -0.0007997853099368513, 7.806903886375949e-05),
         far=(-0.0005103707080706954, -1.6259747743606567, -0.9207655787467957, -0.14865097403526306,
              0.03145816549658775, -0.00424089515581727, 0.0002677213924471289),
         exp2=(1.0, 0.6931470036506653, 0.24022246897220612, 0.0555071197450161, 0.009671301580965519,
@@ -68,7 +68,8 @@ def erf(x: Scalar) -> Scalar:
     rounder = parts.rounder + parts.bias
     shifted = power + rounder
     r = power - (shifted - rounder)
-    far = 1.0 - polynomial(r, table.exp2) * from_bits(shift_left(bits(shifted), parts.mantissa))
+    power_of_two = from_bits(shift_left(bits(shifted), parts.mantissa))
+    far = fma(polynomial(r, [-c for c in table.exp2]), power_of_two, const(1.0, x.dtype))
     return signed_like(select(size < 1.0, near, far), x)
 
 
