@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import burnish
+from burnish.settings import patch
 
 from .calls import compiled_with, equal_calls
 
@@ -49,6 +50,24 @@ def test_is_what_eager_gives(name, format):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_in_each_dtype(name, dtype):
     same_bits(POOLS[name], image(dtype))
+
+
+@pytest.mark.parametrize("has_gradient", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 2), (1, 4, 2), (2, 12, 3), (12, 3)], ids=str)
+def test_maxima_along_a_line_that_is_laid_out_across(shape, has_gradient):
+    """Contiguous in eager where no gradient flows; otherwise as the input is."""
+    def pool(x):
+        return F.max_pool1d(x.mT, 1, 2)
+    x = torch.randn(shape, requires_grad=has_gradient)
+    with patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(pool, backend="burnish")
+        for _ in range(3):
+            got, want = compiled(x), pool(x)
+            assert torch.equal(got, want) and got.stride() == want.stride()
+
+
+def test_maxima_along_a_line_can_be_viewed():
+    same_bits(lambda x: F.max_pool1d(x.mT, 2).view(-1), torch.randn(2, 6, 3), ways=("native",))
 
 
 @pytest.mark.parametrize("number", [NAN, INF, -INF])

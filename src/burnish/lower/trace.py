@@ -34,6 +34,7 @@ from ..tensors.types import NAMES, TensorType, has_stride
 from .differentiate import add_gradients, custom_backwards
 from .numbers import Numbers, check_numbers
 from .picked import pick, picking_tensor, why_not_copied
+from .pooled_lines import is_pooled_line, pool_line
 from .reckoned import reckoned
 from .recurrent import is_recurrent, trace_recurrent
 from .regions import Region, Regions
@@ -263,6 +264,8 @@ class Tracer:
             return self.call_custom(node.target, args, kwargs)
         if is_recurrent(node.target, args, kwargs):
             return trace_recurrent(self, node.target, args)
+        if is_pooled_line(node.target):
+            return pool_line(node.target, args, kwargs)
         if self.has_custom and node.target is torch.autograd.grad:
             with custom_backwards(self):
                 return node.target(*args, **kwargs)
