@@ -38,6 +38,16 @@ def test_a_module_that_does_not_change_is_asked_about_by_one_native_call(watched
         assert len(asked) > watched_after
 
 
+def test_what_is_made_of_constants_alone_is_made_once():
+    def fn():
+        return torch.arange(6.0).reshape(2, 3) @ torch.ones(3, 2) + 1
+
+    with patch(never_slower=False):
+        compiled = burnish.compile(fn)
+        for _ in range(12):
+            torch.testing.assert_close(compiled(), fn())
+
+
 def network():
     torch.manual_seed(0)
     return torch.nn.Sequential(

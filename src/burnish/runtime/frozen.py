@@ -115,7 +115,7 @@ class FrozenProgram:
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
         self.is_same: Callable[[Callable, tuple], Any] = \
             eval(f"lambda same, i: same({', '.join(f'i[{k}]' for k in state)})")
-        self.first = state[0] if state else 0
+        self.first = state[0] if state else 0  # of constants alone nothing is watched
         self.watched: dict[int, Kept] = {}  # by the id of a module's first tensor
         self.takes = getattr(main, "takes", None)
         """The inputs that the main program is handed, of which what was made are the last. None: all."""
@@ -130,7 +130,7 @@ class FrozenProgram:
         return f"# once\n{self.prologue.source}\n# every call\n{self.main.source}"
 
     def __call__(self, *inputs: Any) -> tuple:
-        kept = self.watched.get(id(inputs[self.first]))
+        kept = self.watched.get(id(inputs[self.first])) if self.watched else None
         if kept is None or self.is_same(kept.same, inputs) is None:  # type: ignore[arg-type]
             kept = self.looked_up(inputs)
         if kept.made is None:
@@ -147,7 +147,7 @@ class FrozenProgram:
         if kept.samples.found.value:
             return self.refreshed(inputs)
         kept.calls += 1
-        if kept.calls >= kept.wait:
+        if kept.calls >= kept.wait and self.positions:
             kept.wait *= WATCHED_AFTER
             self.watch(kept, inputs)
         return kept
