@@ -15,6 +15,7 @@ What is copied in another order of elements, `flip` for one, is such a view too,
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,6 +44,8 @@ class Root:
     is_announced: bool = False
     """Whether autograd is told that it is written to."""
     has_unknown_views: bool = False
+    is_reordered: bool = False
+    """A copy of something in another order, which is a view of that here."""
     views: dict[Maps, Value] = field(default_factory=dict)
     """What was taken from the current value."""
 
@@ -88,9 +91,13 @@ class Functionalizer:
                 self.keep(node)
             else:
                 self.take_views(node, chains)
+        returned = Counter(id(self.places[value].root) for value in self.old.outputs if isinstance(value, Value))
         for value in self.old.outputs:
             if isinstance(value, Value):
-                self.lay_out(self.places[value].root)
+                root = self.places[value].root
+                self.lay_out(root)
+                if root.is_reordered and returned[id(root)] > 1:
+                    self.make_once(root)
         self.new.outputs = [self.output(value) for value in self.old.outputs]
         for place in self.places.values():
             if place.root.input is not None and place.root.is_written and not place.maps:
@@ -147,13 +154,19 @@ class Functionalizer:
         for result, maps in zip(node.results, chains, strict=True):
             assert result is not None
             shown = Place(place.root, simplified((*place.maps, *maps), place.root.shape))
-            self.places[result] = shown if is_alias else Place(Root(self.read_place(shown), result.type), ())
+            self.places[result] = shown if is_alias else \
+                Place(Root(self.read_place(shown), result.type, is_reordered=True), ())
 
     def lay_out(self, root: Root) -> None:
         """Before anyone looks at strides: what is current gets those that eager gives it."""
         if root.input is None and root.current.type.stride != root.type.stride:
             root.current = self.build.restride(root.current, root.type.stride)
             root.views.clear()
+
+    def make_once(self, root: Root) -> None:
+        """Several outputs share its memory: there is one copy, of which they are views."""
+        root.current, root.is_reordered = self.build.copy(root.current), False
+        root.views.clear()
 
     def read(self, value: Value) -> Value:
         """What the tensor holds now."""
