@@ -1,8 +1,8 @@
 """Activation checkpointing inside compiled functions: eager's results, and what is saved for backward is as little."""
 
-import gc
 import contextlib
 import functools
+import gc
 import sys
 
 import pytest
