@@ -1,7 +1,9 @@
 """The code around blocks that are compiled by regions: captured with the blocks as calls, or left as it is."""
 
 import contextvars
+import gc
 import threading
+import weakref
 
 import pytest
 import torch
@@ -142,6 +144,15 @@ def test_another_block_in_the_place_of_one():
     check(model, X)
     model.blocks.append(Net().eval().blocks[0])
     check(model, X)
+
+
+def test_blocks_that_were_replaced_are_let_go():
+    model = settled(Net(), X)
+    old = [weakref.ref(block) for block in model.blocks]
+    model.blocks = nn.ModuleList(Block() for _ in range(3))
+    settled(model, X)
+    gc.collect()
+    assert is_captured(model) and not any(reference() for reference in old)
 
 
 def test_what_the_code_around_reads_is_guarded():

@@ -19,8 +19,10 @@ from typing import Any
 import torch
 
 from .. import events, stance
+from ..capture.block_calls import BlockCall
 from ..capture.engine import Continuation, Options, Program
 from ..module import Region, call_block
+from ..runtime.segment import Segment
 
 WAITS = 16
 """Calls of one kind, one after the other, before the trunk is captured for it. That costs about as much as is spared
@@ -62,6 +64,8 @@ class TrunkProgram(Program):
         if self.calls < WAITS:
             return "it is not known yet that it will be called so again"
         self.calls = 0
+        parts = set(map(id, slots[0].modules()))
+        continuation.segments = [segment for segment in continuation.segments if parts.issuperset(blocks_of(segment))]
         return super().why_not_trace(continuation, slots)
 
     def finish_trace(self, tracer: Any, continuation: Any, signal: Any, *others: Any) -> None:
@@ -83,6 +87,11 @@ class TrunkProgram(Program):
         if self.dropped >= DROPPED:
             self.give_up(continuation, "blocks change between calls", is_told=False)
         return self.function(*slots)
+
+
+def blocks_of(segment: Segment) -> set[int]:
+    """The ids of blocks that it calls, and so keeps alive."""
+    return {id(node.target.block) for node in segment.graph_module.graph.nodes if isinstance(node.target, BlockCall)}
 
 
 def kind_of(value: Any) -> Any:
