@@ -65,7 +65,9 @@ class TrunkProgram(Program):
             return "it is not known yet that it will be called so again"
         self.calls = 0
         parts = set(map(id, slots[0].modules()))
-        continuation.segments = [segment for segment in continuation.segments if parts.issuperset(blocks_of(segment))]
+        current = [segment for segment in continuation.segments if parts.issuperset(blocks_of(segment))]
+        if len(current) < len(continuation.segments):
+            continuation.segments = current
         return super().why_not_trace(continuation, slots)
 
     def finish_trace(self, tracer: Any, continuation: Any, signal: Any, *others: Any) -> None:
