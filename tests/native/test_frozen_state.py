@@ -38,6 +38,17 @@ def test_a_module_that_does_not_change_is_asked_about_by_one_native_call(watched
         assert len(asked) > watched_after
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_small_bias_that_changes_past_the_counter(outputs):
+    model = torch.nn.Sequential(torch.nn.Conv2d(4, outputs, 1), torch.nn.BatchNorm2d(outputs)).eval()
+    compiled, x = burnish.compile(model), torch.randn(2, 4, 8, 8)
+    with torch.no_grad(), patch(never_slower=False):
+        for _ in range(12):
+            compiled(x)
+        model[0].bias.data[outputs - 1] = 5.0
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+
+
 def test_what_is_made_of_constants_alone_is_made_once():
     def fn():
         return torch.arange(6.0).reshape(2, 3) @ torch.ones(3, 2) + 1

@@ -85,9 +85,24 @@ def test_words_lie_within_the_memory():
     start = ctypes.addressof(memory)
     reach = start, start + ctypes.sizeof(memory)
     for place in range(start, start + 36, 4):
-        for word in words_around([place], [reach]):
-            assert word % 8 == 0 and reach[0] <= word and word + 8 <= reach[1] and abs(word - place) <= 8
-    assert words_around([start], [(start, start + 4)]) == []
+        word, = words_around([place], [reach])
+        assert reach[0] <= word <= place and place + 4 <= word + 8 <= reach[1]
+    assert words_around([start], [(start, start + 4)]) is None
+    assert words_around([start], []) is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 15, 16])
+def test_each_element_of_a_small_one_is_looked_at(count):
+    for k in range(count):
+        x = torch.nn.Parameter(torch.zeros(count))
+        same = watch_of(x)
+        x.data[k] = 1.0  # past the counter
+        assert same(x) is None
+
+
+def test_one_number_alone_is_not_watched():
+    x = torch.zeros(1)
+    assert state_watch(new_watch(), [x], sampled_places(x)) is None
 
 
 def test_it_is_given_up_where_torch_keeps_tensors_otherwise(tensors, monkeypatch):

@@ -66,7 +66,10 @@ def state_watch(
             watch.word(storage + WORD * word)
         if watch.word(counter + WORD * layout.version) & COUNTED != x._version:
             return None
-    for word in words_around(places, [reach_of(x) for x in tensors]):
+    words = words_around(places, [reach_of(x) for x in tensors])
+    if words is None:
+        return None
+    for word in words:
         watch.word(word)
     try:
         return watch.function([], [])
@@ -79,15 +82,16 @@ def reach_of(x: torch.Tensor) -> tuple[int, int]:
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
-def words_around(places: Sequence[int], reaches: Sequence[tuple[int, int]]) -> list[int]:
-    """Whole words that hold what lies at these places, and nothing that is not of the storages."""
-    found = {}
+def words_around(places: Sequence[int], reaches: Sequence[tuple[int, int]]) -> list[int] | None:
+    """Whole words that hold what lies at these places, and nothing that is not of the storages. None where a storage is
+    smaller than a word, or a place is in none."""
+    found: dict[int, None] = {}
     for place in places:
-        start, end = next(reach for reach in reaches if reach[0] <= place < reach[1])
-        for word in (place & -WORD, (place & -WORD) - WORD, (place & -WORD) + WORD):
-            if start <= word and word + WORD <= end:
-                found[word] = None
-                break
+        start, end = next((reach for reach in reaches if reach[0] <= place < reach[1]), (0, 0))
+        if end - start < WORD:
+            return None
+        word = place & -WORD
+        found[word if start <= word and word + WORD <= end else min(max(place - WORD // 2, start), end - WORD)] = None
     return list(found)
 
 
