@@ -4,7 +4,7 @@
 
 The rule, for each element, once both are of one dtype and shape:
 
-1. Integers and booleans are equal. Where eager's float is NaN or infinite, the compiled one is the same, or what
+1. Integers and booleans are equal. Where one of the two floats is NaN or infinite, the compiled one is eager's, or what
    eager gives in float64.
 2. The error against float64 is at most twice eager's, and one rounding unit (of the result's dtype, at the true value).
 3. Eager's error may be nought by luck, in a sum whose terms cancel for one. What breaks rule 2 is looked at again:
@@ -70,11 +70,11 @@ def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None
     special = (eager == got) | (eager.isnan() & got.isnan())
     if truth is not None and comparable(truth) and truth.shape == eager.shape:
         meant = real(truth).to(eager.dtype)
-        special |= ~eager.isfinite() & ((meant == got) | (meant.isnan() & got.isnan()))
+        special |= ~(finite & got.isfinite()) & ((meant == got) | (meant.isnan() & got.isnan()))
     if bool((~finite & ~special).any()):
         return told(eager, got, ~finite & ~special)
-    if bool((finite & ~got.isfinite()).any()):
-        return told(eager, got, finite & ~got.isfinite())
+    if bool((~got.isfinite() & ~special).any()):
+        return told(eager, got, ~got.isfinite() & ~special)
     exact = eager.double() if truth is None or truth.shape != eager.shape or not comparable(truth) \
         else real(truth).double()
     own, ours = error(eager, exact), error(got, exact)
@@ -92,7 +92,7 @@ def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None
         bad &= ours > FACTOR * own + slack
     for other in eager_errors() if eager_errors is not None and bool(bad.any()) else ():
         if other.shape == own.shape:
-            own = torch.maximum(own, other)
+            own = torch.maximum(own, other.where(other.isfinite(), 0.0))
             bad &= ours > FACTOR * own + slack
             if not bool(bad.any()):
                 return None

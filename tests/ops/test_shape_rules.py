@@ -157,8 +157,26 @@ def drawn_image(drawn, tensor, size):
     ))
 
 
+def drawn_thin(drawn, tensor, size):
+    """Images with many dimensions of one element, whose strides mean nothing and yet decide on formats."""
+    rank, dtype = drawn.choice((1, 2, 3)), drawn.choice((torch.float32, torch.float64, torch.bfloat16))
+    order = drawn.sample(range(rank + 2), rank + 2)
+    shape = [drawn.choice((1, 1, 2)) for _ in order]
+    x = torch.randn([shape[dim] for dim in order]).permute([order.index(dim) for dim in range(rank + 2)]).to(dtype)
+    channels, one = x.shape[1], [1] * rank
+    window = torch.randn(drawn.choice((1, 2)), channels, *one).to(dtype)
+    return drawn.choice((
+        (torch.convolution, (x, window, None, [drawn.choice((1, 2))] * rank, [0] * rank, one, False, [0] * rank, 1)),
+        (F.batch_norm, (x, None, None, None, None, True)), (F.group_norm, (x, 1)),
+        (torch.native_batch_norm, (x, None, None, torch.zeros(channels).to(dtype), torch.ones(channels).to(dtype),
+                                   False, 0.1, 1e-5)),
+        ((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1], (x, 1)),
+        ((F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1], (x, 1)),
+    ))
+
+
 DRAWN = {"convolution": drawn_convolution, "index": drawn_index, "attention": drawn_attention, "view": drawn_view,
-         "rows": drawn_rows, "image": drawn_image}
+         "rows": drawn_rows, "image": drawn_image, "thin": drawn_thin}
 
 
 # -- quick -------------------------------------------------------------------------------------------------------------
@@ -176,7 +194,7 @@ def test_drawn_calls_have_eagers_types():
 
 
 def test_gradients_of_drawn_calls_have_eagers_types():
-    ledger = observed(Ledger(), drawn_calls(1, 60, "convolution", "attention", "rows", "image"), gradients=True)
+    ledger = observed(Ledger(), drawn_calls(1, 60, "convolution", "attention", "rows", "image", "thin"), gradients=True)
     equal_to_eager(ledger)
     assert ledger.agreed["aten.convolution_backward.default"]
     assert ledger.agreed["aten.native_batch_norm_backward.default"]

@@ -97,13 +97,20 @@ def convolution(
         raise NoRule("a convolution of nothing: eager answers in shapes of its own")
     found = convolved_shape(x, weight, stride, padding, dilation, transposed, output_padding, groups)
     if x.ndim == 3:
-        return of_image(formatted(x, as_row(fresh(x, found)).shape, suggested(as_row(weight))))
+        return of_image(formatted(x, as_row(fresh(x, found)).shape, format_of_rows(x, weight)))
     return formatted(x, found, convolution_format(x, weight, stride, dilation, transposed, output_padding, groups))
 
 
 def as_row(x: TensorType) -> TensorType:
-    """Signals are convolved as images of one row. The input is made contiguous before, the weight is not."""
+    """Signals are convolved as images of one row."""
     return unsqueeze_type(x, 2)
+
+
+def format_of_rows(x: TensorType, weight: TensorType) -> torch.memory_format:
+    """The input is made contiguous before, the weight is not. One that is contiguous keeps its strides, and where
+    dimensions have one element they can be those of channels last."""
+    format = suggested(as_row(x)) if x.is_contiguous else CONTIGUOUS
+    return suggested(as_row(weight)) if format is CONTIGUOUS else format
 
 
 def of_image(x: TensorType) -> TensorType:
@@ -119,13 +126,15 @@ def convolution_backward(
     """As the kernels answer: oneDNN's make the weight's gradient where only the bias's is asked for."""
     if output_mask[2] and not output_mask[1]:
         raise NoRule("a bias's gradient alone")
+    how = stride, dilation, transposed, output_padding, groups
     if x.ndim == 3:
-        format = suggested(as_row(weight))
+        format = format_of_rows(x, weight)
+        if format is not suggested(as_row(weight)) and not taken_by_onednn(as_row(x), as_row(weight), *how):
+            raise NoRule("ATen's own kernels lay gradients out case by case")
         grad_x, grad_weight = (
             of_image(formatted(grad_output, as_row(like).shape, format)) if format is not CONTIGUOUS
             else fresh(grad_output, like.shape) for like in (x, weight))
     else:
-        how = stride, dilation, transposed, output_padding, groups
         format = convolution_format(x, weight, *how)
         if format is CHANNELS_LAST and not taken_by_onednn(x, weight, *how):
             raise NoRule("ATen's own kernels lay gradients out case by case")

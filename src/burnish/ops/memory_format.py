@@ -58,6 +58,12 @@ def is_contiguous_as(x: TensorType, format: torch.memory_format) -> bool:
     return True
 
 
+def dense_format(x: TensorType) -> torch.memory_format:
+    """The first format that it is dense in; what is dense in none is as `suggested`."""
+    return next((format for format in (CONTIGUOUS, CHANNELS_LAST, CHANNELS_LAST_3D) if is_contiguous_as(x, format)),
+                suggested(x))
+
+
 def format_stride(shape: tuple[int, ...], format: torch.memory_format | None) -> tuple[int, ...]:
     """Dense strides in a format."""
     if format is None or format is CONTIGUOUS:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from ..tensors.types import TensorType
-from .memory_format import copied, formatted, is_contiguous_as, suggested
+from .memory_format import copied, dense_format, formatted, is_contiguous_as, suggested
 from .record import fresh, shape
 
 
@@ -45,7 +45,7 @@ def native_batch_norm(
 ) -> tuple[TensorType, ...]:
     """In evaluation nothing is saved: two empty tensors."""
     saved = fresh(x, (x.shape[1],) if training else (0,), statistics_dtype(x, weight, bias, running_mean, running_var))
-    return formatted(x, x.shape, suggested(x)), saved, saved
+    return formatted(x, x.shape, dense_format(x)), saved, saved
 
 
 @shape("aten._native_batch_norm_legit.no_stats")

@@ -32,8 +32,8 @@ from bench.operators import set_seed
 from .program import Line, Program, namespace
 
 SAMPLES = 200
-MOST_ELEMENTS = 64
-"""So many elements are looked at, each by itself. Of luck there are few."""
+MOST_ELEMENTS = 1024
+"""So many elements are looked at, each by itself. Of luck there are few, but one mean is taken off a whole row."""
 
 CENTRES = re.compile(r"layer_norm|group_norm|batch_norm|instance_norm|- \w+\.mean\(")
 """Lines that take a mean off."""
@@ -104,24 +104,34 @@ def movable_lines(program: Program, name: str | None = None) -> set[int]:
 
 
 def leading_to(program: Program, name: str | None) -> list[Line]:
-    """The lines that a value may depend on: whoever writes to something counts."""
+    """The lines that a value may depend on. Who writes to something counts where what is needed shares its memory."""
     if name is None:
         return list(program.lines)
+    space = ran(program)
+    places = {name: x.untyped_storage().data_ptr() for name, x in space.items() if isinstance(x, torch.Tensor)}
     needed, found = {name}, []
     for line in reversed(program.lines):
-        if not line.defines or needed & set(line.defines):
+        counts = needed & set(line.defines) if line.defines \
+            else places[line.uses[0]] in {places[other] for other in needed}
+        if counts:
             needed |= set(line.uses)
             found.append(line)
     return found
 
 
+def ran(program: Program, lines: int | None = None) -> Space:
+    """The values that the first lines leave, in eager."""
+    space = started(program, program.arguments(), None)
+    set_seed(1)
+    for line in program.lines[:lines]:
+        exec(line.text, space)
+    return space
+
+
 def writes_to_whole(program: Program, number: int) -> bool:
     """Whether what a line wrote to can be moved, and no jump can read it by another name: it is an input, or has memory
     of its own, of which nothing else shows a part."""
-    space = started(program, program.arguments(), None)
-    set_seed(1)
-    for line in program.lines[:number + 1]:
-        exec(line.text, space)
+    space = ran(program, number + 1)
     name = program.lines[number].uses[0]
     place = space[name].untyped_storage().data_ptr()
     return not any(isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() == place
@@ -134,10 +144,7 @@ def is_expanded(x: torch.Tensor) -> bool:
 
 def makes_memory(program: Program, number: int) -> bool:
     """Whether the values of a line can be written to without writing to any other."""
-    space = started(program, program.arguments(), None)
-    set_seed(1)
-    for line in program.lines[:number + 1]:
-        exec(line.text, space)
+    space = ran(program, number + 1)
     line = program.lines[number]
     made = [space[name] for name in line.defines]
     others = [value for name, value in space.items() if isinstance(value, torch.Tensor) and name not in line.defines]
