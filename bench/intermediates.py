@@ -2,6 +2,8 @@
 
     python -m bench.intermediates                 all models
     python -m bench.intermediates resnet50 bert
+    python -m bench.intermediates --train bert    forward and backward: gradients are results
+    python -m bench.intermediates --train-step bert
 
 What torch's allocator gives out and takes back while a warm call runs is added up, the same way for both; compiled code
 holds its arena besides, which is there from the first call on. Results count, weights do not, packed or not: those are
@@ -14,14 +16,15 @@ import argparse
 import sys
 from collections.abc import Callable
 
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 import burnish
 from burnish import events
 from burnish.settings import patch
 
+from .contestants import contestant_of
 from .models import MODELS
+from .workload import Workload
 
 WARM = 3
 """Calls before the one that is looked at: nothing is measured or packed any more."""
@@ -39,32 +42,36 @@ def peak_of(call: Callable[[], object]) -> int:
     return most
 
 
-def peaks(name: str) -> tuple[int, int, int]:
+def peaks(name: str, mode: str) -> tuple[int, int, int]:
     """Eager's, the compiled one's, and what of that is the arena."""
-    fn, args, kwargs = MODELS[name]()
+    work = Workload.of(name, mode)
     arenas: list[int] = []
     burnish.reset()
-    with torch.no_grad(), patch(never_slower=False, on_error="raise", cache=False):
+    with work.grad_mode(), patch(never_slower=False, on_error="raise", cache=False):
         stop = events.subscribe(lambda event: event.kind == "loops" and arenas.append(event.data["plan"].arena))
+        sides = [work.side(contestant_of(who), alone=mode == "inference") for who in ("eager", "burnish")]
         try:
-            compiled = burnish.compile(fn)
-            for _ in range(WARM):
-                fn(*args, **kwargs)
-                compiled(*args, **kwargs)
+            for side in sides:
+                side.prepare()
+                for _ in range(WARM):
+                    side.call()
         finally:
             stop()
-        arena = sum(arenas)
-        return peak_of(lambda: fn(*args, **kwargs)), arena + peak_of(lambda: compiled(*args, **kwargs)), arena
+        eager, ours = (peak_of(side.call) for side in sides)
+        return eager, sum(arenas) + ours, sum(arenas)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL", help="all, if none is named")
+    modes = parser.add_mutually_exclusive_group()
+    for mode in ("train", "train-step"):
+        modes.add_argument(f"--{mode}", dest="mode", action="store_const", const=mode, default="inference")
     settings = parser.parse_args()
     greatest = 0.0
     print(f"{'model':18}{'eager':>12}{'burnish':>12}{'of it arena':>14}{'ratio':>8}")
     for name in settings.models or MODELS:
-        eager, ours, arena = peaks(name)
+        eager, ours, arena = peaks(name, settings.mode)
         ratio = ours / max(eager, 1)
         greatest = max(greatest, ratio)
         print(f"{name:18}{eager / 1e6:9.2f} MB{ours / 1e6:9.2f} MB{arena / 1e6:11.2f} MB{ratio:8.2f}", flush=True)

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 import burnish
 from burnish import events
+from burnish.schedule.plan import Call
 from burnish.settings import patch
 
 SIDE = 256
@@ -15,9 +16,9 @@ WHOLE = SIDE * SIDE * 4
 
 
 def steps(x, count=4):
-    """None can be computed with the next, each needs all of the one before."""
+    """None can be computed with the next, nor lie over the one before: each needs all of that, and from elsewhere."""
     for step in range(count):
-        x = torch.softmax(x * 2, step % 2)
+        x = torch.softmax(x.t() * 2, step % 2)
     return x
 
 
@@ -87,6 +88,35 @@ def test_products_read_and_write_there(own_kernels_only):
         stop()
         assert {value.name for plan in plans for value in plan.lodged} >= {"run"}
         torch.testing.assert_close(found, [model(x) for x in inputs])
+
+
+@pytest.fixture
+def librarys_kernels_only(monkeypatch):
+    """Every product is one that Python calls, with tensors of what it reads and writes."""
+    from burnish.schedule import choose_calls
+    from burnish.schedule.library import candidates
+
+    def choose(spec, **_):
+        candidate = next(c for c in candidates(spec) if c.run_into is not None and c.steps is None and not c.prepare)
+        return choose_calls.Choice(candidate, 1e-9, {candidate.name: 1e-9})
+
+    monkeypatch.setattr(choose_calls, "choose", choose)
+
+
+def test_products_that_python_calls_do_too(librarys_kernels_only):
+    def fn(x):
+        for _ in range(3):
+            x = torch.softmax(x @ x.t(), 1)
+        return steps(x, 2)
+
+    made, plans, stop = compiled(fn)
+    with torch.no_grad():
+        inputs = [torch.randn(SIDE, SIDE) for _ in range(4)]
+        found = [made(x) for x in inputs]
+        stop()
+        called = {value for step in plans[0].steps if isinstance(step, Call) for value in step.node.results}
+        assert called & plans[0].lodged.keys()
+        torch.testing.assert_close(found, [fn(x) for x in inputs])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

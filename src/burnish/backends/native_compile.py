@@ -101,7 +101,7 @@ def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
     """Forward and backward, compiled both."""
     halves, layout = halved(choose_calls(lowered.graph), gradients, len(lowered.constants))
     values = list(lowered.constants.values())
-    plans = [make_plan(half) for half in (halves.forward, halves.backward)]
+    plans = [make_plan(half, gives_back=True) for half in (halves.forward, halves.backward)]
     kernels = kernels_for([launch for plan in plans for launch in launches_of(plan)],
                           [call for plan in plans for call in own_calls_of(plan)])
     count = len(launches_of(plans[0]))

@@ -207,11 +207,23 @@ class DriverWriter:
         if value in self.plan.placed:
             self.names[value] = self.names[self.plan.placed[value]]
             return
+        if value in self.plan.over:
+            self.names[value] = self.over(value, self.plan.over[value])
+            return
         shown = self.as_shown.get(value)
         name, type = (value.name, value.type) if shown is None else (shown.value.name, shown.type)
         self.names[value] = self.identifier(name)
         self.line(f"{self.names[value]} = empty_strided({type.shape}, {type.stride}, dtype={self.dtype(type.dtype)}"
                   f"{self.place(type)})")
+
+    def over(self, value: Value, below: Value) -> str:
+        """The memory of what is done with, for what is stored there."""
+        name = self.names[below]
+        if value.type == below.type:
+            return name
+        shown = self.identifier(value.name)
+        self.line(f"{shown} = {self.strided(name, value.type, 0)}; del {name}")
+        return shown
 
     def failure(self) -> str:
         self.things["failure"] = cuda.failure
@@ -281,7 +293,8 @@ class DriverWriter:
         assert value is not None
         args = [*map(self.argument, node.args), *(f"{key}={self.argument(arg)}" for key, arg in node.kwargs.items())]
         called = f"{self.bind('call', target)}({', '.join(args)})"
-        self.line(called if value in self.plan.offsets else f"{self.result(value)} = {called}")
+        is_ours = value in self.plan.offsets or value in self.lodged
+        self.line(called if is_ours else f"{self.result(value)} = {called}")
 
     def run_natively(self, node: Node) -> None:
         """A library call that is native functions of our own."""
@@ -421,10 +434,20 @@ class DriverWriter:
 
     def tensor(self, value: Value) -> str:
         """A tensor for a value, made from the arena where it lies there."""
-        if value not in self.names:
+        if value not in self.names and value in self.lodged:
+            self.names[value] = self.lodged_view(value)
+        elif value not in self.names:
             at = self.plan.offsets[value] // value.dtype.itemsize
             self.names[value] = self.arena_view(value, value.type, at)
         return self.names[value]
+
+    def lodged_view(self, value: Value) -> str:
+        """A tensor in what is made for an output."""
+        (host, at), type = self.lodged[value], value.type
+        self.make(host)
+        name = self.identifier(value.name)
+        self.line(f"{name} = within({self.names[host]}, {self.dtype(type.dtype)}, {type.shape}, {type.stride}, {at})")
+        return name
 
     def arena_view(self, value: Value, type: TensorType, offset: int) -> str:
         name = self.identifier(value.name)
@@ -468,7 +491,8 @@ class DriverWriter:
             for value in used:
                 last[self.bases.get(value, value)] = number
         shown = {graph.inputs[out.input] for out in graph.outputs if isinstance(out, Alias)}
-        kept = {*self.plan.placed, *shown, *(set(graph.inputs) - set(inputs)), *values_in(tuple(graph.outputs)),
+        kept = {*self.plan.placed, *self.plan.over.values(), *shown, *(set(graph.inputs) - set(inputs)),
+                *values_in(tuple(graph.outputs)),
                 *(value for write in graph.writes for value in (write.value, graph.inputs[write.input]))}
         found: dict[int, list[Value]] = {}
         for value, number in last.items():
@@ -491,7 +515,7 @@ def made_as_shown(plan: Plan) -> dict[Value, Show]:
     made = {step.buffers[at] for step in plan.steps if isinstance(step, Launch) for at in step.kernel.stored}
     made |= {value for step in plan.steps if isinstance(step, Call) and is_native(step.node)
              for value in step.node.results if value is not None}
-    made -= {*seen, *plan.offsets, *plan.placed}
+    made -= {*seen, *plan.offsets, *plan.placed, *plan.over}
     shows = [step for step in plan.steps if isinstance(step, Show)]
     often = Counter(step.source for step in shows)
     return {step.source: step for step in shows

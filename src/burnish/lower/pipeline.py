@@ -13,6 +13,7 @@ from ..ir.gradients import Gradients
 from ..ir.graph import Graph
 from ..ir.verify import verify
 from ..settings import current
+from .added_rows import add_rows
 from .calls import name_calls
 from .clean import clean
 from .decompose import decompose
@@ -30,7 +31,8 @@ PASSES = (
     clean,  # decompositions repeat each other's parts: converted operands, sums of the same tensor
     name_calls,  # one form for all products, so that what follows knows two operators
     fold,  # before a call is chosen: the folded weight is what gets packed
-    clean,  # what was folded leaves its old parts behind
+    add_rows,
+    clean,  # what was folded leaves its old parts behind, as do rows that were added
     weigh,  # once nobody reads weights any more but those who do: what is dead would count as a reader
     rejoin,  # no pass joins equal nodes from here on
 )

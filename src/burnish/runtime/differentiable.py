@@ -187,8 +187,14 @@ NOT_INPUTS = 4
 """Arguments of `Compiled` that come before the program's inputs."""
 
 
+HANDS_OVER = hasattr(torch.autograd.Function, "boxed_grads_call")
+"""Whether torch can give the tangents away, in a list: by arguments it keeps them until backward is done."""
+
+
 class Compiled(torch.autograd.Function):
     """What autograd sees."""
+
+    boxed_grads_call = True
 
     @staticmethod
     def forward(ctx: Any, step: Differentiable, layout: Layout, forward: Callable, backward: Callable,
@@ -215,7 +221,8 @@ class Compiled(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def backward(ctx: Any, *tangents: Any) -> tuple:
+    def backward(ctx: Any, *given_tangents: Any) -> tuple:
+        tangents = given_tangents[0] if HANDS_OVER else list(given_tangents)
         step: Differentiable = ctx.step
         layout: Layout = ctx.layout
         if torch.is_grad_enabled():
@@ -226,7 +233,9 @@ class Compiled(torch.autograd.Function):
         for k in layout.spent:
             if tangents[k] is not None:
                 raise RuntimeError(TWICE)
-        given = [as_expected(x, *expected) for x, expected in zip(flowing, layout.tangents, strict=True)]
+        tangents.clear()
+        flowing.reverse()
+        given = [as_expected(flowing.pop(), *expected) for expected in layout.tangents]
         watched = ctx.saved_tensors[:len(layout.saved_inputs) + len(layout.saved_outputs)]
         given += [ctx.inputs[k] for k in layout.again]
         given += watched

@@ -67,6 +67,15 @@ def restrided(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) 
     return made
 
 
+def within(host: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], at: int,
+           ) -> torch.Tensor:
+    """A tensor in the memory that was made for another, so many bytes behind its start."""
+    start = at // dtype.itemsize
+    if host.dtype is dtype:
+        return host.as_strided(shape, stride, start)
+    return torch.empty(0, dtype=dtype, device=host.device).set_(host.untyped_storage(), start, shape, stride)
+
+
 BUILT_IN: dict[str, Any] = {"restrided": restrided, "as_strided": torch.as_strided,
-                            "empty_strided": torch.empty_strided}
+                            "empty_strided": torch.empty_strided, "within": within}
 """What every driver may use."""

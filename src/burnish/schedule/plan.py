@@ -29,6 +29,7 @@ from .in_place_calls import calls_in_place
 from .long_rows import divide_long_rows
 from .loops import print_kernel
 from .machines import machine_of
+from .overlays import overlay
 from .siblings import merged
 
 
@@ -65,6 +66,8 @@ class Plan:
     """Values that lie in inputs, which they are written to."""
     scratch: dict[Node, int] = field(default_factory=dict)
     """Where in the arena a call has the memory that it needs while it runs, in bytes."""
+    over: dict[Value, Value] = field(default_factory=dict)
+    """Values that kernels store in the memory of others, which are made in the plan and done with by then."""
     lodged: dict[Value | Node, tuple[Value, int]] = field(default_factory=dict)
     """Intermediate values, and calls' memory, that lie in values the graph makes memory for in every run, and where, in
     bytes: until those are first written nothing else lies there."""
@@ -79,6 +82,7 @@ class Plan:
                     parts.append(f"call {node}" if in_place is None else f"call in place {node}")
                 case Show(value, source, type, offset):
                     parts.append(f"show {value}: {type} = {source} from {offset}")
+        parts += [f"{value} lies over {below}" for value, below in self.over.items()]
         for host in dict.fromkeys(host for host, _ in self.lodged.values()):
             inside = [f"{value if isinstance(value, Value) else f'what {value.results[0]} needs'} at {at}"
                       for value, (where, at) in self.lodged.items() if where is host]
@@ -91,8 +95,9 @@ def plan_of_calls(graph: Graph) -> Plan:
     return Plan(graph, [Call(node) for node in graph.nodes])
 
 
-def make_plan(graph: Graph, is_open: bool = False) -> Plan:
-    """`is_open`: it is one of several plans for sizes that are told at run time, and they are given memory together."""
+def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False) -> Plan:
+    """`is_open`: it is one of several plans for sizes that are told at run time, and they are given memory together.
+    `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large."""
     graph = share_homes(graph)
     graph = fetch_in_loops(graph if is_open else divide_long_rows(graph))
     classes = classify(graph)
@@ -102,9 +107,12 @@ def make_plan(graph: Graph, is_open: bool = False) -> Plan:
     written, within = calls_in_place(
         graph, [step.node if isinstance(step, Call) else None for step in steps], [touched(step) for step in steps])
     steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
-    plan = Plan(graph, steps, placed=placed | within)
+    over: dict[Value, Value] = {}
     if not is_open:
-        place_in_arena(plan)
+        steps, over = overlay(graph, steps, [touched(step) for step in steps], {*placed, *within})
+    plan = Plan(graph, steps, placed=placed | within, over=over)
+    if not is_open:
+        place_in_arena(plan, gives_back)
     if events.is_watched():
         why = "\n".join([explain(classes, fusion), *apart])
         events.emit("loops", text=f"{plan}\n{why}", plan=plan)
@@ -185,18 +193,20 @@ def needed_in_memory(graph: Graph, classes: Classes, fusion: Fusion) -> set[Valu
 
 
 def in_order(units: list[Unit]) -> list[Unit]:
-    """Each unit after those it needs; else in the order in which they were made."""
-    done, order, left = 0, [], list(units)
-    while left:
-        waiting = []
-        for unit in left:
-            if unit.needs & ~done:
-                waiting.append(unit)
+    """In the order in which they were made, each after those it needs. What is needed later comes right before that:
+    what reads inputs alone could come at the beginning, and what it makes would lie there until somebody reads it."""
+    numbered = {unit.number: unit for unit in units}
+    done, order = 0, []
+    for unit in units:
+        stack = [] if done >> unit.number & 1 else [unit]
+        while stack:
+            assert len(stack) <= len(units), "the units need one another"
+            left = stack[-1].needs & ~done
+            if left:
+                stack.append(numbered[(left & -left).bit_length() - 1])
             else:
-                order.append(unit)
-                done |= 1 << unit.number
-        assert len(waiting) < len(left), "the units need one another"
-        left = waiting
+                order.append(stack.pop())
+                done |= 1 << order[-1].number
     return order
 
 
@@ -209,8 +219,8 @@ class Stay:
     last: int
     inside: dict[Value, int]
     """What else lies in its memory, and where, in bytes."""
-    is_seen: bool
-    """Whether Python is handed a tensor of it."""
+    may_lodge: bool
+    """In memory that is made in every run. Where Python is handed a tensor, which is made anew then, only if large."""
 
 
 @dataclass(slots=True)
@@ -218,11 +228,15 @@ class Lives:
     stays: list[Stay]
     """What needs a place of its own, in the order in which it is made."""
     over: dict[Value, Value]
-    """What calls write over other values."""
+    """What calls and kernels write over other values."""
     fresh: dict[Value, int]
     """What leaves the graph in memory that the driver makes for it in every run: the step that first writes it."""
-    made: list[Span]
+    beside: list[Span]
     """What calls make themselves: memory that is there besides, from step to step."""
+
+
+LARGE = 1 << 16
+"""Bytes."""
 
 
 def lives_of(plan: Plan) -> Lives:
@@ -231,8 +245,8 @@ def lives_of(plan: Plan) -> Lives:
     roots: dict[Value, Value] = {value: host for host, values in homes.items() for value in values}
     last: dict[Value, int] = {}
     first: dict[Value, int] = {}
-    over: dict[Value, Value] = {}
-    """Values that calls write over others, which come before them here."""
+    over = dict(plan.over)
+    """Values that are written over others, which come before them here."""
     seen: set[Value] = set()
     made: dict[Value, int] = {}
     for number, step in enumerate(plan.steps):
@@ -243,6 +257,10 @@ def lives_of(plan: Plan) -> Lives:
                     outside.add(id(roots[value]))
             case Launch(kernel, buffers):
                 for at, value in enumerate(buffers):
+                    if value in plan.over:
+                        roots[value] = roots.get(plan.over[value], plan.over[value])
+                        if id(value) in outside:
+                            outside.add(id(roots[value]))
                     if at in kernel.stored:
                         first.setdefault(roots.get(value, value), number)
                     last[roots.get(value, value)] = number
@@ -266,27 +284,28 @@ def lives_of(plan: Plan) -> Lives:
                     last[roots.get(value, value)] = number
                     if not is_native(node):
                         seen.add(roots.get(value, value))
-    stays = [Stay(value, at, last.get(value, at), homes.get(value, {}), value in seen)
+    stays = [Stay(value, at, last.get(value, at), homes.get(value, {}), value not in seen or value.type.bytes >= LARGE)
              for value, at in sorted(first.items(), key=lambda entry: entry[1]) if id(value) not in outside]
     fresh = {value: at for value, at in first.items() if id(value) in outside and value not in plan.placed}
     end = len(plan.steps)
-    return Lives(stays, {value: roots[value] for value in over}, fresh, [
-        Span(at, end if id(value) in outside else last[value], value.type.bytes)
-        for value, at in made.items() if value not in roots])
+    beside = [Span(at, end if id(value) in outside else last[value], value.type.bytes)
+              for value, at in made.items() if value not in roots]
+    return Lives(stays, {value: roots[value] for value in over}, fresh, beside)
 
 
-def place_in_arena(plan: Plan) -> None:
+def place_in_arena(plan: Plan, gives_back: bool) -> None:
     """Give each intermediate a range of bytes that is its own from the step that makes it to the last that reads it."""
     lives = lives_of(plan)
-    stays = [stay for stay in lives.stays if lies_in_arena(stay.value)]
+    stays = [stay for stay in lives.stays if lies_in_arena(stay.value)
+             and not (gives_back and stay.value.type.bytes >= LARGE and not stay.inside)]
     hosts = [value for value in lives.fresh if lies_in_arena(value)]
     scratch = [(number, step.node, room) for number, step in enumerate(plan.steps)
                if isinstance(step, Call) and (room := scratch_of(step)) > 0]
     spans = [Span(stay.first, stay.last, room_of(stay.value)) for stay in stays]
     spans += [Span(number, number, room) for number, _, room in scratch]
-    movable = [not stay.is_seen for stay in stays] + [True] * len(scratch)
+    movable = [stay.may_lodge for stay in stays] + [True] * len(scratch)
     rooms = [Room(lives.fresh[host] - 1, reach_of(host)) for host in hosts]
-    starts, plan.arena, guests = with_rooms(spans, rooms, movable, lives.made)
+    starts, plan.arena, guests = with_rooms(spans, rooms, movable, lives.beside)
     for k, start in enumerate(starts):
         inside = {stays[k].value: 0, **stays[k].inside} if k < len(stays) else {scratch[k - len(stays)][1]: 0}
         for what, offset in inside.items():
@@ -296,7 +315,8 @@ def place_in_arena(plan: Plan) -> None:
                 plan.scratch[what] = start
             else:
                 plan.offsets[what] = start + offset
-    plan.offsets.update((value, plan.offsets[root]) for value, root in lives.over.items() if root in plan.offsets)
+    for places in (plan.offsets, plan.lodged):
+        places.update((value, places[root]) for value, root in lives.over.items() if root in places)
 
 
 def lies_in_arena(value: Value) -> bool:

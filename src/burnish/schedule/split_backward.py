@@ -223,8 +223,7 @@ class Splitter:
 
     def backward_graph(self, again: set[Node], saved: list[Value]) -> Graph:
         inputs = [*self.tangents, *saved, *self.constants]
-        nodes = (node for node in self.graph.nodes if node in again or node in self.backward)
-        graph, env = part(nodes, inputs)
+        graph, env = part(self.late_as_can_be(again | self.backward), inputs)
         for out in self.results:
             if isinstance(out, Alias):
                 graph.outputs.append(replace(out, input=inputs.index(self.graph.inputs[out.input])))
@@ -233,6 +232,29 @@ class Splitter:
         graph.writes = [Write(inputs.index(self.graph.inputs[write.input]), env[write.value], write.is_silent)
                         for write in self.late_writes]
         return graph
+
+    def late_as_can_be(self, nodes: set[Node]) -> list[Node]:
+        """In the order of the program, but what no tangent is needed for comes right before who reads it first. Else it
+        stood at the beginning, for all layers one after the other, and was kept until backward gets to its layer."""
+        late = dict.fromkeys(node for node in self.nodes_after_tangents() if node in nodes)
+        found: dict[Node, None] = {}
+
+        def put(node: Node) -> None:
+            stack = [node]
+            while stack:
+                waiting = [value.node for value in stack[-1].operands
+                           if value.node in nodes and value.node not in found]
+                if waiting:
+                    stack += waiting
+                else:
+                    found[stack.pop()] = None
+
+        for node in late:
+            put(node)
+        for node in self.graph.nodes:
+            if node in nodes and node not in found:
+                put(node)
+        return list(found)
 
 
 def is_kept(node: Node) -> bool:
