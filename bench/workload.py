@@ -127,6 +127,9 @@ class Side:
     def remember(self) -> None:
         """Note what calls change, so that `results` can start where the first call did."""
 
+    def forget_gradients(self) -> None:
+        """Those of the call before, if there are any."""
+
     def results(self) -> Tensors:
         raise NotImplementedError
 
@@ -149,9 +152,12 @@ class Training(Side):
         self.weights = dict(fn.named_parameters()) if isinstance(fn, nn.Module) else {
             f"input {number}": part for number, part in enumerate(args)}
 
-    def call(self) -> torch.Tensor:
+    def forget_gradients(self) -> None:
         for weight in self.weights.values():
             weight.grad = None
+
+    def call(self) -> torch.Tensor:
+        self.forget_gradients()
         loss = loss_of(self.compiled(*self.args, **self.kwargs))
         loss.backward()
         return loss.detach()
