@@ -18,6 +18,7 @@ from functools import cache
 import llvmlite.binding as llvm
 import numpy
 
+from burnish.codegen.mathematics import plain
 from burnish.ops.scalar import BITS, COMPARISONS, FLOATS, INTEGERS, Scalar, walk
 
 TYPES = {"f16": "half", "f32": "float", "f64": "double", "b8": "i1"} | {t: f"i{BITS[t]}" for t in INTEGERS}
@@ -43,6 +44,7 @@ INTEGER_INSTRUCTIONS = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", 
 
 def compiled(root: Scalar) -> Callable[..., numpy.ndarray]:
     """The expression as a function of arrays, one for each buffer it loads from."""
+    root = plain(root)
     loads = sorted({x.payload.buffer for x in walk(root) if x.op == "load"})
     assert loads == list(range(len(loads)))
     _, address = machine_code(source(root, len(loads)))

@@ -160,6 +160,12 @@ def expm1_fit(count: int, dtype: str) -> Fit:
     return Fit(lambda r: (mp.expm1(r) - r) / r**2, HALF_LOG2, count, lambda r: r**2 / mp.expm1(r), dtype=dtype)
 
 
+def exp_rest_fit(count: int, dtype: str) -> Fit:
+    """The same, for sums whose place is that of exp(r)."""
+    places = in_last_places(mp.exp)
+    return Fit(lambda r: (mp.expm1(r) - r) / r**2, HALF_LOG2, count, lambda r: r**2 * places(r), dtype=dtype)
+
+
 def exp_fit(ends: tuple[mpf, mpf], count: int, dtype: str) -> Fit:
     return Fit(mp.exp, ends, count, in_last_places(mp.exp), (1.0,), dtype)
 
@@ -195,16 +201,15 @@ def erfc_fit(centre: float, end: float, count: int) -> Fit:
 
 
 HALF_LOG2 = (-mp.log(2) * 0.5001, mp.log(2) * 0.5001)
-LOG2 = (-mp.log(2) * 1.0001, mp.log(2) * 1.0001)
 THIRD = (-mpf(1) / 3, mpf(1) / 3)
 QUARTER = mp.pi / 4 * 1.003
 
 FITS: dict[str, Fit] = {
-    "exponentials.TABLES.f32.exp": exp_fit(LOG2, 8, "f32"),
+    "exponentials.TABLES.f32.exp": exp_rest_fit(5, "f32"),
     "exponentials.TABLES.f32.exp_short": exp_fit(HALF_LOG2, 7, "f32"),
     "exponentials.TABLES.f32.exp2": exp2_fit(7, "f32"),
     "exponentials.TABLES.f32.expm1": expm1_fit(5, "f32"),
-    "exponentials.TABLES.f64.exp": exp_fit(LOG2, 14, "f64"),
+    "exponentials.TABLES.f64.exp": expm1_fit(11, "f64"),
     "exponentials.TABLES.f64.exp_short": exp_fit(HALF_LOG2, 12, "f64"),
     "exponentials.TABLES.f64.exp2": exp2_fit(12, "f64"),
     "exponentials.TABLES.f64.expm1": expm1_fit(11, "f64"),

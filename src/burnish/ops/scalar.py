@@ -33,9 +33,13 @@ UNARY = frozenset(
 """`round` is to even. `not` is bitwise, logical on b8. `reciprocal`, `rsqrt` and `sigmoid` are rounded like
 the operations they stand for: 1/x, 1/sqrt(x), 1/(1+exp(-x))."""
 
-BINARY = frozenset("add sub mul div floor_div remainder fmod pow atan2 min max and or xor shl shr copysign".split())
+BINARY = frozenset(
+    "add sub mul div floor_div remainder fmod pow atan2 min max and or xor shl shr copysign ldexp".split()
+)
 """`div` divides floats, and integers towards zero. `floor_div` and `remainder` round down, as Python; `fmod` takes the
-sign of the dividend. Dividing an integer by zero gives 0 here: rules whose operator raises must not be scheduled."""
+sign of the dividend. Dividing an integer by zero gives 0 here: rules whose operator raises must not be scheduled.
+`ldexp` is x * 2**y rounded once, for an x that is 0 or between 1/8 and 8 and a whole y of its type, not below -254 or, in
+f64, -2046. Where y is larger than any exponent, it is infinity for every such x, those above, infinity and NaN."""
 
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 """Two operands of one type, the result b8."""

@@ -21,7 +21,7 @@ class FunctionPrinter:
         self.lanes = target.vector_bits // 32
         self.bytes = 4 * self.lanes
         self.vector, self.mask_type = f"<{self.lanes} x float>", f"<{self.lanes} x i1>"
-        self.code = Code()
+        self.code = Code(target.has_scaling)
 
     def text(self, functions: Sequence[str]) -> str:
         self.code.declarations.add("declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)")
@@ -42,7 +42,7 @@ class FunctionPrinter:
         return self.function(f"void @{name}(ptr %table)", body).replace("define internal", "define", 1)
 
     def function(self, head: str, body: Callable[[], None], end: str = "ret void") -> str:
-        declarations, self.code = self.code.declarations, Code()
+        declarations, self.code = self.code.declarations, Code(self.host.has_scaling)
         self.code.declarations = declarations
         body()
         self.do(end.format(result=self.result))

@@ -58,7 +58,7 @@ class LoopPrinter:
         """`scratch`: the dtypes of buffers behind the kernel's own, of one row each."""
         self.box, self.plan, self.host, self.scratch = box, plan, host, scratch
         self.dtypes = (*dtypes, *scratch)
-        self.code = Code()
+        self.code = Code(host.has_scaling)
         stored |= set(range(len(dtypes), len(self.dtypes)))
         self.values = Values(self.code, box, plan.lane, plan.width, stored, self.dtypes)
 

@@ -9,9 +9,10 @@ casts of floats that no integer holds.
 from __future__ import annotations
 
 from ...errors import InternalError
-from ...ops.scalar import BITS, FLOATS, Scalar, walk, wrap
+from ...ops.scalar import BITS, FLOATS, Access, Scalar, load, walk, wrap
 from ...runtime import vector_math
 from ..mathematics import expand
+from ..mathematics.floats import by_powers_of_two
 from .scopes import Code, Scope
 from .types import WIDE, literal, register, suffix, vector
 
@@ -86,6 +87,8 @@ class Operations:
                 return self.call("sqrt", scalar, x)
             case "floor" | "ceil" | "trunc" | "round":
                 return self.call(_ROUNDING[op], scalar, x)
+            case "ldexp":
+                return self._scale(dtype, *args)
             case "copysign":
                 return self.call("copysign", scalar, *args)
             case "min" | "max":
@@ -162,6 +165,16 @@ class Operations:
             value = self.emit(f"call {scalar} @{function}({', '.join(f'{scalar} {a}' for a in single)})")
             result = self.emit(f"insertelement {type} {result}, {scalar} {value}, i64 {lane}")
         return result
+
+    def _scale(self, dtype: str, x: str, y: str) -> str:
+        bits = BITS[dtype] * self.width
+        if not self.code.has_scaling or bits not in (128, 256, 512):
+            return evaluate(self, _POWERS[dtype], x, y)
+        mask = f"i{max(self.width, 8)}"
+        # All lanes; and of 512 bits, rounded as everything else is.
+        more = ((mask, "-1"), *((("i32", "4"),) if bits == 512 else ()))
+        name, type = f"llvm.x86.avx512.mask.scalef.p{'s' if dtype == 'f32' else 'd'}.{bits}", self.type(dtype)
+        return self.code.call(self.scope, type, name, (type, x), (type, y), (type, x), *more)
 
     def _remainder(self, dtype: str, x: str, y: str) -> str:
         """Rounding down, as eager: the truncated remainder, moved by the divisor where the signs differ."""
@@ -337,6 +350,9 @@ class Operations:
         if register(source) == register(target):
             return x
         return self.emit(f"bitcast {self.type(source)} {x} to {self.type(target)}")
+
+
+_POWERS = {t: by_powers_of_two(*(load(t, Access(n, 0, ())) for n in (0, 1))) for t in ("f32", "f64")}
 
 
 def evaluate(to: Operations, root: Scalar, *values: str) -> str:

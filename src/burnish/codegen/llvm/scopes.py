@@ -36,7 +36,9 @@ class Scope:
 
 
 class Code:
-    def __init__(self) -> None:
+    def __init__(self, has_scaling: bool = False) -> None:
+        """`has_scaling`: of the machine, see `Host`."""
+        self.has_scaling = has_scaling
         self.scopes: list[Scope] = [Scope("entry")]
         self.declarations: set[str] = set()
         self._names = 0

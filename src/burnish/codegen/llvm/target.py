@@ -30,6 +30,11 @@ class Host:
     has_gathers: bool
 
     @property
+    def has_scaling(self) -> bool:
+        """Multiplying by a power of two is an instruction, denormal results and all."""
+        return self.has_masks and self.triple.startswith("x86_64")
+
+    @property
     def attributes(self) -> str:
         """The function attributes that make LLVM generate for this machine."""
         # Without the last two, LLVM halves vectors of 512 bits on processors it is tuned to use 256 on.

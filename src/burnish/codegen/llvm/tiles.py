@@ -349,7 +349,7 @@ class TilePrinter:
 
     def epilogue(self, root: Scalar, value: str, number: str) -> str:
         """The expression at full width, with the sum in the place of its load."""
-        code, scope = Code(), Scope("done")
+        code, scope = Code(self.host.has_scaling), Scope("done")
         result = evaluate(Operations(code, scope, self.lanes), root, value)
         self.declarations |= code.declarations
         # Names are unique in a function: each use has its own.

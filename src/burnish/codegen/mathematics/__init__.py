@@ -14,7 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ops.scalar import COMPARISONS, INTEGERS, OTHERS, Scalar, cast, make, walk
-from . import arcs, division, error_functions, exponentials, hyperbolic, logarithms, philox, powers, trigonometry
+from . import (
+    arcs,
+    division,
+    error_functions,
+    exponentials,
+    floats,
+    hyperbolic,
+    logarithms,
+    philox,
+    powers,
+    trigonometry,
+)
 
 EXPANSIONS: dict[str, Callable[..., Scalar | None]] = {
     **exponentials.EXPANSIONS,
@@ -30,9 +41,9 @@ EXPANSIONS: dict[str, Callable[..., Scalar | None]] = {
 BASE = (
     COMPARISONS
     | OTHERS - philox.GENERATORS.keys()
-    | frozenset("neg abs sqrt floor ceil trunc round add sub mul div min max and or xor shl shr not".split())
+    | frozenset("neg abs sqrt floor ceil trunc round add sub mul div min max and or xor shl shr not ldexp".split())
 )
-"""What every printer knows."""
+"""What every printer knows; or, as for `ldexp`, has from `plain`."""
 
 INTEGER_DIVISION = frozenset(("floor_div", "remainder", "fmod"))
 """What every printer knows for integers."""
@@ -64,6 +75,18 @@ def expanded(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     if value is not None:
         return value
     return node if args == node.args else make(node.op, node.dtype, args, node.payload)
+
+
+def plain(x: Scalar) -> Scalar:
+    """The same value without `ldexp`, for which only some machines have an instruction."""
+    found: dict[Scalar, Scalar] = {}
+    for node in walk(x):
+        args = tuple(found[arg] for arg in node.args)
+        if node.op == "ldexp":
+            found[node] = floats.by_powers_of_two(*args)
+        else:
+            found[node] = node if args == node.args else make(node.op, node.dtype, args, node.payload)
+    return found[x]
 
 
 def expansion(op: str, dtype: str, args: tuple[Scalar, ...]) -> Scalar | None:

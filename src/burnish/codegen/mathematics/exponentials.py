@@ -2,8 +2,8 @@
 
 exp(x) = 2**n * exp(r), n the integer nearest to x / log(2). Adding a large constant rounds to n and leaves it in the
 low bits of the sum, from where a shift makes it the exponent of a float. What takes care is the whole range: 2**n is no
-normal number where exp(x) is denormal, nor just below the overflow. So exp halves n and multiplies by 2**(n/2) twice,
-which costs one more coefficient, as r is twice as long, and nothing else.
+normal number where exp(x) is denormal, nor just below the overflow. There `ldexp` is right, which is an instruction or
+two products.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ...ops.scalar import Scalar, const, fma, select
-from .floats import at_least, at_most, bits, from_bits, layout, magnitude, polynomial, shift_left, times
+from .floats import at_least, at_most, bits, from_bits, layout, ldexp, magnitude, polynomial, shift_left, times
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Table:
     """expm1 is -1 below."""
     highest_exp2: float
     exp: tuple[float, ...]
-    """exp(r), |r| <= log(2)."""
+    """(exp(r) - 1 - r) / r**2, |r| <= log(2) / 2. An odd number of them."""
     exp_short: tuple[float, ...]
     """exp(r), |r| <= log(2) / 2."""
     exp2: tuple[float, ...]
     """2**r, |r| <= 1/2."""
     expm1: tuple[float, ...]
-    """(exp(r) - 1 - r) / r**2, |r| <= log(2) / 2."""
+    """The same for expm1."""
 
 
 TABLES = {
@@ -51,8 +51,8 @@ TABLES = {
         highest=89.0,
         lowest_expm1=-18.0,
         highest_exp2=128.0,
-        exp=(1.0, 1.0, 0.5000003576278687, 0.16666631400585175, 0.041661109775304794, 0.008335009217262268,
-             0.0014107618480920792, 0.00019767390040215105),
+        exp=(0.49999991059303284, 0.1666652113199234, 0.04166889190673828, 0.008368674665689468,
+             0.0013789198128506541),
         exp_short=(1.0, 1.0, 0.49999991059303284, 0.1666652113199234, 0.04166889190673828, 0.008368674665689468,
                    0.0013789198128506541),
         exp2=(1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359934568405, 0.009618505835533142,
@@ -68,9 +68,9 @@ TABLES = {
         highest=710.0,
         lowest_expm1=-38.0,
         highest_exp2=1024.0,
-        exp=(1.0, 0.9999999999999999, 0.499999999999999, 0.1666666666666719, 0.04166666666671026, 0.008333333333255944,
-             0.0013888888882794726, 0.00019841269891410668, 2.4801591157458253e-05, 2.7557303656349843e-06,
-             2.755609571894633e-07, 2.5054239194059772e-08, 2.1066746867181387e-09, 1.6000277230163626e-10),
+        exp=(0.5, 0.16666666666666677, 0.04166666666666669, 0.00833333333332178, 0.0013888888888887215,
+             0.0001984126988533982, 2.48015872936048e-05, 2.755724520388736e-06, 2.7557317003433203e-07,
+             2.5108654181976607e-08, 2.0897610980192275e-09),
         exp_short=(1.0, 1.0, 0.5000000000000008, 0.16666666666666302, 0.041666666666548835, 0.008333333333557996,
                    0.0013888888939554969, 0.0001984126938066974, 2.480149674250673e-05, 2.7557690688822513e-06,
                    2.7629097923883836e-07, 2.4969115844910068e-08),
@@ -89,9 +89,19 @@ EXP2_WIDE = (1.0, 0.6931472028758076, 0.24022647909580858, 0.055503324170441015,
 
 
 def exp(x: Scalar) -> Scalar:
-    table = TABLES[x.dtype]
-    half, r = reduced_by_log2(at_most(at_least(x, table.lowest), table.highest), 2.0, 0)
-    return polynomial(r, table.exp) * half * half
+    """2**n * (1 + r + r**2 * p(r)), added up from small to large, so that the last sum alone is rounded to the result's
+    place: r is the sum of two numbers, and what 1 + the higher one loses is small enough for the rest."""
+    table, rounder = TABLES[x.dtype], layout(x).rounder
+    # Not bounded above: there n is huge or infinite, and the polynomial, of even degree, above 0; or NaN.
+    x = at_least(x, table.lowest)
+    n = times(x, 1.0 / math.log(2.0), rounder) - rounder
+    # Exact: unless n is 0, x and the word of log(2) are multiples of half a unit of r.
+    high = times(n, -table.log2[0], x)
+    r = times(n, -table.log2[1], high)
+    one = high + 1.0
+    lost = high - (one - 1.0)
+    rest = fma(r, r * polynomial(r, table.exp), times(n, -table.log2[1], lost))
+    return ldexp(one + rest, n)
 
 
 def reduced_by_log2(x: Scalar, multiple: float, offset: int) -> tuple[Scalar, Scalar]:
@@ -107,17 +117,11 @@ def reduced_by_log2(x: Scalar, multiple: float, offset: int) -> tuple[Scalar, Sc
 
 
 def exp2(x: Scalar) -> Scalar:
-    # Not as exp: where x is an integer, r is to be 0, and the result exact. So n is the sum of two halves, one rounded
-    # down and the other up.
-    table, parts = TABLES[x.dtype], layout(x)
+    # Not as exp: where x is an integer, r is to be 0, and the result exact.
+    table, rounder = TABLES[x.dtype], layout(x).rounder
     x = at_most(at_least(x, table.lowest_exp2), table.highest_exp2)
-    rounder = parts.rounder + 2 * parts.bias
-    shifted = x + rounder
-    r = x - (shifted - rounder)
-    twice = shift_left(bits(shifted), parts.mantissa - 1)
-    exponent = const((2 * parts.bias + 1) << parts.mantissa, parts.integer)
-    down, up = from_bits(twice & exponent), from_bits((twice + (1 << (parts.mantissa - 1))) & exponent)
-    return polynomial(r, table.exp2) * down * up
+    n = (x + rounder) - rounder
+    return ldexp(polynomial(x - n, table.exp2), n)
 
 
 def expm1(x: Scalar) -> Scalar:

@@ -10,6 +10,7 @@ comparison with NaN is false, so the bounded value is NaN again, and that form i
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,6 +105,11 @@ def rarely(condition: Scalar, x: Scalar, y: Scalar) -> Scalar:
     return make("select", x.dtype, (condition, x, y), "rare")
 
 
+def ldexp(x: Scalar, n: Scalar) -> Scalar:
+    """x * 2**n, rounded once, for a whole n."""
+    return binary("ldexp", x, n)
+
+
 def times(x: Scalar, factor: float, plus: Scalar | float) -> Scalar:
     """x * factor + plus, rounded once."""
     return fma(x, const(factor, x.dtype), plus if isinstance(plus, Scalar) else const(plus, x.dtype))
@@ -115,6 +121,16 @@ def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
     for coefficient in reversed(coefficients[:-1]):
         total = fma(total, x, const(coefficient, x.dtype))
     return total
+
+
+def by_powers_of_two(x: Scalar, n: Scalar) -> Scalar:
+    """ldexp(x, n) as a product of three: 2**n need be no normal number where the result is one, nor where it is
+    denormal. The two powers' exponents are half of n, one rounded down and the other up."""
+    parts = layout(x)
+    twice = shift_left(bits(n + (parts.rounder + 2 * parts.bias)), parts.mantissa - 1)
+    exponent = const((2 * parts.bias + 1) << parts.mantissa, parts.integer)
+    down, up = from_bits(twice & exponent), from_bits((twice + (1 << (parts.mantissa - 1))) & exponent)
+    return select(n > 1.5 * parts.bias, const(math.inf, x.dtype), x * down * up)
 
 
 def integer_to_float(n: Scalar) -> Scalar:

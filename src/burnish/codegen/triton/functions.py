@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from ...ops.scalar import Access, Scalar, load, make, walk
-from ..mathematics import expand, why_not_expandable
+from ..mathematics import expand, plain, why_not_expandable
 from .operations import Operations, is_printable
 from .types import literal
 
@@ -47,7 +47,7 @@ def why_not_written(op: str, dtype: str, arguments: int) -> str | None:
 @functools.cache
 def expansion_of(op: str, dtype: str, arguments: int) -> Scalar:
     given = tuple(load(dtype, Access(k, 0, ())) for k in range(arguments))
-    return expand(make(op, dtype, given))
+    return plain(expand(make(op, dtype, given)))
 
 
 @functools.cache
