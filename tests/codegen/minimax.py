@@ -129,6 +129,12 @@ def cosine_fit(count: int, dtype: str, fixed: tuple[float, ...] = ()) -> Fit:
     )
 
 
+def log_fit(count: int, dtype: str) -> Fit:
+    """(log(1 + f) - f + f**2 / 2) / f**3."""
+    ends = (-mpf(1) / 4, mpf(1) / 2)
+    return Fit(lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3, ends, count, lambda f: f**3 / mp.log1p(f), dtype=dtype)
+
+
 def log1p_fit(count: int, dtype: str) -> Fit:
     """(log(1 + f) - f) / f**2."""
     ends = (-mpf(1) / 4, mpf(1) / 2)
@@ -214,6 +220,8 @@ FITS: dict[str, Fit] = {
     "exponentials.TABLES.f64.exp2": exp2_fit(12, "f64"),
     "exponentials.TABLES.f64.expm1": expm1_fit(11, "f64"),
     "exponentials.EXP2_WIDE": exp2_fit(7, "f64"),
+    "logarithms.TABLES.f32.log": log_fit(8, "f32"),
+    "logarithms.TABLES.f64.log": log_fit(20, "f64"),
     "logarithms.TABLES.f32.log1p": log1p_fit(8, "f32"),
     "logarithms.TABLES.f32.log2_1p": log2_fit(9, "f32"),
     "logarithms.TABLES.f32.log10_1p": log10_fit(8, "f32"),

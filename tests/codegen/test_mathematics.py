@@ -14,6 +14,9 @@ from .minimax import FITS, coefficients
 LIMIT = 2.0
 """Units in the last place."""
 
+REACHED = {"exp": 0.8, "log": 0.8}
+"""Smaller limits, of f32: what is added up from many results, as in softmax and losses, sees each of their errors."""
+
 UNARY = sorted(EXACT)
 UNARY_F64 = [op for op in UNARY if why_not_expandable(op, "f64") is None]
 
@@ -51,7 +54,7 @@ def worst(op, x, run):
 @each_function
 def test_f32_is_accurate_on_a_sweep_of_all_bit_patterns(op):
     error, text = worst(op, patterns(0, 1 << 32, 4093), function(op, "f32"))
-    assert error <= LIMIT, text
+    assert error <= REACHED.get(op, LIMIT), text
 
 
 @pytest.mark.slow
@@ -60,7 +63,7 @@ def test_f32_is_accurate_on_a_fine_sweep_of_all_bit_patterns(op):
     run = function(op, "f32")
     for part in range(64):
         error, text = worst(op, patterns(part << 26, (part + 1) << 26, 17), run)
-        assert error <= LIMIT, text
+        assert error <= REACHED.get(op, LIMIT), text
 
 
 @each_function
@@ -75,7 +78,7 @@ def test_f32_is_accurate_where_the_method_changes(op):
         places = np.unique(np.concatenate([places, -places]).astype(np.float32))
     around = places.view(np.int32)[:, None] + np.arange(-40, 41, dtype=np.int32)
     error, text = worst(op, around.ravel().view(np.float32), compiled(expansion))
-    assert error <= LIMIT, text
+    assert error <= REACHED.get(op, LIMIT), text
 
 
 def test_erf_is_accurate_to_a_rounding_where_most_of_gelu_s_arguments_lie():

@@ -28,18 +28,20 @@ BITS = {"b8": 8, "u8": 8, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f16": 16, "
 
 UNARY = frozenset(
     "neg abs sqrt rsqrt reciprocal floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
-    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma not sigmoid".split()
+    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma not sigmoid exponent mantissa".split()
 )
-"""`round` is to even. `not` is bitwise, logical on b8. `reciprocal`, `rsqrt` and `sigmoid` are rounded like
-the operations they stand for: 1/x, 1/sqrt(x), 1/(1+exp(-x))."""
+"""`round` is to even. `not` is bitwise, logical on b8. `reciprocal`, `rsqrt` and `sigmoid` are rounded like the
+operations they stand for: 1/x, 1/sqrt(x), 1/(1+exp(-x)). `mantissa` is between 3/4 and 3/2, and `exponent` the whole
+number with x = mantissa * 2**exponent, where x is above 0. Elsewhere the mantissa may be anything; the exponent of 0 is
+-inf, that of infinity inf, and NaN for all else."""
 
 BINARY = frozenset(
     "add sub mul div floor_div remainder fmod pow atan2 min max and or xor shl shr copysign ldexp".split()
 )
 """`div` divides floats, and integers towards zero. `floor_div` and `remainder` round down, as Python; `fmod` takes the
 sign of the dividend. Dividing an integer by zero gives 0 here: rules whose operator raises must not be scheduled.
-`ldexp` is x * 2**y rounded once, for an x that is 0 or between 1/8 and 8 and a whole y of its type, not below -254 or, in
-f64, -2046. Where y is larger than any exponent, it is infinity for every such x, those above, infinity and NaN."""
+`ldexp` is x * 2**y rounded once, for an x that is 0 or between 1/8 and 8, and a whole y of its type that is not below
+-254 or, in f64, -2046. Where y is larger than any exponent, it is infinity for every such x, and for NaN."""
 
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 """Two operands of one type, the result b8."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 from ...errors import InternalError
 from ...ops.scalar import BITS, FLOATS, Access, Scalar, load, walk, wrap
 from ...runtime import vector_math
-from ..mathematics import expand
-from ..mathematics.floats import by_powers_of_two
+from ..mathematics import PLAIN, expand
 from .scopes import Code, Scope
 from .types import WIDE, literal, register, suffix, vector
 
@@ -87,8 +86,8 @@ class Operations:
                 return self.call("sqrt", scalar, x)
             case "floor" | "ceil" | "trunc" | "round":
                 return self.call(_ROUNDING[op], scalar, x)
-            case "ldexp":
-                return self._scale(dtype, *args)
+            case "ldexp" | "exponent" | "mantissa":
+                return self._parts(op, dtype, args)
             case "copysign":
                 return self.call("copysign", scalar, *args)
             case "min" | "max":
@@ -166,15 +165,25 @@ class Operations:
             result = self.emit(f"insertelement {type} {result}, {scalar} {value}, i64 {lane}")
         return result
 
-    def _scale(self, dtype: str, x: str, y: str) -> str:
-        bits = BITS[dtype] * self.width
+    def _parts(self, op: str, dtype: str, args: list[str]) -> str:
+        """Scaling by powers of two, and what undoes it."""
+        x, bits = args[0], BITS[dtype] * self.width
         if not self.code.has_scaling or bits not in (128, 256, 512):
-            return evaluate(self, _POWERS[dtype], x, y)
-        mask = f"i{max(self.width, 8)}"
+            return evaluate(self, _PLAIN[op, dtype], *args)
+        type, tail = self.type(dtype), f"p{'s' if dtype == 'f32' else 'd'}.{bits}"
         # All lanes; and of 512 bits, rounded as everything else is.
-        more = ((mask, "-1"), *((("i32", "4"),) if bits == 512 else ()))
-        name, type = f"llvm.x86.avx512.mask.scalef.p{'s' if dtype == 'f32' else 'd'}.{bits}", self.type(dtype)
-        return self.code.call(self.scope, type, name, (type, x), (type, y), (type, x), *more)
+        more = [(f"i{max(self.width, 8)}", "-1"), *([("i32", "4")] if bits == 512 else [])]
+
+        def call(name: str, *args: tuple[str, str]) -> str:
+            return self.code.call(self.scope, type, f"llvm.x86.avx512.mask.{name}.{tail}", *args, (type, x), *more)
+
+        if op == "ldexp":
+            return call("scalef", *((type, a) for a in args))
+        # From 3/4 to 3/2, and NaN below 0.
+        mantissa = call("getmant", (type, x), ("i32", str(0b1011)))
+        if op == "mantissa":
+            return mantissa
+        return self.emit(f"fsub {type} {call('getexp', (type, x))}, {call('getexp', (type, mantissa))}")
 
     def _remainder(self, dtype: str, x: str, y: str) -> str:
         """Rounding down, as eager: the truncated remainder, moved by the divisor where the signs differ."""
@@ -352,7 +361,10 @@ class Operations:
         return self.emit(f"bitcast {self.type(source)} {x} to {self.type(target)}")
 
 
-_POWERS = {t: by_powers_of_two(*(load(t, Access(n, 0, ())) for n in (0, 1))) for t in ("f32", "f64")}
+_PLAIN = {
+    (op, t): PLAIN[op](*(load(t, Access(n, 0, ())) for n in range(1 + (op == "ldexp")))) for op in PLAIN
+    for t in ("f32", "f64")
+}
 
 
 def evaluate(to: Operations, root: Scalar, *values: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...ops.scalar import Scalar, compare, const, fma, select
+from ...ops.scalar import Scalar, compare, const, fma, is_nan, select, unary
 from .floats import (
     at_least,
     bits,
@@ -32,10 +32,14 @@ class Table:
     """The bits of 2/3."""
     start_natural: int
     """The bits of 3/4."""
+    log2: tuple[float, float]
+    """log(2) is the sum."""
     log10_2: tuple[float, float]
     """log10(2) is the sum. Any k times the first is exact."""
     log10_e: tuple[float, float]
     """log10(e) is the sum."""
+    log: tuple[float, ...]
+    """(log(1 + f) - f + f**2 / 2) / f**3."""
     log1p: tuple[float, ...]
     """(log(1 + f) - f) / f**2."""
     log2_1p: tuple[float, ...]
@@ -48,8 +52,11 @@ TABLES = {
     "f32": Table(
         start=0x3F2AAAAB,
         start_natural=0x3F400000,
+        log2=(0.6931471824645996, -1.904654323148236e-09),
         log10_2=(0.30103302001953125, -3.0243555500547862e-06),
         log10_e=(0.4342944920063019, -1.0103050052231683e-08),
+        log=(0.3333345055580139, -0.25000110268592834, 0.19990848004817963, -0.1664687693119049, 0.14477626979351044,
+             -0.13163959980010986, 0.10472635924816132, -0.04515301063656807),
         log1p=(-0.5000005960464478, 0.3333354592323303, -0.24993492662906647, 0.19977204501628876,
                -0.16822277009487152, 0.1498229205608368, -0.12067463994026184, 0.05415275692939758),
         log2_1p=(1.4426950216293335, -0.7213468551635742, 0.4808981120586395, -0.36077266931533813, 0.2886529266834259,
@@ -60,8 +67,14 @@ TABLES = {
     "f64": Table(
         start=0x3FE5555555555555,
         start_natural=0x3FE8000000000000,
+        log2=(0.6931471805599453, 2.3190468138462996e-17),
         log10_2=(0.30102999566395283, 2.8363394551044964e-14),
         log10_e=(0.4342944819032518, 1.098319650216765e-17),
+        log=(0.3333333333333327, -0.25000000000001893, 0.2000000000003223, -0.16666666666198726, 0.14285714280088846,
+             -0.12500000038244305, 0.11111111582194938, -0.09999998835886843, 0.09090887957440837, -0.08333329611265658,
+             0.07692820988970148, -0.0714392707641282, 0.06660711037371173, -0.06224730044618078, 0.058918762222237145,
+             -0.05778209607606435, 0.056593952330965605, -0.04721663849197209, 0.026597582602896696,
+             -0.007089646374094827),
         log1p=(-0.4999999999999997, 0.3333333333333394, -0.2500000000001958, 0.19999999999816997,
                -0.16666666662762702, 0.14285714301339475, -0.12500000349044563, 0.11111110797367087,
                -0.09999983787709701, 0.0909088974314192, -0.08333731547791719, 0.07693478073185168,
@@ -88,8 +101,16 @@ LOG2_WIDE = (1.4426950408923345, -0.7213475195690306, 0.480898343963064, -0.3606
 
 
 def log(x: Scalar) -> Scalar:
-    k, f = exponent_and_mantissa(x, TABLES[x.dtype].start_natural)
-    return with_edges(times(k, math.log(2.0), log_of_1p(f)), x)
+    """k * log(2) + f - f**2 / 2 + f**3 * p(f), added up from small to large: what the sum of the first two loses, and
+    the lower word of log(2), are small enough for the rest."""
+    table = TABLES[x.dtype]
+    k, f = unary("exponent", x), unary("mantissa", x) - 1.0
+    most = times(k, table.log2[0], f)
+    rest = times(k, table.log2[1], f - times(k, -table.log2[0], most))
+    # Half a square is not rounded before it is added.
+    value = most + fma(f * -0.5, f, fma(f * f, f * polynomial(f, table.log), rest))
+    # At 0, at infinity and where there is no logarithm, this is NaN, and the exponent is what the logarithm is to be.
+    return select(is_nan(value), k, value)
 
 
 def log_of_1p(f: Scalar) -> Scalar:
@@ -112,17 +133,29 @@ def log10(x: Scalar) -> Scalar:
 
 def exponent_and_mantissa(x: Scalar, start: int) -> tuple[Scalar, Scalar]:
     """k and f with x = 2**k * (1 + f), for a positive finite x; `start` are the bits of the smallest 1 + f."""
+    k, mantissa = whole_exponent_and_mantissa(x, start)
+    return k, mantissa - 1.0
+
+
+def whole_exponent_and_mantissa(x: Scalar, start: int) -> tuple[Scalar, Scalar]:
     parts = layout(x)
     is_denormal, up = x < parts.smallest, parts.mantissa + 1
-    k, f = split(select(is_denormal, x * 2.0**up, x), start)
-    return k - select(is_denormal, const(up, x.dtype), 0.0), f
+    k, mantissa = split(select(is_denormal, x * 2.0**up, x), start)
+    return k - select(is_denormal, const(up, x.dtype), 0.0), mantissa
+
+
+def exponent_by_bits(x: Scalar) -> Scalar:
+    return with_edges(whole_exponent_and_mantissa(x, TABLES[x.dtype].start_natural)[0], x)
+
+
+def mantissa_by_bits(x: Scalar) -> Scalar:
+    return whole_exponent_and_mantissa(x, TABLES[x.dtype].start_natural)[1]
 
 
 def split(x: Scalar, start: int) -> tuple[Scalar, Scalar]:
-    """As `exponent_and_mantissa`, for a positive normal number."""
-    parts = layout(x)
-    k = shift_right(bits(x) - start, parts.mantissa)
-    return integer_to_float(k), from_bits(bits(x) - shift_left(k, parts.mantissa)) - 1.0
+    """k and m with x = 2**k * m, for a positive normal number."""
+    k = shift_right(bits(x) - start, layout(x).mantissa)
+    return integer_to_float(k), from_bits(bits(x) - shift_left(k, layout(x).mantissa))
 
 
 def with_edges(value: Scalar, x: Scalar) -> Scalar:

@@ -68,7 +68,8 @@ def float_power(x: Scalar, y: Scalar) -> Scalar:
 
 def log2_of_positive(x: Scalar) -> Scalar:
     """Of an f32 in f64, where it is a normal number, accurate to 2**-35 of itself."""
-    k, f = split(x, TABLES["f64"].start)
+    k, mantissa = split(x, TABLES["f64"].start)
+    f = mantissa - 1.0
     value = fma(f, polynomial(f, LOG2_WIDE), k)
     value = select(x < math.inf, value, x)
     return select(compare("eq", x, 0.0), -math.inf, value)
