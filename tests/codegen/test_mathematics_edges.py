@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from burnish.codegen.llvm import compile_kernel
+from burnish.codegen.llvm import compile_kernel, host
+from burnish.codegen.llvm.compile import native
+from burnish.codegen.llvm.kernel import print_module
+from burnish.codegen.llvm.target import preset
 from burnish.codegen.mathematics import EXPANSIONS, INTEGER_DIVISION, expand, why_not_expandable
 from burnish.ops.scalar import Access, binary, const, load, unary, walk
 
@@ -199,6 +202,29 @@ def test_the_printer_computes_the_same_bits(op, dtype):
     kernel(*(array.ctypes.data for array in (*operands, found)))
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(np.signbit(found[expected == 0]), np.signbit(expected[expected == 0]))
+
+
+@pytest.mark.parametrize("op", ["exp", "exp2", "log"])
+@each_float
+def test_machines_without_the_instructions_for_exponents_compute_the_same_bits(op, dtype):
+    if host().vector_bits < 256:
+        pytest.skip("it cannot stand in for the other")
+    random = np.random.default_rng(0)
+    x = np.concatenate([edges(dtype), random.normal(0, 100, 5000), random.normal(0, 1e-39, 100)]).astype(FLOATS[dtype])
+    kernel = elementwise(op, node(op, dtype), (len(x),), (dtype,))
+    found = [np.empty_like(x) for _ in range(2)]
+    for target, out in zip((host(), preset("x86-64-v3")), found, strict=True):
+        native(kernel, target)(x.ctypes.data, out.ctypes.data)
+    np.testing.assert_array_equal(*found)
+
+
+def test_scaling_and_its_inverse_are_instructions_where_there_are_some():
+    def text(op, target):
+        return print_module(elementwise(op, node(op, "f32"), (4096,), ("f32",)), preset(target))[0]
+
+    for op, name in (("exp", "scalef.ps.512"), ("log", "getmant.ps.512"), ("log", "getexp.ps.512")):
+        assert name in text(op, "x86-64-v4")
+        assert "avx512" not in text(op, "x86-64-v3")
 
 
 def test_edges_are_covered_for_every_function():

@@ -28,7 +28,7 @@ class Table:
     lowest_exp2: float
     """The same."""
     highest: float
-    """exp is infinite above."""
+    """expm1 is infinite above."""
     lowest_expm1: float
     """expm1 is -1 below."""
     highest_exp2: float
@@ -104,15 +104,15 @@ def exp(x: Scalar) -> Scalar:
     return ldexp(one + rest, n)
 
 
-def reduced_by_log2(x: Scalar, multiple: float, offset: int) -> tuple[Scalar, Scalar]:
-    """2**(n + offset), and r = x - n * multiple * log(2), n being the integer that makes r smallest."""
+def reduced_by_log2(x: Scalar, offset: int) -> tuple[Scalar, Scalar]:
+    """2**(n + offset), and r = x - n * log(2), n being the integer that makes r smallest."""
     parts = layout(x)
     high, low = TABLES[x.dtype].log2
     # With the bias inside the constant, the low bits of the sum are those of the exponent, and shifting is enough.
     rounder = parts.rounder + parts.bias + offset
-    shifted = times(x, 1.0 / (multiple * math.log(2.0)), rounder)
+    shifted = times(x, 1.0 / math.log(2.0), rounder)
     n = shifted - rounder
-    r = times(n, -multiple * low, times(n, -multiple * high, x))
+    r = times(n, -low, times(n, -high, x))
     return from_bits(shift_left(bits(shifted), parts.mantissa)), r
 
 
@@ -127,7 +127,7 @@ def exp2(x: Scalar) -> Scalar:
 def expm1(x: Scalar) -> Scalar:
     table = TABLES[x.dtype]
     # 2**(n - 1), as 2**n overflows a little before the result does.
-    half, r = reduced_by_log2(at_most(at_least(x, table.lowest_expm1), table.highest), 1.0, -1)
+    half, r = reduced_by_log2(at_most(at_least(x, table.lowest_expm1), table.highest), -1)
     near = fma(r * r, polynomial(r, table.expm1), r)
     grown = fma(half, near, half - 0.5) * 2.0
     # The sign of zero, and the last bit of denormals.
@@ -138,7 +138,7 @@ def sigmoid(x: Scalar) -> Scalar:
     """1 / (1 + exp(-x)), both sides of the fraction so much smaller that exp(-x) does not overflow."""
     table, half = TABLES[x.dtype], layout(x).bias // 2
     # Above the upper bound the sum is 1.
-    scale, r = reduced_by_log2(-at_most(at_least(x, table.lowest_sigmoid), -table.lowest_expm1), 1.0, -half)
+    scale, r = reduced_by_log2(-at_most(at_least(x, table.lowest_sigmoid), -table.lowest_expm1), -half)
     one = const(0.5**half, x.dtype)
     # 1 + 2**n is rounded where n is just the length of a mantissa. What is lost goes into the smaller addend.
     most = scale + one

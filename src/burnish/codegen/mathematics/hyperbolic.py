@@ -89,7 +89,7 @@ def cosh(x: Scalar) -> Scalar:
 
 
 def quarter_of_exp(x: Scalar) -> Scalar:
-    scale, r = reduced_by_log2(at_most(x, TABLES[x.dtype].highest), 1.0, -2)
+    scale, r = reduced_by_log2(at_most(x, TABLES[x.dtype].highest), -2)
     return polynomial(r, EXPONENTIALS[x.dtype].exp_short) * scale
 
 
