@@ -15,7 +15,7 @@ LIMIT = 2.0
 """Units in the last place."""
 
 REACHED = {
-    "exp": 0.8, "log": 0.8, "exp2": 0.85, "tanh": 1.0, "log1p": 1.3, "erf": 1.4, "expm1": 1.6, "sin": 1.6, "cos": 1.6,
+    "exp": 0.8, "log": 0.8, "exp2": 0.95, "tanh": 1.0, "log1p": 1.3, "erf": 1.4, "expm1": 1.6, "sin": 1.6, "cos": 1.6,
     "sigmoid": 1.8,
 }  # fmt: skip
 """Smaller limits, of f32: what is added up from many results, as in softmax and losses, sees each of their errors."""
