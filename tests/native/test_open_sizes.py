@@ -7,6 +7,7 @@ from torch import nn
 
 import burnish
 from burnish import events
+from burnish.backends.shapes import Shapes
 
 from .open_sizes import called_with, watching
 
@@ -58,6 +59,9 @@ BY_ROWS = {
     "stacked": lambda x: torch.stack([x, x, x]),
     "a layer": lambda x: F.linear(x, torch.ones(5, 16), torch.ones(5)),
     "sum of all": lambda x: x.sum(),
+    "closed behind an open one": lambda x: (x.sum(0) + 1).view(x.sum(0).shape[0] // 2, -1) * x.sum(0).exp().shape[0],
+    "open behind a closed one": lambda x: torch.cat([x.mean(0, keepdim=True).view(1, x.mean(0).numel()), x])[1:] * 2,
+    "a closed one that is written to": lambda x: torch.zeros(x.mean(0).shape).add_(x.sum(0)).expand(x.shape[0], 16) + x,
     "divided by the root of its size": lambda x: x / x.shape[0] ** 0.5,
     "mean down": lambda x: x.sum(0) / x.shape[0],
     "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True) if len(x) else x,
@@ -520,3 +524,28 @@ def test_an_export_has_fixed_sizes():
     burnish.mark_dynamic(x, 0)
     exported = burnish.export(lambda x: x.view(x.shape[0], 3) + 1, (x,))
     torch.testing.assert_close(exported(x), x + 1)
+
+
+def test_what_no_size_has_a_part_in_is_asked_for_its_shape_once(monkeypatch):
+    asked = []
+    call = Shapes.call
+    monkeypatch.setattr(Shapes, "call", lambda self, target, args, kwargs: asked.append(target) or call(
+        self, target, args, kwargs))
+
+    def shapes(layers):
+        def fn(x, w):
+            y = x.sum(0)  # of 16 elements, whatever the size
+            total = 0
+            for _ in range(layers):
+                w, y = torch.relu(w), torch.abs(y)
+                total += w.shape[0] + y.shape[0]
+            return y * w * total + x
+        asked.clear()
+        compiled = burnish.compile(fn)
+        for n in (4, 5, 6):
+            x, w = torch.randint(9, (n, 16)).float(), torch.arange(16.0)
+            torch.testing.assert_close(compiled(x, w), fn(x, w))
+        return len(asked)
+
+    few, more = shapes(2), shapes(12)
+    assert more - few == 20, "two for each layer"

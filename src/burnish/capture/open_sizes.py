@@ -145,7 +145,13 @@ class OpenSizes:
         self.canonical: dict[tuple[int, ...], live.Expression] = {}
         """By its values at the points."""
         self.answers: dict[tuple, Any] = {}
-        self.probes: list[Shapes] = []
+        """Of inputs and calls, at the points."""
+        self.closed: set[Any] = set()
+        """Those among them that are the same at all points: the answer at the first stands for all."""
+        self.parts: dict[int, list[Any]] = {}
+        """What each call is given, as handles."""
+        self.probe: Shapes | None = None
+        self.around: tuple[Space, list[Point]] | None = None
         self.far = 0
         """Which of FAR; behind the last, formulas are known to hold near the sizes that were seen only."""
 
@@ -215,16 +221,22 @@ class OpenSizes:
         return len(self.settled) < len(self.hints)
 
     def space(self) -> Space:
-        return Space.around({f"s{k}": hint for k, hint in enumerate(self.hints)},
-                            {f"s{k}": most for k, most in self.most.items()})
+        return self.surroundings()[0]
 
     def points(self) -> list[Point]:
         """Those of the space, and one far away."""
-        points = self.space().points
-        if self.far == len(FAR):
-            return list(points)
-        return [*points, tuple(min(FAR[self.far] * hint + 5 + k, self.most.get(k, MOST_SIZE))
-                               for k, hint in enumerate(self.hints))]
+        return self.surroundings()[1]
+
+    def surroundings(self) -> tuple[Space, list[Point]]:
+        if self.around is None:
+            space = Space.around({f"s{k}": hint for k, hint in enumerate(self.hints)},
+                                 {f"s{k}": most for k, most in self.most.items()})
+            points = list(space.points)
+            if self.far < len(FAR):
+                points.append(tuple(min(FAR[self.far] * hint + 5 + k, self.most.get(k, MOST_SIZE))
+                                    for k, hint in enumerate(self.hints)))
+            self.around = space, points
+        return self.around
 
     def largest(self) -> int:
         """How many elements the largest input of open sizes has."""
@@ -320,13 +332,16 @@ class OpenSizes:
         self.tracer.guard_outcome(live.Expression(operator.le, (self.leaves[number], most)), True)
 
     def forget(self) -> None:
-        self.probes.clear()
+        self.probe = self.around = None
         self.answers.clear()
+        self.closed.clear()
         self.canonical.clear()
 
     def computed(self, handle: Any, seen: tuple[int, ...]) -> tuple[Any, ...]:
         """The shape of a value that calls have made, of which this one was seen."""
-        shapes = [tuple(self.made(handle, k).shape) for k in range(len(self.points()))]
+        shapes = [tuple(self.made(handle, 0).shape)]
+        if self.key(handle) not in self.closed:
+            shapes += [tuple(self.made(handle, k).shape) for k in range(1, len(self.points()))]
         if shapes[0] != seen or len({len(shape) for shape in shapes}) > 1:
             raise NoFormula(f"a tensor of shape {list(seen)} is thought to be {list(shapes[0])}")
         return tuple(map(self.size, zip(*shapes, strict=True)))
@@ -355,35 +370,64 @@ class OpenSizes:
         return total
 
     def made(self, handle: Any, number: int) -> Any:
-        """What the calls that lead to a value answer at a point."""
-        recorder = self.tracer.recorder
-        if not self.probes:
-            self.probes = [Shapes() for _ in self.points()]
+        """What the calls that lead to a value answer at a point.
+
+        Most calls of a model have to do with no open size, or what comes of it has none: what follows from there is
+        asked once for all points. A trace takes no call that gives a tensor another shape in place, so it does not
+        matter that points share tensors."""
+        calls = self.tracer.recorder.calls
+        if self.probe is None:
+            self.probe = Shapes()
         stack = [handle]
         while stack:
             at = stack[-1]
             key = self.key(at)
-            if (key, number) in self.answers:
+            if self.place(key, number) in self.answers:
                 stack.pop()
                 continue
             if at.call is None:
-                self.answers[key, number] = self.input_at(at, number)
+                if not self.is_open_input(at):
+                    self.closed.add(key)
+                self.answers[self.place(key, number)] = self.input_at(at, number)
                 continue
-            call = recorder.calls[at.call]
-            missing = [part for part in _handles((call.args, call.kwargs))
-                       if (self.key(part), number) not in self.answers]
+            given = self.given_to(at.call)
+            missing = [part for part in given if self.place(self.key(part), number) not in self.answers]
             if missing:
                 stack += missing
                 continue
-            self.answers[key, number] = self.probes[number].call(
+            if all(self.key(part) in self.closed for part in given):
+                self.closed.add(key)
+            call = calls[at.call]
+            self.answers[self.place(key, number)] = self.probe.call(
                 call.target, self.filled(call.args, number), self.filled(call.kwargs, number))
+            if number == len(self.points()) - 1 and key not in self.closed and all(
+                    (key, k) in self.answers and is_alike(self.answers[key, k], self.answers[key, number])
+                    for k in range(number)):
+                self.closed.add(key)
         return self.part(handle, number)
 
     def key(self, handle: Any) -> Any:
         return ("input", handle.key) if handle.call is None else handle.call
 
+    def place(self, key: Any, number: int) -> tuple:
+        """Where among the answers the one at a point is."""
+        return key, 0 if key in self.closed else number
+
+    def given_to(self, call: int) -> list[Any]:
+        found = self.parts.get(call)
+        if found is None:
+            made = self.tracer.recorder.calls[call]
+            found = self.parts[call] = _handles((made.args, made.kwargs))
+        return found
+
+    def is_open_input(self, handle: Any) -> bool:
+        example = self.tracer.recorder.examples[handle.key]
+        if isinstance(example, torch.Tensor):
+            return id(example) in self.given
+        return self.values(handle.source) is not None
+
     def part(self, handle: Any, number: int) -> Any:
-        value = self.answers[self.key(handle), number]
+        value = self.answers[self.place(self.key(handle), number)]
         for step in handle.path:
             value = value[step]
         return value
@@ -393,10 +437,10 @@ class OpenSizes:
         if isinstance(example, torch.Tensor):
             given = self.given.get(id(example))
             if given is None:
-                return self.probes[number].input(example)
+                return self.probe.input(example)
             shape = [size if type(size) is int else self.values(size.expression)[number]  # type: ignore[index]
                      for size in given[1]]
-            return self.probes[number].input(example, shape, given[2])
+            return self.probe.input(example, shape, given[2])
         values = self.values(handle.source)
         return example if values is None else values[number]
 
@@ -418,7 +462,7 @@ class OpenSizes:
         recorder = self.tracer.recorder
         cannot: set[int] = set()
         for at, call in enumerate(recorder.calls):
-            parts = _handles((call.args, call.kwargs))
+            parts = self.given_to(at)
             if any(part.call in cannot for part in parts):
                 cannot.add(at)
                 continue
@@ -592,6 +636,17 @@ class OpenSizes:
 def is_plain(x: Any) -> bool:
     """Whether it is a tensor that another one can stand for. The compiler refuses what is not."""
     return type(x) in TENSOR_TYPES and x.layout is torch.strided and not (x.is_conj() or x.is_neg())
+
+
+def is_alike(a: Any, b: Any) -> bool:
+    """Whether two answers are the same but for being other tensors."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        known, other = getattr(a, "value", None), getattr(b, "value", None)  # of those without data
+        return a is b or known is not None and other is not None and known.type == other.type and (
+            a.storage_offset(), a.is_conj(), a.is_neg()) == (b.storage_offset(), b.is_conj(), b.is_neg())
+    if isinstance(a, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(is_alike, a, b))
+    return type(a) is type(b) and type(a) in (int, bool, type(None)) and a == b
 
 
 def evaluated(expression: Any, leaves: Mapping[int, tuple[int, int]], point: Sequence[int]) -> Any:
