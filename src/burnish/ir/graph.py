@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -139,9 +139,12 @@ class Graph:
             node.results = (value,)
             self.nodes.append(node)
             return value
-        node.results = tuple([
-            None if type is None else Value(type, self.fresh_name(name), node, k) for k, type in enumerate(types)
-        ])
+        if len(types) == 1 and types[0] is not None:
+            node.results = (Value(types[0], self.fresh_name(name), node),)
+        else:
+            node.results = tuple([
+                None if type is None else Value(type, self.fresh_name(name), node, k) for k, type in enumerate(types)
+            ])
         self.nodes.append(node)
         return node.results
 
@@ -176,9 +179,10 @@ def values_in(tree: Any) -> list[Value]:
     found: list[Value] = []
     if isinstance(tree, (tuple, list)):
         for part in tree:
-            if type(part) is Value:
+            kind = type(part)
+            if kind is Value:
                 found.append(part)
-            elif isinstance(part, (tuple, list)):
+            elif kind not in LEAVES and isinstance(part, (tuple, list)):
                 found += values_in(part)
     return found
 
@@ -191,13 +195,14 @@ def replaced(tree: Any, change: Callable[[Value], Any]) -> Any:
     if kind in LEAVES:
         return tree
     if isinstance(tree, tuple):
-        return tuple([change(part) if type(part) is Value else replaced(part, change) for part in tree])
+        return tuple([change(part) if type(part) is Value else part if type(part) in LEAVES else replaced(part, change)
+                      for part in tree])
     if isinstance(tree, list):
         return [replaced(part, change) for part in tree]
     return tree
 
 
-LEAVES = frozenset((int, float, bool, str, type(None), torch.dtype))
+LEAVES = frozenset((int, float, bool, str, type(None), torch.dtype, *get_args(Map)))
 """What most arguments are that hold no value."""
 
 

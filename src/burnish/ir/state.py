@@ -13,14 +13,17 @@ def state_values(graph: Graph) -> set[Value]:
     written = {write.input for write in graph.writes}
     found = {value for k, value in enumerate(graph.inputs) if value.is_state and k not in written}
     for node in graph.nodes:
-        operands = list(node.operands)
-        if not is_random(node) and all(value in found for value in operands):
-            found.update(value for value in node.results if value is not None)
+        if found.issuperset(node.operands) and not is_random(node):
+            found.update([value for value in node.results if value is not None])
     return found
 
 
 def is_random(node: Node) -> bool:
     """Whether it advances torch's random state. Such nodes are neither joined nor left out: eager draws too."""
-    if node.op.target is None:
-        return node.op is SEED
-    return torch.Tag.nondeterministic_seeded in node.op.target.tags
+    op = node.op
+    if op.target is None:
+        return op is SEED
+    found: bool | None = op.notes.get("draws")
+    if found is None:  # torch makes its list of tags anew each time
+        found = op.notes["draws"] = torch.Tag.nondeterministic_seeded in op.target.tags
+    return found

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from ..ir.build import Builder
 from ..ir.graph import Alias, Graph, Value, replaced, values_in
 from ..ir.state import is_random
@@ -26,18 +28,21 @@ def clean(graph: Graph) -> Graph:
         if id(node) not in wanted:
             continue
         args = replaced(node.args, env.__getitem__)
-        kwargs = {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()}
+        kwargs = {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()} if node.kwargs else {}
         build.line = node.line
         if node.op is VIEW:
             results = (joined_view(build, known, args[0], args[1], node.results[0]),)
         else:
-            key = None if is_random(node) else (node.op.name, frozen(args), frozen(tuple(kwargs.items())))
+            key = None if is_random(node) else (
+                node.op.name, frozen(args), frozen(tuple(kwargs.items())) if kwargs else ())
             results = known.get(key) if key is not None else None
             if results is None:
-                results = build.apply_typed(node.op, args, kwargs, tuple(v and v.type for v in node.results))
+                results = build.apply_typed(node.op, args, kwargs, tuple([v and v.type for v in node.results]))
                 if key is not None:
                     known[key] = results
-        env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
+        for old, made in zip(node.results, results, strict=True):
+            if old is not None:
+                env[old] = made  # type: ignore[assignment]
     new.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]
     return new
@@ -77,6 +82,15 @@ def needed_nodes(graph: Graph) -> set[int]:
 
 def frozen(tree: Any) -> Any:
     """A key for arguments: lists become tuples, and 1, 1.0 and True are three things, as are 0.0 and -0.0."""
+    kind = type(tree)
+    if kind is Value or kind is str:
+        return tree
+    if kind in EXACT:
+        return kind, tree
     if isinstance(tree, (tuple, list)):
-        return tuple(frozen(part) for part in tree)
-    return tree if isinstance(tree, (Value, str)) else (type(tree), repr(tree))
+        return tuple([frozen(part) for part in tree])
+    return kind, repr(tree)
+
+
+EXACT = frozenset((int, bool, type(None), torch.dtype))
+"""What is equal to nothing else of its kind."""

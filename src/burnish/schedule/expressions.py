@@ -167,8 +167,12 @@ def joined_source(
 
 def broadcast_index(value: Value, index: Index, count: int) -> Index:
     """The index of an operand where the result's is `index`."""
-    missing = len(index) - value.ndim
-    return tuple(x if size != 1 else constant(0, count) for size, x in zip(value.shape, index[missing:], strict=True))
+    shape = value.type.shape
+    inner = index[len(index) - len(shape):]
+    if 1 not in shape:
+        return inner
+    nought = constant(0, count)
+    return tuple([x if size != 1 else nought for size, x in zip(shape, inner, strict=True)])
 
 
 def pointwise_scalar(node: Node, operand: Callable[[Value], Scalar]) -> Scalar:

@@ -11,6 +11,7 @@ An index into a tensor is one such expression a dimension.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 
@@ -55,11 +56,16 @@ class Affine:
 
 Index = tuple[Affine, ...]
 
+MOST_KEPT = 1000
+"""Constants that are made once."""
 
+
+@functools.cache
 def variable(number: int, count: int) -> Affine:
     return Affine(0, tuple(int(k == number) for k in range(count)))
 
 
+@functools.lru_cache(MOST_KEPT)
 def constant(value: int, count: int) -> Affine:
     return Affine(value, (0,) * count)
 
