@@ -58,12 +58,14 @@ class Numbers:
         return type(x) in (float, int) and x in self.known
 
     def any_in(self, tree: Any) -> bool:
+        if not self.known:
+            return False
         if isinstance(tree, (tuple, list)):
             return any(map(self.any_in, tree))
         return any(map(self.any_in, tree.values())) if isinstance(tree, dict) else self.is_known(tree)
 
     def unwrapped(self, x: Any) -> Any:
-        return self.known[x] if self.is_known(x) else x
+        return x if not self.known else self.known[x] if self.is_known(x) else x
 
     def item(self, tensor: Value, line: str | None) -> Any:
         """What `item()` answers."""

@@ -24,7 +24,7 @@ import torch
 from torch.fx import GraphModule
 
 from ..ir.gradients import Gradients
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import LEAVES, Graph, Node, Value
 from ..ir.infer import result_types
 from ..ir.untraceable import NumberLost, Untraceable
 from ..ops.record import Op, lookup
@@ -308,7 +308,7 @@ class Tracer:
             raise Untraceable(signature.why_not)
         if signature.is_composite:
             return self.again(func.decompose, args, kwargs or {})
-        if torch.Tag.nondeterministic_seeded in func.tags and self.numbers.any_in((args, kwargs or {})):
+        if self.numbers.any_in((args, kwargs or {})) and torch.Tag.nondeterministic_seeded in func.tags:
             raise NumberLost(f"{func} draws with a number that may be another one in the next call")
         if self.region is not None and torch.Tag.nondeterministic_seeded in func.tags:
             return self.region.draw(func, args, kwargs or {})
@@ -373,7 +373,10 @@ class Tracer:
             torch._C._pop_torch_dispatch_stack(None)
 
     def unwrapped(self, tree: Any) -> Any:
-        if isinstance(tree, TraceTensor):
+        kind = type(tree)
+        if kind in LEAVES:
+            return self.numbers.unwrapped(tree)
+        if kind is TraceTensor:
             return tree.value
         if isinstance(tree, torch.Tensor):
             return self.constant(tree)

@@ -111,6 +111,8 @@ class Fuser:
         if on is None or on is unit:
             return
         added = (1 << on.number) | on.needs
+        if not added & ~unit.needs:
+            return  # who needs this unit needs these already
         unit.needs |= added
         for other in self.fusion.units:
             if other.needs >> unit.number & 1:
