@@ -200,6 +200,25 @@ def test_gradients_of_drawn_calls_have_eagers_types():
     assert ledger.agreed["aten.native_batch_norm_backward.default"]
 
 
+def test_batch_norms_that_return_new_statistics_have_eagers_types():
+    aten, found = torch.ops.aten, Ledger()
+
+    def calls():
+        for dtype, kept in ((torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16,) * 2):
+            for layout in (torch.contiguous_format, torch.channels_last):
+                x = torch.randn(2, 3, 4, 5).to(dtype).to(memory_format=layout)
+                # Every second element of something longer: what comes out lies densely.
+                mean, var = torch.zeros(6).to(kept)[::2], torch.ones(3).to(kept)
+                for trains in (True, False):
+                    given = x, var, None, mean, var, trains, 0.1, 1e-5
+                    yield "legit", aten._native_batch_norm_legit_functional, given, {}
+                yield "update", aten._batch_norm_with_update_functional, (x, var, None, mean, var, 0.1, 1e-5), {}
+
+    equal_to_eager(observed(found, calls()))
+    assert found.agreed["aten._native_batch_norm_legit_functional.default"] == 12
+    assert found.agreed["aten._batch_norm_with_update_functional.default"] == 6
+
+
 def test_more_than_150_overloads_have_shape_rules():
     assert sum(found.shape is not None for found in RECORDS.values()) >= 350
 

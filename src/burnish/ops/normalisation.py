@@ -73,6 +73,25 @@ def batch_norm_with_reserve(
     return *found, fresh(x, (0,), torch.uint8)
 
 
+@shape("aten._native_batch_norm_legit_functional.default")
+def batch_norm_with_new_statistics(
+    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType,
+    running_var: TensorType, training: bool, momentum: float, eps: float,
+) -> tuple[TensorType, ...]:
+    """The running statistics as they are afterwards are results as well."""
+    found = native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    return *found, copied(running_mean), copied(running_var)
+
+
+@shape("aten._batch_norm_with_update_functional.default")
+def batch_norm_with_reserve_and_new_statistics(
+    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType,
+    running_var: TensorType, momentum: float, eps: float,
+) -> tuple[TensorType, ...]:
+    found = batch_norm_with_reserve(x, weight, bias, running_mean, running_var, momentum, eps)
+    return *found, copied(running_mean), copied(running_var)
+
+
 @shape("aten._fused_rms_norm.default")
 def fused_rms_norm(
     x: TensorType, normalized_shape: Sequence[int], weight: TensorType | None, eps: float | None
