@@ -10,6 +10,7 @@ item of a long-winded loop counts as several.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...runtime import threads
@@ -75,7 +76,7 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     lines += sorted(declarations)
     lines += ["", f"attributes #0 = {{ nounwind {target.attributes} }}"]
     if kernel.stored:
-        lines += alias_scopes(buffers)
+        lines += alias_scopes(buffers, [*kernel.stored, *range(len(kernel.dtypes), buffers)])
     return "\n".join(lines) + "\n", cycles
 
 
@@ -118,11 +119,17 @@ def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
     return lines
 
 
-def alias_scopes(buffers: int) -> list[str]:
-    """!0 is the domain, !(2n + 1) lists the scope of buffer n, !(2n + 2) those of all others."""
-    scopes = 2 * buffers + 1
+def alias_scopes(buffers: int, stored: Collection[int]) -> list[str]:
+    """!0 is the domain, !(2n + 1) lists the scope of buffer n, !(2n + 2) those of others it shares no byte with.
+
+    All that are only read have one scope, the first: loads are never in one another's way, and with a scope for each of
+    a hundred buffers these lists were most of the text.
+    """
+    first = 2 * buffers + 1
+    scopes = {number: first + k for k, number in enumerate(sorted(stored), 1)}
     lines = ["", "!0 = distinct !{!0}"]
     for number in range(buffers):
-        others = ", ".join(f"!{scopes + other}" for other in range(buffers) if other != number)
-        lines += [f"!{2 * number + 1} = !{{!{scopes + number}}}", f"!{2 * number + 2} = !{{{others}}}"]
-    return lines + [f"!{scopes + number} = distinct !{{!{scopes + number}, !0}}" for number in range(buffers)]
+        mine = scopes.get(number, first)
+        others = ", ".join(f"!{scope}" for scope in (first, *scopes.values()) if scope != mine)
+        lines += [f"!{2 * number + 1} = !{{!{mine}}}", f"!{2 * number + 2} = !{{{others}}}"]
+    return lines + [f"!{scope} = distinct !{{!{scope}, !0}}" for scope in (first, *scopes.values())]

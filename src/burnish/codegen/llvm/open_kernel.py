@@ -201,7 +201,7 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
     lines = [f"; kernel {kernel.name}", "", f'target triple = "{target.triple}"', "", *entry(counts, weights, grain),
              *functions, "", *sorted(declarations), "", f"attributes #0 = {{ nounwind {target.attributes} }}"]
     if kernel.stored:
-        lines += alias_scopes(buffers)
+        lines += alias_scopes(buffers, [*kernel.stored, *range(count, buffers)])
     return "\n".join(lines) + "\n", cycles
 
 
