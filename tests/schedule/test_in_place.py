@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from burnish.ir.graph import Value
+from burnish.schedule import in_place
 from burnish.schedule.emit import Launch
-from burnish.schedule.in_place import with_one_buffer
+from burnish.schedule.in_place import with_one_buffer_each
 from burnish.schedule.loops import print_kernel
 from burnish.schedule.parse_loops import parse_kernel
 from burnish.tensors.types import TensorType
@@ -75,12 +76,46 @@ def launched(text):
 @pytest.mark.parametrize("name", ALLOWED)
 def test_two_buffers_become_one(name):
     launch = launched(ALLOWED[name])
-    made = with_one_buffer(launch, launch.buffers[0], launch.buffers[1])
-    assert made is not None and launch.buffers[0] not in made.buffers
+    made, stored = with_one_buffer_each(launch, [launch.buffers[:2]])
+    assert stored and launch.buffers[0] not in made.buffers
     assert "b1[" not in print_kernel(made.kernel) and made.kernel.stored == {0}
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_two_buffers_stay_two(name):
     launch = launched(REFUSED[name])
-    assert with_one_buffer(launch, launch.buffers[0], launch.buffers[1]) is None
+    assert with_one_buffer_each(launch, [launch.buffers[:2]]) == (launch, [])
+
+
+SEVERAL = """
+    kernel k(b0: f32, b1: f32 out, b2: f32, b3: f32 out, b4: f32, b5: f32 out)
+      loop i0 < 8
+        stage
+          b1[i0] = mul(b0[i0], b2[i0])
+          b3[i0] = add(b2[i0], b0[i0])
+      loop i0 < 8
+        stage
+          b5[i0] = mul(b4[-1*i0 + 7], 2.0.f32)
+"""
+
+
+def test_several_at_once_and_one_of_them_refused(monkeypatch):
+    launch = launched(SEVERAL)
+    walked = []
+    seen = in_place.renumbered
+    monkeypatch.setattr(in_place, "renumbered", lambda *args: walked.append(args) or seen(*args))
+    b = launch.buffers
+    made, stored = with_one_buffer_each(launch, [(b[0], b[1]), (b[2], b[3]), (b[4], b[5])])
+    assert stored == [(b[0], b[1]), (b[2], b[3])], "what is read backwards is overwritten before it is read"
+    assert made.buffers == (b[1], b[3], b[4], b[5]) and made.kernel.stored == {0, 1, 3}
+    assert len(walked) == len(launch.kernel.loops), "each loop is written anew once, however many buffers there are"
+    assert print_kernel(made.kernel) == print_kernel(parse_kernel("""
+        kernel k(b0: f32 out, b1: f32 out, b2: f32, b3: f32 out)
+          loop i0 < 8
+            stage
+              b0[i0] = mul(b0[i0], b1[i0])
+              b1[i0] = add(b1[i0], b0[i0])
+          loop i0 < 8
+            stage
+              b3[i0] = mul(b2[-1*i0 + 7], 2.0.f32)
+    """))

@@ -18,7 +18,8 @@ is not run where they do not (`runtime.apart`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,38 +41,59 @@ def store_in_place(
     makers = {step.buffers[at]: number for number, step in enumerate(steps) if isinstance(step, Launch)
               for at in step.kernel.stored}
     leaving = {storage_of(value) for value in values_in(tuple(graph.outputs))}
-    targets = [write.value for write in graph.writes]
+    targets = Counter(write.value for write in graph.writes)
+    found: dict[int, list[tuple[Value, Value]]] = {}
     placed: dict[Value, Value] = {}
     for write in graph.writes:
         value, input = write.value, graph.inputs[write.input]
         number = makers.get(value)
-        if number is None or value in leaving or targets.count(value) > 1 or value.type != input.type:
+        if number is None or value in leaving or targets[value] > 1 or value.type != input.type:
             continue
         if last.get(input, -1) > number or input in leaving or input in targets:
             continue
-        changed = with_one_buffer(steps[number], input, value)
-        if changed is not None:
-            steps[number] = changed
-            placed[value] = input
+        found.setdefault(number, []).append((input, value))
+    for number, pairs in found.items():
+        steps[number], stored = with_one_buffer_each(steps[number], pairs)
+        placed.update((value, input) for input, value in stored)
     return steps, placed
 
 
-def with_one_buffer(launch: Launch, input: Value, value: Value) -> Launch | None:
-    """The kernel with `input` and `value` in one buffer, or None where an element is read after it was overwritten."""
-    out = launch.buffers.index(value)
+def with_one_buffer_each(launch: Launch, pairs: list[tuple[Value, Value]]) -> tuple[Launch, list[tuple[Value, Value]]]:
+    """The kernel with each input and what is written to it in one buffer, and for which of them that could be. A kernel
+    of an optimizer's step has many: it is written anew once, for all of them."""
+    places = {value: at for at, value in enumerate(launch.buffers)}
+    reads = [{x.payload.buffer for stage in loop.stages for roots in read_expressions(stage) for x in walk(*roots)
+              if x.op == "load"} for loop in launch.kernel.loops]
+    kept = [(input, value) for input, value in pairs if can_share(launch, places, reads, input, value)]
+    while kept:
+        shared = {input: value for input, value in kept if input in places}
+        changed = sharing(launch, places, shared) if shared else launch
+        if changed is not None:
+            return changed, kept
+        kept.pop()
+    return launch, []
+
+
+def can_share(launch: Launch, places: Mapping[Value, int], reads: Sequence[Container[int]], input: Value, value: Value
+              ) -> bool:
+    """Whether no element of an input is read after it was overwritten by the value that is written to it."""
     if any(storage_of(other) is input for other in launch.buffers if other is not input and other is not value):
-        return None  # the same memory under another name, what is held for backward, say
-    if input not in launch.buffers:
-        return launch
-    at = launch.buffers.index(input)
+        return False  # the same memory under another name, what is held for backward, say
+    at, out = places.get(input), places[value]
+    if at is None:
+        return True
     # Each loop reads what it stores itself, and no two store to one place: they are not in one another's way.
-    if at in launch.kernel.stored or not all(reads_before(loop, at, out) for loop in launch.kernel.loops):
-        return None
-    left = [other for other in launch.buffers if other is not input]
-    places = {other: k for k, other in enumerate(left)}
-    numbers = [places[value if other is input else other] for other in launch.buffers]
+    return at not in launch.kernel.stored and all(
+        reads_before(loop, at, out) for loop, read in zip(launch.kernel.loops, reads, strict=True) if at in read)
+
+
+def sharing(launch: Launch, places: Mapping[Value, int], shared: Mapping[Value, Value]) -> Launch | None:
+    """The kernel with each input where its value is. None where it would have nothing to do."""
+    left = [other for other in launch.buffers if other not in shared]
+    moved = {other: k for k, other in enumerate(left)}
+    numbers = [moved[shared.get(other, other)] for other in launch.buffers]
     kernel = launch.kernel
-    dtypes = tuple(kernel.dtypes[launch.buffers.index(other)] for other in left)
+    dtypes = tuple(kernel.dtypes[places[other]] for other in left)
     loops = [without_own_copies(renumbered(loop, numbers)) for loop in kernel.loops]
     kept = tuple(loop for loop in loops if loop.stages)
     if not kept:
