@@ -148,4 +148,4 @@ def read_expressions(stage: Stage) -> tuple[list[Scalar], list[Scalar]]:
     return found
 
 
-__all__ = ["store_in_place"]
+__all__ = ["store_in_place", "with_one_buffer_each"]

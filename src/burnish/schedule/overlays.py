@@ -20,7 +20,7 @@ from ..ir.graph import Graph, Value, values_in
 from ..ir.storage import storage_of
 from ..ops.prims import ASSEMBLED, RUN
 from .emit import Launch
-from .in_place import with_one_buffer
+from .in_place import with_one_buffer_each
 
 WORTH = 1 << 12
 """Bytes. What is smaller stays where it is."""
@@ -52,9 +52,8 @@ def overlay(graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]],
                 continue  # of which a view leaves the graph: its memory is made in the shape of that
             for other in below:
                 fits = other.type == value.type or lies_alike(other, value) and value not in leaving
-                changed = with_one_buffer(steps[number], other, value) if fits else None
-                if changed is not None:
-                    steps[number] = changed
+                steps[number], done = with_one_buffer_each(steps[number], [(other, value)] if fits else [])
+                if done:
                     over[value] = other
                     below.remove(other)
                     break
