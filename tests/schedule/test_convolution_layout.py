@@ -30,7 +30,7 @@ def gradients(module, x, run):
 
 def planned(monkeypatch, seconds):
     """The operators' nodes in the plans, where `seconds` of a spec are what was measured of its gradients."""
-    monkeypatch.setattr("burnish.schedule.convolution_layout.gradient_seconds", lambda spec, *_: seconds(spec))
+    monkeypatch.setattr("burnish.schedule.convolution_layout.gradient_seconds", lambda spec, _: seconds(spec))
     torch.manual_seed(0)
     module, x = network(), torch.randn(4, 8, 26, 26)
     exact, eager = copy.deepcopy(module).double(), copy.deepcopy(module)

@@ -11,7 +11,6 @@ while the sums are in registers: see `Follower`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +31,6 @@ from .library import (
     OWN_ATTENTION,
     OWN_RECURRENT,
     Activation,
-    Alike,
     AttentionSpec,
     Candidate,
     Choice,
@@ -80,9 +78,7 @@ def is_measured(node: Node) -> bool:
 
 
 def choose_calls(graph: Graph) -> Graph:
-    chooser = Chooser(graph)
-    chooser.measure_heaviest(graph)
-    return chooser.run()
+    return Chooser(graph).run()
 
 
 class Chooser(Rewriter):
@@ -113,14 +109,7 @@ class Chooser(Rewriter):
         """Layers go where their last node is."""
         self.joined: dict[Node, Value] = {}
         """What lays side by side what a layer has made side by side."""
-        self.alike = None if current().max_autotune else Alike()
-        self.layouts = Layouts(graph, self.build, self.chosen, SECONDS, self.alike)
-
-    def measure_heaviest(self, graph: Graph) -> None:
-        if self.layouts.backward and self.alike is not None:
-            self.layouts.measure_heaviest(
-                (node, spec) for node in graph.nodes if node.op is CONV
-                and isinstance(spec := self.spec_of(node, node.args[0].type, lambda value: value.type), ConvSpec))
+        self.layouts = Layouts(graph, self.build, self.chosen, SECONDS)
 
     def run(self) -> Graph:
         made = super().run()
@@ -159,7 +148,7 @@ class Chooser(Rewriter):
 
     def chosen(self, spec: Spec) -> Choice:
         if spec not in self.choices:
-            self.choices[spec] = chosen(spec, self.alike)
+            self.choices[spec] = chosen(spec)
         return self.choices[spec]
 
     def batched(self, a: Value, b: Value) -> Value | None:
@@ -228,7 +217,7 @@ class Chooser(Rewriter):
 
     def call(self, node: Node) -> Value:
         x: Value = self.env[node.args[0]]
-        spec = self.spec_of(node, x.type, lambda value: self.env[value].type)
+        spec = self.spec_of(node, x.type)
         if current().max_autotune:
             spec = tuned(spec, seconds=THOROUGH_SECONDS)
         if isinstance(spec, ConvSpec):
@@ -287,8 +276,8 @@ class Chooser(Rewriter):
         self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
         return results
 
-    def spec_of(self, node: Node, x: TensorType, type_of: Callable[[Value], TensorType]) -> LinearSpec | ConvSpec:
-        weight, bias = (None if arg is None else type_of(arg) for arg in node.args[1:3])
+    def spec_of(self, node: Node, x: TensorType) -> LinearSpec | ConvSpec:
+        weight, bias = (None if arg is None else self.env[arg].type for arg in node.args[1:3])
         is_frozen = all(value in self.state for value in (node.args[1], node.args[2]) if value is not None)
         if node.op is LINEAR:
             return LinearSpec(x, weight, bias, is_frozen=is_frozen)
@@ -340,10 +329,10 @@ class Postponed:
     followers: Followers
 
 
-def chosen(spec: Spec, alike: Alike | None) -> Choice:
+def chosen(spec: Spec) -> Choice:
     if current().max_autotune:
         return choose_thoroughly(spec, seconds=THOROUGH_SECONDS)
-    return choose(spec, seconds=SECONDS, alike=alike)
+    return choose(spec, seconds=SECONDS)
 
 
 def activation_of(node: Node) -> Activation:

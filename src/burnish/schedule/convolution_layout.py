@@ -13,8 +13,7 @@ channels-last, are two products of matrices, where those are faster.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +21,7 @@ from ..ir.build import Builder
 from ..ir.graph import Graph, Node, Value
 from ..ops.prims import RUN
 from ..tensors.types import TensorType, contiguous_stride
-from .library import Alike, Choice, ConvBackwardSpec, ConvSpec, LinearSpec, gradient_seconds, in_channels_last
+from .library import Choice, ConvBackwardSpec, ConvSpec, LinearSpec, gradient_seconds, in_channels_last
 from .library.convolution import why_not_pointwise
 from .library.layout import channels_last_stride, is_channels_last
 
@@ -42,30 +41,14 @@ class Chosen:
 
 
 class Layouts:
-    """`choose` finds the fastest call of a spec, `seconds` are for measuring one; `alike` says what need not be."""
+    """`choose` finds the fastest call of a spec, `seconds` are for measuring one."""
 
-    def __init__(self, graph: Graph, build: Builder, choose: Callable[[Any], Choice], seconds: float,
-                 alike: Alike | None):
-        self.build, self.choose, self.seconds, self.alike = build, choose, seconds, alike
+    def __init__(self, graph: Graph, build: Builder, choose: Callable[[Any], Choice], seconds: float):
+        self.build, self.choose, self.seconds = build, choose, seconds
         self.backward = {(node.args[1], node.args[2]): node for node in graph.nodes if node.op.name == BACKWARD}
         self.chosen: dict[tuple[Value, Value], Chosen] = {}
         """By the convolution's input and weight, in the old graph."""
         self.laid: dict[tuple[Value, tuple[int, ...]], Value] = {}
-
-    def measure_heaviest(self, layers: Iterable[tuple[Node, ConvSpec]]) -> None:
-        """Before any other: time is short, and what comes later may have to be like what came before."""
-        asked: Counter[tuple[ConvSpec, tuple[bool, ...]]] = Counter()
-        behind: dict[tuple[ConvSpec, tuple[bool, ...]], Node] = {}
-        for node, spec in layers:
-            backward = self.backward.get((node.args[0], node.args[1]))
-            if backward is not None:
-                key = spec, tuple(backward.args[-1])
-                asked[key] += spec.flops
-                behind[key] = backward
-        for key, _ in asked.most_common():
-            for spec in (key[0], *alternatives(key[0], True)):
-                self.choose(spec)
-                self.seconds_behind(spec, behind[key])
 
     def lay(self, x: Value, stride: tuple[int, ...]) -> Value:
         """The same for all who ask."""
@@ -96,8 +79,7 @@ class Layouts:
     def seconds_behind(self, spec: ConvSpec, node: Node | None) -> float | None:
         if node is None:
             return None
-        asked = ConvBackwardSpec(replace(spec, bias=None), tuple(node.args[-1]))
-        return gradient_seconds(asked, self.seconds, self.alike)
+        return gradient_seconds(ConvBackwardSpec(replace(spec, bias=None), tuple(node.args[-1])), self.seconds)
 
     def gradients(self, node: Node, args: tuple) -> Any:
         """The results of a convolution's backward, laid out as was chosen; None where nothing was."""

@@ -21,8 +21,6 @@ from typing import Any, Protocol
 
 import torch
 
-from . import alike as training
-from .alike import Alike
 from .attention import attention_candidates
 from .candidate import Candidate
 from .convolution import convolution_candidates
@@ -199,11 +197,11 @@ def leaves_inputs(candidate: Candidate) -> bool:
 
 
 def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = leaves_inputs,
-           memory: Memory = memory, alike: Alike | None = None) -> Choice:
+           memory: Memory = memory) -> Choice:
     """The fastest candidate, of those that `accept` lets through, after about `seconds` of measuring.
 
     A caller for whom the residual is dead after the call accepts candidates that overwrite it. Where none is accepted
-    the answer is eager's. With `alike` what is measured of a layer whose weights change may be another one's.
+    the answer is eager's.
     """
     offered = candidates(spec)
     accepted = [c for c in offered if accept(c)] or offered[:1]
@@ -215,12 +213,7 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     if len(offered) == 1 or is_small or is_read_once(spec) or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
     small = shrunk(spec)
-    if alike is not None and isinstance(spec, (LinearSpec, ConvSpec)) and not spec.is_frozen:
-        small = shrunk(alike.of(spec), training.LARGE)
-    start = perf_counter()
     measured = memory.measured(key_of(small), lambda: offered if small is spec else candidates(small), seconds)
-    if alike is not None:
-        alike.spent += perf_counter() - start
     if measured is None:
         likely = next((c for name in LIKELY for c in accepted if c.name == name), accepted[0])
         time = spec.flops / LIKELY_OPERATIONS_PER_SECOND

@@ -9,18 +9,16 @@ channels-last memory as it is, and lays contiguous memory out anew before and af
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 import torch
 
 from ...ops.convolution import convolution_backward
 from ...ops.record import NoRule
 from ...tensors.types import TensorType, contiguous_stride
-from .alike import LARGE, Alike
 from .candidate import Call, Candidate, Operand, from_call
 from .choose import SMALL, estimate, key_of, memory
 from .layout import channels_last_stride, is_channels_last
-from .shrink import resized
+from .shrink import LARGE, resized
 from .specs import ConvSpec
 
 NAME = "convolution_backward"
@@ -50,29 +48,21 @@ class ConvBackwardSpec:
         return f"gradients {self.wanted} of {self.conv}"
 
 
-def seconds_of(spec: ConvBackwardSpec, seconds: float, alike: Alike | None = None) -> float | None:
+def seconds_of(spec: ConvBackwardSpec, seconds: float) -> float | None:
     """None where it was not measured."""
     conv = spec.conv
     if spec.flops < SMALL or conv.x.device.type != "cpu" or not any(spec.wanted[:2]):
         return None
-    small = shrunk(spec if alike is None else replace(spec, conv=alike.of(conv, spec.wanted)))
-    start = perf_counter()
+    images = max(1, conv.x.shape[0] * LARGE // max(spec.flops, 1))
+    small = spec if images >= conv.x.shape[0] else replace(spec, conv=replace(conv, x=resized(conv.x, 0, images)))
     try:
         candidates = [candidate_of(small)]
     except NoRule:
         return None
     found = memory.measured(key_of(small), lambda: candidates, seconds)  # type: ignore[arg-type]
-    if alike is not None:
-        alike.spent += perf_counter() - start
     if found is None or NAME not in found.least:
         return None
     return estimate(candidate_of(spec), found.least[NAME], small)  # type: ignore[arg-type]
-
-
-def shrunk(spec: ConvBackwardSpec) -> ConvBackwardSpec:
-    conv = spec.conv
-    images = max(1, conv.x.shape[0] * LARGE // max(spec.flops, 1))
-    return spec if images >= conv.x.shape[0] else replace(spec, conv=replace(conv, x=resized(conv.x, 0, images)))
 
 
 def candidate_of(spec: ConvBackwardSpec) -> Candidate:

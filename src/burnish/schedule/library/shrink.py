@@ -22,35 +22,35 @@ FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_MATRICES = 256, 2048, 4
 """Below these the balance between packing, multiplying and starting threads is another one."""
 
 
-def shrunk(spec: Spec, large: int = LARGE) -> Spec:
+def shrunk(spec: Spec) -> Spec:
     """The spec itself where it is not large."""
-    if spec.flops <= large:
+    if spec.flops <= LARGE:
         return spec
-
-    def share(size: int, spec: Spec) -> int:
-        """The part of a size with which the spec is no longer large."""
-        return size * large // spec.flops
-
     match spec:
         case LinearSpec():
-            spec = _with_size(spec, max(FEWEST_ROWS, share(spec.x.shape[0], spec)), "x", 0, residual=0)
-            if spec.flops < 2 * large:
+            spec = _with_size(spec, max(FEWEST_ROWS, _share(spec.x.shape[0], spec)), "x", 0, residual=0)
+            if spec.flops < 2 * LARGE:
                 return spec
-            return _with_size(spec, max(FEWEST_COLUMNS, share(spec.weight.shape[0], spec)), "weight", 0, bias=0,
+            return _with_size(spec, max(FEWEST_COLUMNS, _share(spec.weight.shape[0], spec)), "weight", 0, bias=0,
                               residual=1)
         case ConvSpec():
-            return _with_size(spec, max(1, share(spec.x.shape[0], spec)), "x", 0, residual=0)
+            return _with_size(spec, max(1, _share(spec.x.shape[0], spec)), "x", 0, residual=0)
         case MatmulSpec(a=a) if a.ndim == 3:
-            return _with_size(spec, max(FEWEST_MATRICES, share(a.shape[0], spec)), "a", 0, b=0)
+            return _with_size(spec, max(FEWEST_MATRICES, _share(a.shape[0], spec)), "a", 0, b=0)
         case MatmulSpec():
-            spec = _with_size(spec, max(FEWEST_ROWS, share(spec.a.shape[0], spec)), "a", 0)
-            if spec.flops < 2 * large:
+            spec = _with_size(spec, max(FEWEST_ROWS, _share(spec.a.shape[0], spec)), "a", 0)
+            if spec.flops < 2 * LARGE:
                 return spec
-            return _with_size(spec, max(FEWEST_COLUMNS, share(spec.b.shape[1], spec)), "b", 1)
+            return _with_size(spec, max(FEWEST_COLUMNS, _share(spec.b.shape[1], spec)), "b", 1)
         case AttentionSpec():
-            return _with_size(spec, max(1, share(spec.q.shape[0], spec)), "q", 0, k=0, v=0, mask=0)
+            return _with_size(spec, max(1, _share(spec.q.shape[0], spec)), "q", 0, k=0, v=0, mask=0)
         case RecurrentSpec():
-            return _with_size(spec, max(1, share(spec.x.shape[0], spec)), "x", 0)
+            return _with_size(spec, max(1, _share(spec.x.shape[0], spec)), "x", 0)
+
+
+def _share(size: int, spec: Spec) -> int:
+    """The part of a size with which the spec is no longer large."""
+    return size * LARGE // spec.flops
 
 
 def _with_size(spec: Spec, size: int, name: str, axis: int, **also: int) -> Spec:
