@@ -80,9 +80,10 @@ def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None
     own, ours = error(eager, exact), error(got, exact)
     unit = rounded_to or eager.dtype
     slack = ROUNDINGS * rounding_unit(exact, unit)
-    if unit is torch.float64:
+    if eager.dtype is torch.float64:
         largest = exact[finite].abs().max() if bool(finite.any()) else exact.new_zeros(())
-        slack = torch.maximum(2 * slack, 4 * rounding_unit(largest.clamp(min=1.0), unit))
+        slack = torch.maximum(2 * slack if unit is torch.float64 else slack,
+                              4 * rounding_unit(largest.clamp(min=1.0), torch.float64))
     bad = finite & ~special & (ours > FACTOR * own + slack)
     if not bool(bad.any()):
         return None

@@ -261,7 +261,7 @@ def lives_of(plan: Plan) -> Lives:
                         roots[value] = roots.get(plan.over[value], plan.over[value])
                         if id(value) in outside:
                             outside.add(id(roots[value]))
-                    if at in kernel.stored:
+                    elif at in kernel.stored:
                         first.setdefault(roots.get(value, value), number)
                     last[roots.get(value, value)] = number
             case Call(node, in_place):
