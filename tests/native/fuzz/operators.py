@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from .maker import Maker, Rejected, name_of, numel
 
 Grow = Callable[[Maker], object]
