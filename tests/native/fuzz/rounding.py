@@ -38,7 +38,8 @@ MOST_ELEMENTS = 1024
 CENTRES = re.compile(r"layer_norm|group_norm|batch_norm|instance_norm|- \w+\.mean\(")
 """Lines that take a mean off."""
 
-SUMS = re.compile(r"sum\(|mean\(|\.var\(|\.std\(|\.norm\(|F\.linear|matmul| @ |addmm|einsum|F\.conv|avg_pool|index_add\(|scatter_add\(")
+SUMS = re.compile(r"sum\(|mean\(|\.var\(|\.std\(|\.norm\(|F\.linear|matmul| @ |addmm|einsum|F\.conv|avg_pool|"
+                  r"index_add\(|scatter_add\(")
 """Lines that add up, or multiply and add up."""
 
 Space = dict[str, Any]
