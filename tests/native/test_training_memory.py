@@ -40,7 +40,7 @@ def step(fn, model, x):
 @pytest.mark.parametrize("layers", [1, 6])
 def test_layers_need_no_more_than_in_eager(layers):
     torch.manual_seed(0)
-    model, x, plans = nn.Sequential(*(Layer() for _ in range(layers))), torch.randn(8, 64, WIDTH), []
+    model, x, plans = nn.Sequential(*(Layer() for _ in range(layers))), torch.randn(16, 128, WIDTH), []
     eager = peak_of(step(model, model, x))
     stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
     call = step(burnish.compile(model, options={"never_slower": False}), model, x)
