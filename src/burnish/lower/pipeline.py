@@ -31,7 +31,7 @@ PASSES = (
     clean,  # decompositions repeat each other's parts: converted operands, sums of the same tensor
     name_calls,  # one form for all products, so that what follows knows two operators
     fold,  # before a call is chosen: the folded weight is what gets packed
-    add_rows,
+    add_rows,  # before what is dead goes: the matrices that the rows were spread over
     clean,  # what was folded leaves its old parts behind, as do rows that were added
     weigh,  # once nobody reads weights any more but those who do: what is dead would count as a reader
     rejoin,  # no pass joins equal nodes from here on

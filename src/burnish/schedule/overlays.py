@@ -51,8 +51,9 @@ def overlay(graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]],
             if value in leaving and value not in graph.outputs:
                 continue  # of which a view leaves the graph: its memory is made in the shape of that
             for other in below:
-                fits = other.type == value.type or lies_alike(other, value) and value not in leaving
-                steps[number], done = with_one_buffer_each(steps[number], [(other, value)] if fits else [])
+                if other.type != value.type and (value in leaving or not lies_alike(other, value)):
+                    continue
+                steps[number], done = with_one_buffer_each(steps[number], [(other, value)])
                 if done:
                     over[value] = other
                     below.remove(other)
