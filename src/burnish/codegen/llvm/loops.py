@@ -221,24 +221,24 @@ class LoopPrinter:
             # A short chain below is simply carried on.
             return self._folded(slots, current, rest) if below >= 16 else rest(current)
 
-        chain = 1 if below >= 16 else below
-        return self._count("0", str(extent), 1, most(extent) * chain, slots, accumulators, turn, variable,
-                           may_be_empty=isinstance(extent, Size))
+        return self._count("0", str(extent), 1, most(extent), slots, accumulators, turn, variable,
+                           may_be_empty=isinstance(extent, Size), additions=1 if below >= 16 else below)
 
     def _count(self, start: str, stop: str, step: int, trips: int, slots: list[Slot], accumulators: list[Accumulator],
                body: Callable[[str, list[Accumulator]], list[Accumulator]], variable: int | None,
-               may_be_empty: bool = False) -> list[Accumulator]:
-        """A loop, in blocks where it would make a chain of float additions too long."""
-        if trips > CHAIN and any(reductions.is_cascaded(slot.reduction) for slot in slots):
-            reach = step * (CHAIN // 2)
+               may_be_empty: bool = False, additions: int = 1) -> list[Accumulator]:
+        """A loop, in blocks where it would make a chain of float additions too long: so many in each turn."""
+        if trips * additions > CHAIN and any(reductions.is_cascaded(slot.reduction) for slot in slots):
+            turns = max(CHAIN // 2 // additions, 1)
+            reach = step * turns
 
             def block(first: str, current: list[Accumulator]) -> list[Accumulator]:
                 end = self.code.emit(self.code.here, f"add nuw nsw i64 {first}, {reach}")
                 end = self.code.call(self.code.here, "i64", "llvm.umin.i64", ("i64", end), ("i64", stop))
                 return self._folded(slots, current, lambda local: self._count(
-                    first, end, step, CHAIN // 2, slots, local, body, variable))
+                    first, end, step, turns, slots, local, body, variable))
 
-            blocks = -(-trips // (CHAIN // 2))
+            blocks = -(-trips // turns)
             return self._count(start, stop, reach, blocks, slots, accumulators, block, None, may_be_empty)
         names = self.code.loop(
             start, stop, step, _flat(slots, accumulators),
