@@ -214,7 +214,7 @@ FITS: dict[str, Fit] = {
     "exponentials.TABLES.f32.exp": exp_rest_fit(5, "f32"),
     "exponentials.TABLES.f32.exp_short": exp_fit(HALF_LOG2, 7, "f32"),
     "exponentials.TABLES.f32.exp2": exp2_fit(7, "f32"),
-    "exponentials.TABLES.f32.expm1": expm1_fit(5, "f32"),
+    "exponentials.TABLES.f32.expm1": expm1_fit(6, "f32"),
     "exponentials.TABLES.f64.exp": expm1_fit(11, "f64"),
     "exponentials.TABLES.f64.exp_short": exp_fit(HALF_LOG2, 12, "f64"),
     "exponentials.TABLES.f64.exp2": exp2_fit(12, "f64"),

@@ -57,8 +57,8 @@ TABLES = {
                    0.0013789198128506541),
         exp2=(1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359934568405, 0.009618505835533142,
               0.001339081209152937, 0.00015326497668866068),
-        expm1=(0.4999999701976776, 0.1666654646396637, 0.04166743904352188, 0.008366258814930916,
-               0.0013870231341570616),
+        expm1=(0.5, 0.1666666567325592, 0.04166649281978607, 0.008333547040820122, 0.001393231563270092,
+               0.00019760997383855283),
     ),
     "f64": Table(
         log2=(0.6931471805599453, 2.3190468138462996e-17),
@@ -106,14 +106,18 @@ def exp(x: Scalar) -> Scalar:
 
 def reduced_by_log2(x: Scalar, offset: int) -> tuple[Scalar, Scalar]:
     """2**(n + offset), and r = x - n * log(2), n being the integer that makes r smallest."""
-    parts = layout(x)
+    power, n = power_of_2_near(x, offset)
     high, low = TABLES[x.dtype].log2
+    return power, times(n, -low, times(n, -high, x))
+
+
+def power_of_2_near(x: Scalar, offset: int) -> tuple[Scalar, Scalar]:
+    """2**(n + offset) and n, the integer nearest to x / log(2)."""
+    parts = layout(x)
     # With the bias inside the constant, the low bits of the sum are those of the exponent, and shifting is enough.
     rounder = parts.rounder + parts.bias + offset
     shifted = times(x, 1.0 / math.log(2.0), rounder)
-    n = shifted - rounder
-    r = times(n, -low, times(n, -high, x))
-    return from_bits(shift_left(bits(shifted), parts.mantissa)), r
+    return from_bits(shift_left(bits(shifted), parts.mantissa)), shifted - rounder
 
 
 def exp2(x: Scalar) -> Scalar:
@@ -125,13 +129,19 @@ def exp2(x: Scalar) -> Scalar:
 
 
 def expm1(x: Scalar) -> Scalar:
+    """(2**n - 1) + 2**n * r + 2**n * r**2 * p(r), added up as in `exp`: the first two are exact, but for their sum."""
     table = TABLES[x.dtype]
+    x_near = at_most(at_least(x, table.lowest_expm1), table.highest)
     # 2**(n - 1), as 2**n overflows a little before the result does.
-    half, r = reduced_by_log2(at_most(at_least(x, table.lowest_expm1), table.highest), -1)
-    near = fma(r * r, polynomial(r, table.expm1), r)
-    grown = fma(half, near, half - 0.5) * 2.0
+    half, n = power_of_2_near(x_near, -1)
+    high, low = times(n, -table.log2[0], x_near), n * -table.log2[1]
+    r = high + low
+    first, second = half - 0.5, half * high
+    most = first + second
+    lost = second - (most - first)
+    rest = fma(half, fma(r, r * polynomial(r, table.expm1), low), lost)
     # The sign of zero, and the last bit of denormals.
-    return select(magnitude(x) < layout(x).smallest * 4.0, x, grown)
+    return select(magnitude(x) < layout(x).smallest * 4.0, x, (most + rest) * 2.0)
 
 
 def sigmoid(x: Scalar) -> Scalar:
