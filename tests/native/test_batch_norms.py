@@ -84,6 +84,18 @@ def test_a_channel_with_no_finite_statistics_is_eagers(numbers):
         torch.testing.assert_close(a, b, equal_nan=True)
 
 
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.transpose(2, 3), lambda x: x[..., 1:]])
+def test_an_infinite_weight_is_eagers_in_whatever_layout(view):
+    x = view(torch.randn(SHAPE))
+    module = nn.BatchNorm2d(SHAPE[1]).eval()
+    nn.init.constant_(module.weight, float("inf"))
+    module.running_mean.copy_(torch.randn(SHAPE[1]))
+    with patch(never_slower=False, on_error="raise"), torch.no_grad():
+        compiled = burnish.compile(module)
+        for _ in range(3):
+            assert torch.equal(compiled(x).isnan(), module(x).isnan())
+
+
 def test_the_result_of_a_convolution_is_kept_and_not_what_was_normed_as_well():
     module = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
     x = torch.randn(4, 8, 24, 24, requires_grad=True)

@@ -20,6 +20,7 @@ from ..tensors.types import TensorType, contiguous_stride
 CONTIGUOUS = torch.contiguous_format
 CHANNELS_LAST = torch.channels_last
 CHANNELS_LAST_3D = torch.channels_last_3d
+FORMATS = CONTIGUOUS, CHANNELS_LAST, CHANNELS_LAST_3D
 
 
 def suggested(x: TensorType) -> torch.memory_format:
@@ -60,8 +61,7 @@ def is_contiguous_as(x: TensorType, format: torch.memory_format) -> bool:
 
 def dense_format(x: TensorType) -> torch.memory_format:
     """The first format that it is dense in; what is dense in none is as `suggested`."""
-    return next((format for format in (CONTIGUOUS, CHANNELS_LAST, CHANNELS_LAST_3D) if is_contiguous_as(x, format)),
-                suggested(x))
+    return next((format for format in FORMATS if is_contiguous_as(x, format)), suggested(x))
 
 
 def format_stride(shape: tuple[int, ...], format: torch.memory_format | None) -> tuple[int, ...]:

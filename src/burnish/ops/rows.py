@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..tensors.promotion import compute_dtype, kind
+from .memory_format import FORMATS, is_contiguous_as
 from .record import NoRule, decomposition, wrapped_dim
 
 Dims = Sequence[int] | int | None
@@ -353,17 +354,26 @@ def affine(g: Any, y: Any, weight: Any, bias: Any) -> Any:
 def batch_norm_inference(
     g: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> Any:
+    """x * scale + shift, as eager computes it of what is dense. Elsewhere eager takes the mean off first, which is
+    another result where a weight is infinite."""
     floats(x)
-    result = x.dtype
-    shape = (1, x.shape[1], *(1,) * (x.ndim - 2))
-    scale = g("rsqrt", g("add.Scalar", widened(g, variance), eps))
-    if weight is not None:
-        scale = g("mul.Tensor", scale, widened(g, weight))
-    less = g("neg", widened(g, mean))
-    shift = g("mul.Tensor", less, scale) if bias is None else g("addcmul", widened(g, bias), less, scale)
-    y = g("addcmul", g.reshape(shift, shape), widened(g, x), g.reshape(scale, shape))
+
+    def column(parameter: Any) -> Any:
+        return None if parameter is None else g.reshape(parameter, (1, x.shape[1], *(1,) * (x.ndim - 2)))
+
+    mean, variance = widened(g, mean), widened(g, variance)
+    scale = g("rsqrt", g("add.Scalar", variance, eps))
+    if any(is_contiguous_as(x.type, format) for format in FORMATS):
+        if weight is not None:
+            scale = g("mul.Tensor", scale, widened(g, weight))
+        less = g("neg", mean)
+        shift = g("mul.Tensor", less, scale) if bias is None else g("addcmul", widened(g, bias), less, scale)
+        y = g("addcmul", column(shift), widened(g, x), column(scale))
+    else:
+        centred = g("sub.Tensor", widened(g, x), column(mean))
+        y = affine(g, g("mul.Tensor", centred, column(scale)), column(weight), column(bias))
     empty = g.full((0,), 0.0, x.type)
-    return g.convert(y, result), empty, empty
+    return g.convert(y, x.dtype), empty, empty
 
 
 @decomposition("aten.native_batch_norm.default", "aten.cudnn_batch_norm.default")
