@@ -305,3 +305,19 @@ def test_numbers_that_change_from_call_to_call_draw_alike_however_the_program_is
         for _ in range(4):
             for p, wanted in first.items():
                 assert torch.equal(seeded(compiled, x, p), wanted)
+
+
+@pytest.mark.parametrize("drawn", [torch.rand_like, lambda x: torch.bernoulli(x.abs() / 9), lambda x: torch.rand_like(x.t())])
+def test_eagers_stream_follows_how_a_tensor_lies_that_was_written_to(drawn):
+    def fn(x, y):
+        x[...] = y
+        return drawn(x)
+
+    x, y = torch.randn(4, 2), torch.randint(0, 9, (2, 4)).t()
+    with patch(eager_random=True, never_slower=False, on_error="raise"):
+        compiled = burnish.compile(fn)
+        for _ in range(3):
+            torch.manual_seed(1)
+            want = fn(x.clone(), y)
+            torch.manual_seed(1)
+            assert torch.equal(compiled(x.clone(), y), want)

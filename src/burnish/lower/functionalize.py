@@ -95,7 +95,8 @@ class Functionalizer:
         for value in self.old.outputs:
             if isinstance(value, Value):
                 root = self.places[value].root
-                self.lay_out(root)
+                if root.input is None:
+                    self.lay_out(root)
                 if root.is_reordered and returned[id(root)] > 1:
                     self.make_once(root)
         self.new.outputs = [self.output(value) for value in self.old.outputs]
@@ -111,6 +112,9 @@ class Functionalizer:
         source = aliased_argument(node)
         if source is not None:
             self.lay_out(self.places[source].root)
+        elif draws_in_order(node.op, node):
+            for value in values_in((node.args, tuple(node.kwargs.values()))):
+                self.lay_out(self.places[value].root)
         results = self.build.apply_typed(
             node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
             tuple(None if value is None else value.type for value in node.results),
@@ -159,7 +163,7 @@ class Functionalizer:
 
     def lay_out(self, root: Root) -> None:
         """Before anyone looks at strides: what is current gets those that eager gives it."""
-        if root.input is None and root.current.type.stride != root.type.stride:
+        if root.current.type.stride != root.type.stride:
             root.current = self.build.restride(root.current, root.type.stride)
             root.views.clear()
 
@@ -188,8 +192,7 @@ class Functionalizer:
                 raise Untraceable(f"{node.op} writes to a tensor that is also seen through strides of its own")
             if overlaps_itself(target.type) or overlaps_itself(place.root.type):
                 raise Untraceable(f"{node.op} writes to a tensor whose elements share memory")
-            if torch.Tag.nondeterministic_seeded in node.op.target.tags and not target.type.is_contiguous and not (
-                    functional is not None and is_philox(functional, target.dtype, node.kwargs.get("generator"))):
+            if draws_in_order(functional, node) and not target.type.is_contiguous:
                 raise Untraceable(f"{node.op} draws numbers in the order of a tensor that is not contiguous")
         if len(targets) == 1 and not node.results:
             values: tuple[Value, ...] = (self.new_value(node, targets[0], functional),)
@@ -267,6 +270,14 @@ class Functionalizer:
             made = self.build.apply_typed(VIEW, (place.root.current, place.maps), {}, (value.type,))[0]
             assert made is not None
         return made
+
+
+def draws_in_order(functional: Op | None, node: Node) -> bool:
+    """Whether numbers are drawn from eager's stream, in the order in which elements lie."""
+    if node.op.target is None or torch.Tag.nondeterministic_seeded not in node.op.target.tags:
+        return False
+    dtype = next((value.dtype for value in values_in((node.args, node.results))), torch.float32)
+    return functional is None or not is_philox(functional, dtype, node.kwargs.get("generator"))
 
 
 def is_detached(value: Value) -> bool:
