@@ -147,6 +147,12 @@ def scaled_error(x: torch.Tensor, exact: torch.Tensor, at: torch.Tensor) -> torc
     return (FACTOR + 1) / FACTOR * worst * rounding_unit(at.double(), torch.float64)
 
 
+def apart_by_rounding(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """How far two results are apart where that is rounding alone."""
+    apart = error(x, at.double())
+    return torch.where(apart <= SAME * at.abs(), apart, 0.0)
+
+
 def rounding_unit(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The distance from the numbers to the next ones of the dtype."""
     info = torch.finfo(dtype)

@@ -47,6 +47,7 @@ from .closeness import (
     ORDERS,
     SAME,
     SINGLE,
+    apart_by_rounding,
     bitwise_equal,
     doubled,
     error,
@@ -374,8 +375,7 @@ class Judge:
         for seed in range(ORDERS):
             eager = self.leaf(observe_call(self.fn, reordered(self.inputs, seed)), part, number)
             if eager is not None and eager.shape == at.shape:
-                apart = error(real(eager), real(at).double())
-                yield torch.where(apart <= SAME * real(at).abs(), apart, 0.0)
+                yield apart_by_rounding(real(eager), real(at))
 
 
 def errors_without_onednn(errors: Iterator[torch.Tensor], is_wanted: bool) -> Iterator[torch.Tensor]:

@@ -315,7 +315,7 @@ def test_all_operators_of_models_have_rules(name):
     with torch.no_grad(), Dispatched(ledger):
         module(*args, **kwargs)
     equal_to_eager(ledger)
-    assert not ledger.declined
+    assert set(ledger.declined) <= {"aten._local_scalar_dense.default"}
     left = {call for call in ledger.missing if not call.split(".")[1].endswith("_")}
     assert left <= {"aten._local_scalar_dense.default"}
 
