@@ -19,7 +19,7 @@ from .scalar import Scalar, cast, const, is_nan, select, unary
 
 FLOATING = {
     "sqrt": 4, "rsqrt": 6, "reciprocal": 3, "exp": 10, "exp2": 10, "expm1": 18, "log": 12, "log2": 12, "log10": 12,
-    "log1p": 14, "sin": 14, "cos": 14, "tan": 18, "asin": 14, "acos": 14, "atan": 14, "sinh": 16, "cosh": 16,
+    "log1p": 14, "sin": 16, "cos": 16, "tan": 18, "asin": 14, "acos": 14, "atan": 14, "sinh": 16, "cosh": 16,
     "tanh": 14, "asinh": 20, "acosh": 20, "atanh": 18, "sigmoid": 14,
 }
 """Those that ATen defines for complex numbers too; integers become floats."""

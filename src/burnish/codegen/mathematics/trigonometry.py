@@ -46,20 +46,26 @@ def sine_of_quadrants(size: Scalar, ahead: int, sign: Scalar | None) -> Scalar:
     """sin(size + ahead * pi / 2), negated where the top bit of `sign` is set."""
     rounder = layout(size).rounder
     shifted = times(size, 2.0 / math.pi, rounder)
-    n, r = shifted - rounder, size
-    for word in HALF_PI_F32:
-        r = times(n, -word, r)
-    value = sine_of_reduced(r, bits(shifted), ahead, sign)
+    n = shifted - rounder
+    high = times(n, -HALF_PI_F32[0], size)
+    # Not by one fma: what r loses of the difference of two numbers can be had exactly.
+    r = high - n * HALF_PI_F32[1]
+    lost = times(n, -HALF_PI_F32[2], times(n, -HALF_PI_F32[1], high - r))
+    value = sine_of_reduced(r, lost, bits(shifted), ahead, sign)
     large_n, large_r = without_turns(cast(size, "f64"))
-    large_value = sine_of_reduced(cast(large_r, "f32"), bits(cast(large_n, "f32") + rounder), ahead, sign)
+    r = cast(large_r, "f32")
+    lost = cast(large_r - cast(r, "f64"), "f32")
+    large_value = sine_of_reduced(r, lost, bits(cast(large_n, "f32") + rounder), ahead, sign)
     return rarely(size > LARGE, large_value, value)
 
 
-def sine_of_reduced(r: Scalar, quadrant: Scalar, ahead: int, sign: Scalar | None) -> Scalar:
-    """sin(r + (quadrant + ahead) * pi / 2) of a small r. Only the last two bits of the quadrant count."""
+def sine_of_reduced(r: Scalar, lost: Scalar, quadrant: Scalar, ahead: int, sign: Scalar | None) -> Scalar:
+    """sin(r + lost + (quadrant + ahead) * pi / 2) of a small r, and a `lost` that is nothing beside it. Only the last
+    two bits of the quadrant count."""
     quadrant = quadrant + ahead if ahead else quadrant
-    square = r * r
-    sine = fma(square * r, polynomial(square, SIN_F32), r)
+    apart = r * lost
+    square = fma(r, r, apart + apart)
+    sine = r + fma(square * r, polynomial(square, SIN_F32), lost)
     cosine = fma(square, polynomial(square, COS_F32), const(1.0, "f32"))
     value = select(compare("ne", quadrant & const(1, "i32"), 0), cosine, sine)
     flips = shift_left(quadrant, 30)
