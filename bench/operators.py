@@ -47,7 +47,6 @@ from .closeness import (
     ORDERS,
     SAME,
     SINGLE,
-    apart_by_rounding,
     bitwise_equal,
     doubled,
     error,
@@ -375,7 +374,8 @@ class Judge:
         for seed in range(ORDERS):
             eager = self.leaf(observe_call(self.fn, reordered(self.inputs, seed)), part, number)
             if eager is not None and eager.shape == at.shape:
-                yield apart_by_rounding(real(eager), real(at))
+                apart = error(real(eager), real(at).double())
+                yield torch.where(apart <= SAME * real(at).abs(), apart, 0.0)
 
 
 def errors_without_onednn(errors: Iterator[torch.Tensor], is_wanted: bool) -> Iterator[torch.Tensor]:

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from bench.closeness import apart_by_rounding, error, scaled_error
+from bench.closeness import error, scaled_error
 from bench.operators import Different, Judge, Seen, Watched, exactly, last_line, observe_call, same
 
 import burnish
 from burnish.settings import patch
 
 from .program import DTYPES, Program
-from .rounding import errors_beside_values, noise, of_other_orders
+from .rounding import errors_beside_values, noise
 
 CALLS = (("first call", 0), ("replay", 0), ("replay with other numbers", 1))
 
@@ -64,8 +64,6 @@ class ProgramJudge(Judge):
         name = self.name(part, number)
         for eager, exact in errors_beside_values(self.program, self.more, name, torch.float32):
             yield scaled_error(eager, exact.double(), at)
-        for eager in of_other_orders(self.program, self.more, name):
-            yield apart_by_rounding(eager, at)
 
     def noise(self, part: str, number: int, where: torch.Tensor) -> torch.Tensor | None:
         return noise(self.program, self.more, self.name(part, number), where)

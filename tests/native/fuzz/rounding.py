@@ -5,18 +5,16 @@
 
     v2 = F.group_norm(x1, 1)        an element beside the mean is nearly nought, and as wrong as one that is large
 
-Three things are asked, and all of eager's arithmetic alone, never of what is judged:
+Two things are asked, and both of eager's arithmetic alone, never of what is judged:
 
 - *Eager's errors beside the values on the way* (`errors_beside_values`). Eager and float64 run line by line, and what a
   line made is moved by the same amount in both: what eager then makes of it, against what float64 makes of it, is an
   error that eager makes near here. Nothing is moved that a jump (a comparison, floor) reads, or the error would be that
   of the jump.
-- *Eager's results of other orders* (`of_other_orders`). What a line made changes places along a dimension, and where
-  that leaves the result as it is but for its rounding, the difference is rounding that eager does. For float64, of
-  which there is no truth that eager's errors could be taken from.
 - *What half a unit on the way comes to* (`noise`). What takes a mean off knows its result to half a rounding unit of
-  the largest of the numbers it centres, at best; what is left where they cancel is noise. And what adds up, in whatever
-  order, knows its result as if each of its terms had been half a unit in the last place more or less: eager's own order
+  the largest of the numbers it centres, at best; what is left where they cancel is noise. What takes the logarithm of
+  a sum of exponentials, of which the largest is 1, knows it to half a unit of 1. And what adds up, in whatever order,
+  knows its result as if each of its terms had been half a unit in the last place more or less: eager's own order
   may be exact by luck, where no partial sum outgrew its digits. The float64 program, differentiated, says what
   becomes of such halves in an element of the end, and all of them together are allowed there. Other lines get none: an
   exponential or a softmax is accurate in each element, however small.
@@ -40,6 +38,9 @@ MOST_ELEMENTS = 1024
 
 CENTRES = re.compile(r"layer_norm|group_norm|batch_norm|instance_norm|- \w+\.mean\(")
 """Lines that take a mean off."""
+
+LOGARITHMS = re.compile(r"log_softmax|logsumexp|cross_entropy")
+"""Lines that take the logarithm of a sum of exponentials."""
 
 SUMS = re.compile(r"sum\(|mean\(|\.var\(|\.std\(|\.norm\(|F\.linear|matmul| @ |addmm|einsum|F\.conv|avg_pool|"
                   r"index_add\(|scatter_add\(")
@@ -75,22 +76,6 @@ def errors_beside_values(program: Program, more: int, name: str, floats: torch.d
                 for made in line.defines or line.uses[:1]:
                     move(eager[made], exact[made], generator)
         yield eager[name], exact[name]
-
-
-def of_other_orders(program: Program, more: int, name: str) -> Iterator[torch.Tensor]:
-    """What eager makes of a value when the elements of one that leads to it have changed places."""
-    movable = sorted(movable_lines(program, name))
-    for seed in range(SAMPLES if movable else 0):
-        generator = torch.Generator().manual_seed(seed)
-        space = started(program, program.arguments(more), None)
-        set_seed(1)
-        for k, line in enumerate(program.lines):
-            exec(line.text, space)
-            made = space[(line.defines or line.uses)[0]]
-            if k == movable[seed % len(movable)] and made.ndim:
-                dim = seed // len(movable) % made.ndim
-                made.copy_(made.index_select(dim, torch.randperm(made.shape[dim], generator=generator)))
-        yield space[name]
 
 
 def move(eager: torch.Tensor, exact: torch.Tensor, generator: torch.Generator) -> None:
@@ -188,7 +173,8 @@ def jumps(line: Line) -> bool:
 def noise(program: Program, more: int, name: str, where: torch.Tensor) -> torch.Tensor | None:
     """For those elements of a value that a mask names, the most that half a rounding unit makes of it: of the largest
     number in each line that centres, of each term in each that adds up."""
-    if not any(line.defines and (CENTRES.search(line.text) or SUMS.search(line.text)) for line in program.lines):
+    if not any(line.defines and where.search(line.text) for line in program.lines
+               for where in (CENTRES, LOGARITHMS, SUMS)):
         return None
     eager = started(program, program.arguments(more), None)
     set_seed(1)
@@ -216,6 +202,8 @@ def noise(program: Program, more: int, name: str, where: torch.Tensor) -> torch.
             for made in filter(is_float, line.defines) if CENTRES.search(line.text) else ():
                 largest = exact[made].detach().abs().nan_to_num(0.0, 0.0, 0.0).max()
                 exact[made] = moved_by_halves(made, largest)
+            for made in filter(is_float, line.defines) if LOGARITHMS.search(line.text) else ():
+                exact[made] = moved_by_halves(made, torch.ones(()))
         return exact[name]
 
     set_seed(1)
@@ -240,4 +228,4 @@ def off_by(value: torch.Tensor, where: torch.Tensor, halves: list[tuple[torch.Te
     return found
 
 
-__all__ = ["errors_beside_values", "jumps", "movable_lines", "noise", "of_other_orders"]
+__all__ = ["errors_beside_values", "jumps", "movable_lines", "noise"]

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import torch
@@ -83,11 +84,20 @@ def test_a_sum_is_given_no_more_than_that():
     assert judged(SUM, off(16, of_largest=True)) is not None
 
 
-def test_a_variance_in_float64_may_be_off_by_what_eager_is_in_another_order():
-    tested = program([Input((3, 66), "i64", limit=20)], "v0 = x0.to(F64)", "v1 = v0.var(correction=0)")
+def test_the_logarithm_of_a_sum_is_known_to_half_a_unit_of_its_largest_term():
+    tested = program([Input((6,), "f32")], "v0 = torch.tensor([0.0, -12.0, -13.0])", "v1 = torch.log_softmax(v0, -1)")
+    found = noise(tested, 0, "v1", torch.ones(3, dtype=torch.bool))
+    assert torch.equal(found, torch.full((3,), 2.0**-24, dtype=torch.float64))
+
+
+def test_eagers_variance_is_no_truth_in_float64():
+    tested = program([Input((2, 7, 2), "f64", seed=26)], "v0 = torch.stack((x0, x0))", "v1 = v0.var(dim=(0, 1, 2, 3))")
     tested = replace(tested, shortest=dict.fromkeys(tested.shortest, "f64"))
-    assert judged(tested, off(6)) is None
-    assert judged(tested, off(100)) is not None
+    values = [Fraction(x) for x in tested.arguments()[0].flatten().tolist() * 2]
+    average = sum(values) / len(values)
+    exact = float(sum((x - average) ** 2 for x in values) / (len(values) - 1))
+    assert judged(tested, lambda x: x.fill_(exact)) is None
+    assert judged(tested, off(50)) is not None
 
 
 def test_noise_is_unknown_where_autograd_does_not_follow():
