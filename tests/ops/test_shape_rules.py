@@ -128,7 +128,7 @@ def drawn_view(drawn, tensor, size):
         (torch.split, (x, drawn.choice((1, 2)), dim)), (torch.transpose, (x, dim, 0)), (torch.Tensor.t, (x,)),
         (torch.Tensor.unfold, (x, dim, drawn.choice((1, 2, 3)), drawn.choice((1, 2, 3)))),
         (torch.diagonal, (x, drawn.choice((-1, 0, 2)), dim, 0)), (torch.Tensor.repeat, (x, *[2, 1, 1, 2][:x.ndim])),
-        (torch.rot90, (x, drawn.randrange(4), [0, dim])), (torch.roll, (x, 1, dim)),
+        (torch.rot90, (x, drawn.randrange(4), [0, dim])), (torch.roll, (x, drawn.choice((-4, 0, 1)), dim)),
     ))
 
 

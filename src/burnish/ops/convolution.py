@@ -96,9 +96,22 @@ def convolution(
     if 0 in x.shape or 0 in weight.shape:
         raise NoRule("a convolution of nothing: eager answers in shapes of its own")
     found = convolved_shape(x, weight, stride, padding, dilation, transposed, output_padding, groups)
+    how = stride, dilation, transposed, output_padding, groups
     if x.ndim == 3:
-        return of_image(formatted(x, as_row(fresh(x, found)).shape, format_of_rows(x, weight)))
-    return formatted(x, found, convolution_format(x, weight, stride, dilation, transposed, output_padding, groups))
+        return of_image(joined_groups(as_row(x), as_row(weight), as_row(fresh(x, found)), format_of_rows(x, weight), how))
+    return joined_groups(x, weight, fresh(x, found), convolution_format(x, weight, *how), how)
+
+
+def joined_groups(
+    x: TensorType, weight: TensorType, result: TensorType, format: torch.memory_format, how: tuple,
+) -> TensorType:
+    """The result in this format. ATen's own kernels convolve a group at a time, and what they make is joined in the
+    format that its strides tell: of single elements, none."""
+    groups = how[-1]
+    if groups > 1 and not taken_by_onednn(x, weight, *how):
+        n, channels, *window = result.shape
+        format = suggested(formatted(x, (n, channels // groups, *window), format))
+    return formatted(x, result.shape, format)
 
 
 def as_row(x: TensorType) -> TensorType:

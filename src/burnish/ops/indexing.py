@@ -10,6 +10,7 @@ What is laid together from parts has a second record, for the loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -397,10 +398,19 @@ def triu_at(at: Place, x: Scalar, diagonal: int = 0) -> Scalar:
 
 @shape("aten.roll.default")
 def roll(x: TensorType, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorType:
-    """Without dimensions the elements are rolled in row-major order. Otherwise parts are joined, as `cat` would."""
+    """Without dimensions the elements are rolled in row-major order. Otherwise two parts are joined along each, one of
+    which may be empty, as `cat` would."""
     if not dims:
         return fresh(x, x.shape)
-    return formatted(x, x.shape, suggested(x)) if x.numel else copied(x)
+    if not x.numel:
+        return copied(x)
+    for shift, dim in zip(shifts, dims, strict=True):
+        dim = wrapped_dim(dim, x.ndim)
+        first = -shift % x.shape[dim]
+        parts = [replace(x, shape=(*x.shape[:dim], n, *x.shape[dim + 1:])) for n in (x.shape[dim] - first, first)]
+        formats = {suggested(part) for part in parts}
+        x = formatted(x, x.shape, formats.pop() if len(formats) == 1 else CONTIGUOUS)
+    return x
 
 
 @joined("aten.roll.default", is_slow=True)
