@@ -26,7 +26,7 @@ from .sizes import Size, blocks, comes_out_even, load_sizes, most, sizes_in
 from .target import Host
 from .types import memory, vector
 
-CHAIN = 32
+CHAIN = 16
 """The longest chain of float additions: a longer one is cut into blocks of half as many, each summed by itself."""
 
 
