@@ -98,7 +98,8 @@ def convolution(
     found = convolved_shape(x, weight, stride, padding, dilation, transposed, output_padding, groups)
     how = stride, dilation, transposed, output_padding, groups
     if x.ndim == 3:
-        return of_image(joined_groups(as_row(x), as_row(weight), as_row(fresh(x, found)), format_of_rows(x, weight), how))
+        image = joined_groups(as_row(x), as_row(weight), as_row(fresh(x, found)), format_of_rows(x, weight), how)
+        return of_image(image)
     return joined_groups(x, weight, fresh(x, found), convolution_format(x, weight, *how), how)
 
 
