@@ -11,6 +11,7 @@ import torch
 import burnish
 from burnish import events
 from burnish.backends import graph_key, kept, native_compile
+from burnish.backends.watcher import new_watch
 from burnish.runtime.disk_cache import DiskCache
 
 
@@ -350,6 +351,27 @@ def test_a_new_process_finds_it(tmp_path):
     runs = [subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True, text=True)
             .stdout.split() for _ in range(2)]
     assert [run[:2] for run in runs] == [["False", "True"], ["True", "False"]] and runs[0][2] == runs[1][2]
+
+
+WATCHED = """
+import sys
+import torch
+import burnish
+compiled = burnish.compile(torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU()).eval())
+with torch.no_grad():
+    for _ in range(8):
+        compiled(torch.ones(4, 16))
+segment, = vars(compiled)["__burnish_program__"].entry.segments
+print(segment.check.keeper.fast is not None, "burnish.codegen.llvm" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(new_watch() is None, reason="this Python keeps its objects in another way")
+def test_a_new_process_watches_its_guards_without_the_compiler(tmp_path):
+    environment = os.environ | {"BURNISH_CACHE": "1", "BURNISH_CACHE_DIR": str(tmp_path), "BURNISH_CHECK": ""}
+    runs = [subprocess.run([sys.executable, "-c", WATCHED], env=environment, check=True, capture_output=True, text=True)
+            .stdout.split() for _ in range(2)]
+    assert runs == [["True", "True"], ["True", "False"]]
 
 
 # For many sizes -------------------------------------------------------------------------------------------------------

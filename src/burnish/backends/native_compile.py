@@ -39,6 +39,7 @@ from .gpu import compile_launches, cubins_here, offer_gpus
 from .graph_key import built
 from .kept import KIND
 from .recipe import Frozen, Halved, Plain, Recipe, Tools
+from .watcher import KIND as WATCHER_KIND
 from .watcher import watch_at_hand
 
 __all__ = ["compile_graph", "tools"]
@@ -205,7 +206,8 @@ memory.shelf = MeasurementShelf()
 
 def made_here() -> dict[str, str]:
     """By what and for what this process makes each kind of entry on disk."""
-    here = {KIND: built(), OBJECT_CODE: made_with(host()), "measured": memory.shelf.key("").partition("\n")[0]}
+    here = {KIND: built(), WATCHER_KIND: built(), OBJECT_CODE: made_with(host()),
+            "measured": memory.shelf.key("").partition("\n")[0]}
     return here | cubins_here()
 
 

@@ -1,23 +1,30 @@
 """The native code that watches state for guards, for capture, which does not know the compiler.
 
     new_watch()          see ``runtime.watch``; None on a machine or a Python it cannot be had on
+
+It is compiled once, and read from disk in later processes: there the compiler may not be needed for anything else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 
 from .. import events
-from ..runtime.watch import Watch, is_supported
+from ..runtime.disk_cache import DiskCache, disk_cache
+from ..runtime.kernels import NativeFunction, load
+from ..runtime.watch import WATCHER, WATCHER_CALLS, Watch, c_api, is_supported
 from ..settings import current
 
+KIND = "watcher"
 CODEGEN = f"{__package__.rpartition('.')[0]}.codegen"
 
 
 def is_at_hand() -> bool:
-    """Whether no part of the compiler has to be loaded first. Under other backends than ours nobody needs it else."""
-    return watcher.cache_info().currsize > 0 or f"{CODEGEN}.llvm.compile" in sys.modules
+    """Whether no part of the compiler has to be loaded first. Under other backends than ours nobody needs it else, and
+    where programs come from disk nobody may."""
+    return watcher.cache_info().currsize > 0 or f"{CODEGEN}.llvm.compile" in sys.modules or kept() is not None
 
 
 def new_watch() -> Watch | None:
@@ -34,10 +41,36 @@ def watch_at_hand() -> Watch | None:
 def watcher() -> int | None:
     if not is_supported:
         return None
-    from ..codegen.llvm.watcher import compile_watcher
-
     try:
-        return compile_watcher().address
+        return (kept() or compiled()).address
     except Exception as error:  # without it guards are checked in Python, as they are where this is switched off
         events.emit("guards.unwatched", text=f"no native code for guards: {type(error).__name__}: {error}")
         return None
+
+
+def compiled() -> NativeFunction:
+    from ..codegen.llvm.watcher import compile_watcher
+
+    made = compile_watcher()
+    where = place()
+    if where is not None:
+        where[0].put(KIND, where[1], made.object_code)
+    return made
+
+
+@functools.cache
+def kept() -> NativeFunction | None:
+    """The one on disk. It stays in memory for ever: checks refer to it."""
+    where = place()
+    code = None if where is None or not is_supported else where[0].get(KIND, where[1])
+    with contextlib.suppress(Exception):  # it is compiled anew
+        return None if code is None else load(code, WATCHER, c_api(*WATCHER_CALLS))
+    return None
+
+
+def place() -> tuple[DiskCache, str] | None:
+    """Where it lies on disk. None where nobody has asked yet for what lies there: that alone takes longer than a watch
+    saves."""
+    shelf = disk_cache()
+    asked = sys.modules.get(f"{__package__}.graph_key")
+    return None if shelf is None or asked is None else (shelf, f"{asked.built()}\n{sys.version}")

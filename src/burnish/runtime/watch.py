@@ -55,6 +55,11 @@ is_supported = (sys.implementation.name == "cpython" and (3, 11) <= sys.version_
 """Other Pythons keep things elsewhere; a debug build has more words in front of each object."""
 
 
+WATCHER = "watch"
+"""The native function that looks at them, and what of Python's C interface it calls."""
+WATCHER_CALLS = ("PyTuple_New", "Py_IncRef", "Py_DecRef")
+
+
 class Unwatchable(Exception):
     """There is something of which no word in memory tells."""
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import functools
 
 from ...runtime.kernels import NativeFunction, load
-from ...runtime.watch import c_api
+from ...runtime.watch import WATCHER, WATCHER_CALLS, c_api
 from .compile import object_code
 from .target import host
 
@@ -296,5 +296,5 @@ refused:
 @functools.cache
 def compile_watcher() -> NativeFunction:
     """Once in a process, and kept for ever: checks refer to it."""
-    return load(object_code(TEXT, host()), "watch", c_api("PyTuple_New", "Py_IncRef", "Py_DecRef"))
+    return load(object_code(TEXT, host()), WATCHER, c_api(*WATCHER_CALLS))
 
