@@ -622,6 +622,29 @@ def test_a_counter_does_not_spoil_the_watch_for_good():
         same(compiled(X), twin(X))
 
 
+def test_what_the_segment_writes_to_does_not_spoil_the_watch():
+    class Layer:
+        def __init__(self):
+            self.kept = torch.zeros(2, 3)
+
+    def step(layers, x):
+        for layer in layers:
+            layer.kept = torch.cat([layer.kept, x])
+        return sum(layer.kept.sum() for layer in layers)
+    layers, twins = [Layer() for _ in range(20)], [Layer() for _ in range(20)]
+    with patch(check=False):
+        compiled = burnish.compile(step, backend="eager")
+        for _ in range(8):
+            same(compiled(layers, X), step(twins, X))
+        keeper, = (segment.check.keeper for segment in first_segments(compiled) if segment.check.keeper.fast)
+        asked = keeper.passed
+        for _ in range(20):
+            same(compiled(layers, X), step(twins, X))
+        assert keeper.passed == asked and keeper.fast is not None
+        layers[7].kept = twins[7].kept = torch.ones(2, 3)
+        same(compiled(layers, X), step(twins, X))
+
+
 def test_python_reads_only_what_comes_anew_with_the_call():
     compiled = watched(Outer(), X)
     source = first_segments(compiled)[0].check.keeper.made.check.__source__

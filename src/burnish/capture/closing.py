@@ -112,7 +112,8 @@ def _check(tracer: Tracer, rebuilder: Rebuilder, slots: list | None) -> tuple[Ca
     check = check_twice(guards, inputs, values) if tracer.checks else write_check(guards, inputs, values)
     is_step = slots is not None and check(slots) is None
     if settings.current().native_guards:
-        check = watched(check, guards, inputs, values, tracer.checks)
+        written = frozenset(id(origin.source) for origin in tracer.heap.origins.values() if tracer.heap.changed(origin))
+        check = watched(check, guards, inputs, values, tracer.checks, written)
     let_go = tracer.gradients.let_go(values) if tracer.recorder.written_inputs() else []
     return check if not let_go else releasing(check, let_go), is_step
 

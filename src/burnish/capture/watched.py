@@ -19,8 +19,9 @@ The watch is a shortcut and never the judge. When it says no, the check as it wa
 new watch is made. It is also asked right after a watch was made, before that is used, and under the setting ``check``
 on every call: a watch must not pass what it refuses.
 
-What changes between every two calls is learned. A dictionary in which something is written each time is no longer
-watched as a whole: what is read from it is read in Python again, and handed in.
+What changes between every two calls is no longer watched as a whole: what is read from it is read in Python again, and
+handed in. Of what the segment itself writes to (the layers of a cache that grows) that is known from the start, the
+rest is learned.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ FEW = 8
 
 
 def watched(full: Callable, guards: list[Guard], inputs: list[Wanted], values: list[Source],
-            is_verified: bool = False) -> Callable:
-    """``full`` with a watch in front of it. ``is_verified``: both are asked each time, and must agree."""
-    keeper = Keeper(full, guards, inputs, values, is_verified)
+            is_verified: bool = False, written: frozenset[int] = frozenset()) -> Callable:
+    """``full`` with a watch in front of it. ``is_verified``: both are asked each time, and must agree. ``written``:
+    sources, by id, of what is another one after each run."""
+    keeper = Keeper(full, guards, inputs, values, is_verified, written)
 
     def check(slots: list) -> Any:
         fast = keeper.fast if keeper.others is None else keeper.others.get(id(slots[0]), keeper).fast
@@ -78,9 +80,9 @@ class Keeper:
     blocks of a model are, each of them has a watch."""
 
     def __init__(self, full: Callable, guards: list[Guard], inputs: list[Wanted], values: list[Source],
-                 is_verified: bool):
+                 is_verified: bool, written: frozenset[int]):
         self.full, self.guards, self.inputs, self.values = full, guards, inputs, values
-        self.is_verified = is_verified
+        self.is_verified, self.written = is_verified, written
         self.fast: Callable | None = None
         self.made: Made | None = None
         self.passed = 0  # since the last watch was made
@@ -106,7 +108,7 @@ class Keeper:
             return self
         others = self.others = {} if self.others is None else self.others
         if module not in others and len(others) < MOST_MODULES:
-            others[module] = Keeper(self.full, self.guards, self.inputs, self.values, self.is_verified)
+            others[module] = Keeper(self.full, self.guards, self.inputs, self.values, self.is_verified, self.written)
         return others.get(module, self)
 
     def count(self, slots: list) -> None:
@@ -124,13 +126,13 @@ class Keeper:
         if watch is None:
             self.wait = LONGEST_WAIT
             return
-        unwatched = frozenset(source for source, times in self.fickle.items() if times >= FICKLE)
+        unwatched = self.written.union(source for source, times in self.fickle.items() if times >= FICKLE)
         try:
             made = Plan(self.guards, self.inputs, self.values, slots, watch, unwatched).make()
         except (Unwatchable, RuntimeError, *MISSING_ERRORS):
             return
         if was_worth_it:
-            self.fickle = collections.Counter(dict.fromkeys(unwatched, FICKLE))
+            self.fickle = collections.Counter(dict.fromkeys(unwatched - self.written, FICKLE))
         elif before is not None:
             changed = [source for source, state in made.states.items() if before.states.get(source, state) != state]
             if len(changed) <= FEW:
