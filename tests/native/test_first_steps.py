@@ -45,6 +45,44 @@ def test_a_cache_is_filled_eagerly_and_its_growth_compiled_once():
     assert compiled_at(calls_of(burnish.compile(fill), [Cache()] * 7, [5, 4, 4, 4, 4, 4, 4])) == [3]
 
 
+def begin(cache, x):
+    """The first call puts something behind nothing, as those of transformers do."""
+    cache.kept = torch.cat([torch.empty(0, 8) if cache.kept is None else cache.kept, x * 2])
+    return cache.kept.sum(0)
+
+
+def segments_of(compiled):
+    return vars(compiled)["__burnish_program__"].entry.segments
+
+
+def test_what_is_put_behind_nothing_is_known_to_grow():
+    burnish.reset()
+    compiled = burnish.compile(begin)
+    assert compiled_at(calls_of(compiled, [Cache()] * 7, [5, 4, 4, 4, 4, 4, 4])) == [3]
+    assert len(segments_of(compiled)) == 2  # none for the size that the second call happened to have
+
+
+def test_a_second_call_is_not_compiled_for_all_sizes_before_it_is_asked_for_twice():
+    burnish.reset()
+    compiled = burnish.compile(begin)
+    assert compiled_at(calls_of(compiled, [Cache()] * 3, [5, 4, 4])) == []
+
+
+def test_what_was_put_behind_nothing_may_stay_as_it_is():
+    burnish.reset()
+
+    def once(cache, x):
+        if cache.kept is None:
+            cache.kept = torch.cat([torch.empty(0, 8), x * 2])
+        return cache.kept.sum(0) + x
+    compiled, cache = burnish.compile(once), Cache()
+    for length in (5, 1, 1, 1):
+        x = torch.randn(length, 8)
+        found = compiled(cache, x)
+        torch.testing.assert_close(found, cache.kept.sum(0) + x)
+    assert cache.kept.shape == (5, 8)
+
+
 def test_the_first_call_with_a_cache_is_compiled_when_another_cache_comes():
     burnish.reset()
     assert compiled_at(calls_of(burnish.compile(fill), [Cache() for _ in range(3)], [5, 5, 5])) == [1]

@@ -46,7 +46,7 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         return in_pieces(gm, burnish)
     waits = gm.meta.get("burnish_waits", 0)
     if waits or autograd_is_watched():
-        return Waiting(gm, _compile_for_sizes, 1 if gm.meta.get("burnish_open") is not None else waits or 2)
+        return Waiting(gm, _compile_for_sizes, waits or (1 if gm.meta.get("burnish_open") is not None else 2))
     return _compile_for_sizes(gm, example_inputs)
 
 

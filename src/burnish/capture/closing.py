@@ -60,7 +60,7 @@ def close(
         # Making text of a graph is dear, so who shows it does that.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
         opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
-        graph_module.meta["burnish_waits"] = 2 if is_again else int(is_step)
+        graph_module.meta["burnish_waits"] = waits(tracer, is_again, is_step, opened is not None)
         graph_module.meta["burnish_open"] = opened
         graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected,
                           tracer.signals)
@@ -79,6 +79,13 @@ def close(
         is_step=is_step,
         has_effects=has_effects,
     )
+
+
+def waits(tracer: Tracer, is_again: bool, is_step: bool, is_open: bool) -> int:
+    """How often a graph is to be asked for until it is compiled; 0, at once. One that serves all sizes is so when it
+    is asked for at all, for then a third size has come; where it was made with the second, at the second time."""
+    times = 2 if is_again else int(is_step)
+    return times if not is_open or tracer.open_sizes.wish.is_expected else min(times, 1)  # type: ignore[union-attr]
 
 
 def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple, signals: Signals) -> Callable:

@@ -29,6 +29,7 @@ from .changing import changed_numbers, value_at
 from .closing import autocast_nesting, close, restore_state
 from .failure import write_failure
 from .frames import UNBOUND, Frame, Raised
+from .growing import growing
 from .guards import MISSING_ERRORS, first_failure
 from .layout import Layout, take_apart
 from .machine import Machine
@@ -340,6 +341,7 @@ class Program:
         self, tracer: Tracer, continuation: Continuation, signal: Any, at: Any, why: Any, started: float, slots: list
     ) -> None:
         traced = time.perf_counter()
+        expected = {Place(*at): sizes for at, sizes in growing(tracer).items()}
         if tracer.has_assertions and not self.options.fullgraph and tracer.recorder.written_inputs():
             self.keeps_assertions = False  # a graph that writes to its inputs cannot be run again to raise them
             return
@@ -363,6 +365,7 @@ class Program:
             self.give_up(continuation, of_failure(tracer, error))
             return
         continuation.add(segment)
+        self.sizes.setdefault(id(continuation), {}).update(expected)
         if tracer.open_sizes is not None and tracer.open_sizes.settled:
             closed = self.closed_sizes.setdefault(id(continuation), set())
             closed.update(tracer.open_sizes.places[k] for k in tracer.open_sizes.settled)

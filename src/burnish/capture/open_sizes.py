@@ -29,6 +29,7 @@ from ..marks import size_marks
 from ..tensors.sizes import Formula, NoFormula, Point, Space
 from ..tensors.strides import packed_order, packed_stride
 from . import live, torch_calls
+from .growing import NOTHING
 from .guards import Guard
 from .metadata import TENSOR_TYPES, open_facts
 from .recorder import Handle
@@ -62,11 +63,16 @@ class Wish:
     """What is to be open."""
 
     changed: Mapping[Place, tuple[int, int]]
-    """Dimensions that were another size before, and both sizes."""
+    """Dimensions that were another size before, and both sizes: `growing.NOTHING`, where that is only expected."""
     all: bool = False
     """Every dimension of every tensor that is no parameter or buffer."""
     closed: frozenset[Place] = frozenset()
     """But not these: their size decided something before."""
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether one of them has not been seen to change."""
+        return any(before == NOTHING for before, _ in self.changed.values())
 
 
 class Like(NamedTuple):

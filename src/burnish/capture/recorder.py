@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from ..tensors.regions import GIVEN, MARK, Mark
 from . import breaks, numpy_kinds, torch_calls, warning_filters
 from .element_reads import ReadNumbers, may_read
+from .growing import grown_dim
 from .live import Expression, Live
 from .metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_tensor
 from .sources import is_module_state
@@ -91,6 +92,7 @@ class Recorder(TorchFunctionMode):
         self.seconds = 0.0  # spent in torch, which eager spends as well
         self.takes_numbers = False  # of NumPy's, as if they were Python's own
         self.seen = 0  # torch calls, recorded or not
+        self.grown: dict[int, int] = {}  # calls that put something behind nothing, and along which dimension
         self.shown: list[tuple[Any, tuple, dict]] | None = None  # where somebody wants to learn what the mode is shown
 
     # ---- what the mode sees
@@ -190,6 +192,10 @@ class Recorder(TorchFunctionMode):
         self.takes_numbers = torch_calls.name_of(target) not in torch_calls.BY_ELEMENT_TYPE
         call = Call(target, tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
                     {k: argument(v, live_allowed) for k, v in kwargs.items()}, self.tracer.user_line())
+        if target is torch.cat:
+            dim = grown_dim(args, kwargs, result)
+            if dim is not None:
+                self.grown[len(self.calls)] = dim
         self.calls.append(call)
         self.register(result, Handle(len(self.calls) - 1))
 
@@ -304,6 +310,7 @@ class Recorder(TorchFunctionMode):
 
     def undo_to(self, mark: tuple[int, int]) -> None:
         del self.calls[mark[0]:]
+        self.grown = {call: dim for call, dim in self.grown.items() if call < mark[0]}
         self.forget_inputs(mark[1])
 
     def forget_inputs(self, count: int) -> None:
