@@ -1,0 +1,35 @@
+"""Operators that a driver calls by torch's own functions."""
+
+import pytest
+import torch
+
+from burnish.runtime.draft import STRAIGHT, called
+
+ARGUMENTS = {"addmm": ((5,), (3, 4), (4, 5)), "addmv": ((3,), (3, 4), (4,)),
+             "baddbmm": ((2, 3, 5), (2, 3, 4), (2, 4, 5)),
+             "bmm": ((2, 3, 4), (2, 4, 5)), "mm": ((3, 4), (4, 5)), "mv": ((3, 4), (4,))}
+
+
+def operator(name):
+    _, name, overload = name.split(".")
+    return getattr(getattr(torch.ops.aten, name), overload)
+
+
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_they_do_what_the_operator_does(name):
+    made = called({"call": operator(name)})["call"]
+    assert made is not operator(name)
+    function = name.split(".")[1]
+    if function == "cat":
+        given = [torch.randn(2, 3), torch.randn(2, 4)], 1
+    else:
+        given = tuple(map(torch.randn, ARGUMENTS[function]))
+    want = operator(f"aten.{function}.default")(*given)
+    keywords = {"out": torch.empty_like(want)} if name.endswith("out") else {}
+    assert torch.equal(made(*given, **keywords), want)
+    assert all(torch.equal(out, want) for out in keywords.values())
+
+
+def test_others_are_called_as_they_are():
+    for one in (torch.ops.aten.exp.default, torch.ops.aten.sum.dim_IntList, abs):
+        assert called({"call": one})["call"] is one
