@@ -46,6 +46,9 @@ from ..schedule.plan import Call, Plan, Show, is_native, writes_into
 from ..tensors.panels import LayerPanels, Panels
 from ..tensors.types import NumberType, TensorType
 
+NO_LETTER = re.compile(r"\W")
+"""What cannot stand in a name."""
+
 
 def write_driver(
     plan: Plan, kernels: Sequence[NativeKernel | CudaKernel], constants: Mapping[int, torch.Tensor],
@@ -455,8 +458,7 @@ class DriverWriter:
         return f"frame.{name}"
 
     def identifier(self, name: str) -> str:
-        name = "".join(c if c.isalnum() else "_" for c in name)
-        return self.bind_name(f"v_{name}")
+        return self.bind_name(f"v_{NO_LETTER.sub('_', name)}")
 
     def bind(self, name: str, thing: Any) -> str:
         made = self.bind_name(f"{name}_0")

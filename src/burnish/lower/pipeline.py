@@ -62,10 +62,19 @@ def lower(
     for step in PASSES:
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
+        let_go(before, (graph, traced.graph))
     before, graph = graph, separate(graph, traced.graph, len(traced.constants))
-    announce("separate", graph, before)
+    announce("separate", graph, before)  # its nodes are the old graph's
     constants = dict(enumerate(traced.constants, len(graph.inputs) - len(traced.constants)))
     return Lowered(graph, constants, traced.gradients, traced.graph)
+
+
+def let_go(graph: Graph, needed: Sequence[Graph]) -> None:
+    """Take a graph apart that has become another one. Nodes and their values refer to each other: they would wait for
+    the collector, which would look at all of them once the compiler is done."""
+    if not events.is_watched() and all(graph is not other for other in needed):
+        for node in graph.nodes:
+            node.results = ()
 
 
 def announce(stage: str, graph: Graph, before: Graph | None = None) -> None:

@@ -8,6 +8,7 @@ A stride is printed where it is not the contiguous one.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
 import torch
@@ -105,6 +106,7 @@ class NumberType:
         return f"number {NAMES[self.dtype]}"
 
 
+@functools.lru_cache(4096)
 def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides, as torch gives them: a size of 0 counts as 1."""
     strides, step = [], 1
