@@ -61,6 +61,24 @@ def test_what_was_used_least_lately_goes_first(shelf):
     assert left == [0, *range(20 - len(left) + 1, 20)]
 
 
+def test_how_much_there_is_is_looked_at_once_in_a_while_not_by_each_process(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(DiskCache, "trim", lambda self: looks.append(self))
+
+    def process(entries):
+        looks.clear()
+        shelf = DiskCache(tmp_path / "cache")
+        for number in range(entries):
+            shelf.put("kind", str(number), b"1")
+        return len(looks)
+    assert [process(3), process(3)] == [1, 0]
+    assert process(2 * disk_cache.LOOK_EVERY) == 2
+    long_ago = os.stat(tmp_path / "cache" / disk_cache.LOOKED).st_mtime - disk_cache.LOOK_AGAIN - 1
+    os.utime(tmp_path / "cache" / disk_cache.LOOKED, (long_ago, long_ago))
+    assert [process(3), process(3)] == [1, 0]
+    assert DiskCache(tmp_path / "cache").clear() == 2 * disk_cache.LOOK_EVERY
+
+
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="another system of rights")
 def test_code_is_not_taken_from_where_others_can_write(tmp_path):
     (tmp_path / "open").mkdir()

@@ -19,6 +19,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -35,7 +36,13 @@ KEPT = 0.8
 """So much of it stays when there is too much."""
 
 LOOK_EVERY = 200
-"""Entries written between two looks at how much there is."""
+"""Entries that a process writes between two looks at how much there is."""
+
+LOOK_AGAIN = 3600.0
+"""Seconds after which the next process looks as it writes its first entry. With 14,000 entries, a look takes 0.1 s."""
+
+LOOKED = "looked"
+"""The file whose time is that of the last look."""
 
 
 class Entry(NamedTuple):
@@ -117,8 +124,18 @@ class DiskCache:
                     os.unlink(aside)
             return
         self.written += 1
-        if self.written % LOOK_EVERY == 1:
+        if self.written % LOOK_EVERY == 0 or self.written == 1 and self.is_time_to_look():
             self.trim()
+
+    def is_time_to_look(self) -> bool:
+        """Also notes that somebody looks now."""
+        mark = self.folder / LOOKED
+        with contextlib.suppress(OSError):
+            if abs(time.time() - mark.stat().st_mtime) < LOOK_AGAIN:
+                return False
+        with contextlib.suppress(OSError):
+            mark.touch(mode=0o600)
+        return True
 
     def entries(self) -> Iterator[tuple[float, int, Path]]:
         """(when it was last used, bytes, path) of each."""
