@@ -19,6 +19,7 @@ from torch.compiler import is_dynamo_compiling
 from .errors import UserError, did_you_mean
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
+DYNAMO = "torch._dynamo.eval_frame"
 _current = "default"
 _dynamo: Any = None
 """Dynamo's module that keeps its stance, once it has been met."""
@@ -32,7 +33,7 @@ def current() -> str:
 def of_torch() -> str:
     """What ``torch.compiler.set_stance`` has set. It is kept in Dynamo, which a program that never asked for that has
     not imported; and we do not. Stances that only say when to compile are the default to us."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    dynamo = sys.modules.get(DYNAMO)
     if dynamo is None:
         return "default"
     found: str = getattr(getattr(dynamo, "_stance", None), "stance", "default")
@@ -46,7 +47,7 @@ def forces_eager() -> bool:
     if _current != "default":
         return _current == "force_eager" or is_dynamo_compiling()
     if _dynamo is None:
-        found = sys.modules.get("torch._dynamo.eval_frame")
+        found = sys.modules.get(DYNAMO)
         if not hasattr(found, "_stance"):
             return False  # it is not there, or has only begun to be imported
         _dynamo = found

@@ -13,8 +13,8 @@ import sys
 
 from .. import events
 from ..runtime.disk_cache import DiskCache, disk_cache
-from ..runtime.kernels import NativeFunction, load
-from ..runtime.watch import WATCHER, WATCHER_CALLS, Watch, c_api, is_supported
+from ..runtime.kernels import NativeFunction
+from ..runtime.watch import Watch, is_supported, load_watchers
 from ..settings import current
 
 KIND = "watcher"
@@ -24,11 +24,11 @@ CODEGEN = f"{__package__.rpartition('.')[0]}.codegen"
 def is_at_hand() -> bool:
     """Whether no part of the compiler has to be loaded first. Under other backends than ours nobody needs it else, and
     where programs come from disk nobody may."""
-    return watcher.cache_info().currsize > 0 or f"{CODEGEN}.llvm.compile" in sys.modules or kept() is not None
+    return watchers.cache_info().currsize > 0 or f"{CODEGEN}.llvm.compile" in sys.modules or kept() is not None
 
 
 def new_watch() -> Watch | None:
-    found = watcher()
+    found = watchers()
     return None if found is None else Watch(found)
 
 
@@ -38,33 +38,34 @@ def watch_at_hand() -> Watch | None:
 
 
 @functools.cache
-def watcher() -> int | None:
+def watchers() -> tuple[int, int] | None:
     if not is_supported:
         return None
     try:
-        return (kept() or compiled()).address
+        one, of_tuple = kept() or compiled()
+        return one.address, of_tuple.address
     except Exception as error:  # without it guards are checked in Python, as they are where this is switched off
         events.emit("guards.unwatched", text=f"no native code for guards: {type(error).__name__}: {error}")
         return None
 
 
-def compiled() -> NativeFunction:
-    from ..codegen.llvm.watcher import compile_watcher
+def compiled() -> tuple[NativeFunction, NativeFunction]:
+    from ..codegen.llvm.watcher import compile_watchers
 
-    made = compile_watcher()
+    made = compile_watchers()
     where = place()
     if where is not None:
-        where[0].put(KIND, where[1], made.object_code)
+        where[0].put(KIND, where[1], made[0].object_code)
     return made
 
 
 @functools.cache
-def kept() -> NativeFunction | None:
-    """The one on disk. It stays in memory for ever: checks refer to it."""
+def kept() -> tuple[NativeFunction, NativeFunction] | None:
+    """Those on disk. They stay in memory for ever: checks refer to them."""
     where = place()
     code = None if where is None or not is_supported else where[0].get(KIND, where[1])
     with contextlib.suppress(Exception):  # it is compiled anew
-        return None if code is None else load(code, WATCHER, c_api(*WATCHER_CALLS))
+        return None if code is None else load_watchers(code)
     return None
 
 

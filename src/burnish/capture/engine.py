@@ -107,10 +107,10 @@ class Program:
                         continue
                     inputs, values = found
                     outputs: Any = ()
-                    if segment.graph is not None:
+                    if segment.call is not None:
                         nesting = autocast_nesting() if segment.nests else None
                         try:
-                            outputs = segment.graph(*inputs)
+                            outputs = segment.call(*inputs) if segment.on is None else segment.on(inputs)
                         except BaseException as error:
                             if not may_run_again(segment, nesting, error):
                                 raise

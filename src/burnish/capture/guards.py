@@ -54,6 +54,10 @@ def code_of(text: str, name: str) -> CodeType:
     return compile(text, f"<burnish {name}>", "exec")
 
 
+def refuse(slots: list) -> None:
+    """What a check answers where nobody else is to be asked."""
+
+
 class CheckWriter:
     """Writes Python source that reads sources into variables and tests guards on them."""
 
@@ -215,13 +219,16 @@ class CheckWriter:
             passed = " and ".join([f"{at}.compare({', '.join(names)})", *same.rest(names, self.constant(is_leaf))])
             self.conditions.append(f"not ({passed}) and not {at}.settle({group})")
 
-    def function(self, name: str, parameters: str, result: str) -> Callable:
+    def function(self, name: str, parameters: str, result: str, refused: str = "None") -> Callable:
+        """``refused``: what it answers where a guard does not hold."""
         self.compare_tensors()
         self.flush()
-        body = "\n        ".join([*self.lines, f"return {result}"])
+        lines = [f"{line.removesuffix('None')}{refused}" if line.endswith(": return None") else line
+                 for line in self.lines]
+        body = "\n        ".join([*lines, f"return {result}"])
         text = (f"def {name}({parameters}):\n    try:\n        {body}\n"
-                f"    except missing: return None\n")
-        namespace = {**self.constants, "missing": MISSING_ERRORS}
+                f"    except missing: return {refused}\n")
+        namespace = {**self.constants, "missing": MISSING_ERRORS, "refuse": refuse}
         exec(code_of(text, name), namespace)
         made = namespace.pop(name)  # which refers to them, and goes as soon as it is dropped
         made.__source__ = text

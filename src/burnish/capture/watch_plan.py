@@ -45,7 +45,8 @@ CONTENT = frozenset(("length", "has", "absent", "keys", "truth", "no hooks", "le
 
 
 class Made(NamedTuple):
-    check: Callable
+    check: FunctionType
+    """``check(slots, refused=refuse)``"""
     watch: Callable
     """What the check calls."""
     states: dict[int, Any]
@@ -357,7 +358,8 @@ class Plan:
                 writer.guard(guard)  # what is read next relies on it
         writer.compare_tensors()
         shown = [one.render(writer) if isinstance(one, Expression) else writer.load(one) for one in self.order]
-        return writer.function("check", "S", f"{writer.constant(watch)}({', '.join(shown)})")
+        return writer.function("check", "S, refused=refuse",
+                               f"{writer.constant(watch)}({', '.join(shown)}) or refused(S)", "refused(S)")
 
     def not_distinct(self, writer: CheckWriter, sources: Sequence[Source]) -> list[str]:
         """Conditions under which one of those that come anew is another one of them, or one that is Fixed."""

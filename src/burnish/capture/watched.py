@@ -27,13 +27,16 @@ rest is learned.
 from __future__ import annotations
 
 import collections
+import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from ..backends.watcher import is_at_hand, new_watch
 from ..errors import InternalError
+from ..runtime.segment import Holders
 from ..runtime.watch import Unwatchable, hits
 from .guards import MISSING_ERRORS, Guard
 from .sources import Source
@@ -70,9 +73,8 @@ def watched(full: Callable, guards: list[Guard], inputs: list[Wanted], values: l
                 return found
         return keeper.ask(slots)
 
-    check.__source__ = getattr(full, "__source__", "")  # type: ignore[attr-defined]
-    check.keeper = keeper  # type: ignore[attr-defined]
-    return check
+    keeper.general = weakref.ref(check)
+    return keeper.marked(check)
 
 
 class Keeper:
@@ -91,6 +93,9 @@ class Keeper:
         self.module: int | None = None
         self.others: dict[int, Keeper] | None = None
         """Of further modules, by their ids. One that comes to lie where another lay is another to its watch, too."""
+        self.general: Callable[[], Callable | None] = lambda: None
+        """The check that asks the watch there is, of the module there is; whoever asks by it holds it."""
+        self.holders = Holders()
 
     def ask(self, slots: list) -> Any:
         found = self.full(slots)
@@ -106,7 +111,12 @@ class Keeper:
             self.module = module
         if self.module == module:
             return self
-        others = self.others = {} if self.others is None else self.others
+        if self.others is None:
+            self.others = {}
+            general = self.general()
+            if general is not None:
+                self.holders.ask_by(general)
+        others = self.others
         if module not in others and len(others) < MOST_MODULES:
             others[module] = Keeper(self.full, self.guards, self.inputs, self.values, self.is_verified, self.written)
         return others.get(module, self)
@@ -141,6 +151,16 @@ class Keeper:
         if made.check(slots) is not None and self.full(slots) is not None and made.check(slots) is not None:
             self.made = made
             self.fast = self.verified(made.check) if self.is_verified else made.check
+            general = self.general()
+            if general is not None and self.others is None and not self.is_verified:
+                # One function fewer on the way: the watch's own check, and only where that says no the general one.
+                straight = FunctionType(made.check.__code__, made.check.__globals__, "check", (general,))
+                self.holders.ask_by(self.marked(straight))
+
+    def marked(self, check: Callable) -> Callable:
+        check.__source__ = getattr(self.full, "__source__", "")  # type: ignore[attr-defined]
+        check.keeper, check.holders = self, self.holders  # type: ignore[attr-defined]
+        return check
 
     def verified(self, fast: Callable) -> Callable:
         def check(slots: list) -> Any:

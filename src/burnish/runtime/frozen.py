@@ -93,7 +93,7 @@ class Kept:
     calls: int = 0
     """That found it as it was, without a watch."""
     same: Callable[..., Any] | None = None
-    """Its watch."""
+    """Its watch, a function of all inputs."""
 
     def is_current(self) -> bool:
         """Whether its tensors live, and lie where they did."""
@@ -113,8 +113,6 @@ class FrozenProgram:
         self.new_watch = new_watch
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
-        self.is_same: Callable[[Callable, tuple], Any] = \
-            eval(f"lambda same, i: same({', '.join(f'i[{k}]' for k in state)})")
         self.first = state[0] if state else 0  # of constants alone nothing is watched
         self.watched: dict[int, Kept] = {}  # by the id of a module's first tensor
         self.takes = getattr(main, "takes", None)
@@ -130,8 +128,12 @@ class FrozenProgram:
         return f"# once\n{self.prologue.source}\n# every call\n{self.main.source}"
 
     def __call__(self, *inputs: Any) -> tuple:
+        return self.on(inputs)
+
+    def on(self, inputs: tuple) -> tuple:
+        """The same, of the tuple of its inputs."""
         kept = self.watched.get(id(inputs[self.first])) if self.watched else None
-        if kept is None or self.is_same(kept.same, inputs) is None:  # type: ignore[arg-type]
+        if kept is None or kept.same(*inputs) is None:  # type: ignore[misc]
             kept = self.looked_up(inputs)
         if kept.made is None:
             return self.eager(*inputs)
@@ -155,7 +157,7 @@ class FrozenProgram:
     def watch(self, kept: Kept, inputs: tuple) -> None:
         """What was just found as it was. Should it have changed meanwhile, it is looked up again."""
         owners = [inputs[k] for k in self.positions]
-        kept.same = state_watch(self.new_watch(), owners, kept.samples.places)
+        kept.same = state_watch(self.new_watch(), owners, kept.samples.places, self.positions, len(inputs))
         kept.samples.look()
         if kept.same is not None and self.by_stamp.get(self.stamp_of(inputs)) is kept and not kept.samples.found.value:
             self.watched = {**self.watched, id(owners[0]): kept}

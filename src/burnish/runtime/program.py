@@ -31,6 +31,10 @@ class Program:
         self.run, self.bind = namespace["run"], namespace.get("bind")
 
     def __call__(self, *inputs: Any) -> tuple:
+        return self.on(inputs)
+
+    def on(self, inputs: tuple) -> tuple:
+        """The same, of the tuple of its inputs."""
         try:
             frame = self.frames.pop()
         except IndexError:

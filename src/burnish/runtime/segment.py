@@ -18,12 +18,14 @@ from typing import Any
 
 
 class Segment:
-    __slots__ = ("__weakref__", "break_", "check", "finish", "graph", "graph_module", "guards", "has_effects",
-                 "is_step", "leads_to", "nests", "state", "writes_inputs")
+    __slots__ = ("__weakref__", "break_", "call", "check", "finish", "graph_module", "guards", "has_effects",
+                 "is_step", "leads_to", "nests", "on", "state", "writes_inputs")
 
     def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
                  graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False,
                  has_effects: bool = True):
+        self.call: Callable | None
+        self.on: Callable[[tuple], Any] | None
         self.check, self.graph, self.finish = check, graph, finish
         self.leads_to = leads_to  # None: the result is returned; else the shape of the frames to go on with
         self.guards, self.graph_module, self.break_ = guards, graph_module, break_
@@ -32,13 +34,25 @@ class Segment:
         self.is_step = is_step  # what it does makes its own guards fail
         self.has_effects = has_effects  # finish changes what was there before
         self.writes_inputs = writes_inputs  # a graph that fails half way cannot simply be run again
-        holders = getattr(graph, "holders", None)
-        if isinstance(holders, Holders):
-            holders.add(self)
+        for part in check, graph:
+            holders = getattr(part, "holders", None)
+            if isinstance(holders, Holders):
+                holders.add(self)
+
+    @property
+    def graph(self) -> Callable | None:
+        return self.call
+
+    @graph.setter
+    def graph(self, graph: Callable | None) -> None:
+        """``call``: the same. ``on``: as a function of the tuple of its inputs, where it can be had so. Then hundreds
+        of parameters are not packed into a tuple once more."""
+        self.call, self.on = graph, getattr(graph, "on", None)
 
 
 class Holders:
-    """The segments that call a graph which stands for another one for a time only, as a contest does."""
+    """The segments that call a graph, or ask by a check, which stands for another one for a time only: as a contest
+    does."""
 
     def __init__(self) -> None:
         self.segments: list[weakref.ref[Segment]] = []
@@ -52,6 +66,14 @@ class Holders:
             segment = reference()
             if segment is not None and segment.graph is graph:  # else somebody watches what it calls
                 segment.graph = other
+
+    def ask_by(self, check: Callable) -> None:
+        """From here on they ask by this check, which has these holders too."""
+        for reference in self.segments:
+            segment = reference()
+            if segment is not None and getattr(segment.check, "holders", None) is self \
+                    and not hasattr(segment.check, "__wrapped__"):  # else somebody watches it
+                segment.check = check
 
 
 class Continuation:

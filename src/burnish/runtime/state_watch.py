@@ -48,14 +48,16 @@ class StateLayout:
 
 
 def state_watch(
-    watch: Watch | None, tensors: Sequence[torch.Tensor], places: Sequence[int]
+    watch: Watch | None, tensors: Sequence[torch.Tensor], places: Sequence[int], positions: Sequence[int] | None = None,
+    arguments: int | None = None,
 ) -> Callable[..., Any] | None:
-    """`places`: addresses of elements that are to be as they are now. The watch takes the tensors as its arguments."""
+    """`places`: addresses of elements that are to be as they are now. The watch takes the tensors as its arguments, or
+    so many `arguments`, among which they have these `positions`."""
     layout = state_layout()
     if watch is None or layout is None:
         return None
-    watch.arguments = len(tensors)
-    for k, x in enumerate(tensors):
+    watch.arguments = len(tensors) if arguments is None else arguments
+    for k, x in zip(range(len(tensors)) if positions is None else positions, tensors, strict=True):
         watch.pin(k, id(x))
         at, storage = x._cdata, x.untyped_storage()._cdata
         if watch.word(id(x) + WORD * layout.implementation) != at or watch.word(at + WORD * layout.storage) != storage:
@@ -72,7 +74,7 @@ def state_watch(
     for word in words:
         watch.word(word)
     try:
-        return watch.function([], [])
+        return watch.function([], [], takes_tuple=True)
     except (Unwatchable, RuntimeError):
         return None
 

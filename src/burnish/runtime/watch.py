@@ -1,6 +1,6 @@
 """A watch: where state lies in memory and what was there, checked by one native call.
 
-    watch = Watch(watcher, arguments=1)
+    watch = Watch(watchers, arguments=1)
     watch.pin(0, id(model))
     members = watch.members(model)                     its dictionary, and that it stays its dictionary
     watch.dictionary(members)                          ... with just this content
@@ -34,7 +34,8 @@ from collections.abc import Callable, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
-from .tensor_words import word_at, words_at
+from .kernels import NativeFunction, load
+from .tensor_words import WORD, word_at, words_at
 
 TYPE = 8
 """Where an object's type stands."""
@@ -47,6 +48,14 @@ SIZE, ITEMS = 16, 24
 
 CELL = 16
 
+WORDS_AT_ONCE = 4
+"""So many are compared in each turn of the watcher's loop. The processor looks ahead over a number of instructions: the
+fewer there are to a word, the more words it waits for at a time."""
+
+REACH = WORD << 32
+"""From the first word that is 0 to the last one. What lies further off is written out as other words are: a table that
+is longer takes longer to read."""
+
 has_loose_values = sys.version_info >= (3, 13)
 """Whether values that lie apart from their keys may change while the version does not."""
 is_supported = (sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] <= (3, 13)
@@ -55,22 +64,18 @@ is_supported = (sys.implementation.name == "cpython" and (3, 11) <= sys.version_
 """Other Pythons keep things elsewhere; a debug build has more words in front of each object."""
 
 
-WATCHER = "watch"
-"""The native function that looks at them, and what of Python's C interface it calls."""
-WATCHER_CALLS = ("PyTuple_New", "Py_IncRef", "Py_DecRef")
-
-
 class Unwatchable(Exception):
     """There is something of which no word in memory tells."""
 
 
 class Watch:
-    def __init__(self, watcher: int, arguments: int = 0):
-        """`watcher`: the address of the function of ``codegen.llvm.watcher``."""
+    def __init__(self, watcher: tuple[int, int], arguments: int = 0):
+        """`watcher`: the addresses of the functions of ``codegen.llvm.watcher``."""
         self.watcher, self.arguments = watcher, arguments
         self.calls: list[int] = []
         self.pins: list[int] = []
         self.words: dict[int, int] = {}  # in order
+        self.noughts: dict[int, None] = {}  # addresses of words that are 0, on which no others depend
         self.tensors: list[tuple[int, tuple[int, ...]]] = []
         self.versions: dict[int, int] = {}  # of dictionaries, by address
 
@@ -125,8 +130,11 @@ class Watch:
             raise Unwatchable
 
     def entries(self, table: dict) -> None:
-        """Only how many there are in it."""
-        self.word(id(table) + USED)
+        """Only how many there are in it. Most are empty: each module has four tables of hooks."""
+        if word_at(id(table) + USED):
+            self.word(id(table) + USED)
+        else:
+            self.noughts[id(table) + USED] = None
 
     def list_item(self, items: list, index: int) -> None:
         at = self.list_length(items)
@@ -163,41 +171,53 @@ class Watch:
         """`who`: an address, or ``argument(k)``."""
         self.tensors.append((who, description))
 
-    def parts(self, who: int, description: tuple[int, ...]) -> tuple[int, int, int]:
-        """Where a tensor, its implementation and its autograd data lie now: only a hint."""
-        if who & 1:
-            return id(None), id(None), id(None)
-        implementation = word_at(who + description[1])
-        return who, implementation, word_at(implementation + description[2])
-
     # ---- the check
 
-    def function(self, inputs: Sequence[int], values: Sequence[int]) -> Callable[..., Any]:
-        """`inputs`, `values`: what the check hands out, each an address or ``argument(k)``."""
-        head = [0, self.arguments, len(self.calls) // 4, len(self.pins) // 2, len(self.words), len(self.tensors),
-                len(inputs), len(values), id(None), *self.calls, *self.pins]
-        for pair in self.words.items():
+    def function(self, inputs: Sequence[int], values: Sequence[int], takes_tuple: bool = False) -> Callable[..., Any]:
+        """`inputs`, `values`: what the check hands out, each an address or ``argument(k)``. `takes_tuple`: it is best
+        called as ``check(*arguments)``, and the tuple is not unpacked."""
+        base = min(self.noughts, default=0)
+        near = [address for address in self.noughts if address - base < REACH]
+        words = [*self.words.items(), *((address, 0) for address in self.noughts if address - base >= REACH)]
+        for each in words, near:
+            each += each[-1:] * (-len(each) % WORDS_AT_ONCE)  # type: ignore[operator]
+        head = [0, self.arguments, len(self.calls) // 4, len(self.pins) // 2, len(words), len(self.tensors),
+                len(inputs), len(values), id(None), len(near), base, *self.calls, *self.pins]
+        for pair in words:
             head += pair
-        at = len(head) + 5 * len(self.tensors) + len(inputs) + len(values)
+        offsets = [(address - base) // WORD for address in near]
+        head += [low | high << 32 for low, high in zip(offsets[::2], offsets[1::2], strict=True)]
+        at = len(head) + 2 * len(self.tensors) + len(inputs) + len(values)
         places: dict[tuple[int, ...], int] = {}
-        found = [self.parts(who, description) for who, description in self.tensors]
-        for (who, description), ahead in zip(self.tensors, found[AHEAD:] + found, strict=False):
+        described: list[int] = []
+        for who, description in self.tensors:
             place = places.get(description)
             if place is None:
-                place = places[description] = at
-                at += len(description)
-            head += (who, place, *ahead)
+                place = places[description] = at + len(described)
+                described += in_blocks(description)
+            head += (who, place)
         head += inputs
         head += values
-        for description in places:
-            head += description
+        head += described
         table = bytes(memoryview((ctypes.c_uint64 * len(head))(*head)))
-        return _builtin(self.watcher, table)
+        return _new_function()(ctypes.byref(_method(self.watcher[takes_tuple], FLAGS[takes_tuple])), table, None)
 
 
-AHEAD = 6
-"""So many tensors ahead of the one that is compared, memory is told what will be read. A tensor lies in three places,
-each found through another: without that the processor would wait for one after the other."""
+def in_blocks(description: Sequence[int]) -> list[int]:
+    """A description of a tensor, what is asked of its implementation in blocks of eight words, which are compared at
+    once. A block may lie over another one, but not beyond the last word that is asked for."""
+    kind, implementation, autograd, without, count, more = description[:6]
+    checks = {description[k]: description[k + 1:k + 3] for k in range(6, 6 + 3 * count, 3)}
+    last = max(checks) - 7 * WORD
+    blocks: list[int] = []
+    beyond = 0
+    for offset in sorted(checks):
+        if offset >= beyond:
+            start = min(offset, last)
+            beyond = start + 8 * WORD
+            block = [checks.get(start + WORD * k, (0, 0)) for k in range(8)]
+            blocks += (start, *(mask for mask, _ in block), *(word for _, word in block))
+    return [kind, implementation, autograd, without, len(blocks) // 17, more, *blocks, *description[6 + 3 * count:]]
 
 
 def argument(k: int) -> int:
@@ -221,22 +241,25 @@ class _Method(ctypes.Structure):
                 ("doc", ctypes.c_char_p))
 
 
-METH_FASTCALL = 0x80
+FLAGS = 0x80, 0x01
+"""METH_FASTCALL, METH_VARARGS: how the two functions are handed their arguments."""
 
 
 @functools.cache
-def _method(watcher: int) -> _Method:
-    return _Method(b"watch", watcher, METH_FASTCALL, None)  # for ever: functions refer to it
-
-
-def _builtin(watcher: int, table: bytes) -> Callable[..., Any]:
-    return _new_function()(ctypes.byref(_method(watcher)), table, None)
+def _method(watcher: int, flags: int) -> _Method:
+    return _Method(b"watch", watcher, flags, None)  # for ever: functions refer to it
 
 
 @functools.cache
 def _new_function() -> Any:
     prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return prototype(("PyCFunction_NewEx", ctypes.pythonapi))
+
+
+def load_watchers(code: bytes) -> tuple[NativeFunction, NativeFunction]:
+    """The native functions that look at them: given inputs one by one, and as a tuple."""
+    needed = c_api("PyTuple_New", "Py_IncRef", "Py_DecRef")
+    return load(code, "watch", needed), load(code, "watch_tuple", needed)
 
 
 def c_api(*names: str) -> dict[str, int]:

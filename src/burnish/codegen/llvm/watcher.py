@@ -1,22 +1,25 @@
 """The watcher: native code that tells whether memory still holds what it held, and hands out objects if so.
 
-    compile_watcher().address       of a C function (self, args, count) -> object: METH_FASTCALL, as PyMethodDef has it
+    compile_watchers()      C functions: (self, args, count) -> object, METH_FASTCALL as PyMethodDef has it; and
+                            the same of a tuple, (self, args) -> object, METH_VARARGS
 
 A segment's guards are about state that hardly ever changes. ``runtime.watch`` writes down as numbers where that state
 lies and what was there; this function reads the numbers, and compares. What is to be compared is data, so there is one
 such function in a process, compiled once. Its table is the content of ``self``, a bytes object:
 
-    hits, count of arguments, counts of the sections, then the sections
+    hits, count of arguments, counts of the sections, None, count of noughts, their base, then the sections
       calls      function, argument, mask, answer             torch's switches
       pins       argument, address                            it must be that object
-      words      address, word                                in an order in which what is verified keeps alive the next
-      tensors    object, where its description begins,        an even number is an address, an odd one an argument
-                 and where parts of a later one probably lie
+      words      address, word                                in an order in which each keeps alive the next, and
+                                                              as many as a multiple of WORDS_AT_ONCE
+      noughts    half a word each: how many words behind the base it lies; as many
+      tensors    object, where its description begins         an even number is an address, an odd one an argument
       inputs     object                                       the first tuple of the answer
       values     object                                       the second
     descriptions of tensors
       type, offset of the implementation, offset of its autograd data, whether it may be without,
-      how many checks of the one, how many of the other, then the checks: offset, mask, word
+      how many blocks of the one, how many checks of the other,
+      the blocks: offset, eight masks, eight words; the checks: offset, mask, word
 
 The answer is the pair of tuples, or None where something differs.
 """
@@ -24,19 +27,19 @@ The answer is the pair of tuples, or None where something differs.
 from __future__ import annotations
 
 import functools
+import sys
 
-from ...runtime.kernels import NativeFunction, load
-from ...runtime.watch import WATCHER, WATCHER_CALLS, c_api
+from ...runtime.kernels import NativeFunction
+from ...runtime.watch import WORDS_AT_ONCE, load_watchers
 from .compile import object_code
 from .target import host
 
 # The tuples are made before anything is looked at: making them may run a garbage collection, and that any code. From
 # the first comparison to the last reference taken, nothing runs that could change what is compared.
-TEXT = """
+TEMPLATE = """
 declare ptr @PyTuple_New(i64)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 
 define ptr @watch(ptr %self, ptr %args, i64 %count) {
 entry:
@@ -57,14 +60,20 @@ entry:
   %n.values = load i64, ptr %values.at
   %none.at = getelementptr i64, ptr %table, i64 8
   %none = load ptr, ptr %none.at
-  %calls = getelementptr i64, ptr %table, i64 9
+  %n.noughts.at = getelementptr i64, ptr %table, i64 9
+  %n.noughts = load i64, ptr %n.noughts.at
+  %base.at = getelementptr i64, ptr %table, i64 10
+  %base = load ptr, ptr %base.at
+  %calls = getelementptr i64, ptr %table, i64 11
   %calls.length = shl i64 %n.calls, 2
   %pins = getelementptr i64, ptr %calls, i64 %calls.length
   %pins.length = shl i64 %n.pins, 1
   %words = getelementptr i64, ptr %pins, i64 %pins.length
   %words.length = shl i64 %n.words, 1
-  %tensors = getelementptr i64, ptr %words, i64 %words.length
-  %tensors.length = mul i64 %n.tensors, 5
+  %noughts = getelementptr i64, ptr %words, i64 %words.length
+  %noughts.length = lshr i64 %n.noughts, 1
+  %tensors = getelementptr i64, ptr %noughts, i64 %noughts.length
+  %tensors.length = shl i64 %n.tensors, 1
   %inputs = getelementptr i64, ptr %tensors, i64 %tensors.length
   %values = getelementptr i64, ptr %inputs, i64 %n.inputs
   %first = call ptr @PyTuple_New(i64 %n.inputs)
@@ -118,50 +127,35 @@ pin:
   br i1 %p.same, label %pin.head, label %drop
 
 word.head:
-  %w = phi i64 [0, %pin.head], [%w.next, %word]
-  %w.more = icmp ult i64 %w, %n.words
-  br i1 %w.more, label %word, label %tensor.head
-word:
-  %w.offset = shl i64 %w, 1
-  %w.address.at = getelementptr i64, ptr %words, i64 %w.offset
-  %w.address = load ptr, ptr %w.address.at
-  %w.expected.at = getelementptr i64, ptr %w.address.at, i64 1
-  %w.expected = load i64, ptr %w.expected.at
-  %w.found = load i64, ptr %w.address
-  %w.same = icmp eq i64 %w.found, %w.expected
-  %w.next = add i64 %w, 1
-  br i1 %w.same, label %word.head, label %drop
+  %w = phi ptr [%words, %pin.head], [%w.next, %word.{last}]
+  %w.more = icmp ult ptr %w, %noughts
+  br i1 %w.more, label %word.0, label %nought.head
+{compare them}
+  %w.next = getelementptr i64, ptr %w, i64 {length}
+  br label %word.head
+
+nought.head:
+  %n = phi ptr [%noughts, %word.head], [%n.next, %nought]
+  %n.more = icmp ult ptr %n, %tensors
+  br i1 %n.more, label %nought, label %tensor.head
+nought:
+{look}
+  %n.next = getelementptr i32, ptr %n, i64 {last}
+  %n.same = icmp eq i64 %n.{last}.all, 0
+  br i1 %n.same, label %nought.head, label %drop
 
 tensor.head:
-  %t = phi i64 [0, %word.head], [%t.next, %tensor.passed]
+  %t = phi i64 [0, %nought.head], [%t.next, %tensor.passed]
   %t.more = icmp ult i64 %t, %n.tensors
   br i1 %t.more, label %tensor, label %passed
 tensor:
-  %t.offset = mul i64 %t, 5
+  %t.offset = shl i64 %t, 1
   %t.who.at = getelementptr i64, ptr %tensors, i64 %t.offset
   %t.who = load i64, ptr %t.who.at
   %t.spec.at = getelementptr i64, ptr %t.who.at, i64 1
   %t.spec.offset = load i64, ptr %t.spec.at
   %t.spec = getelementptr i64, ptr %table, i64 %t.spec.offset
   %t.next = add i64 %t, 1
-  %ahead.at = getelementptr i64, ptr %t.who.at, i64 2
-  %ahead = load ptr, ptr %ahead.at
-  call void @llvm.prefetch.p0(ptr %ahead, i32 0, i32 3, i32 1)
-  %ahead.impl.at = getelementptr i64, ptr %t.who.at, i64 3
-  %ahead.impl = load ptr, ptr %ahead.impl.at
-  call void @llvm.prefetch.p0(ptr %ahead.impl, i32 0, i32 3, i32 1)
-  %ahead.impl.1 = getelementptr i8, ptr %ahead.impl, i64 64
-  call void @llvm.prefetch.p0(ptr %ahead.impl.1, i32 0, i32 3, i32 1)
-  %ahead.impl.2 = getelementptr i8, ptr %ahead.impl, i64 128
-  call void @llvm.prefetch.p0(ptr %ahead.impl.2, i32 0, i32 3, i32 1)
-  %ahead.impl.3 = getelementptr i8, ptr %ahead.impl, i64 168
-  call void @llvm.prefetch.p0(ptr %ahead.impl.3, i32 0, i32 3, i32 1)
-  %ahead.meta.at = getelementptr i64, ptr %t.who.at, i64 4
-  %ahead.meta = load ptr, ptr %ahead.meta.at
-  %ahead.meta.1 = getelementptr i8, ptr %ahead.meta, i64 48
-  call void @llvm.prefetch.p0(ptr %ahead.meta.1, i32 0, i32 3, i32 1)
-  %ahead.meta.2 = getelementptr i8, ptr %ahead.meta, i64 128
-  call void @llvm.prefetch.p0(ptr %ahead.meta.2, i32 0, i32 3, i32 1)
   %t.bit = and i64 %t.who, 1
   %t.is.argument = icmp ne i64 %t.bit, 0
   br i1 %t.is.argument, label %tensor.argument, label %tensor.fixed
@@ -189,47 +183,59 @@ tensor.start:
   %s.meta = load i64, ptr %s.meta.at
   %s.without.at = getelementptr i64, ptr %t.spec, i64 3
   %s.without = load i64, ptr %s.without.at
-  %s.checks.at = getelementptr i64, ptr %t.spec, i64 4
-  %s.checks = load i64, ptr %s.checks.at
+  %s.blocks.at = getelementptr i64, ptr %t.spec, i64 4
+  %s.blocks = load i64, ptr %s.blocks.at
   %s.more.at = getelementptr i64, ptr %t.spec, i64 5
   %s.more = load i64, ptr %s.more.at
-  %checks = getelementptr i64, ptr %t.spec, i64 6
-  %checks.length = mul i64 %s.checks, 3
-  %checks.end = getelementptr i64, ptr %checks, i64 %checks.length
+  %blocks = getelementptr i64, ptr %t.spec, i64 6
+  %blocks.length = mul i64 %s.blocks, 17
+  %blocks.end = getelementptr i64, ptr %blocks, i64 %blocks.length
   %further.length = mul i64 %s.more, 3
-  %further.end = getelementptr i64, ptr %checks.end, i64 %further.length
-  br label %check.head
-check.head:
-  %k = phi ptr [%checks, %tensor.start], [%k.next, %check], [%checks.end, %further]
-  %k.base = phi ptr [%impl, %tensor.start], [%k.base, %check], [%meta, %further]
-  %k.end = phi ptr [%checks.end, %tensor.start], [%k.end, %check], [%further.end, %further]
-  %k.is.end = icmp eq ptr %k, %k.end
-  br i1 %k.is.end, label %check.end, label %check
-check:
+  %further.end = getelementptr i64, ptr %blocks.end, i64 %further.length
+  br label %block.head
+block.head:
+  %b = phi ptr [%blocks, %tensor.start], [%b.next, %block]
+  %b.is.end = icmp eq ptr %b, %blocks.end
+  br i1 %b.is.end, label %meta.check, label %block
+block:
+  %b.offset = load i64, ptr %b
+  %b.mask.at = getelementptr i64, ptr %b, i64 1
+  %b.mask = load <8 x i64>, ptr %b.mask.at, align 8
+  %b.expected.at = getelementptr i64, ptr %b, i64 9
+  %b.expected = load <8 x i64>, ptr %b.expected.at, align 8
+  %b.found.at = getelementptr i8, ptr %impl, i64 %b.offset
+  %b.found = load <8 x i64>, ptr %b.found.at, align 8
+  %b.difference = xor <8 x i64> %b.found, %b.expected
+  %b.masked = and <8 x i64> %b.difference, %b.mask
+  %b.differs = icmp ne <8 x i64> %b.masked, zeroinitializer
+  %b.any = bitcast <8 x i1> %b.differs to i8
+  %b.same = icmp eq i8 %b.any, 0
+  %b.next = getelementptr i64, ptr %b, i64 17
+  br i1 %b.same, label %block.head, label %drop
+meta.check:
+  %meta.at = getelementptr i8, ptr %impl, i64 %s.meta
+  %meta = load ptr, ptr %meta.at
+  %has.none = icmp eq ptr %meta, null
+  br i1 %has.none, label %without, label %further.head
+without:
+  %may.be.without = icmp ne i64 %s.without, 0
+  br i1 %may.be.without, label %tensor.passed, label %drop
+further.head:
+  %k = phi ptr [%blocks.end, %meta.check], [%k.next, %further]
+  %k.is.end = icmp eq ptr %k, %further.end
+  br i1 %k.is.end, label %tensor.passed, label %further
+further:
   %k.offset = load i64, ptr %k
   %k.mask.at = getelementptr i64, ptr %k, i64 1
   %k.mask = load i64, ptr %k.mask.at
   %k.expected.at = getelementptr i64, ptr %k, i64 2
   %k.expected = load i64, ptr %k.expected.at
-  %k.found.at = getelementptr i8, ptr %k.base, i64 %k.offset
+  %k.found.at = getelementptr i8, ptr %meta, i64 %k.offset
   %k.found = load i64, ptr %k.found.at
   %k.masked = and i64 %k.found, %k.mask
   %k.same = icmp eq i64 %k.masked, %k.expected
   %k.next = getelementptr i64, ptr %k, i64 3
-  br i1 %k.same, label %check.head, label %drop
-check.end:
-  %is.all = icmp eq ptr %k.end, %further.end
-  br i1 %is.all, label %tensor.passed, label %meta.check
-meta.check:
-  %meta.at = getelementptr i8, ptr %impl, i64 %s.meta
-  %meta = load ptr, ptr %meta.at
-  %has.none = icmp eq ptr %meta, null
-  br i1 %has.none, label %without, label %further
-without:
-  %may.be.without = icmp ne i64 %s.without, 0
-  br i1 %may.be.without, label %tensor.passed, label %drop
-further:
-  br label %check.head
+  br i1 %k.same, label %further.head, label %drop
 tensor.passed:
   br label %tensor.head
 
@@ -262,8 +268,7 @@ result.fixed:
   br label %result.store
 result.store:
   %r.object = phi ptr [%r.argument, %result.argument], [%r.address, %result.fixed]
-  call void @Py_IncRef(ptr %r.object)
-  %r.items = getelementptr i8, ptr %r.to, i64 24
+{count it}  %r.items = getelementptr i8, ptr %r.to, i64 24
   %r.slot = getelementptr ptr, ptr %r.items, i64 %r
   store ptr %r.object, ptr %r.slot
   br label %result.head
@@ -290,11 +295,59 @@ refused:
   call void @Py_IncRef(ptr %none)
   ret ptr %none
 }
+
+define ptr @watch_tuple(ptr %self, ptr %args) {
+  %count.at = getelementptr i64, ptr %args, i64 2
+  %count = load i64, ptr %count.at
+  %items = getelementptr i64, ptr %args, i64 3
+  %answer = tail call ptr @watch(ptr %self, ptr %items, i64 %count)
+  ret ptr %answer
+}
 """
 
 
+COMPARED = """
+word.{k}:
+  %w.{k}.address.at = getelementptr i64, ptr %w, i64 {address}
+  %w.{k}.address = load ptr, ptr %w.{k}.address.at
+  %w.{k}.expected.at = getelementptr i64, ptr %w, i64 {expected}
+  %w.{k}.expected = load i64, ptr %w.{k}.expected.at
+  %w.{k}.found = load i64, ptr %w.{k}.address
+  %w.{k}.same = icmp eq i64 %w.{k}.found, %w.{k}.expected
+  br i1 %w.{k}.same, label %word.{next}, label %drop
+"""
+
+NOUGHT = """
+  %n.{k}.at = getelementptr i32, ptr %n, i64 {k}
+  %n.{k}.short = load i32, ptr %n.{k}.at
+  %n.{k}.offset = zext i32 %n.{k}.short to i64
+  %n.{k}.address = getelementptr i64, ptr %base, i64 %n.{k}.offset
+  %n.{k}.found = load i64, ptr %n.{k}.address
+  %n.{next}.all = or i64 %n.{k}.all, %n.{k}.found
+"""
+
+COUNTED = """
+  %r.count.before = load {kind}, ptr %r.object
+  %r.count.more = add {kind} %r.count.before, 1
+  %r.is.immortal = icmp eq {kind} %r.count.more, 0
+  %r.count.after = select i1 %r.is.immortal, {kind} %r.count.before, {kind} %r.count.more
+  store {kind} %r.count.after, ptr %r.object
+"""
+"""As Py_INCREF does it: from 3.12 on half a word is the count, and one that cannot be raised stands for ever."""
+
+
+def text() -> str:
+    last = WORDS_AT_ONCE
+    words = "".join(COMPARED.format(k=k, address=2 * k, expected=2 * k + 1, next=k + 1) for k in range(last))
+    counted = COUNTED.format(kind="i32" if sys.version_info >= (3, 12) else "i64")
+    noughts = "".join(NOUGHT.format(k=k, next=k + 1) for k in range(last)).replace("%n.0.all", "0")
+    parts = {"compare them": f"{words}word.{last}:", "look": noughts, "last": str(last),
+             "length": str(2 * last), "count it": counted}
+    return functools.reduce(lambda made, part: made.replace(f"{{{part}}}", parts[part]), parts, TEMPLATE)
+
+
 @functools.cache
-def compile_watcher() -> NativeFunction:
-    """Once in a process, and kept for ever: checks refer to it."""
-    return load(object_code(TEXT, host()), WATCHER, c_api(*WATCHER_CALLS))
+def compile_watchers() -> tuple[NativeFunction, NativeFunction]:
+    """Once in a process, and kept for ever: checks refer to them."""
+    return load_watchers(object_code(text(), host()))
 
