@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnish.codegen.mathematics import expand
 from burnish.ops.scalar import Access, Scalar, cast, fma, index, load, reduced
 from burnish.schedule.loops import Kernel, Loop, Reduction, Stage, Store
 
@@ -63,6 +64,17 @@ def row_sum(rows: int, columns: int) -> Kernel:
 
 def column_sum(rows: int, columns: int) -> Kernel:
     return reduction("sum", (columns, rows), 1, (1, columns))
+
+
+def column_gradient(rows: int, columns: int) -> Kernel:
+    """What an activation's gradient looks like whose layer has a bias: much is computed, stored, and summed down the
+    columns. The greatest is looked for as well, and each sum is stored with a shift of its column."""
+    x, grad = (load("f32", Access(n, 0, (1, columns))) for n in (0, 1))
+    value = expand(grad * (1 + (x * 0.5).erf() + x * (x * x * -0.5).exp()))
+    sums = reduced(0, "f32") + load("f32", Access(2, 0, (1, 0)))
+    stage = Stage((Reduction("sum", value), Reduction("max", value)), (Store(Access(1, 0, (1, columns)), value),),
+                  (Store(Access(3, 0, (1, 0)), sums), Store(Access(4, 0, (1, 0)), reduced(1, "f32"))))
+    return Kernel("column_gradient", ("f32",) * 5, frozenset({1, 3, 4}), (Loop((columns, rows), 1, (stage,)),))
 
 
 def transposed_copy(rows: int, columns: int, dtype: str = "f32") -> Kernel:

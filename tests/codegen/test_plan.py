@@ -69,6 +69,23 @@ def test_column_sums_have_rows_in_lanes():
     assert plan.items == 1024 // plan.block
 
 
+@pytest.mark.parametrize("target", [WIDE, NARROW])
+def test_columns_of_which_much_is_computed_are_walked_in_strips(target):
+    box, plan = planned(examples.column_gradient(256, 2048), target)
+    assert (plan.kind, plan.lane) == ("rows", 0) and plan.strips > 1
+    assert plan.block == plan.width * plan.copies * plan.strips and plan.items * plan.block == 2048
+    assert plan.items >= 8  # enough for several threads
+
+
+@pytest.mark.parametrize("kernel", [
+    examples.column_sum(256, 2048),  # its turns are wide without
+    examples.column_gradient(256, 128),  # several elements of a column lie in one page
+    examples.column_gradient(4, 2048), examples.column_gradient(256, 2048 + 7),
+])
+def test_other_columns_are_walked_one_after_the_other(kernel):
+    assert planned(kernel)[1].strips == 1
+
+
 def test_where_sums_are_stored_says_nothing_about_lanes():
     # [parts, pixels, channels], summed over the pixels of each part; the sums of a channel lie side by side.
     _, plan = planned(examples.reduction("sum", (64, 8, 784), 2, (1, 50176, 64)))

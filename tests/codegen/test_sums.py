@@ -6,6 +6,7 @@ import torch
 from burnish.codegen.llvm import compile_kernel
 
 from . import example_kernels as examples
+from .running import MACHINES, compiled
 
 
 def root_mean_square(x):
@@ -30,6 +31,24 @@ def test_the_error_of_column_sums_is_at_most_twice_eagers(shape, draw):
     compile_kernel(examples.column_sum(*shape))(x.data_ptr(), out.data_ptr())
     exact = x.double().sum(0)
     assert root_mean_square(out - exact) <= 2 * root_mean_square(x.sum(0) - exact)
+
+
+@pytest.mark.parametrize("machine", [machine for machine in MACHINES if machine != "triton"])
+@pytest.mark.parametrize("shape", [(16, 2048), (17, 1024), (100, 512), (256, 2048), (1100, 768)])
+def test_columns_that_are_walked_in_strips(shape, machine):
+    torch.manual_seed(0)
+    x, grad, shift = torch.randn(shape), torch.randn(shape), torch.randn(shape[1])
+    stored, sums, most = grad.clone(), torch.empty(shape[1]), torch.empty(shape[1])
+    compiled(examples.column_gradient(*shape), machine)(*(y.data_ptr() for y in (x, stored, shift, sums, most)))
+
+    def value(x, grad):
+        return grad * (1 + (x * 0.5).erf() + x * (x * x * -0.5).exp())
+
+    exact, eager = value(x.double(), grad.double()), value(x, grad)
+    torch.testing.assert_close(stored.double(), exact, rtol=1e-5, atol=1e-5)
+    assert torch.equal(most, stored.amax(0))
+    error = root_mean_square(sums - (stored.double().sum(0) + shift))
+    assert error <= 2 * root_mean_square((eager.sum(0) + shift) - (eager.double().sum(0) + shift))
 
 
 def test_the_error_of_a_row_of_ten_million_is_at_most_twice_eagers():

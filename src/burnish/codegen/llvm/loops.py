@@ -89,6 +89,9 @@ class LoopPrinter:
         self._decode(item)
         number = 0
         for stage in self.box.stages:
+            if self.plan.strips > 1:
+                self._in_strips(stage)
+                continue
             self._stage(stage, number)
             number += len(stage.reductions)
         return []
@@ -157,6 +160,85 @@ class LoopPrinter:
         row_copies = plan.copies if plan.kind == "rows" else 1
         self._stores(stage.row_stores, range(row_copies), plan.kind == "rows" and plan.lane is not None)
         self.values.forget_stored()
+
+    def _in_strips(self, stage: Stage) -> None:
+        """The same for the only stage, where vectors of rows are walked side by side, element by element: sums in the
+        same blocks of blocks, with accumulators in memory."""
+        plan, code, values = self.plan, self.code, self.values
+        variable, = self.box.inner
+        extent, first, reach = self.box.extents[variable], code.here.variables[plan.lane], plan.copies * plan.width
+        slots = [Slot(r, plan.width) for _ in range(plan.copies) for r in stage.reductions]
+        types = [type for slot in slots for type in reductions.types(slot.reduction, slot.width)]
+        identities = [reductions.identity(slot.reduction, slot.width) for slot in slots]
+
+        def table() -> list[str]:
+            names = [code.name() for _ in types]
+            for name, type in zip(names, types, strict=True):
+                code.scopes[0].put(f"{name} = alloca [{plan.strips} x {type}], align 64")
+            return names
+
+        def each_strip(body: Callable[[str], None]) -> None:
+            def strip(counter: str, _: list[str]) -> list[str]:
+                at = code.emit(code.here, f"mul nuw nsw i64 {counter}, {reach}")
+                code.here.variables[plan.lane] = code.emit(code.here, f"add nuw nsw i64 {first}, {at}")
+                body(counter)
+                values.forget_stored()
+                return []
+
+            code.loop("0", str(plan.strips), 1, [], strip)
+
+        def place(of: str, type: str, strip: str) -> str:
+            return code.emit(code.here, f"getelementptr {type}, ptr {of}, i64 {strip}")
+
+        def load(tables: list[str], strip: str) -> list[Accumulator]:
+            return _grouped(slots, [code.emit(code.here, f"load {type}, ptr {place(of, type, strip)}")
+                                    for of, type in zip(tables, types, strict=True)])
+
+        def store(tables: list[str], strip: str, accumulators: list[Accumulator]) -> None:
+            for of, type, value in zip(tables, types, _operands(accumulators), strict=True):
+                code.here.put(f"store {type} {value}, ptr {place(of, type, strip)}")
+
+        def take(_: str, into: list[str]) -> None:
+            each_strip(lambda strip: store(into, strip, self._body(
+                stage, slots, load(into, strip), plan.copies, None)))
+
+        def count(start: str, stop: str, step: int, trips: int, into: list[str], body: Callable[[str, list[str]], None],
+                  ) -> None:
+            if trips > CHAIN:
+                below, local = step * (CHAIN // 2), table()
+
+                def fold(strip: str) -> None:
+                    pairs = zip(slots, load(into, strip), load(local, strip), strict=True)
+                    store(into, strip, [reductions.join(Operations(code, code.here, slot.width), slot.reduction, a, b)
+                                        for slot, a, b in pairs])
+
+                def block(begin: str, into: list[str]) -> None:
+                    each_strip(lambda strip: store(local, strip, identities))
+                    end = code.emit(code.here, f"add nuw nsw i64 {begin}, {below}")
+                    end = code.call(code.here, "i64", "llvm.umin.i64", ("i64", end), ("i64", stop))
+                    count(begin, end, step, CHAIN // 2, local, body)
+                    each_strip(fold)
+
+                count(start, stop, below, -(-trips // (CHAIN // 2)), into, block)
+                return
+
+            def turn(counter: str, _: list[str]) -> list[str]:
+                body(counter, into)
+                return []
+
+            code.loop(start, stop, step, [], turn, variable=variable if step == 1 else None)
+
+        def finish(strip: str) -> None:
+            accumulators, each = load(sums, strip), len(stage.reductions)
+            for number, reduction in enumerate(stage.reductions):
+                values.reduced[number] = self._finish(reduction, accumulators[number::each])
+            self._stores(stage.row_stores, range(plan.copies), True)
+
+        sums = table()
+        self._number = 0
+        each_strip(lambda strip: store(sums, strip, identities))
+        count("0", str(extent), 1, extent, sums, take)
+        each_strip(finish)
 
     def _tile(self, stage: Stage) -> None:
         """A square: what lies across the lanes is turned first, then it is walked like any other."""

@@ -31,6 +31,22 @@ MOST_COPIES = 8
 MOST_SCALARS = 64
 """Operations of one turn, where rows are computed side by side as scalars."""
 
+FAR = 1024
+"""Bytes from one element of a row to the next from which on rows are walked in strips, so that neighbours are read
+together."""
+
+STRETCH = 2048
+"""Bytes that strips read in one go, at most."""
+
+NARROW = 128
+"""Bytes that one turn reads of an element's neighbours, up to which strips are worth their accumulators in memory."""
+
+FEW_ELEMENTS = 16
+ITEMS = 8
+"""So many there are to be: enough for several threads."""
+
+POSITIONAL = ("argmax", "argmin")
+
 BLOCK = 4096
 """Elements of an item of an element-wise loop: long enough to hide its start, short enough to share out evenly."""
 
@@ -53,6 +69,9 @@ class Plan:
     """Estimated, for the whole box."""
     across: int | None = None
     """Of tiles: the variable along which what is read lies side by side. An item reaches one width along it."""
+    strips: int = 1
+    """Of rows: an item is so many times `copies` vectors, side by side, and all of them take in an element before any
+    takes the next. Their accumulators lie in memory."""
 
 
 def choose(box: Box, host: Host) -> Plan:
@@ -158,13 +177,28 @@ def cut(box: Box, lane: int | None, width: int, cycles: float, host: Host, may_t
         for wanted in (8, 4, 2):
             is_even = host.has_masks or extent % (width * wanted) == 0
             # Enough items for several threads come before long ones.
-            is_shared = wanted == 2 or rows // (width * wanted) >= 8
+            is_shared = wanted == 2 or rows // (width * wanted) >= ITEMS
             if body <= 32 // wanted * 2 and extent >= 2 * wanted * width and is_even and is_shared:
                 copies = wanted
                 break
-        block = width * copies
+        strips = 1 if is_open else _strips(box, lane, width * copies)
+        block = width * copies * strips
         items = rows // extent * -(-extent // block)
+        return Plan(kind, lane, width, copies, block, items, cycles, strips=strips)
     return Plan(kind, lane, width, copies, block, items, cycles)
+
+
+def _strips(box: Box, lane: int, reach: int) -> int:
+    """How many rows' elements, in units of `reach`, are walked before the next element of each. The elements of a row
+    lie far apart here: who goes down one row after the other reads a line or two of each page, and waits for each."""
+    if len(box.stages) != 1 or len(box.inner) != 1 or any(r.is_running or r.op in POSITIONAL for r in box.reductions):
+        return 1
+    inner, extent, size = box.inner[0], box.extents[lane], BITS[box.reductions[0].value.dtype] // 8
+    steps = [a.strides[inner] for a in accesses(box.stages) if a.strides[lane] == 1]
+    if max(map(abs, steps), default=0) * size < FAR or reach * size > NARROW or box.extents[inner] < FEW_ELEMENTS:
+        return 1
+    most = min(STRETCH // (reach * size), math.prod(box.extents[:box.rows]) // (reach * ITEMS))
+    return next((n for n in range(most, 1, -1) if extent % (reach * n) == 0), 1)
 
 
 def _copies(extent: int, width: int, wanted: int) -> int:
