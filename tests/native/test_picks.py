@@ -5,6 +5,9 @@ import torch
 from torch.nn import functional as F
 
 import burnish
+from burnish import events
+from burnish.schedule import choose_calls
+from burnish.schedule.plan import Call
 from burnish.settings import patch
 
 from .calls import equal_calls
@@ -92,3 +95,37 @@ def test_index_that_goes_out_of_range_later_is_noticed(pick):
         with pytest.raises(IndexError):
             compiled(weight, index + 1)
         torch.testing.assert_close(compiled(weight, index), pick(weight, index))
+
+
+class Residual(torch.nn.Module):
+    """What is picked is normalised, and added to a product of that."""
+
+    def __init__(self):
+        super().__init__()
+        self.pick, self.norm, self.mix = torch.nn.Embedding(40, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 64)
+
+    def forward(self, i):
+        e = self.pick(i)
+        return e + self.mix(self.norm(e))
+
+
+def test_what_a_product_adds_besides_is_stored_by_the_loops_that_read_it(monkeypatch):
+    def choose(spec, **_):
+        candidate = choose_calls.own_candidate(spec)
+        if candidate is None:
+            pytest.skip("there are no kernels of our own for this machine")
+        return choose_calls.Choice(candidate, 1e-9, {choose_calls.OWN: 1e-9})
+
+    monkeypatch.setattr(choose_calls, "choose", choose)
+    model, plans = Residual(), []
+    with torch.no_grad():
+        stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
+        compiled = burnish.compile(model)
+        for _ in range(3):
+            i = torch.randint(0, 40, (6, 5))
+            torch.testing.assert_close(compiled(i), model(i))
+        stop()
+        called = [step.node.op.name for plan in plans for step in plan.steps if isinstance(step, Call)]
+        assert "run" in called and "aten.embedding.default" not in called
+        with pytest.raises(IndexError):
+            compiled(i + 40)

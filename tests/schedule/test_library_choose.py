@@ -145,6 +145,14 @@ def test_of_disturbed_measurements_the_shorter_times_count_and_after_three_they_
     assert not measurements and last.measured == {"addmm": 3.0, "onednn": 3.0} and not last.is_steady
 
 
+def test_what_was_disturbed_stands_against_what_is_likely_only_by_much(measurements):
+    """Which of them waited for a core says nothing of the candidates."""
+    times = {"addmm": 1.0, "onednn": 1.0, "onednn packed": 2.0}
+    for is_steady, least, expected in ((False, 1.0, "onednn packed"), (True, 1.0, "addmm"), (False, 0.1, "addmm")):
+        measurements.append(Measured(times | {"addmm": least}, is_steady=is_steady))
+        assert choose(SPEC, seconds=0, memory=Memory()).candidate.name == expected
+
+
 def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch):
     """What is likely the fastest is taken meanwhile, and remembered by nobody."""
     now = [0.0]

@@ -82,3 +82,13 @@ def test_a_printed_plan_tells_what_lies_in_an_output_and_is_read_back():
     plan = plan_of()
     assert str(plan).splitlines()[-1] == "in d before it is written: b at 0"
     assert kernels_in(str(plan)) == [step.kernel for step in plan.steps]
+
+
+def test_what_a_library_made_is_there_until_the_kernels_behind_it_have_run():
+    """They are one call: when it begins, the memory of the output is there in any case, and may as well be used."""
+    made = "graph(y: f32[256, 256])\n  x = aten.mm.default y, y : f32[256, 256]"
+    b = "  b = aten.div.Tensor a1, t : f32[256, 256]"
+    text = CHAIN.replace("graph(x: f32[256, 256])", made).replace(
+        b, b.replace("b =", "b0 =") + "\n  b = aten.add.Tensor b0, x : f32[256, 256]")
+    plan = plan_of(text=text)
+    assert "b" in lodgers(plan)

@@ -21,7 +21,7 @@ from ..tensors.sizes import ALIGNMENT
 MANY = 500
 """So many spans are not compared with each other."""
 
-WORTH = 1 << 16
+WORTH = 1 << 14
 """By so many bytes the memory must shrink for others' memory to be used: what lies elsewhere in every call is told to
 the kernels in every call."""
 
@@ -125,9 +125,11 @@ def with_rooms(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[b
     where all of it together is less then.
     """
     starts, total = places(spans)
-    inside: dict[int, int] = {}
+    best = starts, total, dict[int, int]()
     if sum(room.size for room in rooms) < WORTH or len(spans) > MANY:
-        return starts, total, inside
+        return best
+    needed = [room.last + 1 for room in rooms]
+    least = total + most_of(rooms, needed, beside) - WORTH + 1
     others = [span for span, may_move in zip(spans, movable, strict=True) if not may_move]
     low, high = max(least_of(spans, rooms, movable), places(others)[1]), total
     size = low
@@ -135,17 +137,17 @@ def with_rooms(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[b
         if high - low < WORTH:
             break
         found = within(size, spans, rooms, movable) or within(size, spans, rooms, movable, is_room_first=True)
-        if found is not None:
-            (starts, inside), high = found, size
-        else:
+        if found is None:
             low = size
+        else:
+            (starts, inside), high = found, size
+            early = [min([step, *(spans[k].first for k, room in inside.items() if room == number)])
+                     for number, step in enumerate(needed)]
+            together = size + most_of(rooms, early, beside)
+            if together < least:
+                best, least = (starts, size, inside), together
         size = (low + high) // 2 // ALIGNMENT * ALIGNMENT
-    needed = [room.last + 1 for room in rooms]
-    early = [min([step, *(spans[k].first for k, room in inside.items() if room == number)])
-             for number, step in enumerate(needed)]
-    if total + most_of(rooms, needed, beside) - high - most_of(rooms, early, beside) < WORTH:
-        return *places(spans), {}
-    return starts, high, inside
+    return best
 
 
 def least_of(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool]) -> int:

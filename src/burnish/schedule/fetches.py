@@ -6,11 +6,14 @@
                                                 y = aten.add.Tensor e, p             one kernel
 
 A fetch keeps its places within the source, whatever the indices are: that the loops run before the check is harmless.
-What is picked only to lie in memory stays with the library.
+What is picked only to lie in memory stays with the library. What loops compute with and chosen library calls read
+besides, as the residual that a product adds, the loops store for those: in the arena, where the library's result would
+be memory of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,7 +22,7 @@ from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.rewrite import Rewriter
 from ..ops.gathered import Gathered, Picked
 from ..ops.parts import Joined
-from ..ops.prims import CHECK_INDICES, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
+from ..ops.prims import CHECK_INDICES, FETCH, REDUCTION_OF, RUN, RUN_ALONG, VIEW
 from ..ops.record import NoRule, Pointwise
 from ..tensors.types import NAMES
 from .classify import why_not_loop
@@ -45,15 +48,23 @@ def fetched_nodes(graph: Graph) -> dict[Node, tuple]:
     leaving = {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
     found: dict[Node, tuple] = {}
 
-    def is_used_in_loops(value: Value | None) -> bool:
-        return value not in leaving and all(
-            is_used_in_loops(reader.results[0]) if reader.op is VIEW else is_computed_in_loops(reader)
-            for reader in readers.get(value, ()))  # type: ignore[arg-type]
+    def all_readers(value: Value) -> Iterator[Node]:
+        for reader in readers.get(value, ()):
+            if reader.op is VIEW:
+                yield from all_readers(reader.results[0])  # type: ignore[arg-type]
+            yield reader
+
+    def is_used_in_loops(value: Value) -> bool:
+        reading = list(all_readers(value))
+        shown = {value, *(reader.results[0] for reader in reading if reader.op is VIEW)}
+        others = [reader for reader in reading if reader.op is not VIEW and not is_computed_in_loops(reader)]
+        is_stored_besides = len(others) < sum(reader.op is not VIEW for reader in reading) \
+            and all(reader.op is RUN for reader in others)
+        return leaving.isdisjoint(shown) and (not others or is_stored_besides)
 
     for node in picking:
         value = node.results[0]
-        is_used = is_used_in_loops(value)
-        if value is None or not is_used and not node.op.rule.is_slow:  # type: ignore[union-attr]
+        if value is None or not is_used_in_loops(value) and not node.op.rule.is_slow:  # type: ignore[union-attr]
             continue
         picks = picks_of(node)
         if picks is not None:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -292,9 +293,24 @@ def lives_of(plan: Plan) -> Lives:
              for value, at in sorted(first.items(), key=lambda entry: entry[1]) if id(value) not in outside]
     fresh = {value: at for value, at in first.items() if id(value) in outside and value not in plan.placed}
     end = len(plan.steps)
-    beside = [Span(at, end if id(value) in outside else last[value], value.type.bytes)
+    let_go = let_go_at(plan.steps)
+    beside = [Span(at, end if id(value) in outside else let_go[last[value]], value.type.bytes)
               for value, at in made.items() if value not in roots]
     return Lives(stays, {value: roots[value] for value in over}, fresh, beside)
+
+
+def let_go_at(steps: Sequence[Step]) -> list[int]:
+    """For each step, the one with which ends what the driver calls at once: native functions that follow one another.
+    What one of them reads last is let go after all of them, when the memory is there that the others write to."""
+    found: list[int] = []
+    for number in range(len(steps) - 1, -1, -1):
+        is_joined = found and is_joined_call(steps[number]) and is_joined_call(steps[number + 1])
+        found.append(found[-1] if is_joined else number)
+    return found[::-1]
+
+
+def is_joined_call(step: Step) -> bool:
+    return not isinstance(step, Call) or is_native(step.node)
 
 
 def place_in_arena(plan: Plan, gives_back: bool) -> None:

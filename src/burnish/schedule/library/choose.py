@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Protocol
@@ -68,6 +68,10 @@ take a hundred times as long, and say little. After a while one is tried again."
 
 LIKELY = (OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
 """What is taken where nothing could be measured: the first of these that there is, else eager's."""
+
+UNLIKELY = 0.25
+"""What other work disturbed must have taken so much less time to be taken in place of that: a product of 20 µs waited
+10 ms for a core in one candidate's turn, and 20 ms in another's."""
 
 LIKELY_OPERATIONS_PER_SECOND = 1e11
 
@@ -215,18 +219,23 @@ def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = 
     small = shrunk(spec)
     measured = memory.measured(key_of(small), lambda: offered if small is spec else candidates(small), seconds)
     if measured is None:
-        likely = next((c for name in LIKELY for c in accepted if c.name == name), accepted[0])
+        likely = first_likely(accepted) or accepted[0]
         time = spec.flops / LIKELY_OPERATIONS_PER_SECOND
         return Choice(likely, time, {likely.name: time}, is_steady=False)
     times = {c.name: estimate(c, measured.least[c.name], small) for c in offered if c.name in measured.least}
-    best = None
+    best = None if measured.is_steady else first_likely([c for c in accepted if c.name in times])
+    worth = WORTH if best is None else UNLIKELY
     for candidate in accepted:
         time = times.get(candidate.name)
-        if time is not None and (best is None or time < WORTH * times[best.name]):
-            best = candidate
+        if time is not None and (best is None or time < worth * times[best.name]):
+            best, worth = candidate, WORTH
     if best is None:
         return Choice(offered[0], times.get(offered[0].name), times, measured.is_steady)
     return Choice(best, times[best.name], times, measured.is_steady)
+
+
+def first_likely(offered: Sequence[Candidate]) -> Candidate | None:
+    return next((c for name in LIKELY for c in offered if c.name == name), None)
 
 
 def is_read_once(spec: Spec) -> bool:
