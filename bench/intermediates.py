@@ -13,18 +13,22 @@ holds its arena besides, which is there from the first call on. Results count, w
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable
 
 from torch.profiler import ProfilerActivity, profile
 
 import burnish
-from burnish import events
+from burnish.runtime import draft
 from burnish.settings import patch
 
 from .contestants import contestant_of
 from .models import MODELS
 from .workload import Workload
+
+FRAMES = draft.__name__
+"""Where the classes of frames are made."""
 
 WARM = 3
 """Calls before the one that is looked at: nothing is measured or packed any more."""
@@ -45,22 +49,24 @@ def peak_of(call: Callable[[], object]) -> int:
 def peaks(name: str, mode: str) -> tuple[int, int, int]:
     """Eager's, the compiled one's, and what of that is the arena."""
     work = Workload.of(name, mode)
-    arenas: list[int] = []
     burnish.reset()
     with work.grad_mode(), patch(never_slower=False, on_error="raise", cache=False):
-        stop = events.subscribe(lambda event: event.kind == "loops" and arenas.append(event.data["plan"].arena))
         sides = [work.side(contestant_of(who), alone=mode == "inference") for who in ("eager", "burnish")]
-        try:
-            for side in sides:
-                side.prepare()
-                for _ in range(WARM):
-                    side.call()
-        finally:
-            stop()
+        for side in sides:
+            side.prepare()
+            for _ in range(WARM):
+                side.call()
         for side in sides:
             side.forget_gradients()  # what is given back that was made before would count, and against nothing
         eager, ours = (peak_of(side.call) for side in sides)
-        return eager, sum(arenas) + ours, sum(arenas)
+        return eager, held_in_arenas() + ours, held_in_arenas()
+
+
+def held_in_arenas() -> int:
+    """By all programs that there are. Forward and backward have one."""
+    gc.collect()
+    frames = [thing for thing in gc.get_objects() if type(thing).__module__ == FRAMES and hasattr(thing, "arena")]
+    return sum({frame.arena.data_ptr(): frame.arena.numel() for frame in frames}.values())
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..runtime.apart import Apart
 from ..runtime.differentiable import Aside, Differentiable, Layout, OpenDifferentiable
+from ..runtime.draft import Draft, halves
 from ..runtime.frozen import FrozenProgram
 from ..runtime.kernels import NativeFunction, NativeKernel, NativeSequence
 from ..runtime.program import Program
@@ -23,7 +24,6 @@ from ..runtime.watch import Watch
 from ..tensors.sizes import Formula, Point
 
 if TYPE_CHECKING:
-    from ..runtime.draft import Draft
     from ..runtime.open_draft import OpenDraft
     from ..runtime.open_program import SizeCheck
     from .size_check import Reach
@@ -77,7 +77,7 @@ class Recipe(NamedTuple):
                 made = FrozenProgram(main.program(join), prologue.program(join), state, tools.sampler, eager,
                                      tools.new_watch)
             case Halved(forward, backward, layout):
-                made = Differentiable(forward.program(join), backward.program(join), layout, eager)
+                made = Differentiable(*halves(forward, backward, join), layout, eager)
         if self.is_aside:
             made = Aside(made)
         return Apart(made, eager, self.written, self.reaches) if self.written else made

@@ -2,6 +2,7 @@
 
     draft = write_driver(plan, kernels, constants)          codegen
     program = draft.program(compile_sequence)
+    forward, backward = halves(draft, other, compile_sequence)
 
 It holds no address, so that it can be written to disk and made a program in another process (`backends.kept`).
 """
@@ -16,7 +17,7 @@ import torch
 
 from .kernels import word
 from .native_calls import Entry, Fixed, InArena, Join, NativeCalls
-from .program import Program
+from .program import Half, Program
 
 
 class FunctionOf:
@@ -45,6 +46,11 @@ def straight(thing: Any) -> Any:
 STRAIGHT: dict[str, Any] = {
     f"aten.{name}.{overload}": getattr(torch._C._VariableFunctions, name)
     for name in ("addmm", "addmv", "baddbmm", "bmm", "cat", "mm", "mv") for overload in ("default", "out")}
+
+
+def new_arena(size: int) -> torch.Tensor:
+    """Memory in which so many bytes begin at a multiple of 64."""
+    return torch.empty(size + 64, dtype=torch.uint8)
 
 
 class View(NamedTuple):
@@ -79,7 +85,8 @@ class Draft(NamedTuple):
         namespace["_launches"] = self.launches  # whose code is called by address
         return Program(self.source, namespace, self.frame_maker(), self.takes, self.binds)
 
-    def frame_maker(self) -> Callable[[], Any]:
+    def frame_maker(self) -> Callable[..., Any]:
+        """A function that makes a frame, in an arena of its own or in the one it is given."""
         arena_bytes, views = self.arena, self.views
         tables: list[list[Entry]] = [calls.table() for calls in self.launches.values()]
         numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
@@ -88,10 +95,10 @@ class Draft(NamedTuple):
                  *(f"table_{n}" for n in range(len(tables))))
         frame_class = type("Frame", (), {"__slots__": slots})
 
-        def make() -> Any:
+        def make(arena: torch.Tensor | None = None) -> Any:
             frame: Any = frame_class()
             frame.bound = None
-            frame.arena = torch.empty(arena_bytes + 64, dtype=torch.uint8)
+            frame.arena = new_arena(arena_bytes) if arena is None else arena
             start = -frame.arena.data_ptr() % 64
             base = frame.arena.data_ptr() + start
             for name, view in views.items():
@@ -111,3 +118,16 @@ class Draft(NamedTuple):
                 setattr(frame, f"table_{number}", table)
             return frame
         return make
+
+
+def halves(forward: Draft, backward: Draft, join: Join) -> tuple[Half, Half]:
+    """The two as programs with one arena: what one has there, it is done with before the other begins."""
+    wholes = forward.program(join), backward.program(join)
+    size = max(forward.arena, backward.arena)
+
+    def make_pair() -> tuple[Any, Any]:
+        arena = new_arena(size)
+        return wholes[0].make_frame(arena), wholes[1].make_frame(arena)
+
+    pairs: list[tuple[Any, Any]] = []
+    return Half(wholes[0], 0, pairs, make_pair), Half(wholes[1], 1, pairs, make_pair)

@@ -21,7 +21,7 @@ class Program:
     takes_gradients = False
     """Whether autograd goes through it."""
 
-    def __init__(self, source: str, constants: dict[str, Any], make_frame: Callable[[], Any],
+    def __init__(self, source: str, constants: dict[str, Any], make_frame: Callable[..., Any],
                  takes: tuple[int, ...] | None = None, binds: tuple[int, ...] = ()):
         """`takes` and `binds`: the inputs for `run` and for `bind`, where the driver has that."""
         self.source, self.make_frame, self.takes, self.binds = source, make_frame, takes, binds
@@ -59,6 +59,26 @@ class Program:
             frame.bound = token
         outputs = self.run(frame, *taken)
         self.frames.append(frame)
+        return outputs
+
+
+class Half(Program):
+    """One of two programs of which the other runs before or after it, forward and backward: they have one arena, so a
+    frame of one is taken together with a frame of the other."""
+
+    def __init__(self, whole: Program, side: int, pairs: list[tuple[Any, Any]],
+                 make_pair: Callable[[], tuple[Any, Any]]):
+        self.source, self.make_frame, self.run = whole.source, whole.make_frame, whole.run
+        self.takes, self.binds, self.bind = None, (), None
+        self.side, self.pairs, self.make_pair = side, pairs, make_pair
+
+    def __call__(self, *inputs: Any) -> tuple:
+        try:
+            pair = self.pairs.pop()
+        except IndexError:
+            pair = self.make_pair()
+        outputs = self.run(pair[self.side], *inputs)
+        self.pairs.append(pair)
         return outputs
 
 
