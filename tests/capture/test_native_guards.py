@@ -822,3 +822,23 @@ def test_under_the_setting_check_a_watch_that_passes_too_much_is_an_error():
         state.factor = 3.0
         with pytest.raises(burnish.errors.InternalError, match="guards do not hold"):
             compiled(X)
+
+
+def test_segments_ask_by_the_check_of_their_watch_and_by_the_general_one_where_modules_take_turns():
+    @burnish.compile(backend="eager")
+    def run(model, x):
+        return model(x)
+
+    one, other, x = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.ones(2, 3)
+    with patch(check=False), torch.no_grad():
+        for _ in range(6):
+            run(one, x)
+        segment, = first_segments(run)
+        keeper, straight = segment.check.keeper, segment.check
+        assert straight.__code__ is keeper.made.check.__code__
+        for _ in range(6):
+            assert torch.equal(run(other, x), other(x)) and torch.equal(run(one, x), one(x))
+        assert first_segments(run) == [segment] and segment.check is straight.general
+        assert {id(one), id(other)} == {keeper.module, *keeper.others} and keeper.others[id(other)].fast is not None
+        one.weight = torch.nn.Parameter(torch.zeros(3, 3))
+        assert torch.equal(run(one, x), one(x)) and torch.equal(run(other, x), other(x))

@@ -4,12 +4,12 @@ Nearly all that guards stand for is the same on every call: the modules, their s
 functions and their closures. So when a check has passed, what it went through is entered in a ``Watch``: for each
 dictionary on the way its version, for each tensor its facts, and so on. From then on the check is
 
-    def check(S):
+    def check(S, refused):
         v0 = S[0]
         v1 = S[1]
-        if type(v1) is not tuple or len(v1) != 1: return None
+        if type(v1) is not tuple or len(v1) != 1: return refused(S)
         v2 = v1[0]
-        return watch(v0, v2)                # v0 is that module, v2 such a tensor, and all the rest is as it was
+        return watch(v0, v2) or refused(S)  # v0 is that module, v2 such a tensor, and all the rest is as it was
 
 What comes anew with every call (arguments, what is read from containers made for it, numbers that differ) is read in
 Python and tested there, or handed to the watch to be looked at as the tensor, or as the object, that it must be. All
@@ -153,9 +153,15 @@ class Keeper:
             self.fast = self.verified(made.check) if self.is_verified else made.check
             general = self.general()
             if general is not None and self.others is None and not self.is_verified:
-                # One function fewer on the way: the watch's own check, and only where that says no the general one.
-                straight = FunctionType(made.check.__code__, made.check.__globals__, "check", (general,))
+                # One function fewer on the way: the watch's own check, and only where that says no another one.
+                straight = FunctionType(made.check.__code__, made.check.__globals__, "check", (self.refused,))
+                straight.general = general  # type: ignore[attr-defined]  # which nobody else may hold from here on
                 self.holders.ask_by(self.marked(straight))
+
+    def refused(self, slots: list) -> Any:
+        """After the watch has said no."""
+        general = None if self.others is None else self.general()
+        return self.ask(slots) if general is None else general(slots)
 
     def marked(self, check: Callable) -> Callable:
         check.__source__ = getattr(self.full, "__source__", "")  # type: ignore[attr-defined]

@@ -128,9 +128,9 @@ class FrozenProgram:
         return f"# once\n{self.prologue.source}\n# every call\n{self.main.source}"
 
     def __call__(self, *inputs: Any) -> tuple:
-        return self.on(inputs)
+        return self.__burnish_on__(inputs)
 
-    def on(self, inputs: tuple) -> tuple:
+    def __burnish_on__(self, inputs: tuple) -> tuple:
         """The same, of the tuple of its inputs."""
         kept = self.watched.get(id(inputs[self.first])) if self.watched else None
         if kept is None or kept.same(*inputs) is None:  # type: ignore[misc]

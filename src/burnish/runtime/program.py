@@ -31,9 +31,9 @@ class Program:
         self.run, self.bind = namespace["run"], namespace.get("bind")
 
     def __call__(self, *inputs: Any) -> tuple:
-        return self.on(inputs)
+        return self.__burnish_on__(inputs)
 
-    def on(self, inputs: tuple) -> tuple:
+    def __burnish_on__(self, inputs: tuple) -> tuple:
         """The same, of the tuple of its inputs."""
         try:
             frame = self.frames.pop()

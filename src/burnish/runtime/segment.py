@@ -47,7 +47,7 @@ class Segment:
     def graph(self, graph: Callable | None) -> None:
         """``call``: the same. ``on``: as a function of the tuple of its inputs, where it can be had so. Then hundreds
         of parameters are not packed into a tuple once more."""
-        self.call, self.on = graph, getattr(graph, "on", None)
+        self.call, self.on = graph, getattr(graph, "__burnish_on__", None)
 
 
 class Holders:
