@@ -211,3 +211,23 @@ def test_of_open_sizes_nothing_lies_in_an_output():
             torch.testing.assert_close(made(x), steps(x))
     stop()
     assert len(plans) > 1
+
+
+def test_what_a_library_joins_lies_in_the_arena():
+    """Between products of ours, in the memory of what is done with; a result that leaves is the library's own."""
+    def fn(x):
+        for _ in range(3):
+            joined = torch.cat([x @ x.t(), x @ x], 1)
+            x = torch.softmax(joined @ joined.t(), 1)
+        return x, torch.cat([x, x], 1)
+
+    made, plans, stop = compiled(fn)
+    with torch.no_grad():
+        inputs = [torch.randn(SIDE, SIDE) for _ in range(3)]
+        found = [made(x) for x in inputs]
+        stop()
+        torch.testing.assert_close(found, [fn(x) for x in inputs])
+    called = [step.node.results[0] for step in plans[0].steps
+              if isinstance(step, Call) and step.node.op.name == "aten.cat.default"]
+    inside = {*plans[0].offsets, *plans[0].lodged}
+    assert len(called) == 4 and set(called[:3]) <= inside and called[3] not in inside

@@ -42,7 +42,7 @@ from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
 from ..runtime.prims import FUNCTIONS
 from ..schedule.emit import Launch, view_offset
 from ..schedule.library.candidate import OUT, SCRATCH
-from ..schedule.plan import Call, Plan, Show, is_native, writes_into
+from ..schedule.plan import INTO, Call, Plan, Show, is_native, writes_into
 from ..tensors.panels import LayerPanels, Panels
 from ..tensors.types import NumberType, TensorType
 
@@ -205,7 +205,7 @@ class DriverWriter:
 
     def make(self, value: Value) -> None:
         """Memory for what a kernel is about to store, if it has none in the arena and is not stored into an input."""
-        if value in self.plan.offsets or value in self.lodged or value in self.names:
+        if self.has_memory(value):
             return
         if value in self.plan.placed:
             self.names[value] = self.names[self.plan.placed[value]]
@@ -218,6 +218,9 @@ class DriverWriter:
         self.names[value] = self.identifier(name)
         self.line(f"{self.names[value]} = empty_strided({type.shape}, {type.stride}, dtype={self.dtype(type.dtype)}"
                   f"{self.place(type)})")
+
+    def has_memory(self, value: Value) -> bool:
+        return value in self.plan.offsets or value in self.lodged or value in self.names
 
     def over(self, value: Value, below: Value) -> str:
         """The memory of what is done with, for what is stored there."""
@@ -277,10 +280,14 @@ class DriverWriter:
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return
         target = FUNCTIONS[node.op.name] if node.op.target is None else node.kernel
-        name = self.bind("call", target)
         args = [self.argument(arg) for arg in node.args]
         args += [f"{key}={self.argument(arg)}" for key, arg in node.kwargs.items()]
         results = [value for value in node.results if value is not None]
+        if node.op.name in INTO and self.has_memory(results[0]):
+            into = self.bind("call", INTO[node.op.name])
+            self.line(f"{into}({', '.join([*args, f'out={self.tensor(results[0])}'])})")
+            return
+        name = self.bind("call", target)
         if len(node.results) == 1 and not _returns_sequence(node):
             left = self.result(node.results[0])
         else:

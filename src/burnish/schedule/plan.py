@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import aliased_argument, is_shown
@@ -375,9 +377,13 @@ def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
     return found
 
 
+INTO = {"aten.cat.default": torch.ops.aten.cat.out}
+"""Operators with an overload that writes the result where it is told to, in the same time."""
+
+
 def writes_into(node: Node) -> bool:
     """Whether it is a call that writes its result where it is told to."""
-    return node.op is RUN and node.args[0].run_into is not None
+    return node.op.name in INTO or node.op is RUN and node.args[0].run_into is not None
 
 
 def is_native(node: Node) -> bool:
