@@ -63,8 +63,7 @@ def sine_of_reduced(r: Scalar, lost: Scalar, quadrant: Scalar, ahead: int, sign:
     """sin(r + lost + (quadrant + ahead) * pi / 2) of a small r, and a `lost` that is nothing beside it. Only the last
     two bits of the quadrant count."""
     quadrant = quadrant + ahead if ahead else quadrant
-    apart = r * lost
-    square = fma(r, r, apart + apart)
+    square = r * r
     sine = r + fma(square * r, polynomial(square, SIN_F32), lost)
     cosine = fma(square, polynomial(square, COS_F32), const(1.0, "f32"))
     value = select(compare("ne", quadrant & const(1, "i32"), 0), cosine, sine)
