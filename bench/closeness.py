@@ -218,29 +218,32 @@ def in_double() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with InTwoPasses():
+        with AddedUp():
             yield
     finally:
         torch.set_default_dtype(before)
 
 
-class InTwoPasses(TorchFunctionMode):
-    """Variances of float64 as a mean of squares. Eager's own updates mean and variance number by number, and is a dozen
-    rounding units off for a few dozen numbers, in whatever order they come: no truth for what is float64 itself."""
+class AddedUp(TorchFunctionMode):
+    """Variances and norms of float64 as a mean and a sum of squares, in blocks of blocks. Eager's own take one number
+    after the other in, and are a dozen rounding units off for a few dozen numbers, in whatever order they come, and
+    forty for thousands: no truth for what is float64 itself."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        is_plain = len(args) == 1 and kwargs.keys() <= {"correction", "dim", "keepdim"}
-        if func not in VARIANCES or not is_plain or args[0].dtype is not torch.float64:
-            return func(*args, **kwargs)
-        x, keepdim = args[0], kwargs.get("keepdim", False)
-        dim = kwargs.get("dim")
-        dims = tuple(range(x.ndim)) if dim is None else dim
-        average = x.mean(dims, keepdim=True)
-        n = x.numel() // max(average.numel(), 1)
-        squares = (x - average).square().sum(dims, keepdim=keepdim)
-        variance = squares / max(n - kwargs.get("correction", 1), 0)
-        return variance.sqrt() if func is torch.Tensor.std else variance
+        if func in VARIANCES and len(args) == 1 and kwargs.keys() <= {"correction", "dim", "keepdim"}:
+            found = variance(args[0], **kwargs)
+            return found.sqrt() if func is torch.Tensor.std else found
+        if func is torch.linalg.vector_norm and args[1:] == (2,) and kwargs.keys() <= {"dim", "keepdim"}:
+            return args[0].abs().square().sum(kwargs.get("dim"), kwargs.get("keepdim", False)).sqrt()
+        return func(*args, **kwargs)
+
+
+def variance(x: torch.Tensor, dim: Any = None, correction: float = 1, keepdim: bool = False) -> torch.Tensor:
+    dims = tuple(range(x.ndim)) if dim is None else dim
+    average = x.mean(dims, keepdim=True)
+    n = x.numel() // max(average.numel(), 1)
+    return (x - average).square().sum(dims, keepdim=keepdim) / max(n - correction, 0)
 
 
 VARIANCES = (torch.Tensor.var, torch.Tensor.std)
