@@ -161,8 +161,8 @@ def makes_memory(program: Program, number: int) -> bool:
 JUMP = re.compile("|".join(map(re.escape, (
     "floor", "ceil", "trunc", "round", "sign", "frac", " > ", " < ", " >= ", " <= ", " == ", " != ", " // ", " % ",
     "fmod", "remainder", "heaviside", "hardshrink", "softshrink", "threshold", "bool", "torch.int", "torch.uint",
-    "one_hot", "isnan", "isfinite", "isinf", "logical_", "arg", "median", "sort", "nan_to_num", "any(", "all(", "nonzero", "max(dim",
-    "min(dim"))))
+    "one_hot", "isnan", "isfinite", "isinf", "logical_", "arg", "median", "sort", "nan_to_num", "any(", "all(",
+    "nonzero", "max(dim", "min(dim"))))
 """What decides, rather than computes."""
 
 
