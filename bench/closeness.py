@@ -13,10 +13,10 @@ The rule, for each element, once both are of one dtype and shape:
    dimension, where that leaves the true result as it is: a sum's terms have no order of their own. As soon as one is
    found that is large enough, all is well.
 
-What is float64 itself has no better truth than eager's. As eager's error, in rounding units, counts the greatest that
-it makes in any element in float32; it counts once more, and a rounding unit too, because eager is no truth. What eager
-itself makes of another order, where the true result stays, counts as well. And what is less than four rounding units of
-the tensor's largest number, or of 1, is not looked at.
+What is float64 itself has no better truth than eager's, variances and norms apart (`AddedUp`). As eager's error, in
+rounding units, counts the greatest that it makes in any element in float32; it counts once more, and a rounding unit
+too, because eager is no truth. What eager itself makes of another order, where the true result stays, counts as well.
+And what is less than four rounding units of the tensor's largest number, or of 1, is not looked at.
 
 Complex numbers count as pairs. The sign of zero does not count. Where float64 has no answer (what draws random numbers
 draws others) eager's result stands for it.

@@ -73,7 +73,7 @@ class CompiledModule(torch.nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
         original = own["_modules"]["_orig_mod"]
-        if (stance._current != "default" or stance.DYNAMO in sys.modules) and stance.forces_eager():
+        if stance.forces_eager():
             return stance.run_plainly(own["__burnish_program__"], original, args, kwargs)
         if own["_inside"] is not None:
             return own["_inside"](original, args, kwargs)

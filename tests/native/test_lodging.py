@@ -65,20 +65,6 @@ def compiled(fn):
     return burnish.compile(fn), plans, stop
 
 
-@pytest.fixture
-def own_kernels_only(monkeypatch):
-    """Every product is one of ours, which reads and writes where it is told to."""
-    from burnish.schedule import choose_calls
-
-    def choose(spec, **_):
-        candidate = choose_calls.own_candidate(spec)
-        if candidate is None:
-            pytest.skip("there are no kernels of our own for this machine")
-        return choose_calls.Choice(candidate, 1e-9, {choose_calls.OWN: 1e-9})
-
-    monkeypatch.setattr(choose_calls, "choose", choose)
-
-
 def test_products_read_and_write_there(own_kernels_only):
     model = Mixed()
     made, plans, stop = compiled(model)

@@ -6,7 +6,6 @@ from torch.nn import functional as F
 
 import burnish
 from burnish import events
-from burnish.schedule import choose_calls
 from burnish.schedule.plan import Call
 from burnish.settings import patch
 
@@ -109,14 +108,7 @@ class Residual(torch.nn.Module):
         return e + self.mix(self.norm(e))
 
 
-def test_what_a_product_adds_besides_is_stored_by_the_loops_that_read_it(monkeypatch):
-    def choose(spec, **_):
-        candidate = choose_calls.own_candidate(spec)
-        if candidate is None:
-            pytest.skip("there are no kernels of our own for this machine")
-        return choose_calls.Choice(candidate, 1e-9, {choose_calls.OWN: 1e-9})
-
-    monkeypatch.setattr(choose_calls, "choose", choose)
+def test_what_a_product_adds_besides_is_stored_by_the_loops_that_read_it(own_kernels_only):
     model, plans = Residual(), []
     with torch.no_grad():
         stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))

@@ -59,19 +59,24 @@ def compiled() -> tuple[NativeFunction, NativeFunction]:
     return made
 
 
-@functools.cache
 def kept() -> tuple[NativeFunction, NativeFunction] | None:
-    """Those on disk. They stay in memory for ever: checks refer to them."""
+    """Those on disk."""
     where = place()
-    code = None if where is None or not is_supported else where[0].get(KIND, where[1])
+    return None if where is None or not is_supported else read(*where)
+
+
+@functools.cache
+def read(shelf: DiskCache, key: str) -> tuple[NativeFunction, NativeFunction] | None:
+    """They stay in memory for ever: checks refer to them."""
+    code = shelf.get(KIND, key)
     with contextlib.suppress(Exception):  # it is compiled anew
         return None if code is None else load_watchers(code)
     return None
 
 
 def place() -> tuple[DiskCache, str] | None:
-    """Where it lies on disk. None where nobody has asked yet for what lies there: that alone takes longer than a watch
+    """Where they lie on disk. None where nobody has asked yet for what lies there: that alone takes longer than a watch
     saves."""
-    shelf = disk_cache()
     asked = sys.modules.get(f"{__package__}.graph_key")
-    return None if shelf is None or asked is None else (shelf, f"{asked.built()}\n{sys.version}")
+    shelf = None if asked is None else disk_cache()
+    return None if asked is None or shelf is None else (shelf, f"{asked.built()}\n{sys.version}")
