@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -11,7 +10,6 @@ import burnish.codegen.llvm  # noqa: F401  (offers our own kernels)
 from burnish.schedule.library import (
     Activation,
     AttentionSpec,
-    Call,
     Candidate,
     ConvSpec,
     LinearSpec,
@@ -19,8 +17,8 @@ from burnish.schedule.library import (
     Operand,
     Spec,
     candidates,
-    mkl,
 )
+from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure import bind, random_tensor, why_not_as_said
 from burnish.tensors.types import TensorType
 
@@ -116,6 +114,10 @@ def results(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Iterato
         out = unset(candidate.output)
         assert candidate.run_into(out, *bind(candidate, inputs)) is out
         yield "run_into", out
+    if candidate.steps is not None and not candidate.further:
+        out = unset(candidate.output)
+        bound(candidate, [out], bind(candidate, inputs))()
+        yield "natively", out
     if candidate.call is not None:
         operands = bind(candidate, inputs)
         yield "call", perform(candidate, dict(zip(candidate.operands, operands, strict=True)))
@@ -129,21 +131,17 @@ def unset(type: TensorType) -> torch.Tensor:
 def perform(candidate: Candidate, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     """Do what a candidate's description says, as generated code would."""
     call, output = candidate.call, candidate.output
-    if isinstance(call, Call):
-        def see(value: object) -> object:
-            if not isinstance(value, Operand):
-                return value
-            tensor = tensors[value.name]
-            return tensor if value.shape is None else tensor.as_strided(value.shape, value.stride)
+    assert call is not None
 
-        result = call.operator(*map(see, call.arguments), **{name: see(value) for name, value in call.keywords})
-        result = result if call.which is None else result[call.which]
-        return result if call.result is None else result.as_strided(output.shape, output.stride)
-    out = tensors[candidate.overwrites] if candidate.overwrites else unset(output)
-    kinds = {"int": ctypes.c_int, "float": ctypes.c_float,
-             "address": lambda name: ctypes.c_void_p({**tensors, "out": out}[name].data_ptr())}
-    getattr(mkl.library(), call.symbol)(*(kinds[kind](value) for kind, value in call.arguments))
-    return out
+    def see(value: object) -> object:
+        if not isinstance(value, Operand):
+            return value
+        tensor = tensors[value.name]
+        return tensor if value.shape is None else tensor.as_strided(value.shape, value.stride)
+
+    result = call.operator(*map(see, call.arguments), **{name: see(value) for name, value in call.keywords})
+    result = result if call.which is None else result[call.which]
+    return result if call.result is None else result.as_strided(output.shape, output.stride)
 
 
 def error(result: torch.Tensor, exact: torch.Tensor) -> float:

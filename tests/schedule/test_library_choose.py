@@ -63,13 +63,6 @@ def test_only_what_is_accepted_is_chosen():
     assert choose(SPEC, seconds=0, memory=memory, accept=lambda c: False).candidate.name == "addmm"
 
 
-def test_residual_is_overwritten_only_with_consent():
-    spec = LinearSpec(f32(32, 64), f32(48, 64), None, f32(32, 48))
-    memory = timed({"mm": 3.0, "addmm onto residual": 2.0, "addmm into residual": 1.0}, spec)
-    assert choose(spec, seconds=0, memory=memory).candidate.name == "addmm onto residual"
-    assert choose(spec, seconds=0, memory=memory, accept=lambda c: True).candidate.name == "addmm into residual"
-
-
 def test_measurement_is_remembered():
     memory = Memory()
     first = choose(SPEC, seconds=0.001, memory=memory)
@@ -183,7 +176,7 @@ def test_measuring_goes_on_while_others_have_the_cores(monkeypatch, waits, stead
     left, runs = list(waits), []
     monkeypatch.setattr("burnish.schedule.library.measure.seconds_waited", lambda: left.pop(0))
     eager = candidates(SPEC)[0]
-    counted = replace(eager, run=lambda *tensors: runs.append(1) or eager.run(*tensors), run_into=None)
+    counted = replace(eager, run=lambda *tensors: runs.append(1) or eager.run(*tensors), run_into=None, steps=None)
     assert measure([counted], 0.0).is_steady is steady
     assert not left and len(runs) == 2 + stretches
 
@@ -198,7 +191,7 @@ def test_candidate_that_raises_is_dropped():
         raise RuntimeError("could not create a primitive\nwith details")
 
     eager, *others = candidates(SPEC)
-    broken = replace(eager, name="broken", run=fail, run_into=None)
+    broken = replace(eager, name="broken", run=fail, run_into=None, steps=None)
     measured = measure([eager, broken, *others], 0.001)
     assert measured.dropped == {"broken": "could not create a primitive"}
     assert "broken" not in measured.least and eager.name in measured.least
@@ -212,7 +205,8 @@ def test_candidate_that_cannot_pack_is_dropped():
 
 def test_candidate_that_gives_another_type_than_it_said_is_dropped():
     eager, *_ = candidates(SPEC)
-    liar = replace(eager, name="liar", run=lambda *tensors: eager.run(*tensors).t().contiguous().t(), run_into=None)
+    liar = replace(eager, name="liar", run=lambda *tensors: eager.run(*tensors).t().contiguous().t(), run_into=None,
+                   steps=None)
     assert measure([eager, liar], 0.001).dropped == {"liar": "gives f32[32, 48]{1, 32} where it said f32[32, 48]"}
 
 

@@ -26,7 +26,7 @@ import torch
 
 from .. import events, settings
 from ..ir.untraceable import NumberLost, Untraceable
-from ..runtime import threads, vector_math
+from ..runtime import blas, threads, vector_math
 from ..runtime.disk_cache import disk_cache
 from ..runtime.draft import FunctionOf
 from ..runtime.kernels import NativeFunction, NativeKernel, Words, load
@@ -326,7 +326,7 @@ def symbols() -> dict[str, int]:
     """What native code calls that is not in it."""
     found = threads.addresses()
     if threads.PARALLEL in found:
-        return found | vector_math.symbols()
+        return found | vector_math.symbols() | blas.symbols()
     from ..codegen.llvm.compile import symbols as compiled  # something stands in for it
 
     return compiled()

@@ -15,7 +15,6 @@ from dataclasses import replace
 from ..ir.graph import Graph, Node, Value
 from .choose_calls import Chooser, activation_of
 from .library import Candidate, Choice, ConvSpec, LinearSpec, Spec, candidates, in_channels_last, is_read_once
-from .library.candidate import Call
 from .recurrent_layers import Layer
 
 LIKELY = ("onednn packed", "pointwise onednn packed")
@@ -45,7 +44,7 @@ class OpenChooser(Chooser):
         every = self.offers.get(spec)
         if every is None:
             every = self.offers[spec] = candidates(spec)
-        offered = [c for c in every if type(c.call) is Call and c.overwrites is None]
+        offered = [c for c in every if c.call is not None]
         if self.given is not None:
             name = next(self.given, "")
         else:
@@ -53,7 +52,8 @@ class OpenChooser(Chooser):
             likely = (name for name in LIKELY if not is_small and any(c.name == name for c in offered))
             name = next(likely, offered[0].name if offered else "")
         self.names.append(name)
-        return Choice(next((c for c in offered if c.name == name), every[0]), None, {})
+        found = next((c for c in offered if c.name == name), every[0])
+        return Choice(replace(found, steps=None), None, {})  # native functions are made for one size
 
     def batched(self, a: Value, b: Value) -> Value | None:
         return None

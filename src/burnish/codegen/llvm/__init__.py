@@ -11,7 +11,7 @@ Box (a loop made simple) -> Plan (what becomes lanes) -> text, from inside out -
 from __future__ import annotations
 
 from ...schedule.library import own
-from . import attention, batches, padding, products, recurrent
+from . import attention, batches, gemm, padding, products, recurrent
 from .compile import compile_kernel, compile_kernels
 from .kernel import print_ir
 from .products import make as compile_product
@@ -19,6 +19,6 @@ from .sequence import compile_sequence
 from .target import Host, host
 
 own.offer(own.Maker(compile_product, batches.make_batched, padding.pad, attention.make_attention,
-                    recurrent.make_recurrent, products.tile_shape))
+                    recurrent.make_recurrent, gemm.make_gemm, gemm.dtypes, products.tile_shape))
 
 __all__ = ["Host", "compile_kernel", "compile_kernels", "compile_product", "compile_sequence", "host", "print_ir"]

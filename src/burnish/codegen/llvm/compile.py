@@ -25,7 +25,7 @@ from llvmlite.binding import ffi
 
 from ... import events
 from ...errors import InternalError
-from ...runtime import forks, threads, vector_math
+from ...runtime import blas, forks, threads, vector_math
 from ...runtime.disk_cache import disk_cache
 from ...runtime.kernels import NativeKernel, bind, load
 from ...schedule.loops import Kernel
@@ -197,13 +197,13 @@ def _machine(target: Host) -> llvm.TargetMachine:
 def symbols() -> dict[str, int]:
     """What kernels call that is not in them."""
     found = threads.addresses()
-    vectors = vector_math.symbols()
+    others = vector_math.symbols() | blas.symbols()
     if PARALLEL in found:
-        return found | vectors
+        return found | others
     text = parallel.OPENMP if found else parallel.SERIAL
     made = load(object_code(text, host()), PARALLEL, found)
     _forever.append(made)
-    return {PARALLEL: made.address} | vectors
+    return {PARALLEL: made.address} | others
 
 
 def _workers() -> int:

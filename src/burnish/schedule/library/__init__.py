@@ -8,7 +8,7 @@
 `why_not` says why a plain call plus a kernel of our own has to do the epilogue.
 """
 
-from .candidate import Call, Candidate, Foreign, Operand
+from .candidate import Call, Candidate, Operand
 from .choose import Choice, Memory, candidates, choose, choose_thoroughly, is_read_once, memory, tuned
 from .convolution import in_channels_last
 from .convolution_backward import ConvBackwardSpec
@@ -23,7 +23,7 @@ from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, 
 
 __all__ = [
     "OWN", "OWN_ATTENTION", "OWN_RECURRENT", "Activation", "AttentionSpec", "Call", "Candidate", "Choice",
-    "ConvBackwardSpec", "ConvSpec", "Foreign", "LinearSpec", "MatmulSpec", "Memory", "Operand", "RecurrentSpec", "Spec",
+    "ConvBackwardSpec", "ConvSpec", "LinearSpec", "MatmulSpec", "Memory", "Operand", "RecurrentSpec", "Spec",
     "candidates", "choose", "choose_thoroughly", "gradient_seconds", "in_channels_last", "is_read_once", "memory",
     "own_attention", "own_candidate", "tuned", "why_not",
 ]

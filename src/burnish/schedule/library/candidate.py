@@ -1,8 +1,8 @@
 """A way to compute a spec: which tensors it takes, what it gives back, and the function that runs it.
 
-Between `specs` and `choose`. A candidate that is one operator of torch, or one function of a library, says so as data
-(`call`); one that is native functions of ours gives them (`steps`), so that whoever generates code can call them
-without Python. `run` does the same from Python.
+Between `specs` and `choose`. A candidate that is one operator of torch says so as data (`call`); one that is native
+functions gives them (`steps`), so that whoever generates code can call them without Python. `run` does the same from
+Python.
 
     >>> candidate = candidates(spec)[0]
     >>> candidate.operands
@@ -56,16 +56,6 @@ class Call:
     """Which of several results is meant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """A C function of libtorch_cpu and its arguments, in order: numbers with their C type, and the addresses of
-    tensors, of which "out" is where the result goes. It returns nothing and frees nothing."""
-
-    symbol: str
-    arguments: tuple[tuple[str, Any], ...]
-    """("int", 64), ("float", 1.0) or ("address", name of an operand or "out")."""
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Candidate:
     name: str
@@ -81,9 +71,7 @@ class Candidate:
     prepared: tuple[str, ...] = ()
     run_into: Callable[..., torch.Tensor] | None = None
     """`run_into(out, *operands)` writes the result into a tensor of the output's type and allocates nothing large."""
-    overwrites: str | None = None
-    """The operand whose memory the result takes. Whoever runs the candidate must not need that operand again."""
-    call: Call | Foreign | None = None
+    call: Call | None = None
     """The same as data, where the candidate is one call."""
     steps: Callable[[], Sequence[Step]] | None = None
     """The same as native functions, which are compiled when they are asked for: most candidates are only looked at.
@@ -135,42 +123,43 @@ def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorT
                make: Callable[[], Sequence[Step]], *, scratch: int = 0,
                further: tuple[tuple[str, TensorType], ...] = (), **rest: Any) -> Candidate:
     """A candidate that is native functions, one after the other."""
-    steps = functools.cache(make)
-    names = (OUT, SCRATCH, *(name for name, _ in further), *operands)
-
-    @functools.cache
-    def tables() -> list[tuple[Callable[[Any], None], Any, list[tuple[int, int, int]], list[tuple[int, int]]]]:
-        """For each step its function, the type of its table, the tensors in it and what is always the same."""
-        return [(step.kernel.launch, ctypes.c_void_p * len(step.table),
-                 [(at, names.index(spot[0]), spot[1]) for at, spot in enumerate(step.table) if isinstance(spot, tuple)],
-                 [(at, word if isinstance(word, int) else word.address) for at, word in enumerate(step.table)
-                  if not isinstance(word, tuple)]) for step in steps()]
-
-    def empty(type: TensorType) -> torch.Tensor:
-        return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device="cpu")
-
-    def run_all(out: torch.Tensor, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        room = torch.empty(scratch, dtype=torch.uint8, device="cpu") if scratch else out
-        made = (out, *(empty(type) for _, type in further))
-        addresses = [x.data_ptr() for x in (out, room, *made[1:], *tensors)]
-        for launch, table_type, spots, fixed in tables():
-            table = table_type()
-            for at, which, behind in spots:
-                table[at] = addresses[which] + behind
-            for at, word in fixed:
-                table[at] = word
-            launch(table)
-        return made
-
     def run_into(out: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
-        return run_all(out, *tensors)[0]
+        bound(candidate, (out, *map(empty, further_types)), tensors)()
+        return out
 
     def run(*tensors: torch.Tensor) -> Any:
-        made = run_all(empty(output), *tensors)
+        made = (empty(output), *map(empty, further_types))
+        bound(candidate, made, tensors)()
         return made if further else made[0]
 
-    return Candidate(name, spec, operands, run, output, run_into=run_into, steps=steps, scratch=scratch,
-                     further=further, **rest)
+    further_types = [type for _, type in further]
+    candidate = Candidate(name, spec, operands, run, output, run_into=run_into, steps=functools.cache(make),
+                          scratch=scratch, further=further, **rest)
+    return candidate
+
+
+def empty(type: TensorType) -> torch.Tensor:
+    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device="cpu")
+
+
+def bound(candidate: Candidate, made: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
+    """The candidate's native functions, from these tensors into `made`: its output, and what it makes further."""
+    assert candidate.steps is not None
+    room = torch.empty(candidate.scratch, dtype=torch.uint8, device="cpu")
+    names = (OUT, *(name for name, _ in candidate.further), SCRATCH, *candidate.operands)
+    spots = dict(zip(names, (*made, room, *tensors), strict=True))
+    launches = []
+    for step in candidate.steps():
+        words = [spots[word[0]].data_ptr() + word[1] if isinstance(word, tuple) else
+                 word if isinstance(word, int) else word.address for word in step.table]
+        launches.append((step.kernel.launch, (ctypes.c_void_p * len(words))(*words)))
+
+    def run() -> None:
+        for launch, table in launches:
+            launch(table)
+
+    run.kept = spots  # type: ignore[attr-defined]
+    return run
 
 
 def _positional(operator: Callable[..., Any], count: int, names: list[str]) -> Callable[..., Any]:

@@ -196,17 +196,10 @@ def candidates(spec: Spec) -> list[Candidate]:
     return list(_WAYS[type(spec)](spec))
 
 
-def leaves_inputs(candidate: Candidate) -> bool:
-    return candidate.overwrites is None
-
-
-def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = leaves_inputs,
+def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = lambda _: True,
            memory: Memory = memory) -> Choice:
-    """The fastest candidate, of those that `accept` lets through, after about `seconds` of measuring.
-
-    A caller for whom the residual is dead after the call accepts candidates that overwrite it. Where none is accepted
-    the answer is eager's.
-    """
+    """The fastest candidate, of those that `accept` lets through, after about `seconds` of measuring. Where none is
+    accepted the answer is eager's."""
     offered = candidates(spec)
     accepted = [c for c in offered if accept(c)] or offered[:1]
     own = next((c for c in accepted if c.name == OWN), None)
@@ -252,7 +245,7 @@ def choose_thoroughly(spec: Spec, *, seconds: float, memory: Memory = memory) ->
     another is not surely faster, or other work disturbed the measuring."""
     usual = choose(spec, seconds=seconds, memory=memory)
     small = shrunk(spec)
-    offered = [c for c in candidates(small) if leaves_inputs(c)]
+    offered = candidates(small)
     if len(offered) == 1 or offered[0].output.device.type != "cpu":
         return usual
     measured = memory.measured(f"{key_of(small)} thoroughly", lambda: offered, seconds, is_thorough=True)

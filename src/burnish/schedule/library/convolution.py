@@ -22,9 +22,19 @@ import torch
 from ...tensors.panels import Panels
 from ...tensors.types import TensorType, contiguous_stride, has_stride
 from . import mkl, onednn
-from .candidate import Call, Candidate, Operand, Tensors, from_call
+from .candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
 from .layout import channels_last_stride, is_channels_last, with_axis
-from .linear import BIAS, PACKED, RESIDUAL, WEIGHT, X, linear_candidates, packed_names, with_epilogue
+from .linear import (
+    BIAS,
+    PACKED,
+    RESIDUAL,
+    WEIGHT,
+    X,
+    linear_candidates,
+    native_product,
+    packed_names,
+    with_epilogue,
+)
 from .own_calls import NAME as OWN
 from .own_calls import own_convolution
 from .specs import ConvSpec, LinearSpec
@@ -106,11 +116,6 @@ def _onednn(spec: ConvSpec) -> Iterator[Candidate]:
     stride = channels_last_stride(spec.output_shape)
     packing = {"prepare": _packing(spec), "prepared": packed_names(spec)}
     yield _onednn_candidate("onednn packed", spec, PACKED, stride, **packing)
-    if spec.residual is not None and has_stride(spec.residual, stride) and spec.dims > 1:
-        call = _onednn_call(spec, PACKED)
-        x, residual, *rest = call.arguments
-        call = Call(mkldnn._convolution_pointwise_.binary, (residual, x, *rest))
-        yield from_call("onednn packed into residual", spec, call, spec.residual, overwrites="residual", **packing)
 
 
 def _onednn_candidate(name: str, spec: ConvSpec, weight: Operand, stride: tuple[int, ...], **rest) -> Candidate:
@@ -275,22 +280,13 @@ def _pointwise_contiguous(spec: ConvSpec) -> Iterator[Candidate]:
 
 def _mkl_packed(spec: ConvSpec, output: TensorType) -> Candidate:
     (batch, channels), outputs, pixels = spec.x.shape[:2], spec.output_channels, _pixels(spec)
-    plain = mkl.orientation((channels, pixels), (pixels, 1))
-    assert plain is not None
-    product = mkl.Product(outputs, pixels, channels, mkl.SIDE_A, plain, pixels)
-    multiply, step_in, step_out = product.function(), channels * pixels * 4, outputs * pixels * 4
+    side = mkl.orientation((channels, pixels), (pixels, 1))
+    assert side is not None
+    gemm = mkl.Gemm(outputs, pixels, channels, (mkl.PACKED, channels), side, count=batch,
+                    batch=(0, channels * pixels, outputs * pixels))
 
     def prepare(weight: torch.Tensor) -> Tensors:
         return (mkl.pack(weight.detach().flatten(1), mkl.SIDE_A, other=pixels),)
 
-    def run_into(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
-        to, start, weight = out.data_ptr(), x.data_ptr(), packed.data_ptr()
-        for image in range(batch):
-            multiply(to + image * step_out, start + image * step_in, weight)
-        return out
-
-    def run(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
-        return run_into(torch.empty(output.shape, dtype=output.dtype, device="cpu"), x, packed)
-
-    return Candidate("pointwise mkl packed", spec, ("x", "packed"), run, output, run_into=run_into, prepare=prepare,
-                     prepared=("packed",), call=product.call("out", "x", "packed") if batch == 1 else None)
+    return from_steps("pointwise mkl packed", spec, ("x", "packed"), output, native_product(gemm, a="packed", b="x"),
+                      prepare=prepare, prepared=("packed",))

@@ -1,10 +1,10 @@
 """The candidates of a linear layer.
 
     addmm                 eager: addmm or mm, residual and activation after it in torch's operators
-    addmm onto residual   the residual in the place of the bias; also written over it
+    addmm onto residual   the residual in the place of the bias
     onednn                oneDNN's fused call on the weight as it is
     onednn packed         the same on a weight in oneDNN's own layout
-    mkl packed            MKL on a weight in MKL's layout; with `into residual` it adds to it where it lies
+    mkl packed            MKL on a weight in MKL's layout
     addmv                 one row: a matrix times a vector
     own packed            kernels of our own, see `own`
 
@@ -14,14 +14,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
 from ...tensors.types import TensorType
-from . import mkl, onednn
-from .candidate import Call, Candidate, Operand, Tensors, from_call
+from . import mkl, onednn, own
+from .candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
+from .own import Step
 from .own_calls import own_linear
 from .specs import ConvSpec, LinearSpec
 
@@ -35,7 +37,7 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
     output = TensorType.contiguous(spec.output_shape, spec.x.dtype, spec.x.device)
     yield eager(spec, output)
     if why_not_onto_residual(spec) is None:
-        yield from _onto_residual(spec, output)
+        yield _onto_residual(spec, output)
     if onednn.why_not_fused(spec) is None:
         if why_not_plain(spec.weight) is None:
             yield from_call("onednn", spec, _onednn_call(spec, WEIGHT), output)
@@ -44,8 +46,6 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
                             prepare=_onednn_packing(spec), prepared=packed_names(spec))
     if why_not_mkl_packed(spec) is None:
         yield _mkl_packed(spec, output)
-        if why_not_mkl_into_residual(spec) is None:
-            yield _mkl_into_residual(spec)
     if why_not_vector(spec) is None:
         yield _vector(spec, output)
     own = own_linear(spec)
@@ -55,11 +55,27 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
 
 def eager(spec: LinearSpec, output: TensorType) -> Candidate:
     if spec.bias is None:
-        plain = from_call("mm", spec, Call(aten.mm.default, (X, transposed(spec)), out=aten.mm.out), output)
+        call = Call(aten.mm.default, (X, transposed(spec)), out=aten.mm.out)
     else:
         call = Call(aten.addmm.default, (BIAS, X, transposed(spec)), out=aten.addmm.out)
-        plain = from_call("addmm", spec, call, output)
+    plain = from_call("mm" if spec.bias is None else "addmm", spec, call, output, steps=_natively(spec))
     return with_epilogue(spec, plain)
+
+
+def _natively(spec: LinearSpec) -> Callable[[], Sequence[Step]] | None:
+    """What eager calls in the end. None where nobody knows what that is."""
+    if mkl.why_not_plain(*spec.inputs.values()) is not None or not (spec.bias is None or spec.bias.is_contiguous):
+        return None
+    (n, k), (step_n, step_k) = spec.weight.shape, spec.weight.stride
+    weight = TensorType((k, n), (step_k, step_n), spec.weight.dtype, spec.weight.device)
+    gemm = mkl.plain_product(spec.x, weight, None if spec.bias is None else 0)
+    return gemm and native_product(gemm, a="x", b="weight", added="bias")
+
+
+def native_product(gemm: mkl.Gemm, **names: str) -> Callable[[], Sequence[Step]]:
+    """Of operands that the candidate calls otherwise."""
+    spots = {name: (operand, 0) for name, operand in names.items()}
+    return functools.cache(lambda: [own.maker().gemm(gemm).moved(**spots)])
 
 
 def transposed(spec: LinearSpec) -> Operand:
@@ -91,20 +107,9 @@ def why_not_onto_residual(spec: LinearSpec) -> str | None:
     return None
 
 
-def _onto_residual(spec: LinearSpec, output: TensorType) -> Iterator[Candidate]:
-    residual = spec.residual
-    assert residual is not None
+def _onto_residual(spec: LinearSpec, output: TensorType) -> Candidate:
     call = Call(aten.addmm.default, (RESIDUAL, X, transposed(spec)), out=aten.addmm.out)
-    candidate = from_call("addmm onto residual", spec, call, output)
-    yield candidate
-    if residual.is_contiguous:
-        write = candidate.run_into
-
-        def run(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return write(residual, residual, x, weight)
-
-        yield replace(candidate, name="addmm into residual", run=run, output=residual, run_into=None, call=None,
-                      overwrites="residual")
+    return from_call("addmm onto residual", spec, call, output)
 
 
 def why_not_plain(weight: TensorType) -> str | None:
@@ -144,13 +149,11 @@ def why_not_mkl_packed(spec: LinearSpec) -> str | None:
         return "MKL's product takes no activation"
     if mkl.orientation(spec.x.shape, spec.x.stride) is None:
         return "x has gaps in both directions"
+    if spec.bias is not None and spec.residual is not None:
+        return "MKL's product adds one thing"
+    if any(added is not None and added.stride[-1] != 1 for added in (spec.bias, spec.residual)):
+        return "what is added has gaps between its numbers"
     return mkl.why_not(*spec.inputs.values())
-
-
-def why_not_mkl_into_residual(spec: LinearSpec) -> str | None:
-    if spec.residual is None or spec.bias is not None:
-        return "there is no residual, or a bias beside it"
-    return None if spec.residual.is_contiguous else "the residual has gaps"
 
 
 def mkl_packing(rows: int) -> Callable[..., Tensors]:
@@ -162,46 +165,15 @@ def mkl_packing(rows: int) -> Callable[..., Tensors]:
 
 
 def _mkl_packed(spec: LinearSpec, output: TensorType) -> Candidate:
-    adds = spec.bias is not None or spec.residual is not None
-    product = _product(spec, adds)
-    multiply, operands = product.function(), ("x", *packed_names(spec), *(["residual"] if spec.residual else []))
-    both = spec.bias is not None and spec.residual is not None
-    shape, dtype = output.shape, output.dtype
-
-    def run_into(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor, *added: torch.Tensor) -> torch.Tensor:
-        if both:
-            torch.add(*added, out=out)
-        elif added:
-            out.copy_(added[0])
-        multiply(out.data_ptr(), x.data_ptr(), packed.data_ptr())
-        return out
-
-    def run(*tensors: torch.Tensor) -> torch.Tensor:
-        return run_into(torch.empty(shape, dtype=dtype, device="cpu"), *tensors)
-
-    return Candidate("mkl packed", spec, operands, run, output, run_into=run_into, prepare=mkl_packing(shape[0]),
-                     prepared=packed_names(spec), call=None if adds else product.call("out", "x", "packed"))
-
-
-def _mkl_into_residual(spec: LinearSpec) -> Candidate:
-    product = _product(spec, adds=True)
-    multiply, residual = product.function(), spec.residual
-    assert residual is not None
-
-    def run(x: torch.Tensor, packed: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        multiply(residual.data_ptr(), x.data_ptr(), packed.data_ptr())
-        return residual
-
-    return Candidate("mkl packed into residual", spec, ("x", "packed", "residual"), run, residual,
-                     prepare=mkl_packing(spec.x.shape[0]), prepared=("packed",), overwrites="residual",
-                     call=product.call("residual", "x", "packed"))
-
-
-def _product(spec: LinearSpec, adds: bool) -> mkl.Product:
     (rows, depth), columns = spec.x.shape, spec.weight.shape[0]
-    plain = mkl.orientation(spec.x.shape, spec.x.stride)
-    assert plain is not None
-    return mkl.Product(rows, columns, depth, mkl.SIDE_B, plain, columns, adds)
+    side = mkl.orientation(spec.x.shape, spec.x.stride)
+    assert side is not None
+    added = 0 if spec.bias is not None else None if spec.residual is None else spec.residual.stride[0]
+    gemm = mkl.Gemm(rows, columns, depth, side, (mkl.PACKED, columns), added=added)
+    make = native_product(gemm, a="x", b="packed", added="residual" if spec.residual is not None else "bias")
+    operands = ("x", *packed_names(spec), *(["residual"] if spec.residual is not None else []))
+    return from_steps("mkl packed", spec, operands, output, make, prepare=mkl_packing(rows),
+                      prepared=packed_names(spec))
 
 
 def why_not_vector(spec: LinearSpec) -> str | None:

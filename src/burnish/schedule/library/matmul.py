@@ -13,14 +13,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from ...tensors.types import TensorType
-from . import onednn
+from . import mkl, onednn
 from .candidate import Call, Candidate, Operand, from_call
-from .linear import why_not_plain
+from .linear import native_product, why_not_plain
+from .own import Step
 from .own_calls import own_batched
 from .specs import LinearSpec, MatmulSpec
 
@@ -38,12 +39,18 @@ def matmul_candidates(spec: MatmulSpec) -> Iterator[Candidate]:
 
 
 def _plain(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
-    yield from_call("mm", spec, Call(aten.mm.default, (A, B), out=aten.mm.out), output)
+    call = Call(aten.mm.default, (A, B), out=aten.mm.out)
+    yield from_call("mm", spec, call, output, steps=_natively(spec.a, spec.b))
     linear = as_linear(spec)
     if onednn.why_not(linear) is None and why_not_plain(linear.weight) is None:
         weight = Operand("b", linear.weight.shape, linear.weight.stride)
         call = Call(mkldnn._linear_pointwise.default, (A, weight, None, *onednn.attribute(None)))
         yield from_call("onednn", spec, call, output)
+
+
+def _natively(a: TensorType, b: TensorType) -> Callable[[], Sequence[Step]] | None:
+    gemm = mkl.plain_product(a, b) if mkl.why_not_plain(a, b) is None else None
+    return gemm and native_product(gemm)
 
 
 def as_linear(spec: MatmulSpec) -> LinearSpec:
@@ -56,7 +63,9 @@ def _batched(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
     if spec.a.shape[0] == 1:
         a, b = (Operand(name, type.shape[1:], type.stride[1:]) for name, type in spec.inputs.items())
         matrix = TensorType.contiguous(output.shape[1:], output.dtype, output.device)
-        yield from_call("mm", spec, Call(aten.mm.default, (a, b), out=aten.mm.out, result=matrix), output)
+        call = Call(aten.mm.default, (a, b), out=aten.mm.out, result=matrix)
+        yield from_call("mm", spec, call, output, steps=_natively(*(
+            TensorType(type.shape[1:], type.stride[1:], type.dtype, type.device) for type in (spec.a, spec.b))))
     elif not (spec.a.is_contiguous and spec.b.is_contiguous):
         def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return torch.bmm(a.contiguous(), b.contiguous())

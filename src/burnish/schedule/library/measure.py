@@ -20,7 +20,7 @@ from time import perf_counter
 import torch
 
 from ...tensors.types import TensorType, has_stride
-from .candidate import Candidate
+from .candidate import Candidate, bound, empty
 
 HOPELESS = 2.0
 """A candidate so many times slower than the best at its first runs is not run again; eager's always is."""
@@ -120,16 +120,11 @@ def seconds_waited() -> float | None:
 
 
 def bind(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """The operands that the candidate takes, from the spec's inputs by name: prepared where it prepares, a copy of
-    what it overwrites."""
+    """The operands that the candidate takes, from the spec's inputs by name: prepared where it prepares."""
     values = dict(inputs)
     if candidate.prepare is not None:
         weights = [inputs[name] for name in candidate.prepares if name in inputs]
         values.update(zip(candidate.prepared, candidate.prepare(*weights), strict=True))
-    if candidate.overwrites is not None:
-        original = values[candidate.overwrites]
-        values[candidate.overwrites] = torch.empty_strided(
-            original.shape, original.stride(), dtype=original.dtype, device=original.device).copy_(original)
     return [values[name] for name in candidate.operands]
 
 
@@ -163,10 +158,12 @@ def why_not_as_said(candidate: Candidate, result: torch.Tensor) -> str | None:
 def _ready(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Callable[[], object]:
     """The candidate as it will run, after a first run that showed that it works."""
     operands = bind(candidate, inputs)
+    if candidate.steps is not None and not candidate.further:
+        run = bound(candidate, [empty(candidate.output)], operands)
+        run()
+        return run
     if candidate.run_into is not None:
-        said = candidate.output
-        out = torch.empty_strided(said.shape, said.stride, dtype=said.dtype, device=said.device)
-        run = partial(candidate.run_into, out, *operands)
+        run = partial(candidate.run_into, empty(candidate.output), *operands)
     else:
         run = partial(candidate.run, *operands)
     reason = why_not_as_said(candidate, run())

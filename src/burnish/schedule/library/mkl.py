@@ -1,11 +1,12 @@
-"""Products with a matrix that MKL packed beforehand: `cblas_sgemm_compute`, which libtorch_cpu exports.
+"""Products by MKL, which libtorch_cpu brings along: of two matrices as they lie, or of one that MKL packed beforehand.
 
-torch's own operator for it (`torch.ops.mkl._mkl_linear`) allocates the result, copies a strided x and fills the result
-with the bias first. The function itself does none of that, and adds to what the result held before: a residual is free.
+    why_not_plain(x, weight)                              None where MKL can be called on such tensors
+    packed = pack(weight.t(), SIDE_B, other=64)
+    Gemm(rows=64, columns=3072, depth=768, a=(PLAIN, 768), b=(PACKED, 3072), added=0)
 
-    packed = pack(weight, SIDE_B, rows=64)
-    product = Product(rows=64, columns=3072, depth=768, packed=SIDE_B, step=768, out_step=3072)
-    product(out.data_ptr(), x.data_ptr(), packed.data_ptr())
+torch's operators allocate the result, copy a strided x and go through a dispatcher. The functions themselves do none of
+that: they are called natively, among our own kernels (`codegen.llvm.gemm`), and a bias or a residual that lies in the
+result already is added for nothing.
 
 Packed memory is claimed generously (8 MB more than the matrix), but only what holds numbers is ever touched: in
 resident memory it costs what the matrix costs.
@@ -22,18 +23,47 @@ from typing import Any
 import torch
 
 from ...tensors.types import TensorType
-from .candidate import Foreign
+from . import own
 
 SIDE_A, SIDE_B = 161, 162
-_ROW_MAJOR, _PLAIN, _TRANSPOSED, _PACKED = 101, 111, 112, 151
+PLAIN, TRANSPOSED, PACKED = 111, 112, 151
+_ROW_MAJOR = 101
 _LARGEST = (1 << 31) - 1
 
 _INT, _ADDRESS, _FLOAT = ctypes.c_int, ctypes.c_void_p, ctypes.c_float
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "cblas_sgemm_pack_get_size": (ctypes.c_size_t, [_INT] * 4),
     "cblas_sgemm_pack": (None, [_INT] * 6 + [_FLOAT, _ADDRESS, _INT, _ADDRESS]),
-    "cblas_sgemm_compute": (None, [_INT] * 6 + [_ADDRESS, _INT, _ADDRESS, _INT, _FLOAT, _ADDRESS, _INT]),
 }
+
+Side = tuple[int, int]
+"""How a matrix lies: PLAIN, TRANSPOSED or PACKED, and how many elements from one line to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """`out = a @ b`, added to what is copied into `out` before. `out` has no gaps."""
+
+    rows: int
+    columns: int
+    depth: int
+    a: Side
+    b: Side
+    dtype: torch.dtype = torch.float32
+    added: int | None = None
+    """From one row to the next of what is added, in elements: 0 where all rows are one. None where nothing is."""
+    count: int = 1
+    """So many products, one after the other."""
+    batch: tuple[int, int, int] = (0, 0, 0)
+    """From one to the next, in a, b and out, in elements."""
+
+    @property
+    def is_packed(self) -> bool:
+        return PACKED in (self.a[0], self.b[0])
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.count * self.rows * self.columns * self.depth
 
 
 @cache
@@ -42,7 +72,7 @@ def library() -> ctypes.CDLL | None:
     path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not torch.backends.mkl.is_available() or not path.exists():
         return None
-    handle = ctypes.CDLL(str(path))
+    handle = ctypes.CDLL(str(path))  # loaded already: torch did it
     try:
         for symbol, (result, arguments) in _SIGNATURES.items():
             function = getattr(handle, symbol)
@@ -56,9 +86,18 @@ def why_not(*types: TensorType) -> str | None:
     """Why MKL cannot multiply such tensors, one of them packed."""
     if library() is None:
         return "torch runs without MKL's packed products"
+    odd = next((type for type in types if type.dtype is not torch.float32), None)
+    return f"MKL packs float32 on the CPU, not {odd}" if odd is not None else why_not_plain(*types)
+
+
+def why_not_plain(*types: TensorType) -> str | None:
+    """Why MKL's plain products cannot be called natively on such tensors."""
+    dtypes = own.dtypes_of_gemm()
+    if not dtypes:
+        return "torch runs without MKL, or there is nobody to make native calls"
     for type in types:
-        if type.dtype is not torch.float32 or type.device.type != "cpu":
-            return f"MKL packs float32 on the CPU, not {type}"
+        if type.dtype not in dtypes or type.dtype is not types[0].dtype or type.device.type != "cpu":
+            return f"MKL multiplies float32 or float64 on the CPU, not {type}"
         if type.numel == 0:
             return "a matrix is empty"
         if max(*type.shape, *type.stride) > _LARGEST:
@@ -66,14 +105,22 @@ def why_not(*types: TensorType) -> str | None:
     return None
 
 
-def orientation(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, int] | None:
-    """How BLAS reads a matrix: plain or transposed, and the step from row to row. None where it cannot."""
+def orientation(shape: tuple[int, ...], stride: tuple[int, ...]) -> Side | None:
+    """How BLAS reads a matrix. None where it cannot."""
     (rows, columns), (down, across) = shape, stride
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
-        return _PLAIN, max(down, columns)
+        return PLAIN, max(down, columns)
     if (down == 1 or rows == 1) and (across >= rows or columns == 1):
-        return _TRANSPOSED, max(across, rows)
+        return TRANSPOSED, max(across, rows)
     return None
+
+
+def plain_product(a: TensorType, b: TensorType, added: int | None = None) -> Gemm | None:
+    """Of two matrices as they lie. None where BLAS cannot read them so."""
+    left, right = orientation(a.shape, a.stride), orientation(b.shape, b.stride)
+    if left is None or right is None:
+        return None
+    return Gemm(a.shape[0], b.shape[1], a.shape[1], left, right, a.dtype, added)
 
 
 def pack(matrix: torch.Tensor, side: int, *, other: int) -> torch.Tensor:
@@ -82,56 +129,10 @@ def pack(matrix: torch.Tensor, side: int, *, other: int) -> torch.Tensor:
     assert handle is not None
     if orientation(matrix.shape, matrix.stride()) is None:
         matrix = matrix.contiguous()
-    transposed, step = orientation(matrix.shape, matrix.stride())
+    way, step = orientation(matrix.shape, matrix.stride())  # type: ignore[misc]
     rows, depth, columns = (*matrix.shape, other) if side == SIDE_A else (other, *matrix.shape)
     size = handle.cblas_sgemm_pack_get_size(side, rows, columns, depth)
     packed = torch.empty(size // 4 + 16, dtype=torch.float32, device="cpu")
-    handle.cblas_sgemm_pack(_ROW_MAJOR, side, transposed, rows, columns, depth, 1.0, matrix.data_ptr(), step,
+    handle.cblas_sgemm_pack(_ROW_MAJOR, side, way, rows, columns, depth, 1.0, matrix.data_ptr(), step,
                             packed.data_ptr())
     return packed
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """`out = plain @ packed` (or `packed @ plain`), added to what `out` holds with `adds`."""
-
-    rows: int
-    columns: int
-    depth: int
-    packed: int
-    plain: tuple[int, int]
-    """The orientation of the operand that is not packed."""
-    out_step: int
-    adds: bool = False
-
-    def arguments(self, out: Any, plain: Any, packed: Any) -> tuple[tuple[str, Any], ...]:
-        """The C function's arguments, with the given things as addresses."""
-        way, step = self.plain
-        if self.packed == SIDE_B:
-            ways, operands = (way, _PACKED), (plain, step, packed, self.columns)
-        else:
-            ways, operands = (_PACKED, way), (packed, self.depth, plain, step)
-        left, left_step, right, right_step = operands
-        return (
-            ("int", _ROW_MAJOR), ("int", ways[0]), ("int", ways[1]),
-            ("int", self.rows), ("int", self.columns), ("int", self.depth),
-            ("address", left), ("int", left_step), ("address", right), ("int", right_step),
-            ("float", 1.0 if self.adds else 0.0), ("address", out), ("int", self.out_step),
-        )
-
-    def function(self) -> Any:
-        """`f(out, plain, packed)` on addresses."""
-        handle = library()
-        assert handle is not None
-        compute, sides = handle.cblas_sgemm_compute, (0, 1) if self.packed == SIDE_B else (1, 0)
-        values = [value for _, value in self.arguments(None, None, None)]
-        head, steps, tail = values[:6], (values[7], values[9]), values[10]
-
-        def multiply(out: int, plain: int, packed: int) -> None:
-            pair = (plain, packed)
-            compute(*head, pair[sides[0]], steps[0], pair[sides[1]], steps[1], tail, out, self.out_step)
-
-        return multiply
-
-    def call(self, out: str, plain: str, packed: str) -> Foreign:
-        return Foreign("cblas_sgemm_compute", self.arguments(out, plain, packed))

@@ -14,9 +14,11 @@ candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from ...ops.scalar import Scalar
 from ...tensors.panels import Panels
@@ -178,6 +180,10 @@ class Maker:
     """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given a `own_attention.Attention`."""
     recurrence: Callable[[Any], Step]
     """Of "out", "hidden", "cell", "scratch", "hidden_packed" and the first states. Given a `recurrent.Recurrence`."""
+    gemm: Callable[[Any], Step]
+    """Of "out", "a", "b" and, where something is added, "added". Given a `mkl.Gemm`."""
+    dtypes_of_gemm: Callable[[], Container[torch.dtype]]
+    """For which there are such products."""
     shape: Callable[[], Shape | None]
     """Of tiles on this machine; None where it has too few registers."""
 
@@ -191,6 +197,10 @@ def offer(maker: Maker) -> None:
 
 def maker() -> Maker:
     return _makers[0]
+
+
+def dtypes_of_gemm() -> Container[torch.dtype]:
+    return _makers[0].dtypes_of_gemm() if _makers else ()
 
 
 def shape_here() -> Shape | None:

@@ -1,0 +1,38 @@
+"""The products of torch's own BLAS, for native code: where they lie.
+
+    symbols()    {"sgemm_": 0x7f…, "cblas_sgemm_compute": 0x7f…, …}
+
+libtorch_cpu on x86-64 brings MKL along and exports it. Called there, a product is the one that eager computes, without
+a dispatcher and without Python. Other libraries are left to torch, which may know better ones than their plain product.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+
+import torch
+
+PLAIN = {torch.float32: "sgemm_", torch.float64: "dgemm_"}
+PACKED = "cblas_sgemm_compute"
+"""One of the matrices was packed before, see `schedule.library.mkl`."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """libtorch_cpu, where it has MKL."""
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    if not torch.backends.mkl.is_available() or not path.exists():
+        return None
+    return ctypes.CDLL(str(path))  # loaded already: torch did it
+
+
+@functools.cache
+def symbols() -> dict[str, int]:
+    """All of them, or none."""
+    try:
+        return {name: ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0
+                for name in (*PLAIN.values(), PACKED)}
+    except AttributeError:
+        return {}
