@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from . import caches
-from .accuracy import error_ratio, relative_error
+from .accuracy import DRAWS, error_ratio, relative_error, typical_error
 from .contestants import Contestant, contestant_of
 from .job import TURNS, Job, Tell, one_line
 from .record import BURNISH, EAGER, Result, Row
@@ -46,6 +46,8 @@ class SideBySide:
             self.tell({"stage": "compares with float64"})
             for name in self.sides:
                 self.note_error(name)  # what has settled may be other code than the first call's
+            if self.truth is not None and self.work.jumps(self.truth):
+                self.draw_errors()
             self.judge(why_no_truth)
             if BURNISH in self.sides:
                 self.tell({"stage": "counts breaks"})
@@ -95,6 +97,18 @@ class SideBySide:
             side = self.sides[name]
             got = in_order(side.contestant, side.results(), self.truth)
             self.errors.setdefault(name, []).append(relative_error(self.truth, got))
+
+    def draw_errors(self) -> None:
+        """Over several inputs. One of them alone says whether an activation changed its sign, and little else."""
+        self.errors = {name: [] for name in self.sides}
+        for steps in range(DRAWS):
+            work = self.work.shifted(7 * steps)
+            truth = work.in_double().side(Contestant(EAGER), alone=True).results()
+            for name, side in self.sides.items():
+                side.args, side.kwargs = work.args, work.kwargs
+                got = in_order(side.contestant, side.results(), truth)
+                self.errors[name].append(typical_error(truth, got))
+        self.errors = {name: [statistics.fmean(x * x for x in errors) ** 0.5] for name, errors in self.errors.items()}
 
     def judge(self, why_no_truth: str | None) -> None:
         for name in self.sides:

@@ -15,14 +15,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from .accuracy import differ, doubled
+from .accuracy import NUDGE, differ, doubled, relative_error
 from .compare import tensors_of
 from .contestants import Contestant
 from .models import MODELS
@@ -89,6 +89,26 @@ class Workload:
         except Exception as error:
             return None, f"it does not run in float64: {type(error).__name__}: {error}"
 
+    def jumps(self, truth: Tensors) -> bool:
+        """Whether inputs that are hardly others have other gradients."""
+        if self.mode == "inference" or not isinstance(self.fn, nn.Module):
+            return False
+        sign = torch.Generator().manual_seed(0)
+
+        def nudged(x: torch.Tensor) -> torch.Tensor:
+            return x * (1 + NUDGE * (torch.rand(x.shape, generator=sign, dtype=x.dtype) * 2 - 1).sign())
+
+        work = self.in_double()
+        near = replace(work, args=changed(work.args, nudged), kwargs=changed(work.kwargs, nudged))
+        return relative_error(truth, near.side(Contestant(EAGER), alone=True).results()) > 100 * NUDGE
+
+    def shifted(self, steps: int) -> Workload:
+        """On other inputs of the same kind."""
+        def moved(x: torch.Tensor) -> torch.Tensor:
+            return x.roll(steps, -1)
+
+        return replace(self, args=changed(self.args, moved), kwargs=changed(self.kwargs, moved))
+
     def explain(self) -> tuple[int, int]:
         """How many graph breaks and graphs Burnish makes of it."""
         import burnish
@@ -96,6 +116,11 @@ class Workload:
         side = self.side(Contestant(EAGER))
         output = burnish.explain(side.part())(*side.args, **side.kwargs)
         return output.graph_break_count, output.graph_count
+
+
+def changed(inputs: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same with all tensors of fractions changed."""
+    return tree_map_only(torch.Tensor, lambda x: change(x.detach()) if x.is_floating_point() else x, inputs)
 
 
 class Side:
@@ -127,8 +152,9 @@ class Side:
     def remember(self) -> None:
         """Note what calls change, so that `results` can start where the first call did."""
 
-    def forget_gradients(self) -> None:
-        """Those of the call before, if there are any."""
+    def held(self) -> int:
+        """Bytes of what a call leaves behind for the next one to give back."""
+        return 0
 
     def results(self) -> Tensors:
         raise NotImplementedError
@@ -155,6 +181,10 @@ class Training(Side):
     def forget_gradients(self) -> None:
         for weight in self.weights.values():
             weight.grad = None
+
+    def held(self) -> int:
+        grads = [weight.grad.untyped_storage() for weight in self.weights.values() if weight.grad is not None]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in grads}.values())
 
     def call(self) -> torch.Tensor:
         self.forget_gradients()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from bench.accuracy import differ, doubled, error_ratio, relative_error
+from bench.accuracy import differ, doubled, error_ratio, relative_error, typical_error
 
 
 def test_error_is_the_largest_difference_over_the_largest_entry():
@@ -56,3 +56,12 @@ def test_results_differ_in_names_or_values():
     one = {"loss": torch.tensor(1.0)}
     assert not differ(one, {"loss": torch.tensor(1.0)})
     assert differ(one, {"loss": torch.tensor(2.0)}) and differ(one, {})
+
+
+def test_a_jump_of_one_entry_is_little_of_all_of_them():
+    truth = {"gradient of a": torch.ones(100), "gradient of b": torch.ones(4)}
+    got = {name: part.clone() for name, part in truth.items()}
+    got["gradient of a"][3] += 0.1
+    assert relative_error(truth, got) == pytest.approx(0.1)
+    assert typical_error(truth, got) == pytest.approx(0.01 / 2 ** 0.5, rel=1e-3)
+    assert typical_error(truth, {}) == math.inf

@@ -77,6 +77,17 @@ def test_truth_is_in_float64_and_near_eager():
         assert all(weight.dtype == torch.float32 for weight in work.fn.parameters())
 
 
+def test_gradients_jump_where_an_activation_turns():
+    for activation, jumps in ((nn.ReLU(), True), (nn.Tanh(), False)):
+        torch.manual_seed(0)
+        work = Workload(nn.Sequential(nn.Linear(64, 4096), activation, nn.Linear(4096, 3)), (torch.randn(256, 64),), {},
+                        "train")
+        truth, _ = work.truth()
+        assert work.jumps(truth) is jumps
+        other = work.shifted(3)
+        assert torch.equal(other.args[0], work.args[0].roll(3, -1)) and other.fn is work.fn
+
+
 def test_dropout_has_no_truth_unless_it_is_removed():
     work = small("train", dropout=0.5)
     assert work.truth() == (None, "the model draws random numbers")

@@ -77,6 +77,19 @@ def test_products_read_and_write_there(own_kernels_only):
         torch.testing.assert_close(found, [model(x) for x in inputs])
 
 
+def test_what_a_convolution_has_copied_makes_room_for_its_result(own_kernels_only):
+    """Windows that reach over the edge read a copy. When the result is written, nobody needs the image any more."""
+    model = torch.nn.Sequential(*[torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(4)]).eval()
+    made, plans, stop = compiled(model)
+    with torch.no_grad():
+        inputs = [torch.randn(2, 16, 40, 40) for _ in range(4)]
+        found = [made(x) for x in inputs]
+        stop()
+        image, copy = 2 * 16 * 40 * 40 * 4, 2 * 16 * 42 * 42 * 4
+        assert plans[-1].arena == image + copy
+        torch.testing.assert_close(found, [model(x) for x in inputs])
+
+
 @pytest.fixture
 def librarys_kernels_only(monkeypatch):
     """Every product is one that Python calls, with tensors of what it reads and writes."""

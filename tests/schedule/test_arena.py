@@ -3,7 +3,19 @@
 import random
 
 from burnish.schedule import arena
-from burnish.schedule.arena import WORTH, Room, Span, by_size, in_order, least_of, places, with_rooms
+from burnish.schedule.arena import (
+    WORTH,
+    Room,
+    Span,
+    by_size,
+    in_order,
+    largest_first,
+    least,
+    least_of,
+    one_by_one,
+    places,
+    with_rooms,
+)
 
 
 def overlapping(spans, found):
@@ -42,6 +54,19 @@ def test_the_better_of_both_ways_is_taken():
     both = [(in_order(spans)[1], by_size(spans)[1], places(spans)[1]) for spans in map(drawn, range(100))]
     assert all(found == min(first, second) for first, second, found in both)
     assert len({first < second for first, second, _ in both}) == 2
+
+
+def test_what_is_needed_for_long_is_placed_before_what_is_larger():
+    """Behind the two large ones, which lie beside each other for a moment, it would lie behind the small one too."""
+    spans = [Span(0, 5, 640), Span(1, 1, 768), Span(4, 6, 1280), Span(6, 7, 1344)]
+    assert one_by_one(spans, largest_first(spans))[1] > least(spans) == 2624
+    assert by_size(spans)[1] == 2624
+
+
+def test_at_least_so_much_is_needed():
+    for spans in map(drawn, range(100)):
+        assert least(spans) == most_at_once(spans)
+    assert least([]) == 0
 
 
 def test_of_very_many_only_one_way_is_tried(monkeypatch):

@@ -25,6 +25,8 @@ WORTH = 1 << 14
 """By so many bytes the memory must shrink for others' memory to be used: what lies elsewhere in every call is told to
 the kernels in every call."""
 
+REPAIRS = 12
+"""So often what found no place comes first the next time."""
 
 ATTEMPTS = 5
 """With so many sizes it is tried."""
@@ -51,6 +53,15 @@ def places(spans: Sequence[Span]) -> tuple[list[int], int]:
     """Where each begins, and how much it takes together."""
     found = in_order(spans)
     return min(found, by_size(spans), key=lambda way: way[1]) if len(spans) <= MANY else found
+
+
+def least(spans: Sequence[Span]) -> int:
+    """What is needed at one time: less it cannot be."""
+    change: dict[int, int] = {}
+    for span in spans:
+        change[span.first] = change.get(span.first, 0) + span.size
+        change[span.last + 1] = change.get(span.last + 1, 0) - span.size
+    return max(itertools.accumulate(change[time] for time in sorted(change)), default=0)
 
 
 def in_order(spans: Sequence[Span]) -> tuple[list[int], int]:
@@ -91,10 +102,24 @@ def give(free: list[tuple[int, int]], at: int, size: int) -> None:
 
 
 def by_size(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """The largest first, each as low as those allow that are needed at the same time."""
+    """The largest first, each as low as those allow that are needed at the same time. Whoever found no place but at the
+    end comes before all others the next time: what is needed for long is hard to place late."""
+    order, bound = largest_first(spans), least(spans)
+    best = found, total = one_by_one(spans, order)
+    for _ in range(min(REPAIRS, MANY * MANY // max(len(spans), 1) ** 2)):
+        if best[1] <= bound:
+            break
+        last = [k for k in order if found[k] + spans[k].size == total]
+        order = [*last, *(k for k in order if k not in last)]
+        found, total = one_by_one(spans, order)
+        best = min(best, (found, total), key=lambda way: way[1])
+    return best
+
+
+def one_by_one(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
     found, total = [0] * len(spans), 0
     done: list[tuple[Span, int]] = []
-    for number in largest_first(spans):
+    for number in order:
         span = spans[number]
         at = found[number] = lowest(span, done)
         total = max(total, at + span.size)

@@ -109,7 +109,7 @@ class Chooser(Rewriter):
         """Layers go where their last node is."""
         self.joined: dict[Node, Value] = {}
         """What lays side by side what a layer has made side by side."""
-        self.layouts = Layouts(graph, self.build, self.chosen, SECONDS)
+        self.layouts = Layouts(graph, self.build, self.chosen, SECONDS, self.spec_of)
 
     def run(self) -> Graph:
         made = super().run()
@@ -277,7 +277,7 @@ class Chooser(Rewriter):
         return results
 
     def spec_of(self, node: Node, x: TensorType) -> LinearSpec | ConvSpec:
-        weight, bias = (None if arg is None else self.env[arg].type for arg in node.args[1:3])
+        weight, bias = (None if arg is None else self.env.get(arg, arg).type for arg in node.args[1:3])
         is_frozen = all(value in self.state for value in (node.args[1], node.args[2]) if value is not None)
         if node.op is LINEAR:
             return LinearSpec(x, weight, bias, is_frozen=is_frozen)

@@ -7,20 +7,22 @@
                                                      g, h = aten.convolution_backward s, r, w
 
 A library lays memory out anew where it does not lie as it computes, and what reads and writes there follows for
-nothing: so forward, both gradients and the copy are measured together. The gradients of a window of one pixel,
-channels-last, are two products of matrices, where those are faster.
+nothing: so forward, both gradients and the copy are measured together, and where there are gradients it is decided for
+all convolutions at once (`layout_chains`). The gradients of a window of one pixel, channels-last, are two products of
+matrices, where those are faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.build import Builder
 from ..ir.graph import Graph, Node, Value
-from ..ops.prims import RUN
+from ..ops.prims import CONV, RUN
 from ..tensors.types import TensorType, contiguous_stride
+from .layout_chains import Both, decided, links_of
 from .library import Choice, ConvBackwardSpec, ConvSpec, LinearSpec, gradient_seconds, in_channels_last
 from .library.convolution import why_not_pointwise
 from .library.layout import channels_last_stride, is_channels_last
@@ -43,12 +45,15 @@ class Chosen:
 class Layouts:
     """`choose` finds the fastest call of a spec, `seconds` are for measuring one."""
 
-    def __init__(self, graph: Graph, build: Builder, choose: Callable[[Any], Choice], seconds: float):
-        self.build, self.choose, self.seconds = build, choose, seconds
+    def __init__(self, graph: Graph, build: Builder, choose: Callable[[Any], Choice], seconds: float,
+                 spec_of: Callable[[Node, TensorType], Any]):
+        self.graph, self.build, self.choose, self.seconds, self.spec_of = graph, build, choose, seconds, spec_of
         self.backward = {(node.args[1], node.args[2]): node for node in graph.nodes if node.op.name == BACKWARD}
         self.chosen: dict[tuple[Value, Value], Chosen] = {}
         """By the convolution's input and weight, in the old graph."""
         self.laid: dict[tuple[Value, tuple[int, ...]], Value] = {}
+        self.is_last: dict[Node, bool] | None = None
+        """Of convolutions with gradients, as soon as somebody has asked for one."""
 
     def lay(self, x: Value, stride: tuple[int, ...]) -> Value:
         """The same for all who ask."""
@@ -61,24 +66,37 @@ class Layouts:
     def forward(self, node: Node, spec: ConvSpec, x: Value) -> tuple[ConvSpec, Choice, Value]:
         """The spec as its tensors are to lie, the fastest call for it, and its input."""
         behind = self.backward.get((node.args[0], node.args[1]))
-        best = spec, self.choose(spec), self.seconds_behind(spec, behind)
-        least = total(best[1].seconds, best[2], behind)
-        for other in alternatives(spec, behind is not None):
-            choice, after = self.choose(other), self.seconds_behind(other, behind)
-            found = total(choice.seconds, after, behind)
-            # Backward the gradient is laid out anew as well.
-            moved = BYTE_SECONDS * x.type.bytes * (1 if behind is None else 2)
-            if least and found and found + moved < least:
-                best, least = (other, choice, after), found + moved
-        spec, choice, after = best
-        x = self.lay(x, spec.x.stride)
         if behind is not None:
-            self.chosen[node.args[0], node.args[1]] = Chosen(spec, x, after)
-        return spec, choice, x
+            spec = in_order(spec, is_last=self.decided()[node])
+            x = self.lay(x, spec.x.stride)
+            self.chosen[node.args[0], node.args[1]] = Chosen(spec, x, self.seconds_behind(spec, behind))
+            return spec, self.choose(spec), x
+        choice, turned = self.choose(spec), in_channels_last(spec)
+        if turned != spec:
+            other = self.choose(turned)
+            moved = BYTE_SECONDS * x.type.bytes
+            if choice.seconds and other.seconds and other.seconds + moved < choice.seconds:
+                spec, choice = turned, other
+        return spec, choice, self.lay(x, spec.x.stride)
 
-    def seconds_behind(self, spec: ConvSpec, node: Node | None) -> float | None:
-        if node is None:
-            return None
+    def decided(self) -> dict[Node, bool]:
+        """Which of the convolutions with gradients compute channels-last."""
+        if self.is_last is None:
+            nodes = [node for node in self.graph.nodes if node.op is CONV and tuple(node.args[:2]) in self.backward]
+            times = [Both(*(self.seconds_of(node, is_last) or 0.0 for is_last in (False, True))) for node in nodes]
+            # One of which only one time is known says nothing.
+            times = [both if all(both) else Both(0.0, 0.0) for both in times]
+            links = list(links_of(self.graph, nodes, BYTE_SECONDS))
+            self.is_last = dict(zip(nodes, decided(times, links), strict=True))
+        return self.is_last
+
+    def seconds_of(self, node: Node, is_last: bool) -> float | None:
+        """Of the convolution and its gradients. None where they were not measured."""
+        spec = in_order(self.spec_of(node, node.args[0].type), is_last=is_last)
+        forward, backward = self.choose(spec).seconds, self.seconds_behind(spec, self.backward[tuple(node.args[:2])])
+        return None if forward is None or backward is None else forward + backward
+
+    def seconds_behind(self, spec: ConvSpec, node: Node) -> float | None:
         return gradient_seconds(ConvBackwardSpec(replace(spec, bias=None), tuple(node.args[-1])), self.seconds)
 
     def gradients(self, node: Node, args: tuple) -> Any:
@@ -135,19 +153,11 @@ class Layouts:
         return made
 
 
-def alternatives(spec: ConvSpec, has_backward: bool) -> Iterator[ConvSpec]:
-    """The same convolution of memory that lies otherwise."""
-    turned = in_channels_last(spec)
-    if turned != spec:
-        yield turned
-    if has_backward and not spec.x.is_contiguous:
-        yield replace(spec, x=replace(spec.x, stride=contiguous_stride(spec.x.shape)))
-
-
-def total(forward: float | None, backward: float | None, node: Node | None) -> float | None:
-    if forward is None or node is not None and backward is None:
-        return None
-    return forward + (backward or 0.0)
+def in_order(spec: ConvSpec, *, is_last: bool) -> ConvSpec:
+    """The same convolution of an x that lies channels-last, or contiguous."""
+    if is_last:
+        return in_channels_last(spec)
+    return replace(spec, x=replace(spec.x, stride=contiguous_stride(spec.x.shape)))
 
 
 def transposed(type: TensorType) -> TensorType:

@@ -215,7 +215,7 @@ def in_order(units: list[Unit]) -> list[Unit]:
 
 @dataclass(slots=True)
 class Stay:
-    """A value in the arena: from which step on, and to which."""
+    """A value in the arena: from which time on, and to which."""
 
     value: Value
     first: int
@@ -228,14 +228,16 @@ class Stay:
 
 @dataclass(slots=True)
 class Lives:
+    """Times are half steps: what a step is done with before it writes is gone by its second half."""
+
     stays: list[Stay]
     """What needs a place of its own, in the order in which it is made."""
     over: dict[Value, Value]
     """What calls and kernels write over other values."""
     fresh: dict[Value, int]
-    """What leaves the graph in memory that the driver makes for it in every run: the step that first writes it."""
+    """What leaves the graph in memory that the driver makes for it in every run: the time of its first writing."""
     beside: list[Span]
-    """What calls make themselves: memory that is there besides, from step to step."""
+    """What calls make themselves: memory that is there besides, from time to time."""
 
 
 LARGE = 1 << 16
@@ -257,6 +259,7 @@ def lives_of(plan: Plan) -> Lives:
     seen: set[Value] = set()
     made: dict[Value, int] = {}
     for number, step in enumerate(plan.steps):
+        now, end = 2 * number, 2 * number + 1
         match step:
             case Show(value, source, _, _):
                 roots[value] = roots.get(source, source)
@@ -269,18 +272,19 @@ def lives_of(plan: Plan) -> Lives:
                         if id(value) in outside:
                             outside.add(id(roots[value]))
                     elif at in kernel.stored:
-                        first.setdefault(roots.get(value, value), number)
-                    last[roots.get(value, value)] = number
+                        first.setdefault(roots.get(value, value), now)
+                    last[roots.get(value, value)] = end
             case Call(node, in_place):
                 if in_place is not None:
                     over[node.results[0]] = node.args[0]  # type: ignore[index]
                     roots[node.results[0]] = roots.get(node.args[0], node.args[0])  # type: ignore[index]
                     if id(node.results[0]) in outside:
                         outside.add(id(roots[node.results[0]]))  # type: ignore[index]
+                copied = copied_first(node)
                 if writes_into(node):
-                    first.update((value, number) for value in node.results if value is not None)
+                    first.update((value, end if copied else now) for value in node.results if value is not None)
                 else:
-                    made.update((value, number) for value in node.results if value is not None)
+                    made.update((value, now) for value in node.results if value is not None)
                 source = aliased_argument(node)
                 for value in node.results if source is not None else ():
                     # A view that is made by a call keeps the memory of what it shows.
@@ -288,16 +292,16 @@ def lives_of(plan: Plan) -> Lives:
                     if id(value) in outside:
                         outside.add(id(roots[value]))  # type: ignore[index]
                 for value in (*node.operands, *(v for v in node.results if v is not None)):
-                    last[roots.get(value, value)] = number
+                    root = roots.get(value, value)
+                    last[root] = max(last.get(root, 0), now if value in copied else end)
                     if not is_native(node):
-                        seen.add(roots.get(value, value))
+                        seen.add(root)
     stays = [Stay(value, at, last.get(value, at), homes.get(value, {}), value not in seen or value.type.bytes >= LARGE)
              for value, at in sorted(first.items(), key=lambda entry: entry[1]) if id(value) not in outside]
     fresh = {value: at for value, at in first.items() if id(value) in outside and value not in plan.placed}
-    end = len(plan.steps)
     let_go = let_go_at(plan.steps)
-    beside = [Span(at, end if id(value) in outside else let_go[last[value]], value.type.bytes)
-              for value, at in made.items() if value not in roots]
+    beside = [Span(at, 2 * (len(plan.steps) if id(value) in outside else let_go[last[value] // 2]) + 1,
+                   value.type.bytes) for value, at in made.items() if value not in roots]
     return Lives(stays, {value: roots[value] for value in over}, fresh, beside)
 
 
@@ -325,7 +329,7 @@ def place_in_arena(plan: Plan, gives_back: bool) -> None:
     scratch = [(number, step.node, room) for number, step in enumerate(plan.steps)
                if isinstance(step, Call) and (room := scratch_of(step)) > 0]
     spans = [Span(stay.first, stay.last, room_of(stay.value)) for stay in stays]
-    spans += [Span(number, number, room) for number, _, room in scratch]
+    spans += [Span(2 * number, 2 * number + 1, room) for number, _, room in scratch]
     movable = [stay.may_lodge for stay in stays] + [True] * len(scratch)
     rooms = [Room(lives.fresh[host] - 1, reach_of(host)) for host in hosts]
     starts, plan.arena, guests = with_rooms(spans, rooms, movable, lives.beside)
@@ -389,6 +393,16 @@ def writes_into(node: Node) -> bool:
 def is_native(node: Node) -> bool:
     """Whether it is native functions that write where they are told to."""
     return node.op is RUN and node.args[0].steps is not None and writes_into(node)
+
+
+def copied_first(node: Node) -> set[Value]:
+    """What a call is done with before it writes its result."""
+    if not is_native(node) or not node.args[0].copies:
+        return set()
+    candidate, operands = node.args
+    named = list(zip(candidate.operands, operands, strict=True))
+    read = {value for name, value in named if name not in candidate.copies}
+    return {value for name, value in named if name in candidate.copies} - read
 
 
 def scratch_of(step: Step) -> int:

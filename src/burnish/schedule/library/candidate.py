@@ -78,6 +78,8 @@ class Candidate:
     Their spots are in the operands, `OUT` and `SCRATCH`."""
     scratch: int = 0
     """How many bytes of memory the steps need besides."""
+    copies: tuple[str, ...] = ()
+    """Operands that the steps are done with before they write anything but the scratch: the output may lie there."""
     further: tuple[tuple[str, TensorType], ...] = ()
     """What the steps make beside the output, by the name that it has in their spots. `run` gives them after it."""
     prepares: tuple[str, ...] = ("weight", "bias")

@@ -263,6 +263,7 @@ def _candidate(spec: LinearSpec | ConvSpec, product: Product, output: TensorType
         return [copy.moved(out=(SCRATCH, 0)), made.moved(x=(SCRATCH, 0))]
 
     return from_steps(NAME, spec, _operands(spec), output, steps, scratch=scratch, prepared=_prepared(spec),
+                      copies=() if padded is None else ("x",),
                       prepare=own.panels([product], spec.bias is not None, is_finite_only=padded is not None))
 
 
