@@ -8,7 +8,8 @@ whether it is as near to the truth as eager is: a ratio of 1 says so, up to 2 is
 
 Gradients of a net with ReLUs or maxima jump where an activation changes sign, and among a million activations some are
 so near to zero that rounding decides. Eager's gradients of resnet18 are 2e-5 off for one image and 0.1 for the next. So
-where gradients jump, one input says nothing: the error is then the root mean square over `DRAWS` of them, and over all entries.
+where gradients jump, one input says nothing: the error is then the root mean square over `DRAWS` of them, and over all
+entries.
 """
 
 from __future__ import annotations
