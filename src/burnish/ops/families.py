@@ -13,6 +13,7 @@ from . import convolution as convolution
 from . import creation as creation
 from . import functions as functions
 from . import indexing as indexing
+from . import joining as joining
 from . import lazy as lazy
 from . import likelihoods as likelihoods
 from . import losses as losses
