@@ -194,3 +194,18 @@ def test_without_the_libraries_eager_is_left(monkeypatch):
     monkeypatch.setattr(own, "_makers", [])
     assert [c.name for c in candidates(spec)] == ["addmm"]
     assert why_not(spec) == "torch runs without oneDNN"
+
+
+@has_mkl
+def test_what_is_bound_needs_nobody_to_hold_the_candidate():
+    """Its table has addresses in it; what lies there must not go."""
+    spec = LinearSpec(f32(16, 32), f32(24, 32), f32(24))
+    inputs = make_inputs(spec)
+    runs = []
+    for _ in range(20):
+        out, plain = unset(f32(16, 24)), candidates(spec)[0]
+        runs.append((bound(plain, [out], bind(plain, inputs)), out))
+    exact = reference(spec, inputs)
+    for run, out in runs:
+        run()
+        assert error(out, exact) < 1e-5

@@ -150,8 +150,8 @@ def bound(candidate: Candidate, made: Sequence[torch.Tensor], tensors: Sequence[
     room = torch.empty(candidate.scratch, dtype=torch.uint8, device="cpu")
     names = (OUT, *(name for name, _ in candidate.further), SCRATCH, *candidate.operands)
     spots = dict(zip(names, (*made, room, *tensors), strict=True))
-    launches = []
-    for step in candidate.steps():
+    steps, launches = candidate.steps(), []
+    for step in steps:
         words = [spots[word[0]].data_ptr() + word[1] if isinstance(word, tuple) else
                  word if isinstance(word, int) else word.address for word in step.table]
         launches.append((step.kernel.launch, (ctypes.c_void_p * len(words))(*words)))
@@ -160,7 +160,7 @@ def bound(candidate: Candidate, made: Sequence[torch.Tensor], tensors: Sequence[
         for launch, table in launches:
             launch(table)
 
-    run.kept = spots  # type: ignore[attr-defined]
+    run.kept = spots, steps  # type: ignore[attr-defined]  # the tables hold addresses alone
     return run
 
 
