@@ -13,7 +13,8 @@ Two things are asked, and both of eager's arithmetic alone, never of what is jud
   of the jump.
 - *What half a unit on the way comes to* (`noise`). What takes a mean off knows its result to half a rounding unit of
   the largest of the numbers it centres, at best; what is left where they cancel is noise. What takes the logarithm of
-  a sum of exponentials, of which the largest is 1, knows it to half a unit of 1. And what adds up, in whatever order,
+  a sum of exponentials, of which the largest is 1, knows it to half a unit of 1. A gelu is its argument times a sum of
+  1 and an error function near -1, which is known to half a unit of 1. And what adds up, in whatever order,
   knows its result as if each of its terms had been half a unit in the last place more or less: eager's own order
   may be exact by luck, where no partial sum outgrew its digits. The float64 program, differentiated, says what
   becomes of such halves in an element of the end, and all of them together are allowed there. Other lines get none: an
@@ -41,6 +42,9 @@ CENTRES = re.compile(r"layer_norm|group_norm|batch_norm|instance_norm|- \w+\.mea
 
 LOGARITHMS = re.compile(r"log_softmax|logsumexp|cross_entropy")
 """Lines that take the logarithm of a sum of exponentials."""
+
+GELUS = re.compile(r"^\w+ = F\.gelu\(")
+"""Lines that are one, of what stands in the brackets."""
 
 SUMS = re.compile(r"sum\(|mean\(|\.var\(|\.std\(|\.norm\(|F\.linear|matmul| @ |addmm|einsum|F\.conv|avg_pool|"
                   r"index_add\(|scatter_add\(")
@@ -174,7 +178,7 @@ def noise(program: Program, more: int, name: str, where: torch.Tensor) -> torch.
     """For those elements of a value that a mask names, the most that half a rounding unit makes of it: of the largest
     number in each line that centres, of each term in each that adds up."""
     if not any(line.defines and where.search(line.text) for line in program.lines
-               for where in (CENTRES, LOGARITHMS, SUMS)):
+               for where in (CENTRES, LOGARITHMS, GELUS, SUMS)):
         return None
     eager = started(program, program.arguments(more), None)
     set_seed(1)
@@ -204,6 +208,9 @@ def noise(program: Program, more: int, name: str, where: torch.Tensor) -> torch.
                 exact[made] = moved_by_halves(made, largest)
             for made in filter(is_float, line.defines) if LOGARITHMS.search(line.text) else ():
                 exact[made] = moved_by_halves(made, torch.ones(()))
+            for made in filter(is_float, line.defines) if GELUS.search(line.text) else ():
+                exec(line.text, given := space | {"F": WithoutGelu()})
+                exact[made] = moved_by_halves(made, given[made].detach())
         return exact[name]
 
     set_seed(1)
@@ -213,6 +220,17 @@ def noise(program: Program, more: int, name: str, where: torch.Tensor) -> torch.
         except RuntimeError:
             # Autograd does not differentiate what is written to later, or through one of several views.
             return None
+
+
+class WithoutGelu:
+    """What a gelu is given comes out of it."""
+
+    @staticmethod
+    def gelu(x: torch.Tensor, **_: Any) -> torch.Tensor:
+        return x
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.nn.functional, name)
 
 
 def off_by(value: torch.Tensor, where: torch.Tensor, halves: list[tuple[torch.Tensor, torch.Tensor]],

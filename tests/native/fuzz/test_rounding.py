@@ -112,6 +112,15 @@ def test_a_function_is_given_no_noise():
     assert judged(EXP, off(5)) is not None
 
 
+def test_the_tail_of_a_gelu_is_known_to_half_a_unit_of_its_argument():
+    for gelu in ("F.gelu(v0)", "F.gelu(v0 * 1, approximate='tanh')"):
+        tested = program([Input((6,), "f32")], "v0 = torch.tensor([-6.0, 1.0])", f"v1 = {gelu}")
+        found = noise(tested, 0, "v1", torch.ones(2, dtype=torch.bool))
+        assert torch.equal(found, torch.tensor([2.0**-22, 2.0**-24], dtype=torch.float64))
+    tested = program([Input((6,), "f32")], "v0 = torch.tensor([-6.0, 1.0])", "v1 = torch.tanh(v0)")
+    assert noise(tested, 0, "v1", torch.ones(2, dtype=torch.bool)) is None
+
+
 def test_noise_of_a_norm_is_followed_through_what_is_computed_of_it():
     assert judged(CENTRED_EXP, off(15)) is not None
 
