@@ -17,6 +17,7 @@ import gc
 import sys
 from collections.abc import Callable
 
+import torch
 from torch.profiler import ProfilerActivity, profile
 
 import burnish
@@ -64,7 +65,8 @@ def peaks(name: str, mode: str) -> tuple[int, int, int]:
 def held_in_arenas() -> int:
     """By all programs that there are. Forward and backward have one."""
     gc.collect()
-    frames = [thing for thing in gc.get_objects() if type(thing).__module__ == FRAMES and hasattr(thing, "arena")]
+    frames = [thing for thing in gc.get_objects() if type(thing).__module__ == FRAMES
+              and isinstance(getattr(thing, "arena", None), torch.Tensor)]  # a draft has one in bytes
     return sum({frame.arena.data_ptr(): frame.arena.numel() for frame in frames}.values())
 
 
