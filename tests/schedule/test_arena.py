@@ -10,7 +10,6 @@ from burnish.schedule.arena import (
     by_size,
     in_order,
     largest_first,
-    least,
     least_of,
     one_by_one,
     places,
@@ -59,14 +58,8 @@ def test_the_better_of_both_ways_is_taken():
 def test_what_is_needed_for_long_is_placed_before_what_is_larger():
     """Behind the two large ones, which lie beside each other for a moment, it would lie behind the small one too."""
     spans = [Span(0, 5, 640), Span(1, 1, 768), Span(4, 6, 1280), Span(6, 7, 1344)]
-    assert one_by_one(spans, largest_first(spans))[1] > least(spans) == 2624
+    assert one_by_one(spans, largest_first(spans))[1] > most_at_once(spans) == 2624
     assert by_size(spans)[1] == 2624
-
-
-def test_at_least_so_much_is_needed():
-    for spans in map(drawn, range(100)):
-        assert least(spans) == most_at_once(spans)
-    assert least([]) == 0
 
 
 def test_of_very_many_only_one_way_is_tried(monkeypatch):

@@ -8,11 +8,12 @@ a dispatcher and without Python. Other libraries are left to torch, which may kn
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from pathlib import Path
 
 import torch
+
+from .threads import addresses_in
 
 PLAIN = {torch.float32: "sgemm_", torch.float64: "dgemm_"}
 PACKED = "cblas_sgemm_compute"
@@ -20,19 +21,8 @@ PACKED = "cblas_sgemm_compute"
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """libtorch_cpu, where it has MKL."""
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    if not torch.backends.mkl.is_available() or not path.exists():
-        return None
-    return ctypes.CDLL(str(path))  # loaded already: torch did it
-
-
-@functools.cache
 def symbols() -> dict[str, int]:
     """All of them, or none."""
-    try:
-        return {name: ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0
-                for name in (*PLAIN.values(), PACKED)}
-    except AttributeError:
+    if not torch.backends.mkl.is_available():
         return {}
+    return addresses_in([Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"], (*PLAIN.values(), PACKED))

@@ -27,7 +27,7 @@ OPENMP_FUNCTIONS = (
 def addresses() -> dict[str, int]:
     """Of `torch_parallel_for`, or else of what it can be written with on OpenMP, or of nothing."""
     folder = Path(torch.__file__).parent / "lib"
-    found = _addresses_in([folder / name for name in LIBTORCH], (PARALLEL,))
+    found = addresses_in([folder / name for name in LIBTORCH], (PARALLEL,))
     return found or openmp_addresses()
 
 
@@ -35,10 +35,10 @@ def openmp_addresses() -> dict[str, int]:
     folder = Path(torch.__file__).parent
     files = [file for pattern in OPENMP for place in (folder / "lib", folder.parent / "torch.libs")
              for file in sorted(place.glob(pattern))]
-    return _addresses_in(files, OPENMP_FUNCTIONS)
+    return addresses_in(files, OPENMP_FUNCTIONS)
 
 
-def _addresses_in(files: list[Path], names: tuple[str, ...]) -> dict[str, int]:
+def addresses_in(files: list[Path], names: tuple[str, ...]) -> dict[str, int]:
     """Of all the names, in the first of the files that has them; else nothing."""
     for file in files:
         if not file.exists():

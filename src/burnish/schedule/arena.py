@@ -55,15 +55,6 @@ def places(spans: Sequence[Span]) -> tuple[list[int], int]:
     return min(found, by_size(spans), key=lambda way: way[1]) if len(spans) <= MANY else found
 
 
-def least(spans: Sequence[Span]) -> int:
-    """What is needed at one time: less it cannot be."""
-    change: dict[int, int] = {}
-    for span in spans:
-        change[span.first] = change.get(span.first, 0) + span.size
-        change[span.last + 1] = change.get(span.last + 1, 0) - span.size
-    return max(itertools.accumulate(change[time] for time in sorted(change)), default=0)
-
-
 def in_order(spans: Sequence[Span]) -> tuple[list[int], int]:
     """As they are made: each takes the smallest gap that is large enough, or new space at the end."""
     found, total = [0] * len(spans), 0
@@ -104,7 +95,7 @@ def give(free: list[tuple[int, int]], at: int, size: int) -> None:
 def by_size(spans: Sequence[Span]) -> tuple[list[int], int]:
     """The largest first, each as low as those allow that are needed at the same time. Whoever found no place but at the
     end comes before all others the next time: what is needed for long is hard to place late."""
-    order, bound = largest_first(spans), least(spans)
+    order, bound = largest_first(spans), most_of((), (), spans)
     best = found, total = one_by_one(spans, order)
     for _ in range(min(REPAIRS, MANY * MANY // max(len(spans), 1) ** 2)):
         if best[1] <= bound:

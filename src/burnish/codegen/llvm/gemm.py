@@ -21,12 +21,14 @@ from ...schedule.library.own import Step
 from .compile import object_code
 from .compile import symbols as shared_symbols
 from .target import host
-from .words import load_words, words
+from .words import load_pointers, load_words, words
 
 GRAIN_BYTES = 64 << 10
 """That a thread copies, at least."""
 
 OPERATIONS_PER_CYCLE = 30
+
+TABLE = ("out", "a", "b", "added", "words")
 
 # The sizes, in words; steps of what is copied, and from product to product, in bytes. MKL's functions for matrices as
 # they lie are Fortran's: they take addresses, and see out, a and b as their transposes.
@@ -42,13 +44,7 @@ declare void @{symbol}({parameters})
 
 define void @gemm(ptr %table) #0 {{
 entry:
-  %out = load ptr, ptr %table
-  %a.at = getelementptr ptr, ptr %table, i64 1
-  %a = load ptr, ptr %a.at
-  %b.at = getelementptr ptr, ptr %table, i64 2
-  %b = load ptr, ptr %b.at
-  %words.at = getelementptr ptr, ptr %table, i64 4
-  %words = load ptr, ptr %words.at
+{pointers}
 {words}
 {narrow}
   %adds = icmp ne i64 %rows.copied, 0
@@ -74,11 +70,7 @@ exit:
 
 define internal void @work(i64 %begin, i64 %end, ptr %table) #0 {{
 entry:
-  %out = load ptr, ptr %table
-  %added.at = getelementptr ptr, ptr %table, i64 3
-  %added = load ptr, ptr %added.at
-  %words.at = getelementptr ptr, ptr %table, i64 4
-  %words = load ptr, ptr %words.at
+{pointers}
 {words}
   br label %next
 next:
@@ -117,7 +109,7 @@ def make_gemm(gemm: Gemm) -> Step:
         *(size * step for step in gemm.batch), gemm.rows, gemm.columns, gemm.depth, *ways, gemm.a[1], gemm.b[1],
         gemm.columns, number[1.0], number[1.0 if adds else 0.0])
     function = _function(blas.PACKED if gemm.is_packed else blas.PLAIN[gemm.dtype])
-    kernel = NativeKernel("gemm", function, 5, gemm.flops / OPERATIONS_PER_CYCLE)
+    kernel = NativeKernel("gemm", function, len(TABLE), gemm.flops / OPERATIONS_PER_CYCLE)
     return Step(kernel, (("out", 0), ("a", 0), ("b", 0), ("added", 0) if adds else 0, sizes))
 
 
@@ -129,8 +121,9 @@ def dtypes() -> frozenset[torch.dtype]:
 
 @functools.cache
 def _function(symbol: str) -> NativeFunction:
-    text = TEXT.format(triple=host().triple, attributes=host().attributes, words=load_words("words", WORDS),
-                       symbol=symbol, **(_of_addresses() if symbol != blas.PACKED else _of_numbers()))
+    call = _of_numbers() if symbol == blas.PACKED else _of_addresses()
+    text = TEXT.format(triple=host().triple, attributes=host().attributes, symbol=symbol, **call,
+                       pointers=load_pointers("table", TABLE), words=load_words("words", WORDS))
     return load(object_code(text, host()), "gemm", shared_symbols())
 
 
