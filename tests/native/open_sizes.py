@@ -14,7 +14,7 @@ class Seen:
     """What was compiled meanwhile: how many segments, and what was said of sizes."""
 
     def __init__(self):
-        self.segments, self.words = 0, []
+        self.segments, self.words, self.programs = 0, [], []
 
     @property
     def is_open(self):
@@ -37,6 +37,7 @@ def watching():
         seen.segments += event.kind == "segment"
         if event.kind == "guards.sizes":
             seen.words.append(event.data["text"])
+            seen.programs += [event.data["program"]] if "program" in event.data else []
 
     end = events.subscribe(note)
     try:

@@ -1,5 +1,7 @@
 """Sizes that change: one compilation for all of them, forward and backward, and eager's results for each."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from torch import nn
 import burnish
 from burnish import events
 from burnish.backends.shapes import Shapes
+from burnish.codegen.llvm.gemm import dtypes as dtypes_of_gemm
 
 from .open_sizes import called_with, watching
 
@@ -279,19 +282,22 @@ def test_parameters_are_never_open():
     assert not seen.words
 
 
+class Growing(nn.Module):
+    """Attention to all that has been seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x, keys, values):
+        q, k, v = (part.view(1, -1, 4, 8).transpose(1, 2) for part in self.qkv(x).split(32, -1))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        y = F.scaled_dot_product_attention(q, keys, values)
+        return self.out(y.transpose(1, 2).reshape(1, -1, 32)), keys, values
+
+
 def test_a_growing_cache():
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
-
-        def forward(self, x, keys, values):
-            q, k, v = (part.view(1, -1, 4, 8).transpose(1, 2) for part in self.qkv(x).split(32, -1))
-            keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
-            y = F.scaled_dot_product_attention(q, keys, values)
-            return self.out(y.transpose(1, 2).reshape(1, -1, 32)), keys, values
-
-    model = Attention().eval()
+    model = Growing().eval()
     burnish.reset()
     with watching() as seen, torch.no_grad():
         compiled = burnish.compile(model)
@@ -303,6 +309,20 @@ def test_a_growing_cache():
             torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-5)
     assert seen.segments == 2 and seen.is_open
     assert sum(words.startswith("holds") for words in seen.words) == 1, "how far it reaches was known from the start"
+
+
+@pytest.mark.skipif(not dtypes_of_gemm(), reason="products are called from Python")
+def test_of_a_growing_cache_python_calls_attention_alone():
+    model = Growing().eval()
+    burnish.reset()
+    with watching() as seen, torch.no_grad(), burnish.settings.patch(never_slower=False):
+        compiled = burnish.compile(model)
+        cache = torch.randn(1, 4, 5, 8), torch.randn(1, 4, 5, 8)
+        for _ in range(3):
+            _, *cache = compiled(torch.randn(1, 1, 32), *cache)
+    program, = seen.programs
+    source = program.source.partition("# every call")[2]
+    assert len(re.findall(r"call_\w+\(", source)) == 1 and len(re.findall(r"launch_\w+\(", source)) == 2, source
 
 
 def test_a_cache_of_many_tensors_has_its_contest():

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..ir.graph import Node, Value
+from ..runtime.kernels import Words
 from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
 from ..runtime.open_draft import OpenDraft, OpenEntry, OpenLaunch, OpenView
 from ..schedule.emit import Launch
@@ -87,9 +88,6 @@ class OpenDriverWriter(DriverWriter):
             text = f"as_strided({text}, {candidate.output.shape}, {candidate.output.stride})"
         self.line(f"{self.result(value)} = {text}")
         self.check_stride(value)
-
-    def run_natively(self, node: Node) -> None:
-        raise NoFormula("a native library call is made for one size")
 
     def example(self) -> Example:
         source = self.text()
@@ -189,16 +187,21 @@ class Joiner:
     def launch(self, calls: Sequence[NativeCalls]) -> OpenLaunch:
         """What moves is put into the table by the driver."""
         found: list[OpenEntry] = []
+        words: list[tuple[int, Words]] = []
         for at, entries in enumerate(zip(*map(table_of, calls), strict=True)):
             kind = type(entries[0])
             if any(type(e) is not kind for e in entries):
                 raise NoFormula("a kernel's operands lie elsewhere for other sizes")
             if kind is InArena:
                 found.append(OpenEntry(at, *self.place([e.offset for e in entries])))
+            elif kind is Fixed and isinstance(entries[0].number, Words):
+                if any(e.number is not entries[0].number for e in entries):
+                    raise NoFormula("a native library call is made for one size")
+                words.append((at, entries[0].number))
             elif kind is Fixed:
                 found.append(OpenEntry(at, None, self.value(self.number([e.number for e in entries]))))
         kernels = [(kernel, len(entries)) for kernel, entries in calls[0].calls]
-        return OpenLaunch(kernels, len(table_of(calls[0])), found)
+        return OpenLaunch(kernels, len(table_of(calls[0])), found, words)
 
     def things(self) -> dict[str, Any]:
         first = self.examples[0].things

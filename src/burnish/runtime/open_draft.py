@@ -18,7 +18,7 @@ import torch
 
 from ..tensors.sizes import Point, slot_starts
 from .draft import called
-from .kernels import NativeKernel
+from .kernels import NativeKernel, Words
 from .native_calls import Join
 from .open_program import OpenProgram, Room, SizeCheck
 
@@ -52,6 +52,8 @@ class OpenLaunch:
     """And how many places of the table each takes, one after the other."""
     length: int
     entries: list[OpenEntry]
+    words: list[tuple[int, Words]]
+    """Where in the table the addresses of words are, which are the same for all sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class OpenDraft:
             for entry in launch.entries:
                 value = values[entry.number]
                 table[entry.at] = value if entry.slot is None else base + starts[entry.slot] + value
+            for at, words in launch.words:
+                table[at] = words.address
             return table
 
         def make(point: Point, room: Room) -> Any:

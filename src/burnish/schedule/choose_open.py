@@ -4,7 +4,9 @@
                                                 y = run 'onednn packed', x, p
 
 As `choose_calls`, with three differences. Nothing is measured: what is fast for one size says little of another. Only
-calls that are data are taken, for their numbers must be seen. And the choice made for the first example holds for all.
+calls that are data are taken, for their numbers must be seen; where these are the same for all sizes, as those of one
+token are, native functions that say the same take the call's place. And the choice made for the first example holds for
+all.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir.graph import Graph, Node, Value
+from ..ops.prims import RUN
 from .choose_calls import Chooser, activation_of
 from .library import Candidate, Choice, ConvSpec, LinearSpec, Spec, candidates, in_channels_last, is_read_once
 from .recurrent_layers import Layer
@@ -28,7 +31,21 @@ def choose_open_calls(graphs: Sequence[Graph]) -> list[Graph]:
     """For the same graph at several sizes. What is chosen at the first is chosen at all."""
     offers: dict[Spec, list[Candidate]] = {}
     first = OpenChooser(graphs[0], offers)
-    return [first.run(), *(OpenChooser(graph, offers, first.names).run() for graph in graphs[1:])]
+    chosen = [first.run(), *(OpenChooser(graph, offers, first.names).run() for graph in graphs[1:])]
+    leave_steps(chosen)
+    return chosen
+
+
+def leave_steps(graphs: Sequence[Graph]) -> None:
+    """Native functions are made for one size: they stay with those calls that are the same for all."""
+    calls = [[node for node in graph.nodes if node.op is RUN] for graph in graphs]
+    for number, node in enumerate(calls[0]):
+        same = [nodes[number] for nodes in calls if number < len(nodes)]
+        candidate = node.args[0]
+        if len(same) < len(calls) or candidate.scratch or candidate.further \
+                or any(other.args[0] is not candidate for other in same):
+            for other in same:
+                other.args = (replace(other.args[0], steps=None), *other.args[1:])
 
 
 class OpenChooser(Chooser):
@@ -53,7 +70,7 @@ class OpenChooser(Chooser):
             name = next(likely, offered[0].name if offered else "")
         self.names.append(name)
         found = next((c for c in offered if c.name == name), every[0])
-        return Choice(replace(found, steps=None), None, {})  # native functions are made for one size
+        return Choice(found, None, {})
 
     def batched(self, a: Value, b: Value) -> Value | None:
         return None

@@ -48,7 +48,9 @@ class Classes:
         return value.node in self.loops
 
 
-def classify(graph: Graph) -> Classes:
+def classify(graph: Graph, is_open: bool = False) -> Classes:
+    """`is_open`: for sizes told at run time. What grows with every call is copied then, by kernels: two caches by one of
+    them, which native calls before and after it join, in place of two calls from Python."""
     classes = Classes()
     for node in graph.nodes:
         for value in node.operands:
@@ -74,7 +76,7 @@ def classify(graph: Graph) -> Classes:
     store_shared(graph, classes)
     store_before_running(graph, classes)
     for node in graph.nodes:
-        if node in classes.loops and is_mere_copy(node, classes):
+        if not is_open and node in classes.loops and is_mere_copy(node, classes):
             classes.loops.discard(node)
             classes.why_library[node] = "it only fills memory, which the library does as fast"
     return classes

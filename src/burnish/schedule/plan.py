@@ -103,7 +103,7 @@ def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False) -> 
     `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large."""
     graph = share_homes(graph)
     graph = fetch_in_loops(graph if is_open else divide_long_rows(graph))
-    classes = classify(graph)
+    classes = classify(graph, is_open)
     fusion = fuse(graph, classes)
     steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
     steps, placed = store_in_place(graph, steps, [touched(step) for step in steps])

@@ -182,7 +182,6 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
     costs = [max(plan.cycles / max(plan.items, 1), 1) for _, plan in planned]
     unit = min(costs, default=1)
     weights = [max(round(cost / unit), 1) for cost in costs]
-    grain = max(int(plans.GRAIN / unit), 1)
     count = len(kernel.dtypes)
     functions: list[str] = []
     declarations = {"declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)",
@@ -197,8 +196,9 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
         declarations |= printer.code.declarations
         buffers = max(buffers, count + len(scratch))
         counts.append(f"items{number}")
-        functions += ["", *item_count(f"items{number}", box, plan, weights[number], count)]
-    lines = [f"; kernel {kernel.name}", "", f'target triple = "{target.triple}"', "", *entry(counts, weights, grain),
+        functions += ["", *item_count(f"items{number}", box, plan, weights[number], count),
+                      "", *cycle_count(f"cycles{number}", box, plan, count)]
+    lines = [f"; kernel {kernel.name}", "", f'target triple = "{target.triple}"', "", *entry(counts, weights),
              *functions, "", *sorted(declarations), "", f"attributes #0 = {{ nounwind {target.attributes} }}"]
     if kernel.stored:
         lines += alias_scopes(buffers, [*kernel.stored, *range(count, buffers)])
@@ -215,21 +215,44 @@ def item_count(name: str, box: Box, plan: Plan, weight: int, buffers: int) -> li
         if plan.block and k == plan.lane:
             extent = blocks(code, box.extents[k], plan.block)
         total = code.emit(scope, f"mul nuw nsw i64 {total}, {extent}")
+    return counting(name, box, buffers, scope.lines, total)
+
+
+def cycle_count(name: str, box: Box, plan: Plan, buffers: int) -> list[str]:
+    """A function that tells about how long a loop takes: what it took for the sizes that were seen, by its elements."""
+    code = Code()
+    scope = code.here
+    seen = max(math.prod(map(hint, box.extents)), 1)
+    total = str(max(round(plan.cycles / seen * FRACTIONS), 1))
+    for extent in box.extents:
+        total = code.emit(scope, f"mul nuw nsw i64 {total}, {extent}")
+    return counting(name, box, buffers, scope.lines, code.emit(scope, f"udiv i64 {total}, {FRACTIONS}"))
+
+
+FRACTIONS = 1 << 10
+"""Of a cycle, an element of a loop is counted in."""
+
+
+def counting(name: str, box: Box, buffers: int, lines: Sequence[str], total: str) -> list[str]:
     return [f"define internal i64 @{name}(ptr %buffers) #0 {{", "entry:", *load_sizes(sizes_in(box), buffers),
-            *scope.lines, f"  ret i64 {total}", "}"]
+            *lines, f"  ret i64 {total}", "}"]
 
 
-def entry(counts: Sequence[str], weights: Sequence[int], grain: int) -> list[str]:
+def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
     """The kernel itself, and the function that shares a range of work out to the loops."""
     lines = [f"define void @{SYMBOL}(ptr %buffers) #0 {{", "entry:"]
-    total = "0"
+    total = cycles = "0"
     for number, name in enumerate(counts):
-        lines += [f"  %n{number} = call i64 @{name}(ptr %buffers)", f"  %t{number} = add i64 {total}, %n{number}"]
-        total = f"%t{number}"
-    lines += [f"  %is.small = icmp sle i64 {total}, {grain}",
+        lines += [f"  %n{number} = call i64 @{name}(ptr %buffers)", f"  %t{number} = add i64 {total}, %n{number}",
+                  f"  %c{number} = call i64 @cycles{number}(ptr %buffers)",
+                  f"  %s{number} = add i64 {cycles}, %c{number}"]
+        total, cycles = f"%t{number}", f"%s{number}"
+    lines += [f"  %is.small = icmp sle i64 {cycles}, {plans.GRAIN}",
               "  br i1 %is.small, label %alone, label %shared", "alone:",
               f"  call void @items(i64 0, i64 {total}, ptr %buffers)", "  ret void", "shared:",
-              f"  %r = call i32 @{PARALLEL}(i64 0, i64 {total}, i64 {grain}, ptr @items, ptr %buffers)", "  ret void",
+              f"  %grains = mul i64 {total}, {plans.GRAIN}", f"  %of.one = udiv i64 %grains, {cycles}",
+              "  %grain = call i64 @llvm.smax.i64(i64 %of.one, i64 1)",
+              f"  %r = call i32 @{PARALLEL}(i64 0, i64 {total}, i64 %grain, ptr @items, ptr %buffers)", "  ret void",
               "}", "", "define internal void @items(i64 %begin, i64 %end, ptr %buffers) #0 {", "entry:"]
     start = "0"
     for number, (name, weight) in enumerate(zip(counts, weights, strict=True)):
