@@ -49,8 +49,8 @@ class Classes:
 
 
 def classify(graph: Graph, is_open: bool = False) -> Classes:
-    """`is_open`: for sizes told at run time. What grows with every call is copied then, by kernels: two caches by one of
-    them, which native calls before and after it join, in place of two calls from Python."""
+    """`is_open`: for sizes told at run time. What grows with every call is copied by kernels then, two caches by one:
+    the native functions before and after it join, and Python is not needed between them."""
     classes = Classes()
     for node in graph.nodes:
         for value in node.operands:
