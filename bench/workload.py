@@ -152,10 +152,6 @@ class Side:
     def remember(self) -> None:
         """Note what calls change, so that `results` can start where the first call did."""
 
-    def held(self) -> int:
-        """Bytes of what a call leaves behind for the next one to give back."""
-        return 0
-
     def results(self) -> Tensors:
         raise NotImplementedError
 
@@ -181,10 +177,6 @@ class Training(Side):
     def forget_gradients(self) -> None:
         for weight in self.weights.values():
             weight.grad = None
-
-    def held(self) -> int:
-        grads = [weight.grad.untyped_storage() for weight in self.weights.values() if weight.grad is not None]
-        return sum({storage.data_ptr(): storage.nbytes() for storage in grads}.values())
 
     def call(self) -> torch.Tensor:
         self.forget_gradients()

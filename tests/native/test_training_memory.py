@@ -40,6 +40,53 @@ def step(fn, model, x):
     return call
 
 
+def whole_step(model, x, compile=lambda fn: fn):
+    """With an optimizer inside."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+
+    def train():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    train = compile(train)
+    for _ in range(4):
+        train()
+    return train
+
+
+def compiled_whole(fn):
+    return burnish.compile(fn, options={"never_slower": False})
+
+
+@pytest.mark.parametrize("model,allowed", [
+    (lambda: nn.Sequential(*(Layer() for _ in range(6))), 0.92),
+    (lambda: convolutions(nn.SiLU), 0.8),
+], ids=["layers", "convolutions"])
+def test_a_whole_step_keeps_for_backward_what_it_needs(model, allowed):
+    """What backward alone computes is not computed in forward's kernels, where it would lie until then."""
+    shape = (16, 128, WIDTH) if allowed > 0.9 else (4, 3, 64, 64)
+    found = []
+    for compile in (lambda fn: fn, compiled_whole):
+        torch.manual_seed(0)
+        net, x, held = model(), torch.randn(shape), held_in_arenas()
+        call = whole_step(net, x, compile)
+        found.append((peak_of(call) + held_in_arenas() - held, [p.detach().clone() for p in net.parameters()]))
+    (eager, wanted), (ours, weights) = found
+    assert ours <= allowed * eager
+    torch.testing.assert_close(weights, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_gradients_that_a_step_leaves_are_no_views():
+    """As autograd's: who guards what they are would be compiled once more for the first that was compiled."""
+    model, x, seen = nn.Sequential(Layer(), Layer()), torch.randn(4, 32, WIDTH), []
+    call = whole_step(model, x, compiled_whole)
+    stop = events.subscribe(lambda event: seen.append(event) if event.kind == "segment" else None)
+    call()
+    stop()
+    assert not seen and not any(p.grad._is_view() for p in model.parameters())
+
+
 @pytest.mark.parametrize("layers", [1, 6])
 def test_layers_need_no_more_than_in_eager(layers):
     torch.manual_seed(0)

@@ -30,6 +30,7 @@ from ..runtime.disk_cache import disk_cache
 from ..runtime.draft import Draft
 from ..runtime.kernels import NativeKernel
 from ..schedule.choose_calls import choose_calls
+from ..schedule.compute_again import compute_again
 from ..schedule.emit import Launch, view_offset
 from ..schedule.frozen import split_frozen
 from ..schedule.library import memory
@@ -55,11 +56,10 @@ def compile_graph(
     lowered = lower(gm, example_inputs, gradients, open_floats)
     written = written_inputs(lowered)
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}
-    if lowered.gradients is None:
-        return Recipe(parts_of(lowered), False, written, reaches)
-    if lowered.gradients.flows or lowered.gradients.shown:
+    if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.shown):
         return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
-    return Recipe(parts_of(lowered), True, written, reaches)
+    holds_backward = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
+    return Recipe(parts_of(lowered, holds_backward), lowered.gradients is not None, written, reaches)
 
 
 def written_inputs(lowered: Lowered) -> tuple[int, ...]:
@@ -83,19 +83,21 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
     return found
 
 
-def parts_of(lowered: Lowered) -> Plain | Frozen:
+def parts_of(lowered: Lowered, holds_backward: bool = False) -> Plain | Frozen:
     graph, constants = choose_calls(lowered.graph), lowered.constants
+    if holds_backward:
+        graph = compute_again(graph, len(constants))
     # What of a weight has changed is seen by looking at it, which would mean to wait for a GPU.
     is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
     parts = split_frozen(graph) if is_here else None
     if parts is None:
-        return Plain(compiled(graph, constants))
+        return Plain(compiled(graph, constants, turns=holds_backward))
     prologue, main = parts
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     state = tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
     made = range(len(prologue.inputs), len(main.inputs))
-    return Frozen(compiled(main, constants, made), once, state)
+    return Frozen(compiled(main, constants, made, holds_backward), once, state)
 
 
 def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
@@ -169,8 +171,9 @@ def why_not_twice(forward: Graph) -> str | None:
     return "draws random numbers" if any(is_random(node) for node in forward.nodes) else None
 
 
-def compiled(graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = ()) -> Draft:
-    plan = make_plan(graph)
+def compiled(graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = (), turns: bool = False
+             ) -> Draft:
+    plan = make_plan(graph, turns=turns)
     return write_driver(plan, kernels_for(launches_of(plan), own_calls_of(plan)), constants, bound=bound)
 
 

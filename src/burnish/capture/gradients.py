@@ -87,6 +87,12 @@ class Gradients:
                 changed.append((field.origin, now))
         return changed
 
+    def without_views(self) -> set[int]:
+        """The ids of what autograd left in ``.grad`` that is no view, and so is to be none after any call. A compiler
+        may lay it into something larger, and who guards what it is would find that it is another one."""
+        return {id(now) for _, now in self.changed() if isinstance(now, torch.Tensor) and not now._is_view()
+                and not now.requires_grad}
+
     def let_go(self, values: list) -> list[int]:
         """Which of the values own a gradient that the program drops without having used it (``zero_grad``).
 
@@ -263,6 +269,10 @@ def set_gradients(tensors: Iterable[torch.Tensor], gradients: Iterable[Any]) -> 
     """What ``finish`` does after the graph."""
     for tensor, gradient in zip(tensors, gradients, strict=True):
         tensor.grad = gradient
+
+
+def no_view(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.detach() if gradient._is_view() else gradient
 
 
 def contiguous_strides(shape: Iterable[int]) -> tuple[int, ...]:

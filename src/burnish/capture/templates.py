@@ -28,7 +28,7 @@ from torch.utils.hooks import RemovableHandle
 
 from . import numpy_arrays, numpy_kinds, operations, tensor_state, warning_filters
 from .frames import Frame, Generator, cell_value
-from .gradients import set_gradients
+from .gradients import no_view, set_gradients
 from .guards import CheckWriter
 from .heap import SINGLETON_IDS, Heap, Origin, items_of
 from .live import Live
@@ -65,6 +65,7 @@ class Rebuilder:
         self.active: dict[int, int] = {}  # generators whose frame is running: index of the frame
         self.clones: dict[int, str] = {}
         self.leaves = False  # what is built goes back to plain Python: nothing here will advance it
+        self.own_gradients = tracer.gradients.without_views()
 
     # ---- pieces
 
@@ -134,13 +135,15 @@ class Rebuilder:
             return self.source(origin.source)
         if handle is None:
             raise Unrebuildable(value)
-        name = self.name(value, self.source(handle.source) if handle.call is None else self.output(handle))
-        if handle.call is not None:
-            attributes = value.__dict__ if type(value) in (torch.Tensor, torch.nn.Parameter) else {}
-            for key, part in attributes.items():
-                self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")
-            if id(value) in self.m.gradients.made_here:
-                self.lines.append(f"{name}.grad = {self.build(value.grad)}")
+        if handle.call is None:
+            return self.name(value, self.source(handle.source))
+        output = self.output(handle)
+        name = self.name(value, f"{self.constant(no_view)}({output})" if id(value) in self.own_gradients else output)
+        attributes = value.__dict__ if type(value) in (torch.Tensor, torch.nn.Parameter) else {}
+        for key, part in attributes.items():
+            self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")
+        if id(value) in self.m.gradients.made_here:
+            self.lines.append(f"{name}.grad = {self.build(value.grad)}")
         return name
 
     def other(self, value: Any) -> str:

@@ -51,10 +51,11 @@ class Fusion:
     reads: dict[Value, list[Read]] = field(default_factory=dict)
 
 
-def fuse(graph: Graph, classes: Classes) -> Fusion:
+def fuse(graph: Graph, classes: Classes, turn: int = 0) -> Fusion:
+    """`turn`: before this node nothing is computed that only nodes behind it read. It would be kept until then."""
     while True:
         known = len(classes.stored)
-        fuser = Fuser(graph, classes)
+        fuser = Fuser(graph, classes, turn)
         found = fuser.run()
         # Who was placed before a value came to be stored computes it still: all is placed again, knowing that.
         if not fuser.stored_late or len(classes.stored) == known:
@@ -62,8 +63,9 @@ def fuse(graph: Graph, classes: Classes) -> Fusion:
 
 
 class Fuser:
-    def __init__(self, graph: Graph, classes: Classes):
+    def __init__(self, graph: Graph, classes: Classes, turn: int):
         self.graph, self.classes = graph, classes
+        self.early = set(graph.nodes[:turn])
         self.fusion = Fusion([], {})
         self.readers: dict[Value, list[Unit]] = {}
         self.last_draw: Unit | None = None
@@ -185,8 +187,11 @@ class Fuser:
 
     def why_not_join(self, unit: Unit, group: Group, value: Value, reads: list[Read]) -> str | None:
         """Put the value into the group, or say why it cannot be."""
-        if next(iter(group.roots)).type.device != value.type.device:
+        first = next(iter(group.roots))
+        if first.type.device != value.type.device:
             return "it is on another device"
+        if first.node in self.early and value.node not in self.early:
+            return "it is read much later, and would be kept until then"
         for read, _ in reads:
             maker = self.fusion.unit_of.get(read)
             if maker is not None and maker is not unit and maker.needs >> unit.number & 1:

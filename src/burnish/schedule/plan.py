@@ -22,6 +22,7 @@ from ..tensors.sizes import ALIGNMENT
 from ..tensors.types import TensorType
 from .arena import Room, Span, with_rooms
 from .classify import Classes, classify
+from .compute_again import fullest
 from .emit import Launch, emit, view_offset
 from .fetches import fetch_in_loops
 from .fuse import Fusion, Unit, fuse
@@ -98,13 +99,14 @@ def plan_of_calls(graph: Graph) -> Plan:
     return Plan(graph, [Call(node) for node in graph.nodes])
 
 
-def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False) -> Plan:
+def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, turns: bool = False) -> Plan:
     """`is_open`: it is one of several plans for sizes that are told at run time, and they are given memory together.
-    `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large."""
+    `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large.
+    `turns`: it goes forward and then backward, as a whole step of training does."""
     graph = share_homes(graph)
     graph = fetch_in_loops(graph if is_open else divide_long_rows(graph))
     classes = classify(graph, is_open)
-    fusion = fuse(graph, classes)
+    fusion = fuse(graph, classes, fullest(graph) if turns else 0)
     steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
     steps, placed = store_in_place(graph, steps, [touched(step) for step in steps])
     written, within = calls_in_place(
