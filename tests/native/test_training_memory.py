@@ -79,7 +79,7 @@ def test_a_whole_step_keeps_for_backward_what_it_needs(model, allowed):
 
 def test_gradients_that_a_step_leaves_are_no_views():
     """As autograd's: who guards what they are would be compiled once more for the first that was compiled."""
-    model, x, seen = nn.Sequential(Layer(), Layer()), torch.randn(4, 32, WIDTH), []
+    model, x, seen = convolutions(nn.SiLU), torch.randn(4, 3, 16, 16), []
     call = whole_step(model, x, compiled_whole)
     stop = events.subscribe(lambda event: seen.append(event) if event.kind == "segment" else None)
     call()
