@@ -58,8 +58,8 @@ def compile_graph(
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}
     if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.shown):
         return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
-    holds_backward = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
-    return Recipe(parts_of(lowered, holds_backward), lowered.gradients is not None, written, reaches)
+    turns = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
+    return Recipe(parts_of(lowered, turns), lowered.gradients is not None, written, reaches)
 
 
 def written_inputs(lowered: Lowered) -> tuple[int, ...]:
@@ -83,21 +83,21 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
     return found
 
 
-def parts_of(lowered: Lowered, holds_backward: bool = False) -> Plain | Frozen:
+def parts_of(lowered: Lowered, turns: bool = False) -> Plain | Frozen:
     graph, constants = choose_calls(lowered.graph), lowered.constants
-    if holds_backward:
+    if turns:
         graph = compute_again(graph, len(constants))
     # What of a weight has changed is seen by looking at it, which would mean to wait for a GPU.
     is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
     parts = split_frozen(graph) if is_here else None
     if parts is None:
-        return Plain(compiled(graph, constants, turns=holds_backward))
+        return Plain(compiled(graph, constants, turns=turns))
     prologue, main = parts
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     state = tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
     made = range(len(prologue.inputs), len(main.inputs))
-    return Frozen(compiled(main, constants, made, holds_backward), once, state)
+    return Frozen(compiled(main, constants, made, turns), once, state)
 
 
 def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:

@@ -40,7 +40,7 @@ class Crossing:
         """`given` are the inputs that may be saved. `made_for` is what early nodes have to make whoever reads it,
         `at_the_end` what is read beside the late nodes. Where the late ones run by themselves, `written` are the inputs
         that are written to before."""
-        self.graph, self.given, self.constants = graph, given, constants
+        self.graph, self.given, self.constants = graph, set(given), set(constants)
         self.early, self.late, self.made_for, self.written = early, late, made_for, written
         self.place = {node: k for k, node in enumerate(graph.nodes)}
         # In the order of the program, so that equal graphs are divided alike.
