@@ -1,9 +1,11 @@
 """What compiled functions hold on to: no more after many calls, nothing after they are gone."""
 
 import gc
+import linecache
 import weakref
 
 import torch
+import torch.utils.checkpoint
 
 import burnish
 
@@ -84,3 +86,25 @@ def test_a_module_passed_as_argument_is_not_kept_alive():
         del module
         gc.collect()
         assert ref() is None
+
+
+def test_code_that_torch_writes_for_graphs_goes_with_them():
+    """torch.fx keeps the text of each for ever: where functions are compiled again and again, a process would grow."""
+    def one() -> None:
+        module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+        compiled = burnish.compile(module)
+        for rows in (2, 3, 5):
+            torch.utils.checkpoint.checkpoint(compiled, torch.ones(rows, 4), use_reentrant=False).sum().backward()
+            compiled(torch.ones(rows, 4)).sum().backward()
+        burnish.compile(lambda x, n: x * n, backend="eager")(torch.ones(3), 2)
+
+    def texts() -> int:
+        gc.collect()
+        return len(torch.fx.graph_module._loader.eval_cache) + \
+            sum(key.startswith("<eval_with_key>") for key in linecache.cache)
+
+    one()
+    before = texts()
+    for _ in range(4):
+        one()
+    assert texts() == before

@@ -40,6 +40,7 @@ from .export_trace import OneGraph, Trace, is_fixed, kept_as_they_were, same_fix
 from .marks import is_disabled
 from .report.explain import list_operations, tensor_type
 from .report.layout import count, shifted, shorten
+from .tensors.graph_module import graph_module
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -315,7 +316,7 @@ def _put_together(original: Any, trace: Trace, inputs: list[TensorInput | FixedI
         else:
             values[node] = graph.node_copy(node, lambda used: values[used])
     graph.lint()
-    module = torch.fx.GraphModule(attributes.values, graph, "Exported")
+    module = graph_module(attributes.values, graph, "Exported")
     return module, [Output(None, leaf) if node is None else Output(node) for node, leaf in trace.outputs]
 
 

@@ -34,13 +34,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.utils import _pytree as pytree
 
 from .capture.torch_calls import READS, STATE, Getter
 from .capture.torch_state import SWITCHES
 from .errors import UserError, warn
 from .export_native import Held, NativeGraph, signature
+from .tensors.graph_module import graph_module
 
 if TYPE_CHECKING:
     from .export import Exported
@@ -481,8 +481,7 @@ def _read(archive: zipfile.ZipFile, mapped: Mapped, trust: bool | None, path: st
     def decoded() -> torch.fx.GraphModule:
         with what_is_wrong(path):
             graph = decode_graph(written["graph"], attributes)
-        with _use_lazy_graph_module(True):  # its Python code is generated if somebody runs it
-            return _make_graph_module(attributes, graph, "Exported")
+        return graph_module(attributes, graph, "Exported")
 
     held = Held(attributes, decoded)
     inputs: list[TensorInput | FixedInput] = [

@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 
 from .backends import lookup
 from .backends.graph_key import NoKey, built, input_facts, switches
@@ -33,6 +32,7 @@ from .backends.watcher import is_at_hand, new_watch
 from .runtime import forks
 from .runtime.disk_cache import disk_cache
 from .runtime.owned import owned
+from .tensors.graph_module import graph_module
 
 MOST = 8
 """Variants, for other modes of torch or other layouts of the inputs. Further ones run uncompiled."""
@@ -205,8 +205,7 @@ def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
             values[node] = own[str(node.target)]
         elif node.op != "placeholder":
             values[node] = graph.node_copy(node, values.__getitem__)
-    with _use_lazy_graph_module(True):  # its Python code is generated if somebody runs it
-        return _make_graph_module({}, graph, "Lifted")
+    return graph_module({}, graph, "Lifted")
 
 
 # ---- who wrote a file

@@ -17,6 +17,7 @@ from typing import Any
 from torch.fx import Graph, GraphModule
 
 from ..runtime import forks
+from ..tensors.graph_module import graph_module
 
 LIMIT = 8
 """How many combinations are compiled. Any other runs the graph eagerly: a number that keeps changing is no constant."""
@@ -68,6 +69,6 @@ def own_copy(gm: GraphModule) -> GraphModule:
     """A copy of the graph over the same tensors and submodules: a backend may rewrite the graph it is given."""
     graph = Graph()
     graph.output(graph.graph_copy(gm.graph, {}))
-    copied = GraphModule(gm, graph)
+    copied = graph_module(gm, graph)
     copied.meta.update(gm.meta)
     return copied

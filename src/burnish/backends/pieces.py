@@ -23,6 +23,7 @@ from torch.fx.node import map_arg
 from ..runtime import forks
 from ..runtime.branching import Branches
 from ..runtime.tensor_state import WATCHING, stands_alone
+from ..tensors.graph_module import graph_module
 from .drawing import drawing, draws_as_eager
 from .registry import CompiledFn
 
@@ -106,7 +107,7 @@ def piece_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> St
     for node in stretch:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in makes))
-    piece = GraphModule(gm, graph)
+    piece = graph_module(gm, graph)
     piece.meta.update(burnish_eager_random=draws_as_eager(gm), burnish_waits=gm.meta.get("burnish_waits", 0))
     return Step(Piece(piece, compile_graph), reads, makes, True)
 

@@ -18,6 +18,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from ..runtime.recompute import Place, Steps, checkpointed, steps_of
+from ..tensors.graph_module import graph_module
 from ..tensors.regions import GIVEN, MARK, Mark
 
 
@@ -40,7 +41,7 @@ def with_regions(gm: GraphModule) -> GraphModule:
         elif mark.number not in done:
             done.add(mark.number)
             add_region(gm, made, env, mark, [n for n in gm.graph.nodes if n.meta.get(MARK) == mark])
-    result = GraphModule(gm, made)
+    result = graph_module(gm, made)
     result.meta.update(gm.meta)
     return result
 
@@ -55,7 +56,7 @@ def add_region(gm: GraphModule, made: Graph, env: dict[Node, Node], mark: Mark, 
     for node in nodes:
         within[node] = part.node_copy(node, within.__getitem__)
     part.output(tuple(within[node] for node in outputs))
-    region = Region(mark, GraphModule(gm, part), steps(mark, inputs, nodes))
+    region = Region(mark, graph_module(gm, part), steps(mark, inputs, nodes))
     call = made.call_function(region, tuple(env[node] for node in inputs))
     for at, node in enumerate(outputs):
         env[node] = made.call_function(operator.getitem, (call, at))

@@ -12,17 +12,16 @@ instruction that caused it.
 
 from __future__ import annotations
 
-import linecache
 import operator
 import weakref
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
-from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
+from ..tensors.graph_module import graph_module
 from ..tensors.regions import GIVEN, MARK, Mark
 from . import breaks, numpy_kinds, torch_calls, warning_filters
 from .element_reads import ReadNumbers, may_read
@@ -398,28 +397,12 @@ class Recorder(TorchFunctionMode):
                 if at is not None:
                     at.meta[GIVEN] = (*at.meta.get(GIVEN, ()), number)
         graph.output(tuple(value_of(h) for h in outputs))
-        # Its Python code is generated when somebody runs it or asks for it, not while the first call waits.
-        with _use_lazy_graph_module(True):
-            made = _make_graph_module(root, graph, "Segment")
-        weakref.finalize(made, _forget_source, type(made))
-        return made
-
+        return graph_module(root, graph, "Segment")
 
     def region_marks(self) -> dict[int, tuple[Mark, bool]]:
         """For the calls of checkpointed regions: the mark, and whether it is the region's first call."""
         return {i: (Mark(number, draws), i == start) for number, (start, end, draws, _) in enumerate(self.regions)
                 for i in range(start, end)}
-
-
-def _forget_source(generated: type) -> None:
-    """torch.fx keeps the source of every graph module's code for ever: let it go with the module."""
-    key = generated.forward.__code__.co_filename
-    if not key.startswith("<"):
-        return  # never generated
-    loader = getattr(torch.fx.graph_module, "_loader", None)
-    if loader is not None:
-        loader.eval_cache.pop(key, None)
-    linecache.cache.pop(key, None)
 
 
 def _node_of(value: torch.Tensor) -> Any:

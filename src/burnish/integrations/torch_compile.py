@@ -32,6 +32,7 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..backends.registry import lookup
+from ..tensors.graph_module import graph_module
 
 OURS = ("fullgraph", "dynamic", "backend", "mode", "options")
 DEFAULTS: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None, "options": None}
@@ -223,7 +224,7 @@ def _with_tensors_as_inputs(gm: GraphModule) -> tuple[GraphModule, tuple[torch.T
             copies[node] = graph.node_copy(node, copies.__getitem__)
         copies[node].meta = {}  # Dynamo's notes are about fake tensors
     graph.lint()
-    return GraphModule(gm, graph), tuple(value for _, value in own)
+    return graph_module(gm, graph), tuple(value for _, value in own)
 
 
 def _member(module: Any, path: str) -> Any:
