@@ -299,7 +299,7 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
     if LiveInt in map(type, args):
         takes_sizes = m.open_sizes is not None and function.__module__ == "torch.nn.functional"
-        args = tuple(a.settle() if type(a) is LiveInt and not (takes_sizes and m.open_sizes.takes(a)) else a
+        args = tuple(a.settle() if type(a) is LiveInt and not (takes_sizes and m.open_sizes.symbols.takes(a)) else a
                      for a in args)
     return m.perform(function, *args, **kwargs)
 
@@ -428,7 +428,7 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return answer
     if not torch_calls.takes_live_numbers(function):
         if any([issubclass(type(a), Live) for a in args]):
-            args = tuple([a if m.open_sizes is not None and m.open_sizes.takes(a) else operations.settled(a)
+            args = tuple([a if m.open_sizes is not None and m.open_sizes.symbols.takes(a) else operations.settled(a)
                           for a in args])
         for value in (*args, *kwargs.values()) if kwargs else args:
             graph_numbers.settle_numbers(m, value)

@@ -424,7 +424,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         check_index(m, key)
         if m.open_sizes is not None:
             m.open_sizes.check_slices(container, key)
-            if m.open_sizes.takes(key):
+            if m.open_sizes.symbols.takes(key):
                 return m.perform(operator.getitem, container, key)
         return m.perform(operator.getitem, container, settled(key))
     if issubclass(kind, type):

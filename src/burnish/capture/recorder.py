@@ -231,8 +231,8 @@ class Recorder(TorchFunctionMode):
             if value.expression.in_graph and not live_allowed:
                 raise NotRecordable("a number read from a tensor")  # as an argument that shapes what follows
             open_sizes = self.tracer.open_sizes
-            if open_sizes is not None and open_sizes.takes(value):
-                return self.live_input(open_sizes.one_of(value))
+            if open_sizes is not None and open_sizes.symbols.takes(value):
+                return self.live_input(open_sizes.symbols.one_of(value))
             return self.live_input(value) if live_allowed else value.settle()
         if kind is tuple or kind is list or kind is torch.Size:
             return (list if kind is list else tuple)(self.argument(v, live_allowed) for v in value)

@@ -126,7 +126,7 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
 def step(m: Any, target: Callable, *nodes: Handle) -> int:
     """Write a step down. Answers its place."""
     if m.open_sizes is not None:
-        m.open_sizes.settle_all(f"{target.__name__} of a tensor")
+        m.open_sizes.symbols.settle_all(f"{target.__name__} of a tensor")
     m.recorder.calls.append(Call(target, nodes, {}, m.user_line()))
     m.answer = None
     return len(m.recorder.calls) - 1

@@ -335,7 +335,7 @@ class Tracer(Machine):
         recorder = self.recorder
         try:
             if self.open_sizes is not None:
-                self.open_sizes.settle_all("a call raised an error")
+                self.open_sizes.symbols.settle_all("a call raised an error")
             if recorder.seen != seen or recorder.trouble is not None:
                 recorder.undo_to(mark)
                 kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
@@ -437,7 +437,7 @@ class Tracer(Machine):
         if expression.in_graph:
             graph_numbers.refuse(self)
         if self.open_sizes is not None:
-            self.open_sizes.note_settled(expression)
+            self.open_sizes.symbols.note_settled(expression)
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
         elif type(value) is float and value != value:
