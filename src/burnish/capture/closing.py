@@ -17,6 +17,7 @@ from .frames import Frame, Generator
 from .layout import take_apart
 from .metadata import global_state
 from .signals import Signals
+from .template_effects import Effects
 from .templates import Rebuilder
 from .tracer import Tracer
 from .watched import watched
@@ -48,7 +49,7 @@ def close(
         rebuilder.active = _running_generators(frame)
         answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
     built = len(rebuilder.lines)
-    rebuilder.write_effects()
+    Effects(rebuilder).write()
     has_effects = len(rebuilder.lines) > built
     _guard_against_aliases(tracer)
     recorder = tracer.recorder

@@ -37,8 +37,8 @@ from .metadata import TENSOR_TYPES, default_device, global_state
 from .open_sizes import OpenSizes, Place, Wish, changed_sizes
 from .scrub import scrub
 from .sources import Source
-from .templates import Unrebuildable
 from .tracer import Late, Stop, Tracer
+from .unrebuildable import Unrebuildable
 
 MISS = object()
 FAILED = object()

@@ -20,7 +20,8 @@ import torch
 from .frames import Frame, Generator, cell_value
 from .live import Live
 from .operations import ITERATORS, SIMPLE
-from .templates import TABLE_ITERATORS, VIEWS, slots_of, table_of
+from .table_iterators import TABLE_ITERATORS, table_of
+from .templates import VIEWS, slots_of
 
 
 def scrub(tracer: Any, *roots: Any, leaves: bool = False) -> list:

@@ -28,13 +28,16 @@ from torch.utils.hooks import RemovableHandle
 
 from . import numpy_arrays, numpy_kinds, operations, tensor_state, warning_filters
 from .frames import Frame, Generator, cell_value
-from .gradients import no_view, set_gradients
+from .gradients import no_view
 from .guards import CheckWriter
-from .heap import SINGLETON_IDS, Heap, Origin, items_of
+from .heap import SINGLETON_IDS, Heap
 from .live import Live
 from .recorder import Handle, Recorder
+from .remade import generator_shell, link_generator, make_frame, set_state
 from .sources import Source
+from .table_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view, table_of
 from .trust import is_trusted_type, is_user_type
+from .unrebuildable import Unrebuildable
 
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 PLAIN_OWNERS = frozenset((list, dict, set, tuple, str, int, float, bytes, collections.deque, torch.Tensor))
@@ -42,12 +45,6 @@ PLAIN_OWNERS = frozenset((list, dict, set, tuple, str, int, float, bytes, collec
 LAID_OUT = frozenset((object, dict, list, set, collections.deque, collections.OrderedDict, collections.defaultdict,
                       torch.nn.Module, types.SimpleNamespace))
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
-
-
-class Unrebuildable(Exception):
-    def __init__(self, value: Any, why: str | None = None):
-        super().__init__(why or f"a {type(value).__module__}.{type(value).__qualname__} made here cannot be made again")
-        self.value = value
 
 
 class Rebuilder:
@@ -326,9 +323,9 @@ class Rebuilder:
         table = table_of(value)
         if table is None:
             view, step = TABLE_ITERATORS[type(value)]
-            empty = set() if view is _itself else {} if view is not None else collections.OrderedDict()
+            empty = set() if view is itself else {} if view is not None else collections.OrderedDict()
             return self.name(
-                value, f"{self.constant(step or iter)}({self.constant(view or _itself)}({self.constant(empty)}))"
+                value, f"{self.constant(step or iter)}({self.constant(view or itself)}({self.constant(empty)}))"
             )
         try:
             left = len(value.__reduce__()[1][0])
@@ -340,7 +337,10 @@ class Rebuilder:
             raise Unrebuildable(value)  # the table is changed after its iterator is made here
         view, step = TABLE_ITERATORS[type(value)]
         if view is None:  # an ordered dictionary's: keys, values and items look alike
-            view, step = ordered_view(table, value)
+            known = ordered_view(table, value)
+            if known is None:
+                raise Unrebuildable(value)
+            view, step = known
         return self.name(
             value,
             f"{self.constant(advanced)}({self.constant(step)}({self.constant(view)}({self.build(table)})), "
@@ -425,100 +425,6 @@ class Rebuilder:
         return (f"{self.constant(make_frame)}({self.constant(frame.code)}, {self.constant(frame.globals)}, "
                 f"{self.constant(frame.builtins)}, {frame.pc}, [{values}], [{stack}], {handling})")
 
-    # ---- effects
-
-    def write_effects(self) -> None:
-        """Calls in order, then what changed in outside objects."""
-        for effect in self.m.effects:
-            args = [self.moment(a, effect.position) for a in effect.args]
-            args += [f"{k}={self.moment(v, effect.position)}" for k, v in effect.kwargs.items()]
-            self.lines.append(f"{self.constant(effect.function)}({', '.join(args)})")
-        for origin in list(self.heap.origins.values()):
-            if self.heap.changed(origin):
-                self.change(origin)
-        changed = self.m.gradients.changed()
-        if changed:
-            tensors = "".join(f"{self.source(origin.source)}, " for origin, _ in changed)
-            gradients = "".join(f"{self.build(gradient)}, " for _, gradient in changed)
-            self.lines.append(f"{self.constant(set_gradients)}(({tensors}), ({gradients}))")
-        for reference, source in self.heap.taken_over:
-            generator = reference()
-            if generator is None or id(generator) not in self.active:
-                frame = "None" if generator is None or generator.frame is None else self.frame(generator.frame)
-                self.lines.append(f"{self.constant(suspend_generator)}({self.source(source)}, {frame})")
-        self.check_dropped()
-
-    def check_dropped(self) -> None:
-        """An object nobody holds any more, with code that runs on the spot: a generator suspended inside ``try``, or an
-        object with ``__del__``. That moment cannot be replayed."""
-        if self.heap.dropped is not None:
-            raise Unrebuildable(None, f"{self.heap.dropped} is let go here")
-
-    def moment(self, value: Any, position: int) -> str:
-        """A value of an effect as it was after ``position`` torch calls."""
-        if isinstance(value, torch.Tensor) and self.m.changed_after(value, position):
-            handle = self.m.clone_at(value, position)
-            return self.output(handle)
-        if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
-            parts = ", ".join(self.moment(v, position) for v in value)
-            return f"[{parts}]" if type(value) is list else f"({parts}{',' if len(value) == 1 else ''})"
-        return self.build(value)
-
-    def change(self, origin: Origin) -> None:
-        obj, target = origin.obj, self.source(origin.source)
-        if isinstance(obj, dict):
-            self.change_dict(origin, target)
-        elif isinstance(obj, CellType):
-            content = cell_value(obj)
-            if id(content) in SINGLETON_IDS and content is not None and not isinstance(content, bool):
-                self.lines.append(f"del {target}.cell_contents")
-            else:
-                self.lines.append(f"{target}.cell_contents = {self.build(content)}")
-        elif isinstance(obj, list):
-            if origin.appended_from is not None:
-                parts = ", ".join(self.build(v) for v in list.__getitem__(obj, slice(origin.appended_from, None)))
-                self.lines.append(f"{self.constant(list.extend)}({target}, [{parts}])")
-            else:
-                parts = ", ".join(self.build(v) for v in list.__iter__(obj))
-                self.lines.append(f"{self.constant(list.__setitem__)}({target}, slice(None), [{parts}])")
-        elif isinstance(obj, (set, collections.deque)):
-            kind = set if isinstance(obj, set) else collections.deque
-            parts = ", ".join(self.build(v) for v in kind.__iter__(obj))
-            self.lines.append(f"{self.constant(refill)}({self.constant(kind)}, {target}, [{parts}])")
-        else:
-            for name in origin.written:
-                self.lines.append(
-                    f"{self.constant(object.__setattr__)}({target}, {name!r}, {self.build(getattr(obj, name))})"
-                )
-
-    def change_dict(self, origin: Origin, target: str) -> None:
-        now = dict(items_of(origin.obj))
-        kind: Any = type(origin.obj)
-        if kind is not dict:  # what a subclass defines must not be asked
-            kind = collections.OrderedDict if isinstance(origin.obj, collections.OrderedDict) else dict
-            store, pop = (
-                f"{self.constant(kind.__setitem__)}({target}, {{}}, {{}})",
-                f"{self.constant(kind.pop)}({target}, {{}}, None)",
-            )
-        else:
-            store, pop = f"{target}[{{}}] = {{}}", f"{target}.pop({{}}, None)"
-        if origin.snapshot is not None:
-            before = {k: v for k, v in origin.snapshot}
-            if list(now)[: len(before)] == list(before):
-                for k, v in now.items():
-                    if k not in before or before[k] is not v:
-                        self.lines.append(store.format(self.build(k), self.build(v)))
-            else:
-                parts = ", ".join(f"({self.build(k)}, {self.build(v)})" for k, v in now.items())
-                self.lines.append(f"{self.constant(refill)}({self.constant(kind)}, {target}, [{parts}])")
-            return
-        for key, removed in origin.written.items():
-            if removed or key not in now:
-                self.lines.append(pop.format(self.build(key)))
-        for key in now:  # in the order in which new ones came
-            if key in origin.written:
-                self.lines.append(store.format(self.build(key), self.build(now[key])))
-
 
 class _SourceNames:
     """Lets a live value's expression name its sources the way ``finish`` does."""
@@ -539,80 +445,6 @@ class _SourceNames:
 def slots_of(kind: type) -> list[tuple[str, Any]]:
     return [(name, member) for base in kind.__mro__ if base.__flags__ & (1 << 9)
             for name, member in base.__dict__.items() if isinstance(member, types.MemberDescriptorType)]
-
-
-def table_of(iterator: Any) -> Any:
-    """The dictionary or set that an iterator goes over; None when it is through."""
-    return next((r for r in gc.get_referents(iterator) if isinstance(r, (dict, set, frozenset))), None)
-
-
-def keys_of(snapshot: list, table: Any) -> list:
-    return [k for k, _ in snapshot] if isinstance(table, dict) else snapshot
-
-
-def ordered_view(table: collections.OrderedDict, iterator: Any) -> tuple[Any, Any]:
-    left = iterator.__reduce__()[1][0]
-    ordered = collections.OrderedDict
-    for step in (iter, reversed):
-        for view in (ordered.keys, ordered.values, ordered.items):
-            rest = list(step(view(table)))[len(table) - len(left):]
-            if all(a is b or type(a) is tuple and a == b for a, b in zip(left, rest, strict=True)):
-                return view, step
-    raise Unrebuildable(iterator)
-
-
-def advanced(iterator: Any, steps: int) -> Any:
-    for _ in range(steps):
-        next(iterator)
-    return iterator
-
-
-def _itself(table: Any) -> Any:
-    return table
-
-
-TABLE_ITERATORS: dict[type, tuple[Any, Any]] = {
-    type(step(view({}))): (view, step) for view in (dict.keys, dict.values, dict.items) for step in (iter, reversed)
-} | {type(iter(set())): (_itself, iter), type(iter(collections.OrderedDict())): (None, None)}
-
-
-def refill(kind: Any, container: Any, items: list) -> None:
-    """Put ``items`` in place of all that is in ``container``, past the methods a subclass defines."""
-    kind.clear(container)
-    if kind is set:
-        set.update(container, items)
-    elif kind is collections.deque:
-        collections.deque.extend(container, items)
-    else:
-        for key, value in items:
-            kind.__setitem__(container, key, value)
-
-
-def generator_shell(name: str, qualname: str, code: types.CodeType, started: bool) -> Generator:
-    made = Generator.__new__(Generator)
-    made.__name__, made.__qualname__, made.code = name, qualname, code
-    made.started, made.running, made.frame, made.noted_by = started, False, None, None
-    return made
-
-
-def set_state(iterator: Any, state: Any) -> None:
-    with warnings.catch_warnings():  # 3.12 announces that itertools will lose it
-        warnings.simplefilter("ignore", DeprecationWarning)
-        iterator.__setstate__(state)
-
-
-def suspend_generator(generator: Generator, frame: Frame | None) -> None:
-    generator.frame, generator.running = frame, False
-
-
-def link_generator(generator: Generator, frame: Frame) -> None:
-    generator.frame = frame  # a suspended frame does not know its generator: Python closes what nobody holds
-
-
-def make_frame(code: Any, namespace: dict, builtins: dict, pc: int, values: list, stack: list, handling: Any) -> Frame:
-    frame = Frame(code, namespace, builtins, values)
-    frame.pc, frame.stack, frame.handling = pc, stack, handling
-    return frame
 
 
 # Objects of these modules are immutable values: sharing one between runs is not seen.
