@@ -34,7 +34,7 @@ class Cold:
     own_import: float
     """What the contestant imports for itself; not in `first_call`."""
     first_call: float
-    """From handing the model over to the first result."""
+    """From handing the model over to the first result; of whole steps to the second."""
     memory_built: int
     """Resident when the model was built, before the contestant was imported."""
     memory_peak: int

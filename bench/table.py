@@ -162,10 +162,11 @@ def tables(run: Run) -> list[Table]:
     rows = [row for row in run.rows if row.results.get(EAGER) and row.results[EAGER].seconds is not None]
     if rows:
         found.append(steady(run, rows))
-        found.append(seconds_table("First call, imports aside (an export included)", run, rows,
+        first = "First two steps" if all(row.mode == "train-step" for row in rows) else "First call"
+        found.append(seconds_table(f"{first}, imports aside (an export included)", run, rows,
                                    lambda result: result.first_call))
         if any(result.warm is not None for row in rows for result in row.results.values()):
-            found.append(seconds_table("First call with warm caches, imports aside", run, rows,
+            found.append(seconds_table(f"{first} with warm caches, imports aside", run, rows,
                                        lambda result: result.warm and result.warm.first_call))
         if any(result.cold is not None for row in rows for result in row.results.values()):
             found += [
