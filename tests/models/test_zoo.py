@@ -25,8 +25,8 @@ def by_dynamo(module):
     return torch.compile(module, backend="burnish")
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", MODELS),
-              pytest.mark.parametrize("compile", [burnish.compile, by_dynamo], ids=["burnish", "dynamo"])]
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", MODELS)]
+by_both = pytest.mark.parametrize("compile", [burnish.compile, by_dynamo], ids=["burnish", "dynamo"])
 
 NEAR = 1e-4
 """Of a tensor's norm: float32 through a dozen layers, in another order of sums."""
@@ -51,6 +51,7 @@ def assert_near(got: list[torch.Tensor], want: list[torch.Tensor], least: float 
         assert (a - b).norm() <= NEAR * max(b.norm().item(), least)
 
 
+@by_both
 def test_inference(name, compile):
     module, inputs = MODELS[name]()
     module.eval()
@@ -61,9 +62,7 @@ def test_inference(name, compile):
             assert_near(tensors(compiled(**inputs)), want)
 
 
-def test_gradients(name, compile):
-    """In float64: where a rounding decides which way a relu or a maximum goes, gradients have no one value in float32.
-    The second call is the first one that is compiled by a trace of ours."""
+def to_train(name):
     module, inputs = MODELS[name]()
     if name not in SINGLE:
         module.double()
@@ -72,7 +71,14 @@ def test_gradients(name, compile):
     for part in module.modules():  # what is dropped is drawn from another stream
         if isinstance(part, torch.nn.Dropout) or type(part).__name__ in ("StochasticDepth", "DropPath"):
             vars(part).update(DROPS)
-    module.train()
+    return module.train(), inputs
+
+
+@by_both
+def test_gradients(name, compile):
+    """In float64: where a rounding decides which way a relu or a maximum goes, gradients have no one value in float32.
+    The second call is the first one that is compiled by a trace of ours."""
+    module, inputs = to_train(name)
     other = copy.deepcopy(module)
     with patch(never_slower=False, on_error="raise", eager_random=True):
         compiled = compile(module)
@@ -85,9 +91,41 @@ def test_gradients(name, compile):
             assert_near(got, want, least=max(1e-3 * float(whole), 1e-7))
 
 
+def test_whole_steps(name):
+    """Four of them, forward to optimizer in one function."""
+    sides = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        module, inputs = to_train(name)
+        optimizer = torch.optim.SGD(module.parameters(), lr=1e-2, momentum=0.9)
+        sides.append((module, optimizer))
+    (module, optimizer), (other, others) = sides
+
+    def step(module, optimizer, inputs):
+        optimizer.zero_grad()
+        loss = loss_of(module, inputs)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    with patch(never_slower=False, on_error="raise", eager_random=True):
+        compiled = burnish.compile(step)
+        for seed in range(4):
+            torch.manual_seed(seed)
+            want = step(other, others, inputs)
+            torch.manual_seed(seed)
+            got = compiled(module, optimizer, inputs)
+            whole = sum(x.detach().double().square().sum() for x in other.parameters()) ** 0.5
+            assert_near([got, *module.parameters()], [want, *other.parameters()], least=1e-3 * float(whole))
+
+
+def loss_of(fn, inputs) -> torch.Tensor:
+    outputs = [x for x in tensors(fn(**inputs)) if x.is_floating_point() and x.requires_grad]
+    return torch.stack([x.float().square().mean() for x in outputs]).sum()
+
+
 def gradients(fn, module, inputs) -> list[torch.Tensor]:
     module.zero_grad()
-    outputs = [x for x in tensors(fn(**inputs)) if x.is_floating_point() and x.requires_grad]
-    loss = torch.stack([x.float().square().mean() for x in outputs]).sum()
+    loss = loss_of(fn, inputs)
     loss.backward()
     return [loss.detach(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)]
