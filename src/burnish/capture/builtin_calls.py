@@ -48,6 +48,7 @@ from . import (
     optimizers,
     polyfills,
     questions,
+    scans,
     tensor_state,
     warned,
     warning_filters,
@@ -690,6 +691,7 @@ PYTHON_FUNCTIONS.update(numpy_constants.HANDLERS)
 PYTHON_FUNCTIONS.update(tensor_state.HANDLERS)
 PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(questions.HANDLERS)
+PYTHON_FUNCTIONS.update(scans.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function
