@@ -70,7 +70,7 @@ class SideBySide:
             side = self.work.side(contestant)
             begun = time.perf_counter()
             side.prepare()
-            side.start()
+            side.begin()
             result.first_call = time.perf_counter() - begun
             self.sides[name] = side
             self.note_error(name)

@@ -45,7 +45,7 @@ def cold(job: Job, tell: Tell) -> Cold:
         contestant.bring()
         brought = time.monotonic()
         side.prepare()
-        side.start()
+        side.begin()
         first = time.monotonic()
         give_back()
         compiling_peak = memory("VmHWM")

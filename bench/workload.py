@@ -3,7 +3,7 @@
     work = Workload.of("bert", "train")
     side = work.side(contestant)
     side.prepare()                  # hands the model to the contestant
-    side.start()                    # its first call
+    side.begin()                    # its first call
     side.call_and_wait()            # what is timed
     side.results()                  # one more call, and every tensor that comes of it, by name
 
@@ -152,7 +152,7 @@ class Side:
             torch.cuda.synchronize()
         return result
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """What is timed as the first call."""
         for _ in range(self.starting_calls):
             self.call_and_wait()
