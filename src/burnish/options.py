@@ -15,7 +15,7 @@ from typing import Any
 from . import events, settings
 from .errors import UserError, did_you_mean
 
-OURS = ("cuda_graphs", "eager_random", "max_autotune", "never_slower")
+OURS = ("cuda_graphs", "eager_random", "max_autotune", "memory_budget", "never_slower")
 """Settings that can be given as options. They are documented at `settings.Settings`."""
 
 MODES: dict[str, dict[str, Any]] = {

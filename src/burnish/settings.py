@@ -71,6 +71,12 @@ class Settings:
     """Record what a call starts on a GPU as one graph, and replay that: for programs of many small kernels, which a CPU
     cannot start as fast as they run. Results are copied out. Read when a graph is compiled."""
 
+    memory_budget: float = 1.0
+    """Of what backward reads of forward, and would be saved because that is fastest, this share of the bytes may be;
+    the rest is computed again, first what costs least. From 1.0 to 0.0, which is a checkpoint around the whole program;
+    0.5 is worth trying where a model does not fit. Below 1.0 compiled code is kept where eager is faster. Read when a
+    graph is compiled."""
+
     null_device: str | None = None
     """Make kernels for a GPU that is not there, of this architecture ("sm_90", say), and run graphs eagerly: with
     `show` or `dump`, to look at what would run on one."""
@@ -88,6 +94,11 @@ class Settings:
     dump: Path | None = None
     """A directory into which each stage writes what it made, or None. It is created when it is first needed. From
     code a path or a string; the empty string is None."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether compiled graphs have to be as fast as eager."""
+        return self.never_slower and self.memory_budget == 1.0
 
     def __post_init__(self) -> None:
         for name, accept in _ACCEPT.items():
@@ -244,6 +255,12 @@ def _accept_bool(name: str, value: object) -> bool:
     return value
 
 
+def _accept_share(name: str, value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise _bad(name, value, "a share from 0.0 to 1.0, such as 0.5")
+    return float(value)
+
+
 def _accept_architecture(name: str, value: object) -> str | None:
     if value is None or value == "":
         return None
@@ -286,6 +303,13 @@ def _text_to_int(text: str) -> int | str:
         return text  # _accept_segment_limit refuses it, and quotes it
 
 
+def _text_to_float(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _text_to_bool(text: str) -> bool | str:
     known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     return known.get(text.strip().lower(), text)
@@ -300,6 +324,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "eager_random": _accept_bool,
     "max_autotune": _accept_bool,
     "cuda_graphs": _accept_bool,
+    "memory_budget": _accept_share,
     "null_device": _accept_architecture,
     "cache": _accept_bool,
     "cache_dir": _accept_folder,
@@ -311,5 +336,5 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "segment_limit": _text_to_int, "check": _text_to_bool, "native_guards": _text_to_bool,
     "never_slower": _text_to_bool, "eager_random": _text_to_bool, "max_autotune": _text_to_bool,
-    "cuda_graphs": _text_to_bool, "cache": _text_to_bool,
+    "cuda_graphs": _text_to_bool, "memory_budget": _text_to_float, "cache": _text_to_bool,
 }

@@ -24,7 +24,8 @@ def noisy(x):
 def test_the_lists_name_what_compile_takes():
     with settings.patch(never_slower=True):
         assert burnish.list_options() == {
-            "cuda_graphs": False, "eager_random": False, "max_autotune": False, "never_slower": True}
+            "cuda_graphs": False, "eager_random": False, "max_autotune": False, "memory_budget": 1.0,
+            "never_slower": True}
     assert burnish.list_mode_options().keys() == MODES.keys()
     assert burnish.list_mode_options("max-autotune") == {"cuda_graphs": True, "max_autotune": True}
     assert burnish.list_mode_options("reduce-overhead", dynamic=True) == {"cuda_graphs": True}

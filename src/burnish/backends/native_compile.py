@@ -36,6 +36,7 @@ from ..schedule.frozen import split_frozen
 from ..schedule.library import memory
 from ..schedule.plan import Call, Plan, make_plan, plan_of_calls
 from ..schedule.split_backward import Halves, split_backward
+from ..settings import current
 from .gpu import compile_launches, cubins_here, offer_gpus
 from .graph_key import built
 from .kept import KIND
@@ -86,7 +87,7 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
 def parts_of(lowered: Lowered, turns: bool = False) -> Plain | Frozen:
     graph, constants = choose_calls(lowered.graph), lowered.constants
     if turns:
-        graph = compute_again(graph, len(constants))
+        graph = compute_again(graph, len(constants), current().memory_budget)
     # What of a weight has changed is seen by looking at it, which would mean to wait for a GPU.
     is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
     parts = split_frozen(graph) if is_here else None
@@ -122,7 +123,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         raise Untraceable("an output shares memory with an input, and autograd is not told")
     views = {k: (base, shown_value(graph.outputs[k], graph.outputs[base])) for k, base in gradients.views}
     graph.outputs = [None if k in views else out for k, out in enumerate(graph.outputs)]
-    halves = split_backward(graph, gradients, constants)
+    halves = split_backward(graph, gradients, constants, current().memory_budget)
     outputs = halves.forward.outputs
     shown = {k: shown_input(out, halves.forward) for k, out in enumerate(outputs[:gradients.outputs])
              if isinstance(out, Alias)}

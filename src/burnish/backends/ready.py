@@ -32,7 +32,7 @@ def ready(content: bytes, eager: Callable[..., Any]) -> CompiledFn | None:
     recipe, tools = found
     compiled: Any = recipe.assembled(tools, eager)
     events.emit("cache.program", text="a loaded graph was compiled before")
-    if not settings.never_slower:
+    if not settings.compares:
         return compiled
     contest = TrainingContest if compiled.takes_gradients else Contest
     return contest(compiled, eager, "a loaded graph")

@@ -19,17 +19,18 @@ from ..ir.graph import Graph, Node, Value, replaced, values_in
 from ..ir.part import part
 from ..ir.storage import storage_of
 from .crossing import Crossing, given_formally, late_as_can_be
+from .memory_budget import choose
 
 
-def compute_again(graph: Graph, constants: int) -> Graph:
-    """The last inputs are `constants`."""
+def compute_again(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
+    """The last inputs are `constants`. `budget` is the setting `memory_budget`."""
     cut = fullest(graph)
     early, late = graph.nodes[:cut], graph.nodes[cut:]
     given, fixed = graph.inputs[:len(graph.inputs) - constants], graph.inputs[len(graph.inputs) - constants:]
     first = set(early)
     made_for = {value for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes))
                 if value.node in first}
-    _, again, instead = Crossing(graph, given, fixed, first, set(late), made_for).choose()
+    _, again, instead = choose(Crossing(graph, given, fixed, first, set(late), made_for), budget)
     if not again:
         return graph
     nodes: dict[Node, Node] = {node: node for node in graph.nodes if node in again}

@@ -52,6 +52,8 @@ class Crossing:
         self.read_as_stored.update(shown for value in [*at_the_end, *made_for] for shown in with_sources(value))
         self.stored = self.stored_anyway()
         self.known: dict[Value, frozenset[Value] | None] = {}
+        self.asked_again: set[Node] = set()
+        """Early nodes that are run again whatever that takes, see `memory_budget`."""
 
     def shown_by(self, value: Value) -> Iterator[Value]:
         """An input or an early value, and what it is a view of."""
@@ -89,7 +91,8 @@ class Crossing:
         def settle() -> None:
             while waiting or later:
                 value = heapq.heappop(waiting)[2] if waiting else later.pop(0)
-                if value.node is not None and self.is_computed_again(value, seen):
+                if value.node is not None and (
+                        value.node in self.asked_again or self.is_computed_again(value, seen)):
                     again.add(value.node)
                     for operand in value.node.operands:
                         need(operand)

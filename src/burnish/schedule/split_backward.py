@@ -20,6 +20,7 @@ from ..ir.part import part
 from ..ir.state import is_random
 from ..ir.storage import storage_of
 from .crossing import Crossing, given_formally, late_as_can_be
+from .memory_budget import choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,9 @@ class Halves:
     Were that written to, they would change."""
 
 
-def split_backward(graph: Graph, gradients: Gradients, constants: int) -> Halves:
-    return Splitter(graph, gradients, constants).halves()
+def split_backward(graph: Graph, gradients: Gradients, constants: int, budget: float = 1.0) -> Halves:
+    """The last inputs are `constants`. `budget` is the setting `memory_budget`."""
+    return Splitter(graph, gradients, constants).halves(budget)
 
 
 class Splitter:
@@ -105,8 +107,8 @@ class Splitter:
 
     # ---- the graphs
 
-    def halves(self) -> Halves:
-        saved, again, instead = self.crossing.choose()
+    def halves(self, budget: float) -> Halves:
+        saved, again, instead = choose(self.crossing, budget)
         is_copied = self.crossing.is_copied
         inputs = [value for value in saved if value.node is None and not is_copied(value)]
         outputs = {}
