@@ -118,7 +118,11 @@ class Draft:
             return select(self.truth(variables, inner), x, y)
         if choice == "cast":
             source = self.pick(*DTYPES)
-            return cast(self.value(source, variables, inner), dtype)
+            value = self.value(source, variables, inner)
+            if value.op == "cast" and source in FLOATS and dtype not in FLOATS:
+                # C++ leaves open what does not fit, and LLVM forgets the float between two integers.
+                value = self.load(source, variables, 0)
+            return cast(value, dtype)
         x = self.value(dtype, variables, inner)
         if choice == "unary":
             if dtype == "b8":
