@@ -25,3 +25,10 @@ def fresh():
     burnish.set_stance("default")
     burnish.reset()
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def nobody_listens(monkeypatch):
+    """Who listened in a test that failed, or still does, is not heard in the next one."""
+    from burnish import events
+    monkeypatch.setattr(events, "_subscriptions", ())
