@@ -120,7 +120,7 @@ def test_products_that_python_calls_do_too(librarys_kernels_only):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_results_are_eagers_and_stay_so(name, own_kernels_only):
+def test_results_are_eagers_and_stay_so(name, librarys_kernels_only):
     fn = PROGRAMS[name]
     made, plans, stop = compiled(fn)
     inputs = [torch.randn(SIDE, SIDE) for _ in range(4)]
