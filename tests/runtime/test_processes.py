@@ -219,6 +219,14 @@ def test_processes_that_end_while_a_daemon_thread_compiles(run_alone):
         assert told in ("", TORCH_ABORTS)
 
 
+def test_a_process_compiles_when_it_ends(run_alone):
+    """Python starts no threads any more when it calls what is registered for the end."""
+    assert run_alone("""
+        import atexit
+        atexit.register(lambda: agrees(second, burnish.compile(second, fullgraph=True)))
+    """) == ""
+
+
 # ---- pickles and copies
 
 def calls(model, x):

@@ -80,9 +80,13 @@ def compile_kernels(kernels: Sequence[Kernel], others: Sequence[Callable[[], obj
 
         # Interrupts come to the main thread alone, and LLVM must not be left in the middle: there it only waits.
         works = threading.current_thread() is not threading.main_thread()
-        # Each under the settings of this thread: whether machine code is kept on disk is one of them.
-        beside = [_pool().submit(contextvars.copy_context().run, work)
-                  for _ in range(min(_workers(), len(jobs)) - works)]
+        beside: list[Future[None]] = []
+        try:
+            for _ in range(min(_workers(), len(jobs)) - works):
+                # Each under the settings of this thread: whether machine code is kept on disk is one of them.
+                beside.append(_pool().submit(contextvars.copy_context().run, work))
+        except RuntimeError:  # the interpreter is ending, or the machine has no thread left
+            works = True
         if works:
             work()
         meanwhile()

@@ -59,7 +59,11 @@ def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
     if threads < 2:
         return map(one, printed, contexts)
     with ThreadPoolExecutor(threads, "burnish-triton") as pool:
-        return iter(list(pool.map(one, printed, contexts)))
+        try:
+            made = [pool.submit(one, *each) for each in zip(printed, contexts, strict=True)]
+        except RuntimeError:  # the interpreter is ending, or the machine has no thread left
+            return map(one, printed, contexts)
+        return iter([each.result() for each in made])
 
 
 def loaded(printed: Printed, cubin: Cubin, device: int, architecture: int) -> CudaKernel:
