@@ -9,12 +9,16 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.runtime.contest import CLEAR, ROUNDS, SLOWER, WARM_EAGER, Contest
+from burnish.runtime import arenas
+from burnish.runtime.contest import CLEAR, LARGE_ORDER, ORDER, SLOWER, Contest
 from burnish.runtime.segment import Segment
 from burnish.settings import patch
 
-LAST = ROUNDS[-1] + 1
+LAST = len(ORDER) - 1
 """The number of the last call that may be part of a contest."""
+
+EAGERS = [turn for turn, who in enumerate(ORDER) if who in "eE"]
+WARM_EAGER, *ROUNDS = EAGERS
 
 
 class Match:
@@ -94,7 +98,7 @@ def test_a_machine_that_is_slow_for_a_while_does_not_decide():
 
 def test_eager_gets_few_calls_even_where_it_is_close():
     match = Match(1.0, 1.01).play()
-    assert match.ran.count("eager") == 1 + len(ROUNDS) <= 5
+    assert match.ran.count("eager") == len(EAGERS) <= 5
 
 
 def test_two_rounds_are_enough_where_the_difference_is_clear():
@@ -115,6 +119,36 @@ def test_each_is_timed_where_the_other_has_just_been():
     ran = Match(1.0, 1.01).play().ran
     for turn in ROUNDS:
         assert ran[turn - 1:turn + 2] == ["compiled", "eager", "compiled"]
+
+
+def test_with_a_large_arena_each_runs_twice_and_memory_is_given_back_between(monkeypatch):
+    """Eager never runs beside the arena, and compiled code never beside what eager has left to malloc."""
+    held, timed = set(), []
+    monkeypatch.setattr(arenas, "made", lambda: len(timed))  # the first call makes one
+    monkeypatch.setattr(arenas, "give_back", lambda: held.discard("arena"))
+    monkeypatch.setattr(arenas, "trim", lambda: held.discard("left"))
+
+    def compiled(n):
+        assert "left" not in held or match.ran[n - 1] == "compiled"
+        timed.append("arena" in held)
+        held.add("arena")
+        return 1.0
+
+    def eager(n):
+        assert "arena" not in held
+        timed.append("left" in held)
+        held.add("left")
+        return 1.01
+
+    match = Match(compiled, eager).play()
+    assert match.kept == "compiled"
+    assert "".join("e" if name == "eager" else "c" for name in match.ran[:len(LARGE_ORDER)]) == LARGE_ORDER.lower()
+    assert all(timed[turn] for turn, who in enumerate(LARGE_ORDER) if who.isupper())
+
+
+@pytest.mark.parametrize("order", [ORDER, LARGE_ORDER])
+def test_orders_time_as_often_one_as_the_other_in_turns(order):
+    assert order.replace("c", "").replace("e", "") == "EC" * 4 and order[:2] == "ce" and order[-1] == "C"
 
 
 def test_segments_call_the_winner_itself_once_there_is_one():
@@ -168,7 +202,7 @@ def test_an_exception_passes_and_the_contest_goes_on(raising):
         except KeyboardInterrupt:
             raised += 1
     stop()
-    assert raised == (raising not in (WARM_EAGER, *ROUNDS) and raising < len(match.ran) and
+    assert raised == (raising not in EAGERS and raising < len(match.ran) and
                       match.ran[raising] == "compiled")
     assert match.kept == "eager" and match.contest.running == 0
 
@@ -182,7 +216,7 @@ def test_where_every_timed_call_raises_compiled_code_stays():
     match.seconds["eager"] = fail
     stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest" else None)
     for k in range(LAST + 5):
-        if k in (WARM_EAGER, *ROUNDS):
+        if k in EAGERS:
             with pytest.raises(ValueError):
                 match.contest(k)
         else:
@@ -237,7 +271,7 @@ def test_many_threads_get_one_decision_and_each_call_one_answer():
     assert len(told) == 1 and contest.running == 0
     assert sorted(k for _, k in answers) == sorted(1000 * n + k for n in range(8) for k in range(200))
     if told[0].data["kept"] == "compiled":
-        assert sum(name == "eager" for name, _ in answers) <= 1 + len(ROUNDS)
+        assert sum(name == "eager" for name, _ in answers) <= len(EAGERS)
 
 
 def test_a_listener_may_call_what_was_decided():

@@ -3,7 +3,7 @@
     call = Contest(compiled, eager, name)
     call(x)          the first calls run one or the other, some of them timed; then the faster one stays
 
-    compiled eager compiled  EAGER COMPILED  compiled  EAGER COMPILED  compiled compiled compiled  …   timed in capitals
+    c e c  E C  c  E C  c c c  E C  c c c c c c  E C  c c c …       compiled code and eager, timed in capitals
 
 Both compute the same from the same inputs, so a call runs just one of them and every call is useful. What writes to
 its inputs, draws random numbers or raises does so once.
@@ -11,6 +11,10 @@ its inputs, draws random numbers or raises does so once.
 A round times one after the other, each of them where the other one has just been: both find the caches full of
 somebody else's data. Rounds lie further and further apart, so that no single disturbance spoils all of them; two of
 them decide where the difference is clear. A call that another thread's call overlaps is not timed.
+
+Where compiled code has a large arena, that goes back to the system before eager runs, and what eager needed after it
+(`arenas`): a process needs memory for one of them. Pages that were given back take time when they are touched again, so
+each then runs twice, and is timed the second time.
 """
 
 from __future__ import annotations
@@ -20,15 +24,13 @@ from time import perf_counter
 from typing import Any
 
 from .. import events
-from . import forks
+from . import arenas, forks
 from .segment import Holders
 
-WARM_EAGER = 1
-"""The number of eager's first call, untimed, as its code is generated then. Compiled code's before the first round are
-not timed either: they make the arena, pack weights, bring code into the caches."""
-
-ROUNDS = (3, 6, 11, 19)
-"""The numbers of eager's timed calls. Compiled code's come right behind them, all others are compiled code's too."""
+ORDER, LARGE_ORDER = "cecECcECcccECccccccEC", "ceEcCceEcCccceEcCcccccceEcC"
+"""Who runs: C is compiled code, E is eager. Capitals are timed. The first calls of each are not: compiled code makes
+its arena, packs weights, brings code into the caches; eager's code is generated. Behind the last, compiled code
+runs."""
 
 FEW = 2
 """So many timed calls of each may decide, if the difference is clear."""
@@ -55,6 +57,7 @@ class Contest:
         self.players: tuple[Callable, Callable] | None = (compiled, eager)
         self.name, self.clock = name, clock
         self.calls = self.running = 0
+        self.order, self.made_before = ORDER, 0
         self.times: tuple[list[float], list[float]] = ([], [])
         self.lock = forks.lock()
         self.decided: Callable | None = None
@@ -73,7 +76,8 @@ class Contest:
                 is_alone = self.running == 1
         if players is None:
             return self.decided(*inputs)  # type: ignore[misc]
-        which = EAGER if turn == WARM_EAGER or turn in ROUNDS else COMPILED
+        who = self.prepared(turn)
+        which = EAGER if who in "eE" else COMPILED
         seconds = None
         served = getattr(players[which], "served", 0)
         start = self.clock()
@@ -89,21 +93,35 @@ class Contest:
                 if self.work is not None and seconds is not None:
                     amount = self.work(inputs)
                     seconds /= max(amount, 1.0)
-                    is_timed = self.is_pair(turn, amount) and is_timed
-                if is_timed and (turn in ROUNDS or turn - 1 in ROUNDS):
+                    is_timed = self.is_pair(who, amount) and is_timed
+                if is_timed and who.isupper():
                     self.times[which].append(seconds)  # type: ignore[arg-type]
-                told = self.decide(turn) if turn - 1 in ROUNDS or turn > ROUNDS[-1] else None
+                told = self.decide(turn) if who == "C" or turn >= len(self.order) else None
         if told is not None:
             # A listener may call what is compiled: nothing is locked meanwhile.
             events.emit("runtime.contest", **told)
         return result
 
-    def is_pair(self, turn: int, amount: float) -> bool:
+    def prepared(self, turn: int) -> str:
+        """Who runs now, when the memory that the other one needed has been given back."""
+        if turn == 0:
+            self.made_before = arenas.made()
+        elif turn == 1 and arenas.made() > self.made_before:
+            self.order = LARGE_ORDER
+        who = self.order[turn] if turn < len(self.order) else "c"
+        if self.order is LARGE_ORDER:
+            if who == "e":
+                arenas.give_back()
+            elif turn <= len(self.order) and self.order[turn - 1] == "E":
+                arenas.trim()
+        return who
+
+    def is_pair(self, who: str, amount: float) -> bool:
         """Whether a call may be compared with that of the other player. Eager's, which comes first, is taken back where
         compiled code had far less or far more to do."""
-        if turn in ROUNDS:
+        if who == "E":
             self.last = amount
-        elif turn - 1 in ROUNDS and not 1 / SIMILAR <= amount / max(self.last, 1.0) <= SIMILAR:
+        elif who == "C" and not 1 / SIMILAR <= amount / max(self.last, 1.0) <= SIMILAR:
             if len(self.times[EAGER]) > len(self.times[COMPILED]):
                 self.times[EAGER].pop()
             return False
@@ -113,7 +131,7 @@ class Contest:
         """At the end of a round: settle it if that can be done, and answer what there is to tell of it."""
         if self.players is None:
             return None
-        is_last = turn > ROUNDS[-1]
+        is_last = turn >= len(self.order) - 1
         count = min(map(len, self.times))
         if not is_last and count < FEW:
             return None

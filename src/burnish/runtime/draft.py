@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from . import arenas
 from .kernels import word
 from .native_calls import Entry, Fixed, InArena, Join, NativeCalls
 from .program import Half, Program
@@ -48,12 +49,6 @@ STRAIGHT: dict[str, Any] = {
     for name in ("addmm", "addmv", "baddbmm", "bmm", "cat", "mm", "mv") for overload in ("default", "out")}
 
 
-def new_arena(size: int) -> torch.Tensor:
-    """Memory in which so many bytes begin at a multiple of 64, as torch's own does."""
-    memory = torch.empty(size, dtype=torch.uint8)
-    return memory if memory.data_ptr() % 64 == 0 else torch.empty(size + 64, dtype=torch.uint8)
-
-
 class View(NamedTuple):
     """A tensor in the arena, `offset` elements behind its start."""
 
@@ -84,7 +79,10 @@ class Draft(NamedTuple):
         namespace = called(self.things)
         namespace.update((name, calls.launch(join)) for name, calls in self.launches.items())
         namespace["_launches"] = self.launches  # whose code is called by address
-        return Program(self.source, namespace, self.frame_maker(), self.takes, self.binds)
+        made = Program(self.source, namespace, self.frame_maker(), self.takes, self.binds)
+        if self.arena >= arenas.LARGE:
+            arenas.watch(made)
+        return made
 
     def frame_maker(self) -> Callable[..., Any]:
         """A function that makes a frame, in an arena of its own or in the one it is given."""
@@ -99,7 +97,7 @@ class Draft(NamedTuple):
         def make(arena: torch.Tensor | None = None) -> Any:
             frame: Any = frame_class()
             frame.bound = None
-            frame.arena = new_arena(arena_bytes) if arena is None else arena
+            frame.arena = arenas.new_arena(arena_bytes) if arena is None else arena
             start = -frame.arena.data_ptr() % 64
             base = frame.arena.data_ptr() + start
             for name, view in views.items():
@@ -127,8 +125,11 @@ def halves(forward: Draft, backward: Draft, join: Join) -> tuple[Half, Half]:
     size = max(forward.arena, backward.arena)
 
     def make_pair() -> tuple[Any, Any]:
-        arena = new_arena(size)
+        arena = arenas.new_arena(size)
         return wholes[0].make_frame(arena), wholes[1].make_frame(arena)
 
     pairs: list[tuple[Any, Any]] = []
-    return Half(wholes[0], 0, pairs, make_pair), Half(wholes[1], 1, pairs, make_pair)
+    made = Half(wholes[0], 0, pairs, make_pair), Half(wholes[1], 1, pairs, make_pair)
+    if size >= arenas.LARGE:
+        arenas.watch(made[0])
+    return made

@@ -47,6 +47,12 @@ class Program:
         self.frames.append(frame)
         return outputs
 
+    def each_idle_arena(self, do: Callable[[torch.Tensor], object]) -> None:
+        frames = taken(self.frames)
+        for frame in frames:
+            do(frame.arena)
+        self.frames += frames
+
     def run_bound(self, token: object, bound: Sequence[int], taken: Sequence[Any]) -> tuple:
         """With the inputs that `run` takes, and the addresses of those that `bind` does. What these are goes by the
         token: a frame that has been bound for the same one is not bound again."""
@@ -80,6 +86,22 @@ class Half(Program):
         outputs = self.run(pair[self.side], *inputs)
         self.pairs.append(pair)
         return outputs
+
+    def each_idle_arena(self, do: Callable[[torch.Tensor], object]) -> None:
+        pairs = taken(self.pairs)
+        for frame, _ in pairs:
+            do(frame.arena)
+        self.pairs += pairs
+
+
+def taken(pool: list[Any]) -> list[Any]:
+    """All that is there. Other threads may take and put back meanwhile."""
+    found = []
+    while True:
+        try:
+            found.append(pool.pop())
+        except IndexError:
+            return found
 
 
 def restrided(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:

@@ -1,0 +1,86 @@
+"""Large arenas lose their pages between calls, never during one, and results stay what they were."""
+
+import gc
+import mmap
+import sys
+import threading
+
+import pytest
+import torch
+
+import burnish
+from burnish.runtime import arenas
+from burnish.runtime.arenas import LARGE
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the pages")
+
+ROWS = 2200
+"""Of square matrices: two of them are more than LARGE."""
+
+
+def steps(x):
+    """None can be computed with the next, nor lie over the one before: each needs all of that, and from elsewhere."""
+    for step in range(6):
+        x = torch.softmax(x.t() * 2, step % 2)
+    return x.sum()
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.fixture
+def compiled():
+    made = arenas.made()
+    fn = burnish.compile(steps)
+    x = torch.randn(ROWS, ROWS)
+    for _ in range(2):
+        assert fn(x) == pytest.approx(float(steps(x)))
+    assert arenas.made() == made + 1
+    return fn, x
+
+
+def test_pages_go_and_come_back(compiled):
+    fn, x = compiled
+    expected, before = fn(x), resident()
+    assert arenas.give_back()
+    assert resident() < before - LARGE
+    made = arenas.made()
+    assert fn(x) == expected and arenas.made() == made
+    assert resident() > before - LARGE // 2
+
+
+def test_an_arena_in_use_keeps_what_is_in_it(compiled):
+    fn, x = compiled
+    expected, wrong = fn(x), []
+
+    def work():
+        for _ in range(30):
+            if fn(x) != expected:
+                wrong.append(x)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while thread.is_alive():
+        arenas.give_back()
+    thread.join()
+    assert not wrong
+
+
+def test_programs_are_not_held_for_their_arenas():
+    gc.collect()
+    before, fn = len(arenas._owners), burnish.compile(steps)
+    fn(torch.randn(ROWS, ROWS))
+    assert len(arenas._owners) == before + 1
+    burnish.reset()
+    del fn
+    gc.collect()
+    assert len(arenas._owners) == before
+
+
+def test_small_ones_are_left_alone():
+    fn, x = burnish.compile(steps), torch.randn(64, 64)
+    made = arenas.made()
+    fn(x), fn(x)
+    assert arenas.made() == made
