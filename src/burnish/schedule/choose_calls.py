@@ -22,7 +22,7 @@ from ..ir.rewrite import Rewriter
 from ..ir.state import state_values
 from ..ops.prims import CONV, LINEAR, PREPARE, RUN
 from ..settings import current
-from ..tensors.types import TensorType
+from ..tensors.types import TensorType, contiguous_stride
 from ..tensors.views import Reshape, Slice
 from .convolution_layout import BACKWARD, Layouts
 from .followers import Followers, followers
@@ -305,7 +305,7 @@ class Chooser(Rewriter):
         return choice if choice.seconds < plain.seconds + own else None
 
     def add_run(self, node: Node, x: Value, candidate: Candidate, residual: Value | None = None) -> Value:
-        given = {"x": x}
+        given = {"x": self.build.restride(x, contiguous_stride(x.shape)) if "x" in candidate.rows else x}
         if residual is not None:
             given["residual"] = residual
         given.update((name, self.env[value]) for name, value in zip(("weight", "bias"), node.args[1:3], strict=True)

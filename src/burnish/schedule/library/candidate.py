@@ -82,6 +82,9 @@ class Candidate:
     """Operands that the steps are done with before they write anything but the scratch: the output may lie there."""
     further: tuple[tuple[str, TensorType], ...] = ()
     """What the steps make beside the output, by the name that it has in their spots. `run` gives them after it."""
+    rows: tuple[str, ...] = ()
+    """Operands that the library would copy, row after row, while it runs: whoever calls it had better do so. A copy in
+    the graph may be made along with the original, and what was copied need not be there any more when it runs."""
     prepares: tuple[str, ...] = ("weight", "bias")
     """What `prepare` is given, of the spec's inputs, in order."""
 

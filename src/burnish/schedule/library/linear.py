@@ -39,10 +39,11 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
     if why_not_onto_residual(spec) is None:
         yield _onto_residual(spec, output)
     if onednn.why_not_fused(spec) is None:
+        rows = () if spec.x.is_contiguous else ("x",)
         if why_not_plain(spec.weight) is None:
-            yield from_call("onednn", spec, _onednn_call(spec, WEIGHT), output)
+            yield from_call("onednn", spec, _onednn_call(spec, WEIGHT), output, rows=rows)
         if spec.is_frozen:
-            yield from_call("onednn packed", spec, _onednn_call(spec, PACKED), output,
+            yield from_call("onednn packed", spec, _onednn_call(spec, PACKED), output, rows=rows,
                             prepare=_onednn_packing(spec), prepared=packed_names(spec))
     if why_not_mkl_packed(spec) is None:
         yield _mkl_packed(spec, output)
