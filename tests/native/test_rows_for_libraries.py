@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from bench.intermediates import held_in_arenas, peak_of
 from torch import nn
 
 import burnish
-from bench.intermediates import held_in_arenas, peak_of
 from burnish import events
 from burnish.schedule import choose_calls
 from burnish.schedule.library import candidates
