@@ -56,7 +56,7 @@ def clashes(plan):
 def test_what_is_done_with_before_an_output_is_written_lies_there():
     plan = plan_of()
     assert lodgers(plan) == {"b": ("d", 0)}
-    assert plan.arena == WHOLE
+    assert WHOLE <= plan.arena <= WHOLE + 256 * 4, "one of them, and what rows come to"
     assert not clashes(plan)
 
 

@@ -22,7 +22,17 @@ from ..tensors.views import view_type
 from .boxes import Box, Uncuttable, boxes_of
 from .classify import Classes, expression_cost, is_computed
 from .expressions import NotAffine, sources
-from .groups import Group, align, group_of, is_reduction, is_running, reduced_variables, space_of, walks_singly
+from .groups import (
+    Group,
+    align,
+    group_of,
+    is_reduction,
+    is_running,
+    reduced_variables,
+    space_of,
+    turns_over,
+    walks_singly,
+)
 from .long_chains import MOST, operators_of
 from .machines import machine_of
 
@@ -222,6 +232,8 @@ class Fuser:
         for read, at in own_reads:
             if read in trial.roots and at != trial.result_index(read):
                 return f"it reads {read} in another order than that is made"
+        if trial.inner and any(turns_over(root) for root in trial.roots):
+            return "what is laid out anew goes tile by tile, and sums do not"
         if not trial.is_whole:
             try:
                 self.boxes(trial, list(trial.roots))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ..ir.graph import Value
 from ..ops.prims import REDUCTION_OF, RUN_ALONG
 from ..tensors.indices import Affine, Index, constant, cut
+from ..tensors.types import TensorType
 from ..tensors.views import Shape
 
 
@@ -80,6 +81,25 @@ def walks_singly(value: Value) -> bool:
     same loops is computed one element at a time."""
     x = value.node.args[0] if is_running(value) else None  # type: ignore[union-attr]
     return x is not None and x.type.stride[value.node.args[1]] == 1  # type: ignore[union-attr]
+
+
+MANY = 1 << 12
+"""Elements. Laying out fewer anew is nothing beside a kernel's start."""
+
+
+def turns_over(value: Value) -> bool:
+    """Whether what it is computed of lies along another dimension: by itself it goes tile by tile. In an order that
+    sums need, either reading or writing would be one element at a time."""
+    fast = fastest(value.type)
+    if fast is None or value.type.numel < MANY or is_reduction(value) or is_running(value):
+        return False
+    alike = [x for x in value.node.operands if x.shape == value.shape]  # type: ignore[union-attr]
+    return bool(alike) and all(fastest(x.type) not in (fast, None) for x in alike)
+
+
+def fastest(type: TensorType) -> int | None:
+    """The dimension along which it lies."""
+    return next((d for d, size in enumerate(type.shape) if size > 1 and type.stride[d] == 1), None)
 
 
 def space_of(root: Value) -> Shape:
