@@ -6,7 +6,7 @@ from burnish.ir.parse import parse_graph
 from burnish.schedule.emit import Launch
 from burnish.schedule.homes import share_homes
 from burnish.schedule.long_rows import divide_long_rows
-from burnish.schedule.plan import homes_in, make_plan
+from burnish.schedule.plan import Show, homes_in, make_plan
 from burnish.schedule.siblings import MOST_ELEMENTS, made_by, used_by
 
 GROWN = """
@@ -31,6 +31,30 @@ def launches(plan):
 
 def assembled(graph):
     return [node for node in graph.nodes if node.op.name == "assembled"]
+
+
+SUMMED_LATE = """
+graph(x: f32[64, 48], w: f32[48, 32], v: f32[32, 48])
+  y = aten.mm.default x, w : f32[64, 32]
+  z = aten.mm.default y, v : f32[64, 48]
+  e = aten.exp.default y : f32[64, 32]
+  s = sum y, (0,) : f32[1, 32]
+  t = sum z, (0,) : f32[1, 48]
+  return z, e, s, t
+"""
+
+
+def test_what_is_summed_up_does_not_wait_for_a_library_call():
+    graph = parse_graph(SUMMED_LATE.replace("e = aten.exp.default y : f32[64, 32]\n", "").replace("z, e, s", "z, s"))
+    kinds = ["".join(step.kernel.name) if isinstance(step, Launch) else "call"
+             for step in make_plan(graph).steps if not isinstance(step, Show)]
+    assert kinds == ["call", "s", "call", "t"]
+
+
+def test_what_is_more_than_a_sum_comes_where_it_was():
+    kinds = ["loops" if isinstance(step, Launch) else "call"
+             for step in make_plan(parse_graph(SUMMED_LATE)).steps if not isinstance(step, Show)]
+    assert kinds[:2] == ["call", "call"]
 
 
 def test_joined_values_that_grow_share_a_home():
