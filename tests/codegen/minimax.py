@@ -117,6 +117,18 @@ def odd_fit(function: Function, end: float | mpf, count: int, dtype: str) -> Fit
     return Fit(rest, (0, mpf(end) ** 2), count, weight, dtype=dtype)
 
 
+def hyperbolic_cosine_fit(count: int, dtype: str) -> Fit:
+    """(cosh(s) - 1) / s**2 of s**2."""
+    return Fit(
+        lambda square: (mp.cosh(mp.sqrt(square)) - 1) / square,
+        (0, 1),
+        count,
+        lambda square: square / mp.cosh(mp.sqrt(square)),
+        (0.5,),
+        dtype,
+    )
+
+
 def cosine_fit(count: int, dtype: str, fixed: tuple[float, ...] = ()) -> Fit:
     """(cos(s) - 1) / s**2 of s**2."""
     return Fit(
@@ -230,10 +242,12 @@ FITS: dict[str, Fit] = {
     "logarithms.TABLES.f64.log10_1p": log10_fit(20, "f64"),
     "logarithms.LOG2_WIDE": log2_fit(13, "f64"),
     "hyperbolic.TABLES.f32.tanh": odd_fit(mp.tanh, 1.0, 7, "f32"),
-    "hyperbolic.TABLES.f32.sinh": odd_fit(mp.sinh, 1, 3, "f32"),
+    "hyperbolic.TABLES.f32.sinh": odd_fit(mp.sinh, 1, 4, "f32"),
+    "hyperbolic.TABLES.f32.cosh": hyperbolic_cosine_fit(4, "f32"),
     "hyperbolic.TABLES.f32.exp": exp_fit(HALF_LOG2, 7, "f32"),
     "hyperbolic.TABLES.f64.tanh": odd_fit(mp.tanh, 0.65, 12, "f64"),
     "hyperbolic.TABLES.f64.sinh": odd_fit(mp.sinh, 1, 7, "f64"),
+    "hyperbolic.TABLES.f64.cosh": hyperbolic_cosine_fit(8, "f64"),
     "hyperbolic.TABLES.f64.exp": exp_fit(HALF_LOG2, 11, "f64"),
     "trigonometry.SIN_F32": odd_fit(mp.sin, QUARTER, 3, "f32"),
     "trigonometry.COS_F32": cosine_fit(4, "f32", (-0.5,)),
