@@ -124,11 +124,12 @@ def settle(side: Side) -> dict[str, Any]:
     if side.contestant.kind != BURNISH:
         return {"warm_calls": warm_up(side.call_and_wait)}
     from burnish import events
+    from burnish.runtime.contest import LARGE_ORDER
 
     told: list[str] = []
     stop = events.subscribe(lambda event: told.append(f"{event.kind}: {event.data.get('text', '')}"[:300]))
     try:
-        calls = warm_up(side.call_and_wait)
+        calls = warm_up(side.call_and_wait, least=len(LARGE_ORDER) + 1)  # some of them are eager's
     finally:
         stop()
     return {"warm_calls": calls, "events": list(dict.fromkeys(told))[:EVENTS_KEPT]}

@@ -35,10 +35,10 @@ def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[str, ...]]:
         yield order[::-1] if number // len(names) % 2 else order
 
 
-def warm_up(call: Call, clock: Clock = time.perf_counter) -> int:
+def warm_up(call: Call, clock: Clock = time.perf_counter, least: int = WARM_CALLS) -> int:
     """Call until what measures itself has settled; how often it was called. Compilers may watch their first calls."""
     end, calls = clock() + WARM_SECONDS, 0
-    while calls < WARM_CALLS or clock() < end:
+    while calls < least or clock() < end:
         call()
         calls += 1
     return calls
