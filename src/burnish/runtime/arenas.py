@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 import torch
 
+from . import forks
+
 LARGE = 32 << 20
 """Bytes. Smaller arenas are not worth the time that the system takes to clear pages."""
 
@@ -35,6 +37,7 @@ class Owner(Protocol):
         ...
 
 
+_lock = forks.rlock()
 _made: list[None] = []
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -55,7 +58,8 @@ def made() -> int:
 
 def watch(owner: Owner) -> None:
     """Its arenas are large."""
-    _owners.add(owner)
+    with _lock:
+        _owners.add(owner)
 
 
 def give_back() -> bool:
@@ -70,7 +74,9 @@ def give_back() -> bool:
         if advise is not None and advise(ctypes.c_void_p(first), ctypes.c_size_t(length), DONTNEED) == 0:
             found.append(arena)
 
-    for owner in list(_owners):
+    with _lock:
+        owners = list(_owners)
+    for owner in owners:
         owner.each_idle_arena(drop)
     return bool(found)
 
