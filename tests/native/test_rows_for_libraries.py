@@ -1,10 +1,7 @@
 """What a library would copy row after row while it runs is copied in the graph, where it can be planned."""
 
-from dataclasses import replace
-
 import pytest
 import torch
-from bench.intermediates import held_in_arenas, peak_of
 from torch import nn
 
 import burnish
@@ -57,25 +54,3 @@ def test_gradients_of_weights_are_made_of_copies_in_the_graph(onednn_only):
     assert all(node.args[1][0].type.is_contiguous for node in products), "torch copies it again"
     for mine, its in zip(net.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, its.grad)
-
-
-def test_the_original_is_gone_when_the_product_is_made(onednn_only, monkeypatch):
-    """A gradient of a weight needs the copy, its other side and itself."""
-    net, _ = nets()
-    x = torch.randn(ROWS, WIDE)
-
-    def peak():
-        burnish.reset()
-        others = held_in_arenas()  # of tests before
-        train = burnish.compile(training(net), fullgraph=True)
-        for _ in range(3):
-            train(x)
-        return held_in_arenas() - others + peak_of(lambda: train(x))
-
-    peak()  # what tests before have left goes now at the latest
-    with_copies = peak()
-    real = candidates
-    monkeypatch.setattr(
-        choose_calls, "choose", lambda spec, **_: choose_calls.Choice(
-            replace(next(c for c in real(spec) if c.name == "onednn"), rows=()), 1e-9, {"onednn": 1e-9}))
-    assert with_copies < peak()
