@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import triton.language as tl
@@ -43,7 +44,7 @@ class Interpreted:
 
     def __call__(self, *addresses: int | float) -> None:
         """Addresses of buffers, and the values of numbers."""
-        with quick_reductions(), mended(), np.errstate(all="ignore"):
+        with quick_reductions(), mended(), looking(), np.errstate(all="ignore"):
             run(self.function, self.printed, addresses)
 
 
@@ -66,6 +67,17 @@ def run(function: InterpretedFunction, printed: Printed, addresses: tuple[int | 
             rewritten(*args)
     finally:
         scope.restore()
+
+
+@contextlib.contextmanager
+def looking() -> Iterator[None]:
+    """Wrong indices are told."""
+    before = interpreter_builder.options
+    interpreter_builder.options = replace(before, debug=True, sanitize_overflow=False)
+    try:
+        yield
+    finally:
+        interpreter_builder.options = before
 
 
 @contextlib.contextmanager

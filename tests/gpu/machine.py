@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,9 +26,12 @@ from ..codegen.triton_interpreter import Interpreted
 
 MACHINE = replace(gpu.TRITON, name="interpreter")
 STREAM = 4711
+"""Of the first GPU. That of the next is one more."""
 
-kernels: dict[int, Interpreted] = {}
-"""By the handle of their function."""
+kernels: dict[int, tuple[Interpreted, int]] = {}
+"""By the handle of their function. And the GPU that they are for."""
+current = 0
+"""The number of the current GPU."""
 ran: list[str] = []
 failures: list[BaseException] = []
 
@@ -35,8 +39,8 @@ failures: list[BaseException] = []
 @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_uint32] * 7, *[ctypes.c_void_p] * 3)
 def launch(function, x, y, z, threads, ty, tz, shared, stream, places, extra):
     try:
-        kernel = kernels[function]
-        assert (x, y, z, stream) == (kernel.printed.grid, 1, 1, STREAM)
+        kernel, device = kernels[function]
+        assert (x, y, z, stream, current) == (kernel.printed.grid, 1, 1, STREAM + device, device)
         at = ctypes.cast(places, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)))
         values = [ctypes.cast(at[n], ctypes.POINTER(ctypes.c_double))[0]
                   if n in kernel.printed.numbers and dtype == "f64" else at[n][0]
@@ -49,34 +53,42 @@ def launch(function, x, y, z, threads, ty, tz, shared, stream, places, extra):
     return 0
 
 
-def compiled(launches):
-    return [kernel_of(launch.kernel, launch.numbers) for launch in launches]
-
-
-def kernel_of(kernel, numbers):
+def kernel_of(kernel, numbers, device=0):
     made = Interpreted(print_kernel(kernel, numbers))
     handle = len(kernels) + 1
-    kernels[handle] = made
+    kernels[handle] = made, device
     kinds = [cuda.NUMBER if n in numbers else cuda.POINTER for n in range(len(kernel.dtypes))]
     function = cuda.Function(handle, 0)
     words = cuda.words_of(function, made.printed.grid, 128, [*kinds, cuda.NOTHING, cuda.NOTHING], lambda: function)
     address = ctypes.cast(launch, ctypes.c_void_p).value
-    return cuda.CudaKernel(kernel.name, launching(kernel.name, len(kernel.dtypes), address), words, device=0)
+    return cuda.CudaKernel(kernel.name, launching(kernel.name, len(kernel.dtypes), address), words, device)
+
+
+def elsewhere(index, run, *arguments):
+    global current
+    before, current = current, index
+    try:
+        return run(*arguments)
+    finally:
+        current = before
 
 
 @contextlib.contextmanager
-def interpreted() -> Iterator[list[str]]:
-    """Gives the names of the kernels that have run, as they do."""
+def interpreted(gpus: int = 1) -> Iterator[list[str]]:
+    """Gives the names of the kernels that have run, as they do. Where there are several GPUs each has some of them."""
     ran.clear()
-    gpu.COMPILERS[MACHINE.name] = compiled
-    before = cuda.current_device, cuda.current_stream, cuda.explained
-    cuda.current_device, cuda.current_stream = lambda: 0, lambda index: STREAM
+    turns = itertools.cycle(range(gpus))
+    gpu.COMPILERS[MACHINE.name] = lambda launches: [
+        kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches]
+    before = cuda.current_device, cuda.current_stream, cuda.elsewhere, cuda.explained
+    cuda.current_device, cuda.current_stream = lambda: current, lambda index: STREAM + index
+    cuda.elsewhere = elsewhere
     cuda.explained = lambda result: f"{failures[0]!r}"
     with machines.replaced("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
         try:
             yield ran
         finally:
             del gpu.COMPILERS[MACHINE.name]
-            cuda.current_device, cuda.current_stream, cuda.explained = before
+            cuda.current_device, cuda.current_stream, cuda.elsewhere, cuda.explained = before
             cuda.failure.value = 0
             failures.clear()

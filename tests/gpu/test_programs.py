@@ -7,8 +7,14 @@ from torch import nn
 pytest.importorskip("triton")
 
 import burnish
+from burnish.codegen.triton.cubin import emitted
+from burnish.codegen.triton.kernel import print_kernel
+from burnish.runtime import cuda
+from burnish.runtime.random import random_bits
+from burnish.schedule.parse_loops import parse_kernel
 
-from .machine import interpreted
+from . import machine
+from .machine import failures, interpreted, kernel_of
 
 
 def same(fn, *args, fewest=1):
@@ -114,3 +120,113 @@ def test_a_function_that_cannot_be_printed_stays_with_the_library():
         got = compiled(x)
     torch.testing.assert_close(got, torch.lgamma(x) * 2)
     assert len(ran) == 1
+
+
+def test_dropout_and_noise_are_drawn_in_the_kernels_that_use_them_as_a_cpus_kernels_draw_them():
+    def f(x):
+        return torch.nn.functional.dropout(torch.sin(x), 0.3) + torch.randn_like(x) * x
+
+    x = torch.randn(5, 77)
+    torch.manual_seed(3)
+    on_cpu = burnish.compile(f)
+    want = [on_cpu(x) for _ in range(3)]
+    torch.manual_seed(3)
+    with interpreted() as ran:
+        compiled = burnish.compile(f, fullgraph=True)
+        got = [compiled(x) for _ in range(3)]
+    assert len(ran) == 2
+    torch.testing.assert_close(got, want, rtol=2e-6, atol=2e-6)
+
+
+def test_gradients_of_dropout_draw_the_same_elements_again():
+    def f(x):
+        return torch.nn.functional.dropout(x.exp(), 0.5).sum()
+
+    x = torch.randn(300, requires_grad=True)
+    with interpreted():
+        compiled = burnish.compile(f)
+        compiled(x)
+        out = compiled(x)
+        gradient, = torch.autograd.grad(out, x)
+    kept = gradient != 0
+    assert 90 < kept.sum() < 210
+    torch.testing.assert_close(gradient[kept], 2 * x.exp()[kept])
+    torch.testing.assert_close(out, gradient.sum())
+
+
+def test_a_kernel_started_by_itself_makes_random_bits_as_the_cpus_does():
+    kernel = parse_kernel("""
+        kernel random_bits(b0: i64, b1: i64, b2: i64 out)
+          loop i0 < 256
+            stage
+              b2[i0] = random_bits(b0[0], add(b1[0], i0))
+    """)
+    made = torch.empty(256, dtype=torch.int64)
+    with interpreted():
+        cuda.start(kernel_of(kernel, frozenset()), torch.tensor(42), torch.tensor(1000), made)
+    assert torch.equal(made, random_bits(torch.tensor(42), (1256,))[1000:])
+
+
+def test_what_indices_pick_is_fetched_by_the_kernel_that_computes_with_it():
+    words, places = torch.randn(50, 24), torch.randn(10, 24)
+    at = torch.randint(0, 50, (2, 10))
+
+    def embedded(at):
+        x = torch.nn.functional.embedding(at, words) + places
+        return torch.nn.functional.layer_norm(x, (24,))
+
+    assert len(same(embedded, at)) == 1
+    same(lambda x, k: x[:, k] * 2, torch.randn(3, 40), torch.randint(-40, 40, (7,)))
+    same(lambda x, k: torch.gather(x, 1, k).exp(), torch.randn(3, 400), torch.randint(0, 400, (3, 5)))
+    same(lambda x, k: torch.cat([x[k - 4] + 1, x[:2] * 2]), torch.randn(9, 5), torch.arange(4, 9))
+
+
+@pytest.mark.parametrize("wrong", [50, -1])
+def test_an_index_out_of_range_ends_the_program(wrong):
+    words = torch.randn(50, 24)
+    with interpreted():
+        compiled = burnish.compile(lambda at: torch.nn.functional.embedding(at, words).sin(), fullgraph=True)
+        for _ in range(2):
+            compiled(torch.tensor([0, 49]))
+        assert not failures
+        with pytest.raises(IndexError):  # eager, which is asked then, as on a CPU it can be
+            compiled(torch.tensor([0, wrong]))
+        assert "index out of range" in str(failures[0])
+
+
+def test_triton_makes_machine_code_that_looks_at_indices():
+    kernel = parse_kernel("""
+        kernel picked(b0: f32, b1: i64, b2: f32 out)
+          loop i0 < 300
+            stage
+              b2[i0] = exp(b0[1*@0](within(b1[i0], 50.i64)))
+    """)
+    made = emitted(print_kernel(kernel), 90)
+    assert made.code[:4] == b"\x7fELF" and b"index out of range" in made.code and made.parameters >= 3
+
+
+def test_kernels_of_several_gpus_are_started_where_they_belong():
+    def f(x):
+        rows = x.sum(1)
+        y = torch.softmax(x @ x.t(), 1) * rows
+        return y.sin() @ y, y.amax(0)
+
+    x = torch.randn(9, 33)
+    want = f(x)
+    for gpus in (2, 3):
+        with interpreted(gpus) as ran:
+            compiled = burnish.compile(f, fullgraph=True)
+            compiled(x)
+            got = compiled(x)
+        assert len(ran) >= 3
+        torch.testing.assert_close(got, want)
+
+
+def test_a_program_runs_on_its_gpu_where_another_one_is_the_current_one():
+    x = torch.randn(5)
+    with interpreted() as ran:
+        compiled = burnish.compile(lambda x: x.sin() + 1, fullgraph=True)
+        compiled(x)
+        got = machine.elsewhere(1, compiled, x)
+    assert ran
+    torch.testing.assert_close(got, x.sin() + 1)

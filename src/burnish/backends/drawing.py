@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..runtime import cuda
 from ..runtime.random import FUNCTIONS
 from ..settings import current, patch
 from .eager import run
@@ -35,6 +36,8 @@ WORDS = ("rand", "dropout", "bernoulli", "uniform", "normal", "attention", "lstm
 
 CHUNK = 1 << 14
 """Elements that the kernel for random bits makes at a time."""
+
+CHUNK_ON_GPU = 1 << 18
 
 
 def perform(function: Callable, args: tuple, kwargs: dict) -> Any:
@@ -122,6 +125,7 @@ def interceptor() -> Any:
     from ..lower.functionalize import functional_form
     from ..ops import families, random  # noqa: F401  (families fills the records)
     from ..ops.record import NoRule, Op, lookup
+    from . import gpu  # noqa: F401  (says whether numbers on a GPU are drawn so)
 
     @functools.cache
     def rule_of(func: Any) -> tuple[Op | None, str | None]:
@@ -168,6 +172,8 @@ def interceptor() -> Any:
 
 def bits_of(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
     """By a kernel for any size."""
+    if seed.device.type != "cpu":
+        return bits_on_gpu(seed, size)
     count = math.prod(size)
     start = torch.tensor([int(seed), 0])
     made = torch.empty(-(-count // CHUNK) * CHUNK, dtype=torch.int64)
@@ -178,6 +184,16 @@ def bits_of(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
         table[1] = made.data_ptr() + at * made.itemsize
         launch(table)
     return made[:count].reshape(size)
+
+
+def bits_on_gpu(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
+    """The seed is not looked at, which would mean to wait for the GPU."""
+    count = math.prod(size)
+    made = torch.empty(-(-count // CHUNK_ON_GPU), CHUNK_ON_GPU, dtype=torch.int64, device=seed.device)
+    starts = torch.arange(0, count, CHUNK_ON_GPU, device=seed.device)
+    for start, chunk in zip(starts, made, strict=True):
+        cuda.start(kernel_on_gpu(seed.device), seed, start, chunk)
+    return made.view(-1)[:count].reshape(size)
 
 
 @functools.cache
@@ -191,3 +207,16 @@ def kernel() -> Any:
             stage
               b1[i0] = random_bits(b0[0], add(b0[1], i0))
     """))
+
+
+@functools.cache
+def kernel_on_gpu(device: torch.device) -> Any:
+    from ..schedule.parse_loops import parse_kernel
+    from .gpu import compile_kernel_for_gpu
+
+    return compile_kernel_for_gpu(parse_kernel(f"""
+        kernel random_bits(b0: i64, b1: i64, b2: i64 out)
+          loop i0 < {CHUNK_ON_GPU}
+            stage
+              b2[i0] = random_bits(b0[0], add(b1[0], i0))
+    """), device)

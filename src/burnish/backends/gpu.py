@@ -16,10 +16,12 @@ import torch
 from .. import events
 from ..codegen.triton.functions import why_not_printable
 from ..codegen.triton.tiles import COLUMNS
+from ..ops import random
 from ..runtime import cuda
 from ..runtime.cuda import CudaKernel
 from ..runtime.kernels import NativeKernel
 from ..schedule.emit import Launch
+from ..schedule.loops import Kernel
 from ..schedule.machines import CPU, Machine, machine_of, offer
 
 TRITON = Machine(
@@ -53,6 +55,14 @@ def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
     return compile_kernels(launches, index)
 
 
+def compile_kernel_for_gpu(kernel: Kernel, device: torch.device) -> CudaKernel:
+    """One that is no part of a plan."""
+    from ..codegen.triton.compile import compile_kernels
+
+    made, = compile_kernels([Launch(kernel, ())], torch.cuda.current_device() if device.index is None else device.index)
+    return made
+
+
 def cubins_here() -> dict[str, str]:
     """By what the machine code of kernels is made, for the first GPU of this machine, if it has one."""
     if cuda.why_not() is not None:
@@ -77,4 +87,11 @@ def offer_gpus() -> None:
         events.emit("lower.refused", text=f"graphs on GPUs run their operators one by one: {why}")
 
 
-__all__ = ["TRITON", "compile_launches", "offer_gpus"]
+def are_offered() -> bool:
+    offer_gpus()
+    return cuda.why_not() is None
+
+
+random.DEVICES["cuda"] = are_offered
+
+__all__ = ["TRITON", "compile_kernel_for_gpu", "compile_launches", "offer_gpus"]

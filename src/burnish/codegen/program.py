@@ -32,7 +32,6 @@ from typing import Any
 import torch
 
 from ..ir.graph import Alias, Node, Value, values_in
-from ..ir.untraceable import Untraceable
 from ..ops.prims import PREPARE, RUN
 from ..runtime import cuda
 from ..runtime.cuda import CudaKernel
@@ -86,8 +85,8 @@ class DriverWriter:
         self.bases = bases_of_unseen(plan)
         self.number_slots: dict[str, torch.dtype] = {}
         self.devices = sorted({kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)})
-        if len(self.devices) > 1:
-            raise Untraceable("it computes on several GPUs: what each of them does is compiled, if it stands by itself")
+        self.open_on: int | None = None
+        """The GPU of the launches that have come together."""
 
     def draft(self) -> Draft:
         source = self.text()
@@ -142,25 +141,32 @@ class DriverWriter:
     # ---- steps
 
     def launch(self, step: Launch) -> None:
+        kernel = self.kernels[self.launched]
+        self.launched += 1
+        if isinstance(kernel, CudaKernel) and self.open_on not in (None, kernel.device):
+            self.flush()
         for at in sorted(step.kernel.stored):
             self.make(step.buffers[at])
-        kernel, entries = self.kernels[self.launched], [self.entry(value) for value in step.buffers]
-        self.launched += 1
+        entries = [self.entry(value) for value in step.buffers]
         if isinstance(kernel, CudaKernel):
             # Its launcher is told what to launch, and in which stream.
-            self.open.add(kernel.launcher, [Fixed(kernel.words), Moving("stream"), *entries])
+            self.open.add(kernel.launcher, [Fixed(kernel.words), Moving(f"stream_{kernel.device}"), *entries])
+            self.open_on = kernel.device
         else:
             self.open.add(kernel, entries)
 
     def on_device(self, arguments: str) -> list[str]:
-        """A kernel is started by a thread for which its GPU is the current one, in the stream that is current there."""
+        """A kernel is started by a thread for which its GPU is the current one, in the stream that is current there.
+        Where there are several, each call of native functions is made so."""
         if not self.devices:
             return []
+        stream = self.bind("current_stream", cuda.current_stream)
+        streams = [f"stream_{index} = {stream}({index})" for index in self.devices]
+        if len(self.devices) > 1:
+            return streams
         index, = self.devices
         current, elsewhere = self.bind("current_device", cuda.current_device), self.bind("elsewhere", cuda.elsewhere)
-        stream = self.bind("current_stream", cuda.current_stream)
-        return [f"if {current}() != {index}: return {elsewhere}({index}, run, {arguments})",
-                f"stream = {stream}({index})"]
+        return [f"if {current}() != {index}: return {elsewhere}({index}, run, {arguments})", *streams]
 
     def entry(self, value: Value, further: int = 0) -> Entry:
         """Where a value lies, or so many bytes further on."""
@@ -196,7 +202,12 @@ class DriverWriter:
                 self.line(f"t = frame.table_{number}")
             for at, text in moving:
                 self.line(f"t[{at}] = {text}")
-            self.line(f"{name}({'t' if moving else f'frame.table_{number}'})")
+            given = "t" if moving else f"frame.table_{number}"
+            if len(self.devices) > 1 and self.open_on is not None:
+                self.line(f"{self.bind('on', cuda.on)}({self.open_on}, {name}, {given})")
+            else:
+                self.line(f"{name}({given})")
+            self.open_on = None
             if self.devices:
                 self.line(f"if {self.failure()}.value: {self.bind('complain', cuda.complain)}()")
         if self.let_go:

@@ -163,9 +163,9 @@ class Region:
         """A copy: what was drawn may be written to."""
         return None if x is None else self.tracer.perform(CLONE, (x,), {})
 
-    def seed(self) -> Any:
+    def seed(self, args: tuple) -> Any:
         if self.at is None:
-            self.drawn.append(self.tracer.apply(SEED, ()))
+            self.drawn.append(self.tracer.apply(SEED, args))
             return self.drawn[-1]
         return self.told_apart(self.next(), waits=True)
 
@@ -186,7 +186,7 @@ class Drawing:
         return getattr(getattr(torch.ops.aten, packet), overload or "default")(*args, **kwargs)
 
     def apply(self, op: Op, args: tuple) -> Any:
-        return self.region.seed() if op is SEED else self.region.tracer.apply(op, args)
+        return self.region.seed(args) if op is SEED else self.region.tracer.apply(op, args)
 
     def convert(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return x.to(dtype)

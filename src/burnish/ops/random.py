@@ -4,7 +4,7 @@
                                              bits = random_bits seed, (2, 3)
                                              y = uniform bits, 0.0, 1.0, f32
 
-    random_seed                          i64[]: the next number of torch's default generator
+    random_seed                          i64[]: the next number of torch's default generator, that of the device named
     random_bits seed, shape              i64: 64 bits for each element, Philox4x32-10 of the seed and its number
     uniform     bits, low, high, dtype   from low to high, high left out but for rounding
     normal      bits, mean, std, dtype   by the method of Box and Muller
@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from ..settings import current
-from ..tensors.types import NAMES, TensorType
+from ..tensors.types import CPU, NAMES, TensorType
 from .elementwise import holds
 from .record import NoRule, Op, decomposition, pointwise, record, shape
 from .scalar import BITS, Scalar, binary, cast, const, fma
@@ -47,6 +47,10 @@ DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 WORD = (1 << 32) - 1
 LARGEST = (1 << 63) - 1
 
+DEVICES: dict[str, Callable[[], bool]] = {"cpu": lambda: True}
+"""The kinds of devices whose random numbers come from here, and what tells whether kernels are made for one: it is
+asked when the first number is to be drawn there. `backends` adds to them."""
+
 SINE = (1.0, -0.16666658222675323, 0.008333050645887852, -0.00019809046352747828, 2.6051661734527443e-06)
 """sin(s) / s of s**2 for |s| <= pi / 2, to 2**-23."""
 
@@ -56,17 +60,17 @@ Size = Sequence[int]
 # -- types -------------------------------------------------------------------------------------------------------------
 
 @shape("random_seed")
-def seed_type() -> TensorType:
-    return TensorType.contiguous((), torch.int64)
+def seed_type(device: torch.device = CPU) -> TensorType:
+    return TensorType.contiguous((), torch.int64, device)
 
 
 @shape("random_bits")
 def bits_type(seed: TensorType, size: Size) -> TensorType:
-    return TensorType.contiguous(tuple(size), torch.int64)
+    return TensorType.contiguous(tuple(size), torch.int64, seed.device)
 
 
 def typed(bits: TensorType, dtype: torch.dtype) -> TensorType:
-    return TensorType.contiguous(bits.shape, dtype)
+    return TensorType.contiguous(bits.shape, dtype, bits.device)
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------
@@ -165,11 +169,23 @@ def draw(g: Any, size: Size, generator: Any, device: Any = None, dtype: torch.dt
         raise NoRule("the setting eager_random")
     if generator is not None:
         raise NoRule("a generator of the program's own")
-    if 0 in size or device is not None and torch.device(device).type != "cpu":
-        raise NoRule("nothing is drawn, or not here")
+    if 0 in size:
+        raise NoRule("nothing is drawn")
     if dtype is not None and NAMES.get(dtype) not in DIGITS:
         raise NoRule(f"random numbers of {dtype}")
-    return g.apply(BITS_OF, (g.apply(SEED, ()), tuple(size)))
+    on = place_of(device)
+    return g.apply(BITS_OF, (g.apply(SEED, () if on.type == "cpu" else (on,)), tuple(size)))
+
+
+def place_of(device: Any) -> torch.device:
+    found = CPU if device is None else torch.device(device)
+    if found.type not in DEVICES or not DEVICES[found.type]():
+        raise NoRule(f"nobody makes kernels for {found}")
+    if found.type != "cpu" and found.index is None:
+        if torch.get_device_module(found).device_count() > 1:
+            raise NoRule("the device that is the current one, of several")
+        found = torch.device(found.type, 0)
+    return found
 
 
 def draw_uniform(g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, low: float = 0.0,

@@ -46,7 +46,7 @@ sign of the dividend. Dividing an integer by zero gives 0 here: rules whose oper
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 """Two operands of one type, the result b8."""
 
-OTHERS = frozenset("const size load index reduced select fma cast bitcast is_nan is_inf random_bits".split())
+OTHERS = frozenset("const size load index reduced select fma cast bitcast is_nan is_inf random_bits within".split())
 """The leaves and what has a shape of its own:
 
 const     payload: the value                                 a literal of the type
@@ -60,6 +60,9 @@ cast      (x,)                                               x in another type; 
 bitcast   (x,)                                               the same bits as another type of as many
 is_nan, is_inf  (float,)                                     b8
 random_bits  (seed, counter), both i64                       64 bits without order, i64: the same for the same two
+within    (x, n), both i64                            x, or what is nearest to it from 0 to n - 1. As the index of a
+                                                      load it says that any other x is a mistake of the program's, and
+                                                      where nobody has looked before (on a GPU) the load ends it
 """
 
 OPERATIONS = UNARY | BINARY | COMPARISONS | OTHERS
@@ -268,6 +271,10 @@ def is_inf(x: Scalar) -> Scalar:
 def random_bits(seed: Scalar, counter: Scalar) -> Scalar:
     assert seed.dtype == counter.dtype == "i64", f"random_bits of {seed.dtype} and {counter.dtype}"
     return make("random_bits", "i64", (seed, counter))
+
+
+def within(x: Scalar, size: Scalar | float) -> Scalar:
+    return make("within", "i64", (x, size if isinstance(size, Scalar) else const(size, "i64")))
 
 
 def minimum(x: Scalar, y: Scalar | float) -> Scalar:

@@ -146,6 +146,19 @@ current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda:
 current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)
 
 
+def start(kernel: CudaKernel, *tensors: torch.Tensor) -> None:
+    """One kernel by itself, in the stream that is current on its GPU."""
+    on(kernel.device, kernel.launcher, kernel.words.address, current_stream(kernel.device),
+       *(x.data_ptr() for x in tensors))
+    if failure.value:
+        complain()
+
+
+def on(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
+    """Kernels are started by a thread for which their GPU is the current one."""
+    return run(*arguments) if current_device() == index else elsewhere(index, run, *arguments)
+
+
 def elsewhere(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
     """The same on its own GPU, where another one is the current one."""
     with torch.cuda.device(index):

@@ -17,12 +17,12 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 WORD = 0xFFFFFFFF
 
 
-def random_seed() -> torch.Tensor:
-    return torch.empty((), dtype=torch.int64).random_()
+def random_seed(device: torch.device | None = None) -> torch.Tensor:
+    return torch.empty((), dtype=torch.int64, device=device).random_()
 
 
 def random_bits(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
-    counter = torch.arange(math.prod(size)).reshape(size)
+    counter = torch.arange(math.prod(size), device=seed.device).reshape(size)
     words = [counter & WORD, counter >> 32, torch.zeros_like(counter), torch.zeros_like(counter)]
     keys = [seed & WORD, seed >> 32 & WORD]
     for _ in range(10):

@@ -20,7 +20,7 @@ from ..ops.parts import Joined, Shown
 from ..ops.prims import CONVERT, FETCH, RESTRIDE, VIEW
 from ..ops.random import BITS_OF
 from ..ops.record import NoRule, Pointwise
-from ..ops.scalar import Access, Scalar, const, load, maximum, minimum, random_bits, select
+from ..ops.scalar import Access, Scalar, const, load, maximum, minimum, random_bits, select, within
 from ..ops.scalar import index as loop_variable
 from ..tensors.indices import Affine, Index, constant
 from ..tensors.types import NAMES, NumberType
@@ -114,12 +114,13 @@ class ExpressionWriter:
         return pointwise_scalar(node, lambda arg: self.at(arg, broadcast_index(arg, index, len(self.extents))))
 
 
-    def place(self, index: Index, picked: Value, dims: tuple[int, ...], size: int, wraps: bool) -> Scalar:
-        """Where an index points to, kept within the source."""
+    def place(self, index: Index, picked: Value, dims: tuple[int, ...], size: int, wraps: bool, asserts: bool
+              ) -> Scalar:
+        """Where an index points to, kept within the source. Where it `asserts`, nobody has looked at it before."""
         at = converted(self.at(picked, picked_index(picked, dims, index)), "i64")
         if wraps:
             at = select(at < 0, at + size, at)
-        return maximum(minimum(at, size - 1), 0)
+        return within(at, size) if asserts else maximum(minimum(at, size - 1), 0)
 
 
 def picked_index(picked: Value, dims: tuple[int, ...], index: Index) -> Index:

@@ -6,6 +6,8 @@
                                                 y = aten.add.Tensor e, p             one kernel
 
 A fetch keeps its places within the source, whatever the indices are: that the loops run before the check is harmless.
+On a GPU, which nobody waits for, there is no such check: the loops look at each index that they fetch by, and a wrong
+one ends the program as it does in eager.
 What is picked only to lie in memory stays with the library. What loops compute with and chosen library calls read
 besides, as the residual that a product adds, the loops store for those: in the arena, where the library's result would
 be memory of its own.
@@ -84,8 +86,7 @@ def picks_of(node: Node) -> tuple | None:
     except NoRule:
         return None
     values = (source, *node.results, *(place.index for place in places if isinstance(place, Picked)))
-    machine = machine_of(source.type.device)
-    if machine is None or not machine.has_checks or len({v.type.device for v in values}) > 1:
+    if machine_of(source.type.device) is None or len({v.type.device for v in values}) > 1:
         return None
     if any(0 in v.shape or NAMES.get(v.dtype, "c")[0] == "c" for v in values):
         return None
@@ -108,8 +109,11 @@ class Fetcher(Rewriter):
         for place, size in zip(places, source.shape, strict=True):
             if isinstance(place, Picked):
                 index = self.env[place.index]
-                self.check(node, args, kwargs, index, -size if place.wraps else 0, size)
-                described.append((index, place.dims, size, place.wraps))
+                machine = machine_of(source.type.device)
+                asserts = machine is not None and not machine.has_checks
+                if not asserts:
+                    self.check(node, args, kwargs, index, -size if place.wraps else 0, size)
+                described.append((index, place.dims, size, place.wraps, asserts))
             else:
                 described.append(place)
         result = node.results[0]

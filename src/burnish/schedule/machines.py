@@ -41,7 +41,8 @@ class Machine:
     """Whether a program keeps the memory of its intermediate values from run to run. Else each is made when it is
     needed, by torch, which knows who uses it."""
     has_checks: bool = True
-    """Whether indices are looked at before anything is computed with them, so that eager's error is raised."""
+    """Whether indices are looked at before anything is computed with them, so that eager's error is raised. Else the
+    loads by them look."""
     why_not_printed: Callable[[Scalar], str | None] = _anything
 
 

@@ -40,6 +40,7 @@ from ..ops.scalar import (
     reduced,
     select,
     unary,
+    within,
 )
 from .loops import REDUCTIONS, Kernel, Loop, Reduction, Stage, Store
 
@@ -52,10 +53,10 @@ TOKEN = re.compile(r"""\s*(?:
 )""", re.VERBOSE)
 
 OTHERS: dict[str, Callable[..., Scalar]] = {"select": select, "fma": fma, "is_nan": is_nan, "is_inf": is_inf,
-                                       "random_bits": random_bits}
+                                       "random_bits": random_bits, "within": within}
 CASTS = ("cast", "bitcast")
 OPERANDS = {**dict.fromkeys(UNARY, 1), **dict.fromkeys(BINARY | COMPARISONS, 2), **dict.fromkeys(CASTS, 1),
-            "select": 3, "fma": 3, "is_nan": 1, "is_inf": 1, "random_bits": 2}
+            "select": 3, "fma": 3, "is_nan": 1, "is_inf": 1, "random_bits": 2, "within": 2}
 
 
 def parse_kernel(text: str) -> Kernel:

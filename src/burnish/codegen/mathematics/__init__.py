@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ops.scalar import COMPARISONS, INTEGERS, OTHERS, Scalar, cast, make, walk
+from ...ops.scalar import COMPARISONS, INTEGERS, OTHERS, Scalar, cast, make, maximum, minimum, walk
 from . import (
     arcs,
     division,
@@ -40,6 +40,12 @@ EXPANSIONS: dict[str, Callable[..., Scalar | None]] = {
     **division.EXPANSIONS,
 }
 
+OF_INDICES: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
+    "random_bits": philox.random_bits,
+    "within": lambda x, size: maximum(minimum(x, size - 1), 0),
+}
+"""What computes with places, in i64."""
+
 PLAIN: dict[str, Callable[..., Scalar]] = {
     "ldexp": floats.by_powers_of_two,
     "exponent": logarithms.exponent_by_bits,
@@ -49,7 +55,7 @@ PLAIN: dict[str, Callable[..., Scalar]] = {
 
 BASE = (
     COMPARISONS
-    | OTHERS - philox.GENERATORS.keys()
+    | OTHERS - OF_INDICES.keys()
     | frozenset("neg abs sqrt floor ceil trunc round add sub mul div min max and or xor shl shr not".split())
     | PLAIN.keys()
 )
@@ -76,8 +82,8 @@ def expand(x: Scalar) -> Scalar:
 
 def expanded(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     """One node, on operands that are expanded."""
-    if node.op in philox.GENERATORS:
-        return philox.GENERATORS[node.op](*args)
+    if node.op in OF_INDICES:
+        return OF_INDICES[node.op](*args)
     value = None
     # A power may be simple although powers are not.
     if why_not_expandable(node.op, node.dtype) is None or node.op == "pow" and node.dtype == "f64":
@@ -113,7 +119,7 @@ def why_not_expandable(op: str, dtype: str) -> str | None:
     """Why an operation has to stay a library call, or None."""
     if op in BASE or dtype in INTEGERS and (op == "pow" or op in INTEGER_DIVISION):
         return None
-    if op in philox.GENERATORS:
+    if op in OF_INDICES:
         return None
     if op not in EXPANSIONS:
         return f"{op} has no expansion into base operations"

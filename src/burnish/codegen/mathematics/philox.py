@@ -42,5 +42,3 @@ def low_word(x: Scalar) -> Scalar:
 def mixed(x: Scalar, y: Scalar, z: Scalar) -> Scalar:
     return binary("xor", binary("xor", x, z), y)
 
-
-GENERATORS = {"random_bits": random_bits}

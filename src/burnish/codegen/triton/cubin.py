@@ -86,7 +86,8 @@ def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cub
     try:
         # Products are not contracted into sums: the polynomials count on each rounding, and eager rounds twice as well.
         made = triton.compile(ASTSource(fn, signature, {}, aligned), target=GPUTarget("cuda", architecture, 32),
-                              options={"num_warps": printed.warps, "enable_fp_fusion": False})
+                              options={"num_warps": printed.warps, "enable_fp_fusion": False,
+                                       "debug": "tl.device_assert" in printed.text, "sanitize_overflow": False})
     except Exception as error:
         raise InternalError("codegen", f"Triton does not take what was printed: {error}\n{printed.text}") from error
     finally:

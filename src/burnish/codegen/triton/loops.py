@@ -277,8 +277,16 @@ class LoopPrinter:
         if access in self.kept and not args:
             return self.kept[access]
         pointer, mask = self.place(access, x.args, args, False)
+        for arg in x.args[: len(access.indirect)]:
+            self.look_at(arg, mask)
         zero = "0" if x.dtype not in FLOATS else "0.0"
         return self.emit_one(f"tl.load({pointer}{f', {mask}, {zero}' if mask else ''})")
+
+    def look_at(self, index: Scalar, mask: str) -> None:
+        """A wrong index ends the program."""
+        if index.op == "within":
+            x, size = (operand(self.names[arg]) for arg in index.args)
+            self.line(f'tl.device_assert(({x} >= 0) & ({x} < {size}), "index out of range"{mask and f", {mask}"})')
 
     def place(self, access: Access, given: Sequence[Scalar], args: list[str], is_store: bool) -> tuple[str, str]:
         """A pointer and a mask."""

@@ -19,7 +19,7 @@ _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 _BOOLEAN = {"add": "|", "mul": "&", "max": "|", "min": "&", "sub": "^", "and": "&", "or": "|", "xor": "^"}
 
-_ANYWHERE = COMPARISONS | frozenset("const size load index reduced select cast bitcast".split())
+_ANYWHERE = COMPARISONS | frozenset("const size load index reduced select cast bitcast within".split())
 _OF_FLOATS = frozenset("add sub mul div fma neg abs sqrt floor ceil trunc round copysign min max is_nan is_inf".split())
 _OF_INTEGERS = frozenset("add sub mul div floor_div remainder fmod and or xor not shl shr neg abs min max floor ceil "
                          "trunc round fma".split())
@@ -45,6 +45,9 @@ class Operations:
         """`dtype` is that of the operands; of select, that of the values."""
         if op == "select":
             return f"tl.where({', '.join(args)})"
+        if op == "within":
+            x, size = args
+            return self._integer("max", "i64", [self._integer("min", "i64", [x, f"({size} - 1)"]), literal(0, "i64")])
         if dtype in WIDE:
             result = self.apply(op, WIDE[dtype], [self.cast(arg, dtype, WIDE[dtype]) for arg in args])
             return result if op in COMPARISONS or op in ("is_nan", "is_inf") else self.cast(result, WIDE[dtype], dtype)
