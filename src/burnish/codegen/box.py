@@ -196,7 +196,7 @@ def mapped(
         return made[root]
 
     def store(s: Store) -> Store:
-        return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)))
+        return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)), s.adds)
 
     return tuple(
         Stage(

@@ -54,7 +54,8 @@ class _Listing:
     def _store(self, prefix: str, store: Store) -> None:
         args = f"({', '.join(map(self._text, store.args))})" if store.args else ""
         masked = " if" if store.access.masked else ""
-        self.lines.append(f"    {prefix}{store.access}{masked}{args} = {self._text(store.value)}")
+        sign = "+=" if store.adds else "="
+        self.lines.append(f"    {prefix}{store.access}{masked}{args} {sign} {self._text(store.value)}")
 
     def _text(self, root: Scalar) -> str:
         texts: dict[Scalar, str] = {}

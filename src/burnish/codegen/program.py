@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from ..ir.graph import Alias, Node, Value, values_in
-from ..ops.prims import PREPARE, RUN
+from ..ops.prims import HELD, PREPARE, RUN
 from ..runtime import cuda
 from ..runtime.cuda import CudaKernel
 from ..runtime.draft import Draft, FunctionOf, View
@@ -289,6 +289,9 @@ class DriverWriter:
             name = self.bind("prepare", pack if is_data else FunctionOf(node.args[0], "prepare"))
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
+            return
+        if node.op is HELD:  # what it waits for may have no memory
+            self.line(f"{self.result(node.results[0])} = {self.tensor(node.args[0])}")
             return
         target = FUNCTIONS[node.op.name] if node.op.target is None else node.kernel
         args = [self.argument(arg) for arg in node.args]

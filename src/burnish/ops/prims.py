@@ -13,6 +13,7 @@
     run      candidate, operands                       a library call that was chosen for a linear or a conv
     assembled  parts, offsets, home                    parts that were written side by side, seen as one
     fetch    source, places                            elements that indices pick; see ops.gathered
+    add_at   x, value, places                          adds to elements of x; its result says that it has been done
     again    x, after                                  x, told apart from it for a while; see lower.regions
     held     x, after                                  x itself, for code that is to run when `after` is there
     check_indices  wrong, operator, args, kwargs       nothing, or the operator's own complaint
@@ -46,6 +47,7 @@ RUN: Op = record("run")
 ASSEMBLED: Op = record("assembled")
 FETCH: Op = record("fetch")
 CHECK_INDICES: Op = record("check_indices")
+ADD_AT: Op = record("add_at")
 AGAIN: Op = record("again")
 HELD: Op = record("held")
 REDUCE: dict[str, Op] = {name: record(name) for name in REDUCTIONS}
@@ -68,6 +70,13 @@ def view(x: TensorType, maps: Maps) -> TensorType:
 @shape("put")
 def put(x: TensorType, value: TensorType, maps: Maps) -> TensorType:
     return TensorType(x.shape, preserved_stride(x), x.dtype, x.device)
+
+
+@shape("add_at")
+def add_at(x: TensorType, value: TensorType, places: object) -> TensorType:
+    """What is added to elements of x, and where, one after the other in any order. The result is nothing but that it
+    has been done: nobody reads its elements."""
+    return value
 
 
 @shape("convert")

@@ -18,7 +18,7 @@ from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import is_shown
 from ..ops.located import Located
 from ..ops.parts import Joined, Shown, leaves
-from ..ops.prims import CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
+from ..ops.prims import ADD_AT, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ..ops.record import NoRule, Pointwise
 from ..tensors.types import NAMES, NumberType
 from ..tensors.views import Expand
@@ -65,7 +65,7 @@ def classify(graph: Graph, is_open: bool = False) -> Classes:
             for value in node.operands:
                 store(classes, value)
             classes.stored.update(value for value in node.results if value is not None)
-        elif node.op is FETCH:
+        elif node.op is FETCH or node.op is ADD_AT:
             store(classes, node.args[0])
     for value in values_in(tuple(graph.outputs)):
         store(classes, value)
@@ -124,7 +124,7 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     if node.op.name in RUN_ALONG:
         is_number = NAMES.get(node.args[0].dtype, "c")[0] != "c" and node.args[0].dtype is not torch.bool
         return None if node.args[0].ndim and is_number else "it has no dimension, or no real numbers"
-    if node.op is FETCH:
+    if node.op is FETCH or node.op is ADD_AT:
         return None
     if isinstance(node.op.rule, Pointwise):
         return rule_fails(node, machine.why_not_printed)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from ..ir.graph import Value
-from ..ops.prims import REDUCTION_OF, VIEW
+from ..ops.prims import ADD_AT, REDUCTION_OF, VIEW
 from ..ops.scalar import Access, Scalar, load, reduced
 from ..tensors.indices import Affine, Index, constant
 from ..tensors.types import NAMES, NumberType, TensorType
@@ -124,7 +124,7 @@ class Emitter:
             some = tuple(stage for stage in stages if stage.reductions or stage.stores or stage.row_stores)
             loops.append(Loop(box.extents, rows, some))
         buffers = tuple(self.buffers)
-        stored = frozenset(self.buffers[root] for root in self.group.roots if root in self.needed)
+        stored = frozenset(self.buffers[stored_in(root)] for root in self.group.roots if root in self.needed)
         lines = dict.fromkeys(root.node.line for root in self.group.roots if root.node and root.node.line)
         names = "_".join(dict.fromkeys(root.name.rsplit("_", 1)[0] if root.name[-1].isdigit() else root.name
                                        for root in self.group.roots))
@@ -156,10 +156,17 @@ class Emitter:
                     if root in self.needed:
                         stores.append(Store(self.access(root, index), reduced(self.numbers[root], NAMES[root.dtype])))
             elif root in self.needed and self.store_level(root) == level:
-                made = Store(self.access(root, index), self.made(writer, root, index))
+                made = self.store(writer, root, index)
                 (row_stores if self.is_row(index) else stores).append(made)
         reductions.sort(key=lambda pair: pair[0])
         return Stage(tuple(r for _, r in reductions), tuple(stores), tuple(row_stores))
+
+    def store(self, writer: ExpressionWriter, root: Value, index: Index) -> Store:
+        node = root.node
+        if node is None or node.op is not ADD_AT:
+            return Store(self.access(root, index), self.made(writer, root, index))
+        access, args = self.pointed(node.args[0], writer.places(node.args[2], index))
+        return Store(access, self.made(writer, root, index), args, adds=True)
 
     def result_index(self, root: Value) -> Index:
         none = constant(0, self.count)
@@ -203,7 +210,11 @@ class Emitter:
         return None
 
     def fetch(self, value: Value, index: tuple[Affine | Scalar, ...]) -> Scalar:
-        """From where an index points to, in memory."""
+        access, args = self.pointed(value, index)
+        return load(NAMES[value.dtype], access, *args)
+
+    def pointed(self, value: Value, index: tuple[Affine | Scalar, ...]) -> tuple[Access, tuple[Scalar, ...]]:
+        """Where an index points to, in memory."""
         total, type, steps = constant(0, self.count), value.type, []
         source, node = value, value.node
         if node is not None and node.op is VIEW and value not in self.classes.stored:
@@ -215,7 +226,7 @@ class Emitter:
             else:
                 total = total + x * stride
         access = Access(self.buffer(source), total.offset, total.coefficients, tuple(stride for stride, _ in steps))
-        return load(NAMES[value.dtype], access, *(x for _, x in steps))
+        return access, tuple(x for _, x in steps)
 
     def access(self, value: Value, index: Index) -> Access:
         total = constant(0, self.count)
@@ -232,6 +243,12 @@ class Emitter:
 
     def buffer(self, value: Value) -> int:
         return self.buffers.setdefault(value, len(self.buffers))
+
+
+def stored_in(root: Value) -> Value:
+    """Whose memory a root is stored in: what adds to another value has none of its own."""
+    node = root.node
+    return node.args[0] if node is not None and node.op is ADD_AT else root
 
 
 def view_offset(maps: tuple, source: TensorType) -> int:

@@ -17,7 +17,7 @@ from ..ir.graph import Node, Value, seen_by_rules, types_of
 from ..ops.elementwise import converted, element
 from ..ops.located import Located, Place
 from ..ops.parts import Joined, Shown
-from ..ops.prims import CONVERT, FETCH, RESTRIDE, VIEW
+from ..ops.prims import ADD_AT, CONVERT, FETCH, RESTRIDE, VIEW
 from ..ops.random import BITS_OF
 from ..ops.record import NoRule, Pointwise
 from ..ops.scalar import Access, Scalar, const, load, maximum, minimum, random_bits, select, within
@@ -105,14 +105,18 @@ class ExpressionWriter:
             return located_scalar(node, index, lambda arg: self.at(arg, index))
         if node.op is FETCH:
             source, places = node.args
-            return self.fetch(source, tuple(index[place] if isinstance(place, int) else self.place(index, *place)
-                                            for place in places))
+            return self.fetch(source, self.places(places, index))
+        if node.op is ADD_AT:
+            return self.at(node.args[1], index)
         assert isinstance(node.op.rule, Pointwise), node
         if node.op is BITS_OF:
             # Counted as the elements lie in order, however they are walked here.
             return random_bits(self.at(node.args[0], ()), affine_scalar(number_of(index, value.shape)))
         return pointwise_scalar(node, lambda arg: self.at(arg, broadcast_index(arg, index, len(self.extents))))
 
+    def places(self, described: tuple, index: Index) -> tuple[Affine | Scalar, ...]:
+        """Where an element lies in each dimension of what indices point into."""
+        return tuple(index[place] if isinstance(place, int) else self.place(index, *place) for place in described)
 
     def place(self, index: Index, picked: Value, dims: tuple[int, ...], size: int, wraps: bool, asserts: bool
               ) -> Scalar:
@@ -138,9 +142,11 @@ def sources(value: Value, index: Index, extents: tuple[int, ...]) -> list[tuple[
         return [found] if isinstance(found, tuple) else []
     if isinstance(node.op.rule, Located) and not node.op.rule.reads:
         return []
-    if node.op is FETCH:
-        picks = [place for place in node.args[1] if not isinstance(place, int)]
-        return [(node.args[0], None), *((picked, picked_index(picked, dims, index)) for picked, dims, *_ in picks)]
+    if node.op is FETCH or node.op is ADD_AT:
+        picks = [place for place in node.args[-1] if not isinstance(place, int)]
+        added = [(node.args[1], index)] if node.op is ADD_AT else []
+        return [(node.args[0], None), *added,
+                *((picked, picked_index(picked, dims, index)) for picked, dims, *_ in picks)]
     return [(arg, broadcast_index(arg, index, len(extents))) for arg in node.operands]
 
 

@@ -19,7 +19,8 @@ f32[64, 512]:
           b1[512*i0 + i1] = div(exp(sub(b0[512*i0 + i1], r0)), r1)
 
 What holds of every loop: a buffer that is stored to is loaded from only at exactly the access that stores it, in a
-later stage or in the same element before the store (an update in place), and no two elements store to one place.
+later stage or in the same element before the store (an update in place), and no two elements store to one place, but
+for stores that add, `b1[32*@0](b2[i0]) += …`: to such a buffer nothing else is stored, and nobody loads from it.
 A loop without inner variables and with stores alone is a plain element-wise kernel; how to cut and to vectorize the
 box is the printer's business.
 
@@ -62,11 +63,13 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """`value` goes to `access`. `args` are those of the access: indirect indices, then the mask."""
+    """`value` goes to `access`. `args` are those of the access: indirect indices, then the mask. One that `adds` adds
+    to what is there, whoever else adds there at the same time."""
 
     access: Access
     value: Scalar
     args: tuple[Scalar, ...] = ()
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,29 +134,29 @@ def _print_loop(loop: Loop) -> Iterator[str]:
         yield "    stage"
         shared = _used_twice(stage)
         names: dict[Scalar, str] = {}
-        for left, args, op, value in _statements(stage, reductions):
+        for left, args, op, value, sign in _statements(stage, reductions):
             for x in walk(*args, value):
                 if x in shared and x not in names:
                     yield f"      t{parts} = {own_text(x, [text(arg, names) for arg in x.args])}"
                     names[x] = f"t{parts}"
                     parts += 1
             inside = f"({', '.join(text(arg, names) for arg in args)})" if args else ""
-            yield f"      {left}{inside} = {op}{text(value, names)}"
+            yield f"      {left}{inside} {sign} {op}{text(value, names)}"
         reductions += len(stage.reductions)
 
 
-def _statements(stage: Stage, number: int) -> Iterator[tuple[str, tuple[Scalar, ...], str, Scalar]]:
-    """Where something goes, the arguments of that access, what is done with the value, and the value."""
+def _statements(stage: Stage, number: int) -> Iterator[tuple[str, tuple[Scalar, ...], str, Scalar, str]]:
+    """Where something goes, the arguments of that access, what is done with the value, the value, and the sign that
+    stands between them."""
     for k, reduction in enumerate(stage.reductions, number):
-        yield f"r{k}", (), f"{reduction.op}.{reduction.dtype} ", reduction.value
-    for store in stage.stores:
-        yield str(store.access), store.args, "", store.value
-    for store in stage.row_stores:
-        yield f"row {store.access}", store.args, "", store.value
+        yield f"r{k}", (), f"{reduction.op}.{reduction.dtype} ", reduction.value, "="
+    for row, stores in (("", stage.stores), ("row ", stage.row_stores)):
+        for store in stores:
+            yield f"{row}{store.access}", store.args, "", store.value, "+=" if store.adds else "="
 
 
 def _used_twice(stage: Stage) -> set[Scalar]:
     """The expressions of a stage that have operands and several users."""
-    roots = [root for _, args, _, value in _statements(stage, 0) for root in (*args, value)]
+    roots = [root for _, args, _, value, _ in _statements(stage, 0) for root in (*args, value)]
     uses = Counter([*roots, *(arg for x in walk(*roots) for arg in x.args)])
     return {x for x, count in uses.items() if count > 1 and x.args}

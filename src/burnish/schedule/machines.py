@@ -43,6 +43,8 @@ class Machine:
     has_checks: bool = True
     """Whether indices are looked at before anything is computed with them, so that eager's error is raised. Else the
     loads by them look."""
+    has_atomics: bool = False
+    """Whether loops may add to one place of memory side by side."""
     why_not_printed: Callable[[Scalar], str | None] = _anything
 
 

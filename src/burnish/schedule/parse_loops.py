@@ -161,7 +161,7 @@ class KernelParser:
         return tuple(extents), rows
 
     def statement(self, stage: OpenStage) -> None:
-        left, _, right = self.line.partition(" = ")
+        left, _, right = self.line.replace(" += ", " + = ", 1).partition(" = ")
         if re.fullmatch(r"t\d+", left):
             self.parts[left] = self.expression(right)
         elif re.fullmatch(r"r\d+", left):
@@ -172,11 +172,12 @@ class KernelParser:
             self.reductions.append(made)
             stage.reductions.append(made)
         else:
-            tokens = self.tokens(left.removeprefix("row "))
+            adds = left.endswith(" +")
+            tokens = self.tokens(left.removeprefix("row ").removesuffix(" +"))
             access, args = self.access(tokens)
             tokens.finish()
             stores = stage.row_stores if left.startswith("row ") else stage.stores
-            stores.append(Store(access, self.expression(right), args))
+            stores.append(Store(access, self.expression(right), args, adds))
 
     def expression(self, text: str) -> Scalar:
         tokens = self.tokens(text)

@@ -34,6 +34,7 @@ from .long_rows import divide_long_rows
 from .loops import print_kernel
 from .machines import machine_of
 from .overlays import overlay
+from .scatters import scatter_in_loops
 from .siblings import merged
 
 
@@ -104,7 +105,7 @@ def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, tur
     `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large.
     `turns`: it goes forward and then backward, as a whole step of training does."""
     graph = share_homes(graph)
-    graph = fetch_in_loops(graph if is_open else divide_long_rows(graph))
+    graph = scatter_in_loops(fetch_in_loops(graph if is_open else divide_long_rows(graph)))
     classes = classify(graph, is_open)
     fusion = fuse(graph, classes, fullest(graph) if turns else 0)
     steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))

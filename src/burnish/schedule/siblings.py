@@ -71,7 +71,7 @@ def renumbered(loop: Loop, numbers: list[int]) -> Loop:
         return made[root]
 
     def store(s: Store) -> Store:
-        return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)))
+        return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)), s.adds)
 
     return Loop(loop.extents, loop.rows, tuple(
         Stage(tuple(Reduction(r.op, expression(r.value)) for r in stage.reductions),

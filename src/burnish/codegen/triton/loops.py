@@ -116,7 +116,7 @@ class LoopPrinter:
             finished = self.in_steps(stage)
         for number, text in finished:
             self.reduced[number] = text
-        self.store_all(stage.row_stores)
+        self.store_all(stage.row_stores, ROWS)
 
     def pass_over(self, stage: Stage) -> None:
         """All of the row at once."""
@@ -130,7 +130,7 @@ class LoopPrinter:
                 self.reduced[number] = self.rounded(reduction, scanned[-1])
             else:
                 self.collected.append((number, self.taken(reduction)))
-        self.store_all(stage.stores)
+        self.store_all(stage.stores, ROWS if self.is_flat else ROWS | INNER)
 
     def finished(self, number: int, parts: list[str]) -> tuple[int, str]:
         reduction = self.box.reductions[number]
@@ -166,7 +166,7 @@ class LoopPrinter:
                 later = f"{joined}({', '.join([*names, *pair])})"
             held[number - first] = names
             self.later.append(f"{', '.join(names)} = {later}")
-        self.store_all(stage.stores)
+        self.store_all(stage.stores, ROWS if self.is_flat else ROWS | INNER)
         for text in self.later:
             self.line(text)
         self.later = []
@@ -189,12 +189,17 @@ class LoopPrinter:
         if not self.tile.whole:
             self.line("tl.debug_barrier()")
 
-    def store_all(self, stores: Sequence[Store]) -> None:
-        """Everything is computed before anything is written: an element may be read that is written to here."""
+    def store_all(self, stores: Sequence[Store], each: int) -> None:
+        """Everything is computed before anything is written: an element may be read that is written to here. `each`
+        says along what there are elements."""
         made = [(store, self.at_value(store.value), [self.at_value(arg) for arg in store.args]) for store in stores]
         for store, value, args in made:
-            pointer, mask = self.place(store.access, store.args, args, True)
-            self.line(f"tl.store({pointer}, {value}{f', {mask}' if mask else ''})")
+            pointer, mask = self.place(store.access, store.args, args, True, each if store.adds else 0)
+            for index in store.args[: len(store.access.indirect)]:
+                self.look_at(index, mask)
+            stores = f'tl.atomic_add({pointer}, {value}, {mask or None}, sem="relaxed")' if store.adds \
+                else f"tl.store({pointer}, {value}{f', {mask}' if mask else ''})"
+            self.line(stores)
             if not store.args:
                 self.kept[store.access] = value
 
@@ -288,8 +293,9 @@ class LoopPrinter:
             x, size = (operand(self.names[arg]) for arg in index.args)
             self.line(f'tl.device_assert(({x} >= 0) & ({x} < {size}), "index out of range"{mask and f", {mask}"})')
 
-    def place(self, access: Access, given: Sequence[Scalar], args: list[str], is_store: bool) -> tuple[str, str]:
-        """A pointer and a mask."""
+    def place(self, access: Access, given: Sequence[Scalar], args: list[str], is_store: bool, each: int = 0
+              ) -> tuple[str, str]:
+        """A pointer and a mask. There is one for each element along `each`, also where they point to one place."""
         depends, terms = 0, []
         reach = abs(access.offset)
         for k, stride in enumerate(access.strides):
@@ -309,6 +315,8 @@ class LoopPrinter:
             terms += [f"{name} * 0" for name, along in (("x", ROWS), ("q", INNER))
                       if self.depends[given[-1]] & along & ~depends]
             depends |= self.depends[given[-1]]
+        terms += [f"{name} * 0" for name, along in (("x", ROWS), ("q", INNER)) if each & along & ~depends]
+        depends |= each
         if is_store and not depends & ROWS:
             terms.append("x")  # There is one row, so it is 0: for the shape.
             depends |= ROWS
