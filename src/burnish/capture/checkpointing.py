@@ -313,7 +313,8 @@ class Effects(list):
 
 HANDLERS: dict[Callable, Callable] = {
     torch_checkpoint.checkpoint: checkpoint,
-    torch_checkpoint._checkpoint_impl: checkpoint_decorated,
     region_ends: ends,
     region_raised: left_by_error,
 }
+if hasattr(torch_checkpoint, "_checkpoint_impl"):  # `checkpoint` is no decorator in older torch
+    HANDLERS[torch_checkpoint._checkpoint_impl] = checkpoint_decorated

@@ -491,6 +491,7 @@ class LoopPrinter:
             # All values before any store: an update in place reads what was there.
             ready = []
             for store in stores:
+                assert not store.adds, "only machines with atomics are given stores that add"
                 value = self.values.wide(store.value, copy) if is_wide else self.values.of(store.value, copy)
                 for arg in store.args:
                     self.values.of(arg, copy)
