@@ -226,12 +226,12 @@ def open_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) -> l
 
     jobs: list[Meanwhile] = []
     for device in dict.fromkeys(key[0] for key in others):
-        compiler, keys = open_compiler_for(device), [key for key in others if key[0] == device]
+        compiler, there = open_compiler_for(device), [key for key in others if key[0] == device]
         if compiler is None:
-            jobs += [functools.partial(make, key) for key in keys]
+            jobs += [functools.partial(make, key) for key in there]
         else:
-            kernels = compiler([others[key] for key in keys], space)
-            made.update((key, OpenKernel(kernel, ())) for key, kernel in zip(keys, kernels, strict=True))
+            kernels = compiler([others[key] for key in there], space)
+            made.update((key, OpenKernel(kernel, ())) for key, kernel in zip(there, kernels, strict=True))
     natives = compile_launches(list(same.values()), lambda some: compile_kernels(
         [launch.kernel for launch in some], jobs, meanwhile))
     made.update((key, OpenKernel(native, ())) for key, native in zip(same, natives, strict=True))
