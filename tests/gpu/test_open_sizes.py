@@ -71,6 +71,20 @@ def test_reductions_down_open_rows(name):
     same_for_all(fn, [(torch.randn(n, 16),) for n in SIZES if n], forms)
 
 
+LONG = {"in two dimensions": (lambda x: x.sum((0, 1)), 64), "in one": (lambda x: x.view(-1, 40).amax(0), 128)}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_reduction_is_cut_where_that_comes_out_even_for_all_sizes(name):
+    fn, parts = LONG[name]
+    with interpreted() as ran:
+        seen = called_with(fn, [(torch.randn(n, 128, 40),) for n in (16, 17, 20, 3)])
+    assert seen.is_open and not seen.why_apiece, seen.words
+    loops = [line for text in machine.texts for line in text.splitlines() if line.startswith("# loop")]
+    assert loops and all(line.startswith(f"# loop i0 < {parts} rows, i1 < 40 rows, i2 < ") for line in loops), loops
+    assert len(ran) == 2 * 6, "the parts, and what they come to, for each call but those that capture"
+
+
 BY_LENGTH = {
     "softmax": lambda x: torch.softmax(x, -1),
     "layer norm": lambda x: F.layer_norm(x, x.shape[1:]),
@@ -110,13 +124,14 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.second(x))))
 
 
-def test_forward_and_backward_of_a_block_for_all_lengths():
+@pytest.mark.parametrize("lengths", [(7, 9, 30, 2, 90), (15, 16, 9, 8)], ids=["odd", "multiples of the heads"])
+def test_forward_and_backward_of_a_block_for_all_lengths(lengths):
     block, twin = Block(), Block()
     twin.load_state_dict(block.state_dict())
     burnish.reset()
     with interpreted() as ran, watching() as seen:
         compiled = burnish.compile(twin)
-        for n in (7, 9, 30, 2, 90):
+        for n in lengths:
             x = torch.randn(2, n, 16)
             mine, theirs = (x.clone().requires_grad_() for _ in range(2))
             for run, given in ((compiled, mine), (block, theirs)):

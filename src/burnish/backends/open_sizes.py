@@ -33,9 +33,10 @@ from ..runtime.devices import gpus_of
 from ..runtime.open_draft import OpenDraft
 from ..schedule.choose_open import choose_open_calls
 from ..schedule.frozen import split_frozen
+from ..schedule.long_rows import divide_open_rows
 from ..schedule.open_arena import share_slots
 from ..schedule.plan import Plan, make_plan, plan_of_calls
-from ..tensors.sizes import NoFormula, NoNumber, Space
+from ..tensors.sizes import NoFormula, NoNumber, NotAlike, Space
 from .gpu import compile_launches, offer_gpus, open_compiler_for
 from .native_compile import halved, launches_of, reaches_of, written_inputs
 from .numbers import has_numbers
@@ -49,6 +50,17 @@ def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs:
                  gradients: bool = False) -> OpenRecipe:
     """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`.
     """
+    try:
+        return compiled_near(gm, space, examples, open_inputs, gradients)
+    except NotAlike as why:
+        with contextlib.suppress(NoFormula):
+            return compiled_near(gm, space.apart(), examples, open_inputs, gradients)
+        raise NoFormula(str(why)) from why
+
+
+def compiled_near(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int],
+                  gradients: bool) -> OpenRecipe:
+    """From as few points as will do."""
     few = space.few()
     if few is not space:
         with contextlib.suppress(NoNumber):
@@ -199,9 +211,9 @@ def is_same_argument(a: Any, b: Any) -> bool:
 
 def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space: Space, meanwhile: Meanwhile,
           takes_list: bool = False) -> OpenDraft:
-    plans = [make_plan(graph, is_open=True) for graph in graphs]
+    plans = [make_plan(graph, is_open=True) for graph in divide_open_rows(graphs, space)]
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
-        raise NoFormula("the plan has other steps for other sizes")
+        raise NotAlike("the plan has other steps for other sizes")
     slots = share_slots(plans, space)
     kernels = open_kernels(plans, space, meanwhile)
     examples = [OpenDriverWriter(plan, kernels, constants, point, takes_list).example()

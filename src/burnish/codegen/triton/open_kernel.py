@@ -24,7 +24,7 @@ from ...tensors.sizes import Formula, Point, Space
 from ..listing import listing, listing_of
 from ..unifier import Unifier, boxes_alike
 from .kernel import Printed, SizeType, body_of, name_of, text_of, warps_of
-from .sizes import ProgramsOf, Size, Told, at, divisor, reaches
+from .sizes import ProgramsOf, Size, Told, at, reaches
 from .tiles import Tile, open_tile_of
 
 NEAR = 1 << 30
@@ -88,7 +88,7 @@ class OpenKernel:
         lines, functions = body_of(self.kernel, self.boxes, tiles, self.numbers, ends, far)
         told = list(self.told.parameters)
         type = "i64" if far else "i32"
-        sizes = tuple([SizeType(type, isinstance(size, Formula) and divisor(size) % EVEN == 0) for size in told])
+        sizes = tuple([SizeType(type, isinstance(size, Formula) and size.divisor % EVEN == 0) for size in told])
         name = name_of(self.kernel)
         text = text_of(self.kernel, name, self.listed, [f"n{k}" for k in range(len(told))], lines, functions)
         return Printed(name, text, 0, warps_of(tiles), self.kernel.dtypes, self.numbers, sizes), told

@@ -57,13 +57,8 @@ class Size:
 def is_multiple(count: int | Size, unit: int) -> bool:
     """Whether it is one for all sizes."""
     if isinstance(count, Size):
-        return divisor(count.formula) % unit == 0
+        return count.formula.divisor % unit == 0
     return count % unit == 0
-
-
-def divisor(formula: Formula) -> int:
-    """What it is a multiple of, whatever the sizes are."""
-    return math.gcd(*(factor for factor, _ in formula.terms))
 
 
 def times(a: Formula, b: Formula | int) -> Formula | int:

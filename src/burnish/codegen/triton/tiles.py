@@ -43,6 +43,9 @@ kernel. Longer ones are walked in steps."""
 COLUMNS = 64
 """Rows that lie side by side, at once: 256 bytes of f32 in one go."""
 
+FEWEST_COLUMNS = 8
+"""32 bytes of f32: memory is read in no smaller pieces."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -79,6 +82,9 @@ def open_tile_of(seen: Box, inner: int, has_open_rows: bool, has_open_inner: boo
         return Tile(OPEN_ELEMENTS, 0, True, OPEN_ELEMENTS // 256, -(-rows // OPEN_ELEMENTS))
     if rows_lie_side_by_side(seen) and (has_open_rows or rows >= 8):
         wide = COLUMNS if has_open_rows else min(COLUMNS, power_of_two(rows))
+        if has_open_inner and not has_open_rows:
+            # They may become long, and nobody cuts them in parts: more programs, each of a few columns, share them out.
+            wide = min(wide, max(power_of_two(rows // PROGRAMS), FEWEST_COLUMNS))
         longest = 2 * TILE // wide
         if inner > longest:
             return tiled(rows, wide, STEP // wide, False)
