@@ -1,5 +1,7 @@
 """Kernels for GPUs that are told sizes: one compilation for all of them, and eager's results for each."""
 
+import ctypes
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,9 +12,10 @@ pytest.importorskip("triton")
 import burnish
 from burnish.backends import native
 from burnish.capture.open_inputs import Like, hollow
-from burnish.codegen.triton import open_kernel
+from burnish.codegen.triton import compile, open_kernel
 from burnish.codegen.triton.cubin import emitted
 from burnish.codegen.triton.open_kernel import OpenKernel
+from burnish.runtime import cuda
 from burnish.schedule.parse_loops import parse_kernel
 from burnish.tensors.sizes import Space
 
@@ -238,6 +241,29 @@ def test_triton_makes_machine_code_of_each_form_for_hopper(text, size, is_aligne
     printed = opened(text).at((size,)).printed
     made = emitted(printed, 90, is_aligned)
     assert made.code[:4] == b"\x7fELF" and made.parameters >= len(printed.dtypes) + len(printed.sizes)
+
+
+def test_a_form_is_compiled_and_loaded_when_a_size_first_takes_it(tmp_path, monkeypatch):
+    loaded = []
+
+    def load(code, name, shared, device):
+        loaded.append(name)
+        return cuda.Function(len(loaded), shared)
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(cuda, "load", load)
+    monkeypatch.setattr(cuda, "launch_address", lambda: ctypes.cast(machine.launch, ctypes.c_void_p).value)
+    monkeypatch.setattr(compile, "_forms", {})
+    kernel, = compile.compile_open_kernels([opened(SOFTMAX)], (40,), 0)
+    assert len(loaded) == 1, "for the size that was seen it is ready"
+    first, second, long = (kernel.words.at((n,)) for n in (41, 200, 3000))
+    assert [words.numbers[0] for words in (first, second, long)] == [1, 1, 2] and len(loaded) == 2
+    count = first.numbers[8]
+    assert first.numbers[9:12] == (cuda.POINTER, cuda.POINTER, cuda.SIZE)
+    assert (first.numbers[9 + count:], second.numbers[9 + count:], long.numbers[9 + count:]) == ((41,), (200,), (3000,))
+    others = {cuda._unaligned[words.address]() for words in (first, second)}
+    assert len(others) == 1 and len(loaded) == 3, "the form for buffers that lie anywhere serves all sizes as well"
 
 
 def test_examples_of_sizes_that_find_no_room_take_none():
