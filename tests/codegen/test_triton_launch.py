@@ -53,6 +53,22 @@ def test_the_driver_is_told_addresses_numbers_and_nothing():
     assert cuda.failure.value == 0
 
 
+def test_sizes_are_told_from_the_words_one_after_the_other():
+    driver = Driver(5)
+    kinds = [cuda.POINTER, cuda.SIZE, cuda.SIZE, cuda.NOTHING, cuda.SIZE]
+    described = cuda.words_of(cuda.Function(777, 0), 7, 128, kinds, lambda: cuda.Function(0, 0), [33, 1 << 40, -5])
+    launching("k", 1, driver.address)(described.address, 4711, 1024)
+    assert driver.launches == [(777, (7, 1, 1), (128, 1, 1), 0, 4711, [1024, 33, 1 << 40, 0, -5])]
+
+
+def test_who_makes_the_other_form_is_let_go_with_the_words():
+    described = words([cuda.POINTER])
+    address = described.address
+    assert address in cuda._unaligned
+    del described
+    assert address not in cuda._unaligned
+
+
 def test_a_buffer_that_begins_anywhere_gets_the_other_form_which_is_made_once():
     driver, made = Driver(1), []
 

@@ -9,7 +9,7 @@ element after the other, which takes minutes; `quick_reductions` calls them for 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,17 +42,18 @@ class Interpreted:
         self.printed = printed
         self.function = InterpretedFunction(function_of(self.printed, {"tl": tl, **COMBINE}, InterpretedFunction))
 
-    def __call__(self, *addresses: int | float) -> None:
-        """Addresses of buffers, and the values of numbers."""
+    def __call__(self, *addresses: int | float, sizes: Sequence[int] = (), grid: int | None = None) -> None:
+        """Addresses of buffers, and the values of numbers. An open kernel is told its sizes, and how many run it."""
         with quick_reductions(), mended(), looking(), np.errstate(all="ignore"):
-            run(self.function, self.printed, addresses)
+            run(self.function, self.printed, addresses, sizes, self.printed.grid if grid is None else grid)
 
 
 def interpreted(kernel: Kernel) -> Interpreted:
     return Interpreted(print_kernel(kernel))
 
 
-def run(function: InterpretedFunction, printed: Printed, addresses: tuple[int | float, ...]) -> None:
+def run(function: InterpretedFunction, printed: Printed, addresses: tuple[int | float, ...], sizes: Sequence[int],
+        grid: int) -> None:
     scope = interpreter._patch_lang(function.fn)
     try:
         rewritten = function.rewrite()
@@ -61,8 +62,12 @@ def run(function: InterpretedFunction, printed: Printed, addresses: tuple[int | 
             type = tl.str_to_ty(NUMBERS[dtype] if n in printed.numbers else POINTERS[dtype], None)
             data = np.array([given], NUMPY[dtype] if n in printed.numbers else np.uint64)
             args.append(tl.tensor(TensorHandle(data, type), type))
-        interpreter_builder.set_grid_dim(printed.grid, 1, 1)
-        for program in range(printed.grid):
+        for given, size in zip(sizes, printed.sizes, strict=True):
+            assert not size.is_even or given % 16 == 0
+            type = tl.str_to_ty(size.type, None)
+            args.append(tl.tensor(TensorHandle(np.array([given], NUMPY[size.type]), type), type))
+        interpreter_builder.set_grid_dim(grid, 1, 1)
+        for program in range(grid):
             interpreter_builder.set_grid_idx(program, 0, 0)
             rewritten(*args)
     finally:

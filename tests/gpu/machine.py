@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import burnish
 from burnish.backends import gpu
+from burnish.codegen.triton.compile import Loaded, open_words
 from burnish.codegen.triton.kernel import print_kernel
 from burnish.codegen.triton.launch import launching
 from burnish.runtime import cuda
@@ -33,6 +34,8 @@ kernels: dict[int, tuple[Interpreted, int]] = {}
 current = 0
 """The number of the current GPU."""
 ran: list[str] = []
+texts: list[str] = []
+"""Of the kernels that are told sizes: each form that was made."""
 failures: list[BaseException] = []
 
 
@@ -40,13 +43,17 @@ failures: list[BaseException] = []
 def launch(function, x, y, z, threads, ty, tz, shared, stream, places, extra):
     try:
         kernel, device = kernels[function]
-        assert (x, y, z, stream, current) == (kernel.printed.grid, 1, 1, STREAM + device, device)
+        printed = kernel.printed
+        assert (y, z, stream, current) == (1, 1, STREAM + device, device) and (printed.sizes or x == printed.grid)
         at = ctypes.cast(places, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)))
         values = [ctypes.cast(at[n], ctypes.POINTER(ctypes.c_double))[0]
-                  if n in kernel.printed.numbers and dtype == "f64" else at[n][0]
-                  for n, dtype in enumerate(kernel.printed.dtypes)]
-        ran.append(kernel.printed.name)
-        kernel(*values)
+                  if n in printed.numbers and dtype == "f64" else at[n][0]
+                  for n, dtype in enumerate(printed.dtypes)]
+        # Of a number of 32 bits a GPU reads no more than that.
+        sizes = [ctypes.cast(at[n], ctypes.POINTER(ctypes.c_int32 if size.type == "i32" else ctypes.c_int64))[0]
+                 for n, size in enumerate(printed.sizes, len(printed.dtypes))]
+        ran.append(printed.name)
+        kernel(*values, sizes=sizes, grid=x)
     except BaseException as error:
         failures.append(error)
         return 999
@@ -73,13 +80,40 @@ def elsewhere(index, run, *arguments):
         current = before
 
 
+def compiled_open(alike, space):
+    """Kernels that are told sizes. Each form of one is a function of its own."""
+    return [open_kernel_of(kernel, space.points[0]) for kernel in gpu.opened(alike, space)]
+
+
+def open_kernel_of(kernel, seen):
+    forms = {}
+
+    def loaded(printed):
+        if printed.text not in forms:
+            handle = len(kernels) + 1
+            kernels[handle] = Interpreted(printed), 0
+            texts.append(printed.text)
+            kinds = [cuda.NUMBER if n in printed.numbers else cuda.POINTER for n in range(len(printed.dtypes))]
+            function = cuda.Function(handle, 0)
+            forms[printed.text] = Loaded(function, 128, [*kinds, *[cuda.SIZE] * len(printed.sizes), cuda.NOTHING],
+                                         lambda: function)
+        return forms[printed.text]
+
+    loaded(kernel.at(seen).printed)
+    address = ctypes.cast(launch, ctypes.c_void_p).value
+    return cuda.CudaKernel(kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address),
+                           open_words(kernel, loaded), device=0)
+
+
 @contextlib.contextmanager
 def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     """Gives the names of the kernels that have run, as they do. Where there are several GPUs each has some of them."""
     ran.clear()
+    texts.clear()
     turns = itertools.cycle(range(gpus))
     gpu.COMPILERS[MACHINE.name] = lambda launches: [
         kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches]
+    gpu.OPEN_COMPILERS[MACHINE.name] = compiled_open
     before = cuda.current_device, cuda.current_stream, cuda.elsewhere, cuda.explained
     cuda.current_device, cuda.current_stream = lambda: current, lambda index: STREAM + index
     cuda.elsewhere = elsewhere
@@ -88,7 +122,7 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
         try:
             yield ran
         finally:
-            del gpu.COMPILERS[MACHINE.name]
+            del gpu.COMPILERS[MACHINE.name], gpu.OPEN_COMPILERS[MACHINE.name]
             cuda.current_device, cuda.current_stream, cuda.elsewhere, cuda.explained = before
             cuda.failure.value = 0
             failures.clear()

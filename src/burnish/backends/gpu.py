@@ -1,6 +1,7 @@
 """Graphs on GPUs: who makes their kernels.
 
     kernels = compile_launches(plan)          each kernel of a plan by the printer for its device, in order
+    open_compiler_for(device)(alike, space)   kernels that are told sizes, each from those for a few
 
 The scheduler is told of a machine for each kind of device that has a printer here (`schedule.machines`). Triton is
 imported when the first graph comes that computes on a GPU.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,6 +25,10 @@ from ..runtime.kernels import NativeKernel
 from ..schedule.emit import Launch
 from ..schedule.loops import Kernel
 from ..schedule.machines import CPU, Machine, machine_of, offer
+from ..tensors.sizes import Space
+
+if TYPE_CHECKING:
+    from ..codegen.triton.open_kernel import OpenKernel as Opened
 
 TRITON = Machine(
     "triton", few_rows=64, fewest_rows=132, side_by_side=COLUMNS, short=(4096, 256),
@@ -31,6 +37,7 @@ TRITON = Machine(
 )
 
 Compile = Callable[[Sequence[Launch]], Sequence["NativeKernel | CudaKernel"]]
+CompileOpen = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]
 
 
 def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> list[NativeKernel | CudaKernel]:
@@ -47,20 +54,40 @@ def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> li
     return [found[number] for number in range(len(launches))]
 
 
+def open_compiler_for(device: torch.device) -> CompileOpen | None:
+    """Who makes kernels that are told sizes; None for the CPU's."""
+    machine = machine_of(device)
+    return None if machine is None or machine is CPU else OPEN_COMPILERS[machine.name]
+
+
 def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
     """All on one GPU."""
     from ..codegen.triton.compile import compile_kernels
 
-    device = launches[0].device
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return compile_kernels(launches, index)
+    return compile_kernels(launches, index_of(launches[0].device))
+
+
+def compile_open_for_gpu(alike: Sequence[Sequence[Launch]], space: Space) -> Sequence[CudaKernel]:
+    from ..codegen.triton.compile import compile_open_kernels
+
+    return compile_open_kernels(opened(alike, space), space.points[0], index_of(alike[0][0].device))
+
+
+def opened(alike: Sequence[Sequence[Launch]], space: Space) -> list[Opened]:
+    from ..codegen.triton.open_kernel import OpenKernel as Opened
+
+    return [Opened([launch.kernel for launch in launches], launches[0].numbers, space) for launches in alike]
+
+
+def index_of(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def compile_kernel_for_gpu(kernel: Kernel, device: torch.device) -> CudaKernel:
     """One that is no part of a plan."""
     from ..codegen.triton.compile import compile_kernels
 
-    made, = compile_kernels([Launch(kernel, ())], torch.cuda.current_device() if device.index is None else device.index)
+    made, = compile_kernels([Launch(kernel, ())], index_of(device))
     return made
 
 
@@ -75,6 +102,7 @@ def cubins_here() -> dict[str, str]:
 
 
 COMPILERS: dict[str, Compile] = {TRITON.name: compile_for_gpu}
+OPEN_COMPILERS: dict[str, CompileOpen] = {TRITON.name: compile_open_for_gpu}
 """By the name of the machine, but for the CPU."""
 
 
@@ -95,4 +123,4 @@ def are_offered() -> bool:
 
 random.DEVICES["cuda"] = are_offered
 
-__all__ = ["TRITON", "compile_kernel_for_gpu", "compile_launches", "offer_gpus"]
+__all__ = ["TRITON", "compile_kernel_for_gpu", "compile_launches", "offer_gpus", "open_compiler_for"]

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from .. import events
 from ..errors import warn
 from ..ir.untraceable import NumberLost, Untraceable
-from ..runtime import collection, forks
+from ..runtime import collection, cuda, forks
 from ..runtime.clock import clock_for
 from ..runtime.contest import Contest
 from ..runtime.cuda_graphs import Graphed, engine_of
@@ -78,9 +78,9 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
             # Not the product of all their sizes: with a cache of many tensors no two calls would be alike.
             return float(sum(inputs[k].numel() for k in positions))
 
-        if compiled.takes_gradients:
-            return TrainingContest(compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work)
-        return Contest(compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work=work)
+        contest = TrainingContest if compiled.takes_gradients else Contest
+        return contest(compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work=work,
+                       clock=clock_for(example_inputs))
     except (NoFormula, Untraceable) as reason:
         why = str(reason)
     except Exception as error:
@@ -96,8 +96,10 @@ def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str
         return "the sizes are those of no tensor in the graph"
     if any(isinstance(x, WHOLE) and k not in opened.numbers for k, x in enumerate(example_inputs)):
         return "a number among its inputs may be another one in the next call"
-    if gpus_of(example_inputs):
-        return "kernels for GPUs are made for fixed sizes"
+    if gpus_of(example_inputs) and current().cuda_graphs:
+        return "CUDA graphs are recorded for fixed sizes"
+    if gpus_of(example_inputs) and cuda.why_not() is not None:
+        return cuda.why_not()
     if autograd_is_watched():
         return "somebody watches what autograd saves"
     if autocast_is_on():

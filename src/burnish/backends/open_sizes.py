@@ -29,14 +29,16 @@ from ..codegen.program import write_driver
 from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable import NumberLost
 from ..lower.pipeline import Lowered, lower
+from ..runtime.devices import gpus_of
 from ..runtime.open_draft import OpenDraft
 from ..schedule.choose_open import choose_open_calls
-from ..schedule.emit import Launch
 from ..schedule.frozen import split_frozen
+from ..schedule.long_rows import divide_open_rows
 from ..schedule.open_arena import share_slots
 from ..schedule.plan import Plan, make_plan, plan_of_calls
-from ..tensors.sizes import NoFormula, NoNumber, Space
-from .native_compile import halved, reaches_of, written_inputs
+from ..tensors.sizes import NoFormula, NoNumber, NotAlike, Space
+from .gpu import compile_launches, offer_gpus, open_compiler_for
+from .native_compile import halved, launches_of, reaches_of, written_inputs
 from .numbers import has_numbers
 from .recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
 from .size_check import Check, Examples, Reach, text_of
@@ -48,6 +50,17 @@ def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs:
                  gradients: bool = False) -> OpenRecipe:
     """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`.
     """
+    try:
+        return compiled_near(gm, space, examples, open_inputs, gradients)
+    except NotAlike as why:
+        with contextlib.suppress(NoFormula):
+            return compiled_near(gm, space.apart(), examples, open_inputs, gradients)
+        raise NoFormula(str(why)) from why
+
+
+def compiled_near(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int],
+                  gradients: bool) -> OpenRecipe:
+    """From as few points as will do."""
     few = space.few()
     if few is not space:
         with contextlib.suppress(NoNumber):
@@ -58,6 +71,8 @@ def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs:
 def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int],
                 gradients: bool) -> OpenRecipe:
     """From the points of the space."""
+    if gpus_of(examples(space.points[0])):
+        offer_gpus()
     floats = has_numbers(examples(space.points[0]), (float,))
     lowered = [lowered_at(gm, examples(point), gradients, floats) for point in space.points]
     first = lowered[0]
@@ -109,7 +124,8 @@ def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> 
     constants = lowered[0].constants
     graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
-    parts = [split_frozen(graph, same.__contains__) for graph in graphs]
+    is_here = all(value.type.device.type == "cpu" for value in graphs[0].inputs)  # as for fixed sizes
+    parts = [split_frozen(graph, same.__contains__) if is_here else None for graph in graphs]
     if any((part is None) != (parts[0] is None) for part in parts):
         raise NoFormula("other parts of the graph are made once for other sizes")
     if parts[0] is None:
@@ -195,9 +211,9 @@ def is_same_argument(a: Any, b: Any) -> bool:
 
 def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space: Space, meanwhile: Meanwhile,
           takes_list: bool = False) -> OpenDraft:
-    plans = [make_plan(graph, is_open=True) for graph in graphs]
+    plans = [make_plan(graph, is_open=True) for graph in divide_open_rows(graphs, space)]
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
-        raise NoFormula("the plan has other steps for other sizes")
+        raise NotAlike("the plan has other steps for other sizes")
     slots = share_slots(plans, space)
     kernels = open_kernels(plans, space, meanwhile)
     examples = [OpenDriverWriter(plan, kernels, constants, point, takes_list).example()
@@ -209,17 +225,26 @@ def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space:
 
 
 def open_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) -> list[OpenKernel]:
-    launches = [[step.kernel for step in plan.steps if isinstance(step, Launch)] for plan in plans]
-    alike = list(zip(*launches, strict=True))
-    keys = [tuple([kernel.identity for kernel in kernels]) for kernels in alike]
+    alike = list(zip(*map(launches_of, plans), strict=True))
+    keys = [(launches[0].device, launches[0].numbers, *[launch.kernel.identity for launch in launches])
+            for launches in alike]
     different = dict(zip(keys, alike, strict=True))
-    same = {key: kernels[0] for key, kernels in different.items() if len(set(key)) == 1}
-    found: dict[tuple, OpenKernel] = {}
+    same = {key: launches[0] for key, launches in different.items() if len(set(key[2:])) == 1}
+    others = {key: launches for key, launches in different.items() if key not in same}
+    made: dict[tuple, OpenKernel] = {}
 
     def make(key: tuple) -> None:
-        found[key] = compile_open_kernel(different[key], space)
+        made[key] = compile_open_kernel([launch.kernel for launch in others[key]], space)
 
-    others = [functools.partial(make, key) for key in different if key not in same]
-    natives = compile_kernels(list(same.values()), others, meanwhile)
-    found.update((key, OpenKernel(native, ())) for key, native in zip(same, natives, strict=True))
-    return [found[key] for key in keys]
+    jobs: list[Meanwhile] = []
+    for device in dict.fromkeys(key[0] for key in others):
+        compiler, there = open_compiler_for(device), [key for key in others if key[0] == device]
+        if compiler is None:
+            jobs += [functools.partial(make, key) for key in there]
+        else:
+            kernels = compiler([others[key] for key in there], space)
+            made.update((key, OpenKernel(kernel, ())) for key, kernel in zip(there, kernels, strict=True))
+    natives = compile_launches(list(same.values()), lambda some: compile_kernels(
+        [launch.kernel for launch in some], jobs, meanwhile))
+    made.update((key, OpenKernel(native, ())) for key, native in zip(same, natives, strict=True))
+    return [made[key] for key in keys]

@@ -31,15 +31,30 @@ class Like(NamedTuple):
         return cls(tuple(x.shape), x.stride(), x.dtype, x.device, x.requires_grad, x.storage_offset(), x.is_inference())
 
     def made(self) -> torch.Tensor:
-        """Of memory that nobody touches."""
+        """Of memory that nobody touches: it costs nothing on a CPU. On a GPU it is none."""
         with torch.inference_mode(self.is_inference):
-            if not self.offset:
+            if self.device.type != "cpu":
+                x = hollow(self)
+            elif not self.offset:
                 x = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
             else:
                 far = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True)) + 1
                 x = torch.empty(self.offset + max(far, 0), dtype=self.dtype, device=self.device).as_strided(
                     self.shape, self.stride, self.offset)
         return x.requires_grad_() if self.requires_grad else x
+
+
+def hollow(like: Like) -> torch.Tensor:
+    """A tensor without memory, whose data must not be read. What is tried for sizes far from the one seen would not
+    find room on a GPU."""
+    far = sum(max(size - 1, 0) * step for size, step in zip(like.shape, like.stride, strict=True)) + 1
+    storage = torch._C._construct_storage_from_data_pointer(NOWHERE, like.device, (like.offset + far)
+                                                            * like.dtype.itemsize)
+    return torch.empty(0, dtype=like.dtype, device=like.device).set_(storage, like.offset, like.shape, like.stride)
+
+
+NOWHERE = 64
+"""An address at which nothing lies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..ir.graph import Node, Value
+from ..runtime.cuda import OpenWords
 from ..runtime.kernels import Words
 from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
 from ..runtime.open_draft import OpenDraft, OpenEntry, OpenLaunch, OpenView
@@ -55,6 +56,7 @@ class OpenDriverWriter(DriverWriter):
                 if isinstance(entry, Moving):
                     self.line(f"t[{at}] = {entry.text}" + (f" + {entry.offset}" if entry.offset else ""))
             self.line(f"{name}(t)")
+            self.look_for_failure()
         super().flush()
 
     def run_library(self, node: Node) -> None:
@@ -187,14 +189,14 @@ class Joiner:
     def launch(self, calls: Sequence[NativeCalls]) -> OpenLaunch:
         """What moves is put into the table by the driver."""
         found: list[OpenEntry] = []
-        words: list[tuple[int, Words]] = []
+        words: list[tuple[int, Words | OpenWords]] = []
         for at, entries in enumerate(zip(*map(table_of, calls), strict=True)):
             kind = type(entries[0])
             if any(type(e) is not kind for e in entries):
                 raise NoFormula("a kernel's operands lie elsewhere for other sizes")
             if kind is InArena:
                 found.append(OpenEntry(at, *self.place([e.offset for e in entries])))
-            elif kind is Fixed and isinstance(entries[0].number, Words):
+            elif kind is Fixed and isinstance(entries[0].number, Words | OpenWords):
                 if any(e.number is not entries[0].number for e in entries):
                     raise NoFormula("a native library call is made for one size")
                 words.append((at, entries[0].number))

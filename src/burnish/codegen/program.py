@@ -208,11 +208,16 @@ class DriverWriter:
             else:
                 self.line(f"{name}({given})")
             self.open_on = None
-            if self.devices:
-                self.line(f"if {self.failure()}.value: {self.bind('complain', cuda.complain)}()")
+            self.look_for_failure()
         if self.let_go:
             self.line(f"del {', '.join(self.let_go)}")
             self.let_go = []
+
+    def look_for_failure(self) -> None:
+        """Whether a launch has failed: only Python can raise that."""
+        if self.devices:
+            self.things["failure"] = cuda.failure
+            self.line(f"if failure.value: {self.bind('complain', cuda.complain)}()")
 
     def make(self, value: Value) -> None:
         """Memory for what a kernel is about to store, if it has none in the arena and is not stored into an input."""
@@ -241,10 +246,6 @@ class DriverWriter:
         shown = self.identifier(value.name)
         self.line(f"{shown} = {self.strided(name, value.type, 0)}; del {name}")
         return shown
-
-    def failure(self) -> str:
-        self.things["failure"] = cuda.failure
-        return "failure"
 
     def place(self, type: TensorType) -> str:
         """Where memory is made, if it is not the CPU's."""

@@ -26,8 +26,9 @@ import torch
 
 from .kernels import NativeKernel, Words
 
-POINTER, NUMBER, NOTHING = 0, 1, 2
-"""What a parameter of a kernel is: an address, a number that lies at the address in the table, or null."""
+POINTER, NUMBER, NOTHING, SIZE = 0, 1, 2, 3
+"""What a parameter of a kernel is: an address, a number that lies at the address in the table, null, or a number that
+stands in the words."""
 
 OLDEST = (7, 0)
 """The first architecture whose kernels Triton makes."""
@@ -48,7 +49,7 @@ MISALIGNED = -1
 class CudaKernel:
     name: str
     launcher: NativeKernel
-    words: Words
+    words: Words | OpenWords
     """What the launcher reads: see `words_of`."""
     device: int
 
@@ -61,26 +62,36 @@ class Function:
 
 
 def words_of(function: Function, grid: int, threads: int, kinds: Sequence[int],
-             unaligned: Callable[[], Function]) -> LocalWords:
+             unaligned: Callable[[], Function], sizes: Sequence[int] = ()) -> LocalWords:
     """Two functions with the bytes they share, programs, threads of each, where a failure is told, who makes the second
-    function, how many parameters there are, and their kinds. The second one is for buffers that lie anywhere, and null
-    until it is needed."""
+    function, how many parameters there are, and their kinds; then the `sizes`, for the parameters of that kind. The
+    second function is for buffers that lie anywhere, and null until it is needed."""
     words = LocalWords([function.address, function.shared, 0, 0, grid, threads, ctypes.addressof(failure),
-                        ctypes.cast(_prepare, ctypes.c_void_p).value or 0, len(kinds), *kinds])
+                        ctypes.cast(_prepare, ctypes.c_void_p).value or 0, len(kinds), *kinds, *sizes])
     _unaligned[words.address] = unaligned
     return words
+
+
+_unaligned: dict[int, Callable[[], Function]] = {}
+"""What makes the second function of a kernel, by the address of its words."""
 
 
 class LocalWords(Words):
     """They mean something in this process alone, and are not written to disk."""
 
+    def __del__(self, makers: dict[int, Callable[[], Function]] = _unaligned) -> None:
+        makers.pop(self.address, None)
+
+
+class OpenWords:
+    """Words of a kernel that is told sizes: each frame has its own, for its sizes, and holds them."""
+
+    def __init__(self, at: Callable[[tuple[int, ...]], LocalWords]):
+        self.at = at
+
 
 _errors: list[Exception] = []
 """Why the last such function could not be made."""
-
-_unaligned: dict[int, Callable[[], Function]] = {}
-"""What makes the second function of a kernel, by the address of its words."""
-
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _prepare(address: int) -> None:
@@ -189,4 +200,4 @@ def why_not() -> str | None:
     return None
 
 
-__all__ = ["CudaKernel", "Function", "load", "why_not", "words_of"]
+__all__ = ["CudaKernel", "Function", "OpenWords", "load", "why_not", "words_of"]

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .kernels import NativeKernel, Words
+
+if TYPE_CHECKING:
+    from .cuda import OpenWords
 
 
 class InArena(NamedTuple):
@@ -26,7 +29,7 @@ class InArena(NamedTuple):
 class Fixed(NamedTuple):
     """A plain number, or the address of words."""
 
-    number: int | Words
+    number: int | Words | OpenWords
 
 
 class Moving(NamedTuple):

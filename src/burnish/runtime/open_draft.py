@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..tensors.sizes import Point, slot_starts
+from .cuda import OpenWords
 from .draft import called
 from .kernels import NativeKernel, Words
 from .native_calls import Join
@@ -52,8 +53,8 @@ class OpenLaunch:
     """And how many places of the table each takes, one after the other."""
     length: int
     entries: list[OpenEntry]
-    words: list[tuple[int, Words]]
-    """Where in the table the addresses of words are, which are the same for all sizes."""
+    words: list[tuple[int, Words | OpenWords]]
+    """Where in the table the addresses of words are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,36 +92,39 @@ class OpenDraft:
         numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
                    for slot, dtype in self.numbers.items()}
         launches = list(self.launches.values())
-        names = ("point", *(f"n{k}" for k in range(len(self.formulas))), *(view.name for view in self.views), *numbers,
-                 *(f"{slot}_p" for slot in numbers), *(f"table_{n}" for n in range(len(launches))))
+        names = ("point", "words", *(f"n{k}" for k in range(len(self.formulas))), *(view.name for view in self.views),
+                 *numbers, *(f"{slot}_p" for slot in numbers), *(f"table_{n}" for n in range(len(launches))))
         frame_class = type("Frame", (), {"__slots__": names})
         evaluated = [k for k, text in enumerate(self.formulas) if not text.isdigit()]
         views, moving_views = parted(self.views, self.stays)
-        tables, moving_tables = parted(list(enumerate(launches)), lambda pair: all(map(self.stays, pair[1].entries)))
+        tables, moving_tables = parted(list(enumerate(launches)), lambda pair: self.table_stays(pair[1]))
 
         def view_of(view: OpenView, values: tuple, starts: list[int], base: int, room: Room) -> torch.Tensor:
             at = (base + starts[view.slot] + values[view.behind] - room.address) // view.dtype.itemsize
             return torch.as_strided(room.view(view.dtype), tuple([values[k] for k in view.shape]),
                                     tuple([values[k] for k in view.stride]), at)
 
-        def table_of(launch: OpenLaunch, values: tuple, starts: list[int], base: int) -> Any:
+        def table_of(launch: OpenLaunch, values: tuple, starts: list[int], base: int, frame: Any) -> Any:
             table = (ctypes.c_void_p * max(launch.length, 1))()
             for entry in launch.entries:
                 value = values[entry.number]
                 table[entry.at] = value if entry.slot is None else base + starts[entry.slot] + value
             for at, words in launch.words:
+                if isinstance(words, OpenWords):
+                    words = words.at(frame.point)
+                    frame.words.append(words)
                 table[at] = words.address
             return table
 
         def make(point: Point, room: Room) -> Any:
             frame: Any = frame_class()
-            frame.point = point
+            frame.point, frame.words = point, []
             values = formulas(*point)
             starts = slot_starts(slot_sizes(*point))
             base = room.reserve(starts[-1])
             if room.staying is None:
                 room.staying = [*((view.name, view_of(view, values, starts, base, room)) for view in views),
-                                *((f"table_{number}", table_of(launch, values, starts, base))
+                                *((f"table_{number}", table_of(launch, values, starts, base, frame))
                                   for number, launch in tables)]
             for name, thing in room.staying:
                 setattr(frame, name, thing)
@@ -132,9 +136,14 @@ class OpenDraft:
                 setattr(frame, slot, place := kind())
                 setattr(frame, f"{slot}_p", ctypes.addressof(place))
             for number, launch in moving_tables:
-                setattr(frame, f"table_{number}", table_of(launch, values, starts, base))
+                setattr(frame, f"table_{number}", table_of(launch, values, starts, base, frame))
             return frame
         return make
+
+    def table_stays(self, launch: OpenLaunch) -> bool:
+        """Whether it is the same for all sizes."""
+        return all(map(self.stays, launch.entries)) and not any(isinstance(words, OpenWords)
+                                                                for _, words in launch.words)
 
     def stays(self, part: OpenView | OpenEntry) -> bool:
         """Whether a part of the frame is the same for all sizes: so are the slots before the first of a size that is

@@ -12,20 +12,30 @@ computed on the way, and stored, still happens in the same pass.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from ..ir.graph import Graph, Node, Value
 from ..ir.rewrite import Rewriter
 from ..ops.prims import REDUCTION_OF
+from ..tensors.sizes import Space
 from ..tensors.views import Reshape
-from .machines import machine_of
+from .machines import CPU, machine_of
 
 LONG = 1 << 16
 """Elements of all rows together: what a second kernel costs is a fifth of what reducing these does."""
 
 
+Cuts = Mapping[Node, tuple[int, int]]
+"""For each node that is divided the dimension to be cut, and into how many parts."""
+
+
 class Divider(Rewriter):
+    def __init__(self, graph: Graph, cuts: Cuts):
+        super().__init__(graph)
+        self.cuts = cuts
+
     def rewrite(self, node: Node, args: tuple, kwargs: dict) -> Value | None:
-        cut = cut_of(node)
+        cut = self.cuts.get(node)
         if cut is None:
             return None
         dim, parts = cut
@@ -41,11 +51,32 @@ class Divider(Rewriter):
 
 def divide_long_rows(graph: Graph) -> Graph:
     """The graph itself, where there is nothing to divide."""
-    return Divider(graph).run() if any(cut_of(node) is not None for node in graph.nodes) else graph
+    cuts = {node: cut for node in graph.nodes if (cut := cut_of(node)) is not None}
+    return Divider(graph, cuts).run() if cuts else graph
 
 
-def cut_of(node: Node) -> tuple[int, int] | None:
-    """The dimension to be cut, and into how many parts; None where it is not worth it."""
+def divide_open_rows(graphs: Sequence[Graph], space: Space) -> list[Graph]:
+    """The same for one graph at several sizes, what is on GPUs alone: a CPU's few threads find enough to do. What is
+    cut in the first is cut in all, into parts that come out even for all sizes."""
+    if len({len(graph.nodes) for graph in graphs}) > 1:
+        return list(graphs)
+    cuts: list[dict[Node, tuple[int, int]]] = [{} for _ in graphs]
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
+        if cut_of(nodes[0]) is None or machine_of(nodes[0].args[0].type.device) is CPU:
+            continue
+        if any(node.op is not nodes[0].op or node.args[1] != nodes[0].args[1] for node in nodes):
+            continue
+        sizes = map(space.fit, zip(*(node.args[0].shape for node in nodes), strict=True))
+        cut = cut_of(nodes[0], [size if isinstance(size, int) else size.divisor for size in sizes])
+        if cut is not None:
+            for found, node in zip(cuts, nodes, strict=True):
+                found[node] = cut
+    return [Divider(graph, found).run() if found else graph for graph, found in zip(graphs, cuts, strict=True)]
+
+
+def cut_of(node: Node, divisors: Sequence[int] | None = None) -> tuple[int, int] | None:
+    """The dimension to be cut, and into how many parts; None where it is not worth it. `divisors` is what the size of
+    each dimension is a multiple of, where that is not the size itself."""
     if node.op.name not in REDUCTION_OF or REDUCTION_OF[node.op.name] in ("argmax", "argmin"):
         return None
     x, dims = node.args
@@ -61,7 +92,7 @@ def cut_of(node: Node) -> tuple[int, int] | None:
     if any(0 in v.shape for v in (x, *node.results)):
         return None
     found = [(parts, dim) for dim in dims for parts in machine.parts
-             if x.shape[dim] % parts == 0 and x.shape[dim] > parts]
+             if (divisors or x.shape)[dim] % parts == 0 and x.shape[dim] > parts]
     if not found:
         return None
     # Of the best the one that steps furthest: its parts lie apart, and what is in one lies together.
@@ -69,4 +100,4 @@ def cut_of(node: Node) -> tuple[int, int] | None:
     return dim, parts
 
 
-__all__ = ["divide_long_rows"]
+__all__ = ["divide_long_rows", "divide_open_rows"]

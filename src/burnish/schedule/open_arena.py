@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..tensors.sizes import Formula, NoFormula, Space, slot_starts
-from .plan import Plan, lives_of
+from .plan import Plan, lies_in_arena, lives_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Slots:
 def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
     """Gives the values of all plans their offsets."""
     found = [lives_of(plan) for plan in plans]
+    for lives in found:  # what is on a GPU is made when it is needed
+        lives.stays = [stay for stay in lives.stays if lies_in_arena(stay.value)]
     if len({len(lives.stays) for lives in found}) > 1:
         raise NoFormula("other values need memory for other sizes")
     stays = list(zip(*(lives.stays for lives in found), strict=True))

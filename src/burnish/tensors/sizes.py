@@ -25,6 +25,9 @@ DISTANCES = (0, 1, 4, 13, 7, 3, 10, 6)
 """How far the examples lie from the size that a program was first seen with. Near it, so that they are treated alike;
 of every remainder by 2, 3 and 4, so that halves and paddings are not taken for something simple."""
 
+FACTORS = (1, 2, 3, 4)
+"""Of the sizes that are apart: of these, too, there is every remainder by 2, 3 and 4."""
+
 POINTS = 4
 DEGREE = 3
 
@@ -43,6 +46,11 @@ class NoNumber(NoFormula):
     """A number is no simple function of the sizes."""
 
 
+class NotAlike(NoFormula):
+    """What is made at the points is not the same but for numbers. It may be that at one of them a size is what another
+    size in the program is a part of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Formula:
     """The sum of `factor * product(symbol ** power)` over `terms`: pairs of a factor and the powers."""
@@ -52,6 +60,11 @@ class Formula:
 
     def at(self, point: Point) -> int:
         return sum(factor * math.prod(map(pow, point, powers)) for factor, powers in self.terms)
+
+    @property
+    def divisor(self) -> int:
+        """What it is a multiple of, whatever the sizes are."""
+        return math.gcd(*(factor for factor, _ in self.terms))
 
     def __str__(self) -> str:
         """As Python, and as people write it."""
@@ -89,6 +102,17 @@ class Space:
         """For one symbol the two nearest points and the farthest: enough for all but sums of three terms, of which none
         is found then. For several symbols all points."""
         return Space(self.names, [*self.points[:2], self.points[-1]]) if len(self.names) == 1 else self
+
+    def apart(self) -> Space:
+        """Other points near these, whose sizes nothing else in a program is a part of: a few times a prime number. A
+        length of 128 is twice what a head of 64 is, and loops may run over both as one; a length of 134 has nothing
+        in common with it."""
+        points = []
+        for number in range(POINTS):
+            factors = [FACTORS[(number + k) % len(FACTORS)] for k in range(len(self.names))]
+            points.append(tuple([prime_from(-(-size // factor)) * factor
+                                 for size, factor in zip(self.points[0], factors, strict=True)]))
+        return Space(self.names, points)
 
     def fit(self, values: Sequence[int]) -> int | Formula:
         """The number, or the formula, that has these values at the points. Raises NoFormula."""
@@ -151,6 +175,14 @@ class Space:
         powers = [p for p in itertools.product(range(3), repeat=len(self.names)) if 0 < sum(p) <= DEGREE]
         powers.sort(key=lambda p: (sum(p), max(p)))
         return [(p, [math.prod(map(pow, point, p)) for point in self.points]) for p in powers]
+
+
+def prime_from(n: int) -> int:
+    """The first prime number from n on, but for those that the FACTORS are made of."""
+    n = max(n, 5)
+    while any(n % k == 0 for k in range(2, math.isqrt(n) + 1)):
+        n += 1
+    return n
 
 
 def slot_starts(sizes: Sequence[int]) -> list[int]:

@@ -4,9 +4,8 @@
       loop i0 < 49152 ...                             loop i0 < %size0        %size0 = 768*s0
       loop i0 < 49920 ...
 
-The boxes of the given kernels must be the same but for their numbers. A number that is the same everywhere stays;
-any other must be a formula of the sizes, and becomes a `Size` that the kernel finds behind its buffers. Lanes are
-chosen among the variables along which all that is read lies at known distances.
+What is a formula of the sizes in their boxes (`unifier`) becomes a `Size` that the kernel finds behind its buffers.
+Lanes are chosen among the variables along which all that is read lies at known distances.
 """
 
 from __future__ import annotations
@@ -14,17 +13,18 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ... import events
-from ...ops.scalar import FLOATS, Access, Scalar, cast, const, make
+from ...ops.scalar import Access, Scalar, make
+from ...runtime.cuda import CudaKernel
 from ...runtime.kernels import NativeKernel, bind
 from ...schedule.loops import Kernel
-from ...tensors.sizes import Formula, NoFormula, Space
-from ..box import Box, accesses, mapped, remade, simplify_alike
+from ...tensors.sizes import Formula, Space
+from ..box import Box, accesses, mapped, remade
 from ..listing import listing_of
+from ..unifier import Unifier, boxes_alike
 from . import plan as plans
 from .compile import object_code, symbols
 from .keep import keep
@@ -38,7 +38,7 @@ from .target import Host, host
 
 @dataclass(frozen=True, slots=True)
 class OpenKernel:
-    native: NativeKernel
+    native: NativeKernel | CudaKernel
     sizes: tuple[Formula, ...]
     """What goes into the table behind the buffers."""
 
@@ -46,125 +46,23 @@ class OpenKernel:
 def compile_open_kernel(kernels: Sequence[Kernel], space: Space) -> OpenKernel:
     """`kernels` are those at the points of the space. Raises NoFormula where they differ in more than sizes."""
     first = kernels[0]
-    if any(k.dtypes != first.dtypes or k.stored != first.stored or len(k.loops) != len(first.loops) for k in kernels):
-        raise NoFormula(f"the kernel {first.name} is another one for other sizes")
-    unifier = Unifier(space)
-    loops = list(zip(*(kernel.loops for kernel in kernels), strict=True))
-    if any(len({len(loop.extents) for loop in same}) > 1 for same in loops):
-        raise NoFormula(f"the loops of {first.name} are others for other sizes")
-    boxes = [unifier.box(simplify_alike(same)) for same in loops]
+    sizes: dict[Formula, Size] = {}
+
+    def size(formula: Formula, seen: int) -> Size:
+        return sizes.setdefault(formula, Size(len(sizes), seen))
+
+    unifier = Unifier(space, size)
+    boxes = [unifier.box(same) for same in boxes_alike(kernels)]
     key = "\n".join([f"{first.dtypes} {sorted(first.stored)}", *(line for box in boxes for line in listing_of(box)),
                      *(f"{box.positions} {[hint(n) < 16 for n in box.extents]}" for box in boxes)])
     native = _known.get(key)
     if native is None:
-        native = _known.setdefault(key, compiled(first, boxes, len(unifier.sizes), host()))
-    return OpenKernel(native, tuple(unifier.sizes))
+        native = _known.setdefault(key, compiled(first, boxes, len(sizes), host()))
+    return OpenKernel(native, tuple(sizes))
 
 
 _known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
 """For as long as a program holds them. Two threads may compile the same one: either serves."""
-
-
-class Unifier:
-    """What is equal in all examples stays, numbers become sizes."""
-
-    def __init__(self, space: Space):
-        self.space = space
-        self.sizes: dict[Formula, Size] = {}
-        self.made: dict[tuple[int, ...], Scalar] = {}
-        self.held: list[Any] = []
-
-    def box(self, boxes: Sequence[Box]) -> Box:
-        self.made.clear()
-        made: Box = self.of(boxes)
-        return made
-
-    def number(self, values: Sequence[int]) -> int | Size:
-        found = self.space.fit(values)
-        if isinstance(found, int):
-            return found
-        if found not in self.sizes:
-            self.sizes[found] = Size(len(self.sizes), values[0])
-        return self.sizes[found]
-
-    def of(self, examples: Sequence[Any]) -> Any:
-        first = examples[0]
-        kind = type(first)
-        if any(type(x) is not kind for x in examples):
-            raise NoFormula("a kernel is another one for other sizes")
-        if kind is Scalar:
-            return self.scalar(examples)
-        if kind is int:
-            return first if all(x == first for x in examples) else self.number(examples)
-        if kind is tuple:
-            if any(len(x) != len(first) for x in examples):
-                raise NoFormula("a kernel has other parts for other sizes")
-            return tuple(map(self.of, zip(*examples, strict=True)))
-        if is_dataclass(first):
-            return replace(first, **{f.name: self.of([getattr(x, f.name) for x in examples]) for f in fields(first)})
-        if any(x != first for x in examples):
-            raise NoFormula(f"{first} is {examples[1]} for other sizes")
-        return first
-
-    def scalar(self, examples: Sequence[Scalar]) -> Scalar:
-        first = examples[0]
-        key = tuple(map(id, examples))
-        found = self.made.get(key)
-        if found is None:
-            self.held.append(examples)
-            if any(x.op != first.op or x.dtype != first.dtype for x in examples):
-                raise NoFormula("a kernel computes otherwise for other sizes")
-            if first.op == "const":
-                found = self.constant(examples)
-            else:
-                args = tuple(self.scalar(args) for args in zip(*(x.args for x in examples), strict=True))
-                found = make(first.op, first.dtype, args, self.of([x.payload for x in examples]))
-            self.made[key] = found
-        return found
-
-    def constant(self, examples: Sequence[Scalar]) -> Scalar:
-        first = examples[0]
-        if all(x is first for x in examples):
-            return first
-        values = [x.payload for x in examples]
-        if first.dtype in FLOATS and (found := self.ratio(values)) is not None:
-            return cast(found, first.dtype)
-        if first.dtype in FLOATS and all(v == int(v) for v in values if math.isfinite(v)) and all(
-                map(math.isfinite, values)):
-            values = [int(v) for v in values]
-        elif first.dtype == "b8" or first.dtype in FLOATS:
-            raise NoFormula(f"the number {first.payload} is another one for other sizes")
-        size = self.number(values)
-        assert isinstance(size, Size)
-        return cast(make("size", "i64", (), size), first.dtype)
-
-    def ratio(self, values: Sequence[float]) -> Scalar | None:
-        """A number like 1/n or n/(n - 1), of which n is a size."""
-        for above, below, guess in RATIOS:
-            try:
-                counts = [round(guess(v)) for v in values]
-                if all(above(n) / below(n) == v for n, v in zip(counts, values, strict=True)):
-                    parts = [self.whole([part(n) for n in counts]) for part in (above, below)]
-                    return parts[0] / parts[1]
-            except (ArithmeticError, ValueError, NoFormula):
-                continue
-        return None
-
-    def whole(self, values: Sequence[int]) -> Scalar:
-        """An integer as f64."""
-        found = self.number(values)
-        return const(found, "f64") if isinstance(found, int) else cast(make("size", "i64", (), found), "f64")
-
-
-RATIOS: tuple[tuple[Callable[[int], int], Callable[[int], int], Callable[[float], float]], ...] = (
-    (lambda n: 1, lambda n: n, lambda v: 1 / v),
-    (lambda n: n, lambda n: n - 1, lambda v: v / (v - 1)),
-    (lambda n: n - 1, lambda n: n, lambda v: 1 / (1 - v)),
-    (lambda n: 2, lambda n: n, lambda v: 2 / v),
-    (lambda n: -1, lambda n: n, lambda v: -1 / v),
-    (lambda n: -2, lambda n: n, lambda v: -2 / v),
-)
-"""What stands above and below the line, and what n must be for a value."""
 
 
 def compiled(kernel: Kernel, boxes: Sequence[Box], sizes: int, target: Host) -> NativeKernel:

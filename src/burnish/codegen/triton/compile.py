@@ -1,6 +1,7 @@
 """From kernels to what a program launches on a GPU.
 
     kernels = compile_kernels(launches, device=0)
+    kernels = compile_open_kernels(opened, point, device=0)         which are told sizes
 
 Equal kernels are one, and stay where they are for as long as the process runs.
 """
@@ -8,10 +9,12 @@ Equal kernels are one, and stay where they are for as long as the process runs.
 from __future__ import annotations
 
 import contextvars
+import functools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import torch
 
@@ -19,9 +22,11 @@ from ... import events
 from ...runtime import cuda, forks
 from ...runtime.cuda import CudaKernel
 from ...schedule.emit import Launch
+from ...tensors.sizes import Point
 from .cubin import Cubin, compile_cubin
-from .kernel import Printed, print_kernel
+from .kernel import Printed, SizeType, print_kernel
 from .launch import launching
+from .open_kernel import OpenKernel
 
 _made: dict[tuple[str, frozenset[int], int], CudaKernel] = {}
 _lock = forks.lock()
@@ -43,6 +48,68 @@ def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]
         with _lock:
             _made.setdefault(key, made)
     return [_made[key] for key in keys]
+
+
+def compile_open_kernels(kernels: Sequence[OpenKernel], point: Point, device: int) -> list[CudaKernel]:
+    """With the forms that these sizes take. Others are compiled when sizes come that take them."""
+    loaded = OpenForms(device)
+    loaded.prepare([kernel.at(point).printed for kernel in kernels])
+    address = cuda.launch_address()
+    return [CudaKernel(kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address),
+                       open_words(kernel, loaded), device) for kernel in kernels]
+
+
+def open_words(kernel: OpenKernel, loaded: Callable[[Printed], Loaded]) -> cuda.OpenWords:
+    def at(point: Point) -> cuda.LocalWords:
+        launching = kernel.at(point)
+        form = loaded(launching.printed)
+        return cuda.words_of(form.function, launching.grid, form.threads, form.kinds, form.unaligned, launching.sizes)
+
+    return cuda.OpenWords(at)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A form of an open kernel on a GPU."""
+
+    function: cuda.Function
+    threads: int
+    kinds: Sequence[int]
+    unaligned: Callable[[], cuda.Function]
+
+
+_forms: dict[tuple[str, frozenset[int], tuple[SizeType, ...], int], Loaded] = {}
+
+
+class OpenForms:
+    """Those of one GPU."""
+
+    def __init__(self, device: int):
+        self.device = device
+        major, minor = torch.cuda.get_device_capability(device)
+        self.architecture = 10 * major + minor
+
+    def key(self, printed: Printed) -> tuple[str, frozenset[int], tuple[SizeType, ...], int]:
+        return printed.text, printed.numbers, printed.sizes, self.device
+
+    def __call__(self, printed: Printed) -> Loaded:
+        if self.key(printed) not in _forms:
+            self.prepare([printed])
+        return _forms[self.key(printed)]
+
+    def prepare(self, printed: Sequence[Printed]) -> None:
+        missing = {self.key(one): one for one in printed if self.key(one) not in _forms}
+        for key, cubin in zip(missing, cubins(list(missing.values()), self.architecture), strict=True):
+            made = self.made(missing[key], cubin)
+            with _lock:
+                _forms.setdefault(key, made)
+
+    def made(self, printed: Printed, cubin: Cubin) -> Loaded:
+        @functools.cache
+        def unaligned() -> cuda.Function:
+            return on_gpu(compile_cubin(printed, self.architecture, is_aligned=False), self.device)
+
+        return Loaded(on_gpu(cubin, self.device), cubin.threads, kinds_of(printed, cubin), unaligned)
 
 
 def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
@@ -67,18 +134,20 @@ def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
 
 
 def loaded(printed: Printed, cubin: Cubin, device: int, architecture: int) -> CudaKernel:
-    def on_gpu(cubin: Cubin) -> cuda.Function:
-        return cuda.load(cubin.code, cubin.name, cubin.shared, device)
-
-    words = cuda.words_of(on_gpu(cubin), printed.grid, cubin.threads, kinds_of(printed, cubin),
-                          lambda: on_gpu(compile_cubin(printed, architecture, is_aligned=False)))
+    words = cuda.words_of(on_gpu(cubin, device), printed.grid, cubin.threads, kinds_of(printed, cubin),
+                          lambda: on_gpu(compile_cubin(printed, architecture, is_aligned=False), device))
     return CudaKernel(printed.name, launching(printed.name, len(printed.dtypes), cuda.launch_address()), words, device)
+
+
+def on_gpu(cubin: Cubin, device: int) -> cuda.Function:
+    return cuda.load(cubin.code, cubin.name, cubin.shared, device)
 
 
 def kinds_of(printed: Printed, cubin: Cubin) -> list[int]:
     """Of the parameters: those that Triton adds at the end are null."""
     kinds = [cuda.NUMBER if n in printed.numbers else cuda.POINTER for n in range(len(printed.dtypes))]
+    kinds += [cuda.SIZE] * len(printed.sizes)
     return kinds + [cuda.NOTHING] * (cubin.parameters - len(kinds))
 
 
-__all__ = ["compile_kernels"]
+__all__ = ["Loaded", "compile_kernels", "compile_open_kernels", "open_words"]

@@ -40,7 +40,7 @@ class Cubin:
 def compile_cubin(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
     """`is_aligned`: every buffer begins at a multiple of ALIGNED."""
     shelf = disk_cache()
-    how = f"{is_aligned} {printed.warps} {printed.dtypes} {sorted(printed.numbers)}"
+    how = f"{is_aligned} {printed.warps} {printed.dtypes} {sorted(printed.numbers)} {printed.sizes}"
     key = f"{made_with(architecture)}\n{how}\n{printed.text}"
     if shelf is not None:
         found = shelf.get(KIND, key)
@@ -81,8 +81,11 @@ def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cub
     fn = JITFunction(function_of(printed, language(), JITFunction))
     signature = {f"b{n}": NUMBERS[dtype] if n in printed.numbers else POINTERS[dtype]
                  for n, dtype in enumerate(printed.dtypes)}
+    signature.update((f"n{n}", size.type) for n, size in enumerate(printed.sizes))
     aligned = {(n,): [["tt.divisibility", ALIGNED]] for n in range(len(printed.dtypes))
                if is_aligned and n not in printed.numbers}
+    aligned.update(((n,), [["tt.divisibility", ALIGNED]]) for n, size in enumerate(printed.sizes, len(printed.dtypes))
+                   if size.is_even)
     try:
         # Products are not contracted into sums: the polynomials count on each rounding, and eager rounds twice as well.
         made = triton.compile(ASTSource(fn, signature, {}, aligned), target=GPUTarget("cuda", architecture, 32),

@@ -3,7 +3,7 @@
     table       words of the kernel (`runtime.cuda.words_of`), stream, address of buffer 0, address of buffer 1, …
 
 A parameter of a kernel is passed by where it lies: for an address that is its place in the table itself, for a number
-the address that stands there.
+the address that stands there. Sizes stand in the words themselves, behind the kinds, one after the other.
 """
 
 from __future__ import annotations
@@ -47,24 +47,31 @@ entry:
 next:
   %k = phi i64 [0, %entry], [%k.next, %set]
   %bits = phi i64 [0, %entry], [%bits.next, %set]
+  %told = phi i64 [%count, %entry], [%told.next, %set]
   %more = icmp ult i64 %k, %count
   br i1 %more, label %parameter, label %choose
 parameter:
   %kind.at = getelementptr i64, ptr %kinds, i64 %k
   %kind = load i64, ptr %kind.at
   %slot = getelementptr ptr, ptr %buffers, i64 %k
-  switch i64 %kind, label %null [i64 {cuda.POINTER}, label %pointer i64 {cuda.NUMBER}, label %number]
+  switch i64 %kind, label %null [i64 {cuda.POINTER}, label %pointer i64 {cuda.NUMBER}, label %number
+                                    i64 {cuda.SIZE}, label %size]
 pointer:
   %address = load i64, ptr %slot
   br label %set
 number:
   %number.at = load ptr, ptr %slot
   br label %set
+size:
+  %size.at = getelementptr i64, ptr %kinds, i64 %told
+  %told.more = add i64 %told, 1
+  br label %set
 null:
   br label %set
 set:
-  %where = phi ptr [%slot, %pointer], [%number.at, %number], [@nothing, %null]
-  %low = phi i64 [%address, %pointer], [0, %number], [0, %null]
+  %where = phi ptr [%slot, %pointer], [%number.at, %number], [%size.at, %size], [@nothing, %null]
+  %low = phi i64 [%address, %pointer], [0, %number], [0, %size], [0, %null]
+  %told.next = phi i64 [%told, %pointer], [%told, %number], [%told.more, %size], [%told, %null]
   %place = getelementptr ptr, ptr %parameters, i64 %k
   store ptr %where, ptr %place
   %bits.next = or i64 %bits, %low
@@ -99,8 +106,8 @@ start:
   %result.long = zext i32 %result to i64
   br i1 %failed, label %tell, label %done
 tell:
-  %told = phi i64 [{cuda.MISALIGNED}, %ask], [%result.long, %start]
-  store i64 %told, ptr %failure
+  %why = phi i64 [{cuda.MISALIGNED}, %ask], [%result.long, %start]
+  store i64 %why, ptr %failure
   br label %done
 done:
   ret void

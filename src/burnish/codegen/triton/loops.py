@@ -24,6 +24,7 @@ from ...schedule.loops import Reduction, Stage, Store
 from ..box import Box, expressions
 from .functions import function_name, needs_function
 from .operations import Operations, operand
+from .sizes import Size, is_multiple, reach
 from .tiles import Tile
 from .types import TYPES, WIDE, literal
 
@@ -35,9 +36,11 @@ LONG_LINE = 100
 
 
 class LoopPrinter:
-    """`at` is the text of the number of the tile. `numbers` are the buffers that are passed by value."""
+    """`at` is the text of the number of the tile. `numbers` are the buffers that are passed by value. `far`: whether
+    places are counted in 64 bits, where the numbers of the box are told when it runs; None where they are known."""
 
-    def __init__(self, box: Box, tile: Tile, stored: frozenset[int], numbers: frozenset[int], at: str):
+    def __init__(self, box: Box, tile: Tile, stored: frozenset[int], numbers: frozenset[int], at: str,
+                 far: bool | None = None):
         self.functions: set[tuple[str, str]] = set()
         """The transcendental operations that the loop calls, and the dtypes they are of."""
         self.box, self.tile, self.stored, self.numbers, self.at = box, tile, stored, numbers, at
@@ -51,7 +54,8 @@ class LoopPrinter:
         self.rows = math.prod(box.extents[: box.rows])
         self.inner = math.prod(box.extents[box.rows:])
         self.is_flat = box.is_elementwise
-        self.far = self.rows * max(self.inner, 1) >= FAR
+        self.is_open = far is not None
+        self.far = self.rows * max(self.inner, 1) >= FAR if far is None else far
         self.later: list[str] = []
         """Lines for the end of a step."""
         roots = expressions(box.stages)
@@ -81,7 +85,7 @@ class LoopPrinter:
         else:
             self.line(f"x = ({at} * {self.tile.rows} + tl.arange(0, {self.tile.rows}))[:, None]")
         self.masks = {0: "", ROWS: "", INNER: "", ROWS | INNER: ""}
-        if self.rows % self.tile.rows:
+        if not is_multiple(self.rows, self.tile.rows):
             self.line(f"mx = x < {self.rows}")
             self.masks[ROWS] = self.masks[ROWS | INNER] = "mx"
         self.split("x", 0, self.box.rows)
@@ -90,7 +94,8 @@ class LoopPrinter:
             self.inner_variables()
 
     def inner_variables(self) -> None:
-        if self.inner % self.tile.inner or not self.inner:
+        if not is_multiple(self.inner, self.tile.inner) or not self.inner \
+                or self.tile.whole and isinstance(self.inner, Size):
             self.line(f"mq = q < {self.inner}")
             self.masks[INNER] = "mq"
             self.masks[ROWS | INNER] = "mx & mq" if self.masks[ROWS] else "mq"
@@ -260,6 +265,8 @@ class LoopPrinter:
                 return literal(x.payload, x.dtype)
             case "index":
                 return f"i{x.payload}.to(tl.int64)"
+            case "size":
+                return f"{x.payload}.to(tl.int64)"
             case "reduced":
                 return self.reduced[x.payload]
             case "load":
@@ -297,12 +304,12 @@ class LoopPrinter:
               ) -> tuple[str, str]:
         """A pointer and a mask. There is one for each element along `each`, also where they point to one place."""
         depends, terms = 0, []
-        reach = abs(access.offset)
         for k, stride in enumerate(access.strides):
             if stride and self.box.extents[k] != 1:
                 depends |= ROWS if k < self.box.rows else INNER
-                reach += abs(stride) * self.box.extents[k]
-        wide = ".to(tl.int64)" if reach >= FAR and not self.far else ""
+        # Where sizes are told when it runs, `far` says it of the whole kernel.
+        is_far = not self.is_open and not self.far and reach(access, self.box) >= FAR  # type: ignore[operator]
+        wide = ".to(tl.int64)" if is_far else ""
         for k, stride in enumerate(access.strides):
             if stride and self.box.extents[k] != 1:
                 terms.append(f"i{k}{wide}" if stride == 1 else f"{stride} * i{k}{wide}")

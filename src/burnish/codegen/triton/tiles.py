@@ -33,8 +33,18 @@ STEP = 2048
 TILE = 2048
 """Elements of a tile of several whole rows."""
 
+OPEN_ELEMENTS = 512
+"""Of a tile where rows may become more or fewer: large tensors are done well with it, and small ones are shared out."""
+
+OPEN_LENGTHS = (256, 2048)
+"""A row of a length that is told when it runs is whole in one of these, the least that it fits into: each makes another
+kernel. Longer ones are walked in steps."""
+
 COLUMNS = 64
 """Rows that lie side by side, at once: 256 bytes of f32 in one go."""
+
+FEWEST_COLUMNS = 8
+"""32 bytes of f32: memory is read in no smaller pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,28 @@ def tile_of(box: Box) -> Tile:
     return tiled(rows, 1, STEP, False)
 
 
+def open_tile_of(seen: Box, inner: int, has_open_rows: bool, has_open_inner: bool) -> Tile:
+    """For a box some of whose extents are told when it runs: the tile must do for all of them. `seen` is the box of the
+    program that was seen, `inner` how many elements a row has now. The number of programs is that of the box seen."""
+    rows = math.prod(seen.extents[: seen.rows])
+    if seen.is_elementwise:
+        return Tile(OPEN_ELEMENTS, 0, True, OPEN_ELEMENTS // 256, -(-rows // OPEN_ELEMENTS))
+    if rows_lie_side_by_side(seen) and (has_open_rows or rows >= 8):
+        wide = COLUMNS if has_open_rows else min(COLUMNS, power_of_two(rows))
+        if has_open_inner and not has_open_rows:
+            # They may become long, and nobody cuts them in parts: more programs, each of a few columns, share them out.
+            wide = min(wide, max(power_of_two(rows // PROGRAMS), FEWEST_COLUMNS))
+        longest = 2 * TILE // wide
+        if inner > longest:
+            return tiled(rows, wide, STEP // wide, False)
+        return tiled(rows, wide, longest if has_open_inner else power_of_two(inner), True)
+    if inner > (OPEN_LENGTHS[-1] if has_open_inner else LONGEST_WHOLE):
+        return tiled(rows, 1, STEP, False)
+    long = next(n for n in OPEN_LENGTHS if inner <= n) if has_open_inner else power_of_two(inner)
+    several = max(OPEN_ELEMENTS // long, min(TILE // long, power_of_two(-(-rows // PROGRAMS))), 1)
+    return tiled(rows, several if has_open_rows else min(several, power_of_two(rows)), long, True)
+
+
 def tiled(rows: int, some: int, inner: int, whole: bool) -> Tile:
     warps = min(max(power_of_two(some * inner // 512), 1), 8)
     return Tile(some, inner, whole, warps, -(-rows // some))
@@ -84,4 +116,4 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-__all__ = ["Tile", "tile_of"]
+__all__ = ["Tile", "open_tile_of", "tile_of"]
