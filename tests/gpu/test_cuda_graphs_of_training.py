@@ -85,6 +85,21 @@ def test_training_is_recorded_and_trains_as_eager_does(engine, told):
     assert engine.memories[0] is engine.memories[1] is not None
 
 
+def test_kernels_for_a_gpu_are_recorded_as_well(engine):
+    pytest.importorskip("triton")
+    from .machine import interpreted
+
+    net, other = twins()
+    with interpreted() as ran:
+        run = compiled(net)
+        for _ in range(6):
+            x = torch.randn(5, 6)
+            run(x).square().sum().backward()
+            other(x).square().sum().backward()
+        same_gradients(net, other)
+    assert ran and engine.captures == 2 and engine.replays == 4 + 3
+
+
 def test_what_a_call_saved_outlives_later_calls(engine, told):
     net, other = twins()
     run = compiled(net)

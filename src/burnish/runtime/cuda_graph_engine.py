@@ -86,7 +86,8 @@ class TorchGraphs:
         return found
 
     def is_recording(self) -> bool:
-        return torch.cuda.is_current_stream_capturing()
+        with torch.cuda.device(self.device):
+            return torch.cuda.is_current_stream_capturing()
 
     def new_memory(self) -> Any:
         return torch.cuda.graph_pool_handle()

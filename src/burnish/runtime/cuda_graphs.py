@@ -55,7 +55,7 @@ class Graphs(Generic[T]):
         return (self.engine.stream(), numbers, *(inputs[k].data_ptr() for k in self.fixed))
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
+    def alone(self) -> Iterator[bool]:
         """Whether something may be recorded or replayed now; nobody else does so meanwhile. That it cannot be recorded
         is told once, and where that came up the call runs as it stands."""
         is_alone = self.why_not is None and not self.engine.is_recording() and self.engine.alone.begin()
@@ -172,7 +172,7 @@ class Graphed:
 
     def __call__(self, *inputs: Any) -> Any:
         graphs, is_first = self.graphs, False
-        with graphs.turn() as is_alone:
+        with graphs.alone() as is_alone:
             if is_alone and self.lies_apart(inputs):
                 key = graphs.key_of(inputs)
                 is_first = key not in graphs.recorded and graphs.is_first(key)

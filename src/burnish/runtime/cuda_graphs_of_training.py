@@ -120,7 +120,7 @@ class GraphedTraining:
         if graphs.why_not is not None or autograd_is_watched():
             return self.program(*inputs)
         is_first, turn, pair = False, None, None
-        with graphs.turn() as is_alone:
+        with graphs.alone() as is_alone:
             if is_alone and self.lies_apart(inputs):
                 key = graphs.key_of(inputs)
                 is_first = key not in graphs.recorded and graphs.is_first(key)
@@ -152,7 +152,7 @@ class GraphedTraining:
     def gradients(self, pair: Pair, given: list[Any]) -> tuple:
         """Backward of a call whose forward has been replayed."""
         graphs, backward, is_first = self.graphs, self.step.backward, False
-        with graphs.turn() as is_alone:
+        with graphs.alone() as is_alone:
             if is_alone:
                 if pair.stream != graphs.engine.stream():
                     # It would still read when the next replay of forward writes.
