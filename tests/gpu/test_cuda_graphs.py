@@ -8,7 +8,8 @@ import torch
 import burnish
 from burnish import events
 from burnish.runtime.apart import Apart
-from burnish.runtime.cuda_graph_memory import storage_of
+from burnish.runtime.cuda_graph_engine import Refused
+from burnish.runtime.cuda_graph_memory import Outcome, storage_of
 from burnish.runtime.cuda_graphs import MOST, Graphed
 from burnish.runtime.differentiable import Aside
 
@@ -225,6 +226,21 @@ def test_parameters_are_not_held():
     found, = call.graphs.recorded.values()
     assert list(found.places) == [0]
     assert all(storage_of(x) != storage_of(w) for x in found.outcome.copied)
+
+
+def test_what_is_saved_and_shows_a_result_shows_the_users_copy_of_it():
+    x = torch.arange(6.0)
+    result = x * 2
+    outcome = Outcome([result, result[2:], result * 3], [x], x.device, count=1)
+    shown, part, saved = outcome.handed_out([x])
+    assert shown is not result and torch.equal(shown, x * 2) and saved is not None
+    before = part._version
+    shown.add_(1)  # autograd, which has saved the part, is to see this
+    assert torch.equal(part, (x * 2 + 1)[2:]) and part._version > before
+    assert part._base is not shown  # or it would hold the node that holds it
+    assert outcome.home(1, {}).data_ptr() == result[2:].data_ptr()
+    with pytest.raises(Refused, match="reaches further"):
+        Outcome([result[1:], result], [x], x.device, count=1)
 
 
 def test_on_a_cpu_the_mode_says_that_there_is_nothing_to_record(told):

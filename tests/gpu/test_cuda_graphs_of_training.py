@@ -312,16 +312,21 @@ def test_other_parameters_are_recorded_anew_and_backward_takes_those_of_its_forw
                 p.data = p.data.clone()
                 q.copy_(p)
                 p.grad = q.grad = None
-        for _ in range(2):
+        for _ in range(4):
             run(x).square().sum().backward()
             other(x).square().sum().backward()
             same_gradients(net, other)
-    y = run(x).square().sum()
-    for p in net.parameters():
-        p.data = p.data.clone()  # the same numbers elsewhere, before backward
-    y.backward()
-    other(x).square().sum().backward()
+    assert engine.captures == 2 * 5
+    plain = burnish.compile(other, fullgraph=True)  # eager saves views of parameters, which is another thing
+    for _ in range(2):
+        plain(x)
+    replays, results = engine.replays, [run(x).square().sum(), plain(x).square().sum()]
+    for p in (*net.parameters(), *other.parameters()):
+        p.data = p.data * 2  # other numbers elsewhere, before backward, of which autograd is not told
+    for y in results:
+        y.backward()
     same_gradients(net, other)
+    assert engine.replays == replays + 1
 
 
 def test_every_size_has_its_graphs_up_to_a_number(engine):

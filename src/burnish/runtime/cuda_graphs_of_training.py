@@ -171,7 +171,7 @@ class GraphedTraining:
         tangents = len(self.step.layout.tangents)
         try:
             places[:tangents] = [place_of(x) for x in given[:tangents]]
-            places[tangents:] = [x if home is None else home
+            places[tangents:] = [x.detach() if home is None else home
                                  for x, home in zip(given[tangents:], pair.saved, strict=True)]
             replay, gradients = engine.capture(lambda: self.step.backward(list(places)), pair.memory)
         except RuntimeError as error:
