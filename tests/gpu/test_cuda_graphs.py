@@ -1,4 +1,4 @@
-"""Recorded calls, with an engine that records nothing: a replay runs the program again, into the same memory."""
+"""Recorded calls, with an engine that records nothing: see `engine`."""
 
 import threading
 
@@ -8,7 +8,12 @@ import torch
 import burnish
 from burnish import events
 from burnish.runtime.apart import Apart
+from burnish.runtime.cuda_graph_engine import Refused
+from burnish.runtime.cuda_graph_memory import Outcome, storage_of
 from burnish.runtime.cuda_graphs import MOST, Graphed
+from burnish.runtime.differentiable import Aside
+
+from .engine import Engine
 
 
 @pytest.fixture
@@ -17,34 +22,6 @@ def told():
     stop = events.subscribe(lambda event: found.append(event) if event.kind == "runtime.cuda_graphs" else None)
     yield found
     stop()
-
-
-class Engine:
-    """As a GPU's: recording does nothing to memory, and each replay writes its results where the first ones lay."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, fixed=()):
-        self.lock = threading.Lock()
-        self.fixed, self.captures, self.replays, self.at = list(fixed), 0, 0, 0
-
-    def stream(self):
-        return self.at
-
-    def capture(self, run):
-        self.captures += 1
-        kept = [x.clone() for x in self.fixed]
-        result = run()
-        for x, old in zip(self.fixed, kept, strict=True):
-            x.copy_(old)
-
-        def replay():
-            self.replays += 1
-            for place, made in zip(result, run(), strict=True):
-                if isinstance(place, torch.Tensor) and place is not made:
-                    place.copy_(made)
-
-        return replay, result
 
 
 def test_the_second_call_is_recorded_and_later_ones_replayed_on_other_inputs():
@@ -112,7 +89,7 @@ def test_an_input_that_lies_elsewhere_is_a_reason():
     call = Graphed(lambda x: (x * 2,), [], [], Engine(), "a graph")
     for _ in range(3):
         call(torch.ones(2, device="meta"))
-    assert call.why_not == "input 0 is on meta"
+    assert call.graphs.why_not == "input 0 is on meta"
 
 
 def test_views_of_inputs_and_inputs_themselves_are_the_callers():
@@ -120,7 +97,8 @@ def test_views_of_inputs_and_inputs_themselves_are_the_callers():
     for _ in range(3):
         base = torch.randn(5, 4)
         x = base[1:]
-        same, view, _ = call(x)
+        same, view, twice = call(x)
+        assert torch.equal(twice, x * 2)
         assert same is x and torch.equal(view, x[1:]) and view.data_ptr() == x[1:].data_ptr()
 
 
@@ -135,24 +113,134 @@ def test_inputs_that_overlap_run_as_they_stand():
 
 @pytest.mark.parametrize("program, why", [
     (lambda x: (y := x * 2, y[1:]), "two results share their memory"),
+    (lambda x: (x.view(torch.int32),), "shows the memory of an input as something else"),
+    (lambda x: (x * x.sum().item(),), "waits for the GPU"),
+    (lambda x: (x.masked_fill(x > 0, 0).index_put_((x > 0,), x.new_ones(())),), "one of its indices is a mask"),
+    (lambda x: (x * 2, torch.ones(3, device="meta"))[:1], "is given or makes something on meta"),
     (lambda x: ([x * 2],), "lists of tensors"),
 ])
 def test_what_cannot_be_copied_out_runs_without(program, why, told):
     call = Graphed(program, [], [], Engine(), "a graph")
     for _ in range(3):
         call(torch.randn(4))
-    assert why in call.why_not and len(told) == 1
+    assert why in call.graphs.why_not and len(told) == 1
 
 
 def test_a_call_that_cannot_be_recorded_runs_on():
     class Refusing(Engine):
-        def capture(self, run):
+        def capture(self, run, memory=None):
             raise RuntimeError("operation not permitted when stream is capturing")
 
     call = Graphed(lambda x: (x * 2,), [], [], Refusing(), "a graph")
     for _ in range(3):
         assert torch.equal(call(torch.ones(2))[0], torch.full((2,), 2.0))
-    assert "not permitted" in call.why_not
+    assert "not permitted" in call.graphs.why_not
+
+
+def test_why_it_cannot_be_recorded_is_seen_in_the_first_call():
+    engine = Engine()
+    call = Graphed(lambda x: (x * x.sum().item(),), [], [], engine, "a graph")
+    assert torch.equal(call(torch.ones(2))[0], torch.full((2,), 2.0))
+    assert call.graphs.why_not and engine.captures == 0
+
+
+def test_a_result_that_is_given_twice_is_one_tensor():
+    call = Graphed(lambda x: (y := x * 2, y), [], [], Engine(), "a graph")
+    for _ in range(3):
+        one, two = call(torch.ones(2))
+        assert one is two and torch.equal(one, torch.full((2,), 2.0))
+
+
+def test_expanded_and_overlapping_inputs_and_results():
+    call = Graphed(lambda x, y: (x + y, (x * 2)[:, :1].expand(2, 3)), [], [], Engine(), "a graph")
+    for _ in range(4):
+        x, y = torch.randn(3).expand(2, 3), torch.randn(4).unfold(0, 3, 1)
+        total, wide = call(x, y)
+        assert torch.equal(total, x + y)
+        assert torch.equal(wide, (x * 2)[:, :1].expand(2, 3)) and wide.stride() == (3, 0)
+    assert call.graphs.why_not is None
+
+
+def test_empty_tensors_share_no_memory():
+    call = Graphed(lambda x: (x * 2, x + 1, x.float()), [], [], Engine(), "a graph")
+    for _ in range(3):
+        assert [len(out) for out in call(torch.ones(0))] == [0, 0, 0]
+    assert call.graphs.why_not is None
+
+
+def test_inputs_that_require_gradients_leave_no_trace_in_their_places():
+    call = Graphed(Aside(lambda x: (x.detach() * 2, x[1:])), [], [], Engine(), "a step")
+    for _ in range(4):
+        x = torch.randn(3, requires_grad=True)
+        double, part = call(x * 1)
+        assert torch.equal(double, x * 2) and not double.requires_grad and part.grad_fn is None
+    found, = call.graphs.recorded.values()
+    assert all(not place.requires_grad for place in found.places.values())
+
+
+def test_a_call_in_inference_mode_and_one_outside_are_one_graph():
+    engine = Engine()
+    call = Graphed(lambda x: (x * 2,), [], [], engine, "a graph")
+    for k in range(6):
+        x = torch.full((2,), float(k))
+        with torch.inference_mode(k % 3 != 2):
+            assert torch.equal(call(x)[0], x * 2)
+    assert engine.captures == 1 and call.graphs.why_not is None
+
+
+def test_while_the_user_records_and_from_within_a_replay_calls_run_as_they_stand():
+    engine = Engine()
+    call = Graphed(lambda x: (x * 2,), [], [], engine, "a graph")
+    x = torch.ones(2)
+    for _ in range(3):
+        call(x)
+    engine.records_already = True
+    assert torch.equal(call(x)[0], x * 2) and engine.replays == 2
+    engine.records_already = False
+    assert engine.alone.begin()  # as a finalizer finds it that runs between a replay and its copies
+    assert torch.equal(call(x)[0], x * 2) and engine.replays == 2
+    engine.alone.end()
+    call(x)
+    assert engine.replays == 3
+
+
+def test_a_thread_records_what_it_has_run_itself():
+    engine = Engine()
+    call = Graphed(lambda x: (x * 2,), [], [], engine, "a graph")
+    x = torch.ones(2)
+    call(x)
+    other = threading.Thread(target=call, args=(x,))
+    other.start()
+    other.join()
+    assert engine.captures == 0
+    call(x)
+    call(x)
+    assert engine.captures == 1
+
+
+def test_parameters_are_not_held():
+    call = Graphed(lambda x, w: (x * w, w[1:]), [1], [], Engine(), "a graph")
+    w = torch.randn(4)
+    for _ in range(3):
+        call(torch.randn(4), w)
+    found, = call.graphs.recorded.values()
+    assert list(found.places) == [0]
+    assert all(storage_of(x) != storage_of(w) for x in found.outcome.copied)
+
+
+def test_what_is_saved_and_shows_a_result_shows_the_users_copy_of_it():
+    x = torch.arange(6.0)
+    result = x * 2
+    outcome = Outcome([result, result[2:], result * 3], [x], x.device, count=1)
+    shown, part, saved = outcome.handed_out([x])
+    assert shown is not result and torch.equal(shown, x * 2) and saved is not None
+    before = part._version
+    shown.add_(1)  # autograd, which has saved the part, is to see this
+    assert torch.equal(part, (x * 2 + 1)[2:]) and part._version > before
+    assert part._base is not shown  # or it would hold the node that holds it
+    assert outcome.home(1, {}).data_ptr() == result[2:].data_ptr()
+    with pytest.raises(Refused, match="reaches further"):
+        Outcome([result[1:], result], [x], x.device, count=1)
 
 
 def test_on_a_cpu_the_mode_says_that_there_is_nothing_to_record(told):

@@ -18,7 +18,9 @@ from ..ir.untraceable import NumberLost, Untraceable
 from ..runtime import collection, cuda, forks
 from ..runtime.clock import clock_for
 from ..runtime.contest import Contest
-from ..runtime.cuda_graphs import Graphed, engine_of
+from ..runtime.cuda_graph_engine import engine_of
+from ..runtime.cuda_graphs import Graphed
+from ..runtime.cuda_graphs_of_training import GraphedTraining
 from ..runtime.devices import gpus_of
 from ..runtime.differentiable import autograd_is_watched
 from ..runtime.training_contest import TrainingContest
@@ -43,11 +45,27 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         rehearse(gm, example_inputs, needs_gradients(gm, example_inputs))
         return drawing(gm)
     if has_steps(gm):
-        return in_pieces(gm, burnish)
+        return in_pieces(gm, as_asked(burnish))
     waits = gm.meta.get("burnish_waits", 0)
     if waits or autograd_is_watched():
         return Waiting(gm, _compile_for_sizes, waits or (1 if gm.meta.get("burnish_open") is not None else 2))
     return _compile_for_sizes(gm, example_inputs)
+
+
+ASKED = ("cuda_graphs", "max_autotune", "memory_budget", "never_slower")
+"""Settings that one function can be compiled with, by its mode or options."""
+
+
+def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., CompiledFn]:
+    """For a graph that is compiled later on: under what is asked for now. A mode is in force while the backend is
+    called, and no longer."""
+    asked = {name: getattr(current(), name) for name in ASKED}
+
+    def compile_later(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+        with patch(**asked):
+            return compile_graph(gm, example_inputs)
+
+    return compile_later
 
 
 @collection.paused()
@@ -121,6 +139,7 @@ class PerSize:
 
     def __init__(self, gm: GraphModule, positions: list[int], eager: CompiledFn):
         self.gm, self.eager, self.sizes_of = gm, eager, sizes_of(positions)
+        self.compile_copy = as_asked(compile_copy)
         self.made: dict[tuple, CompiledFn] = {}
         self.lock = forks.lock()
 
@@ -133,8 +152,8 @@ class PerSize:
                 if found is None:
                     if len(self.made) >= LIMIT:
                         return self.eager(*inputs)
-                    found = self.made[sizes] = Waiting(self.gm, compile_copy, 2) if self.made \
-                        else compile_copy(self.gm, list(inputs))
+                    found = self.made[sizes] = Waiting(self.gm, self.compile_copy, 2) if self.made \
+                        else self.compile_copy(self.gm, list(inputs))
         return found(*inputs)
 
 
@@ -154,7 +173,7 @@ class Waiting:
 
     def __init__(self, gm: GraphModule, compile_graph: Callable[[GraphModule, list[Any]], CompiledFn], times: int):
         self.gm, self.eager = gm, drawing(gm)
-        self.compile_graph, self.times = compile_graph, times
+        self.compile_graph, self.times = as_asked(compile_graph), times
         self.runs = 0
         self.compiled: CompiledFn | None = None
         self.lock = forks.lock()
@@ -173,7 +192,7 @@ class Waiting:
 
 def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     if has_numbers(example_inputs, WHOLE):
-        return compile_per_number(_compile_floats, gm, example_inputs, drawing(gm), WHOLE)
+        return compile_per_number(as_asked(_compile_floats), gm, example_inputs, drawing(gm), WHOLE)
     return _compile_floats(gm, example_inputs)
 
 
@@ -189,7 +208,7 @@ def _compile_floats(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         return _compile(gm, example_inputs, open_floats=True)
     except NumberLost as why:
         events.emit("lower.numbers", text=f"compiled once for each combination of floats: {why}", graph_module=gm)
-        return compile_per_number(_compile, gm, example_inputs, drawing(gm), (float,))
+        return compile_per_number(as_asked(_compile), gm, example_inputs, drawing(gm), (float,))
 
 
 def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = False) -> CompiledFn:
@@ -249,18 +268,21 @@ def turns_gradients_on(node: Node) -> bool:
 def with_cuda_graphs(
     compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]
 ) -> Any:
-    """Recorded, where it computes on one GPU. Forward and backward by halves are not: what lies between them would have
-    to be copied out."""
+    """Recorded, where it computes on one GPU."""
     devices = gpus_of(example_inputs)
     name = f"a graph of {len(gm.graph.nodes)} nodes"
-    if compiled.takes_gradients or len(devices) != 1:
-        why = "forward and backward are calls of their own: compile the whole step" if compiled.takes_gradients \
-            else "it computes on several GPUs" if devices else "it does not compute on a GPU"
+    why = None
+    if len(devices) != 1:
+        why = "it computes on several GPUs" if devices else "it does not compute on a GPU"
+    elif compiled.takes_gradients and getattr(compiled, "program", compiled).layout.again:
+        why = "a part of it is checkpointed, and writes to its inputs again when backward runs"
+    if why is not None:
         events.emit("runtime.cuda_graphs", text=f"{name} runs without a CUDA graph: {why}", why=why)
         return compiled
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     fixed = [k for k, node in enumerate(placeholders) if node.meta.get("burnish_state", False)]
-    return Graphed(compiled, fixed, written, engine_of(devices.pop()), name)
+    graphed = GraphedTraining if compiled.takes_gradients else Graphed
+    return graphed(compiled, fixed, written, engine_of(devices.pop()), name)
 
 
 AUTOCAST = ("cpu", "cuda")

@@ -9,81 +9,150 @@ out behind it, so that they are the caller's for good and `g(f(x))` needs no car
 all graphs of a stream share, as one runs after the other there. So a replay and the copies behind it are one step: no
 other thread's replay comes between.
 
+The first call is looked at: what in it cannot be recorded is a reason not to try (`cuda_graph_witness`). It also makes
+what is made once, and cannot be while something is recorded: libraries' handles and plans, kernels for buffers that lie
+anywhere. Libraries keep such things for each thread, so that first call is one of the thread that records.
+
 Numbers are part of what is recorded. Where there is no graph for a call it runs as it stands; `why_not` says why there
-never will be one.
+never will be one. Calls that gradients flow through are those of `cuda_graphs_of_training`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from .. import events
-from . import forks
+from .cuda_graph_engine import Engine, Refused
+from .cuda_graph_memory import Outcome, copy, place_of
+from .cuda_graph_witness import witnessed
 
 MOST = 8
 """Graphs of one program: for several models' parameters, several numbers. Calls beyond run without."""
 
-
-class Engine(Protocol):
-    device: torch.device
-    lock: Any
-    """Held while something is recorded, and from a replay to the copies of its results."""
-
-    def stream(self) -> int:
-        """What tells the current stream from others."""
-        ...
-
-    def capture(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """Record what `run` starts, and what it gives, without doing it; and what does it."""
-        ...
+T = TypeVar("T")
 
 
-class TorchGraphs:
-    """The graphs of one GPU."""
+class Graphs(Generic[T]):
+    """What has been recorded of one program, by what must be the same in a call. `fixed` are the inputs that stay where
+    they are."""
 
-    def __init__(self, device: torch.device):
-        self.device, self.lock = device, forks.lock()
-        self.pools: dict[int, Any] = {}
-        """Of memory, by the stream that the graphs run in: those of two streams may run at once."""
+    def __init__(self, fixed: Collection[int], engine: Engine, name: str):
+        self.fixed, self.engine, self.name = sorted(fixed), engine, name
+        self.recorded: dict[tuple, T] = {}
+        self.begun: dict[tuple, int] = {}
+        """By the same, the thread that has made such a call."""
+        self.why_not: str | None = None
 
-    def stream(self) -> int:
-        found: int = torch.cuda.current_stream(self.device).cuda_stream
-        return found
+    def key_of(self, inputs: Sequence[Any]) -> tuple:
+        # As texts: 2, 2.0 and True are equal, and so are 0.0 and -0.0.
+        numbers = tuple(repr(x) for x in inputs if not isinstance(x, torch.Tensor))
+        return (self.engine.stream(), numbers, *(inputs[k].data_ptr() for k in self.fixed))
 
-    def capture(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        graph, stream = torch.cuda.CUDAGraph(), self.stream()
-        pool = self.pools.get(stream)
-        if pool is None:
-            pool = self.pools[stream] = torch.cuda.graph_pool_handle()
-        # Other threads may go on with what is not allowed here, allocating memory say.
-        with torch.cuda.device(self.device), torch.cuda.graph(graph, pool=pool,
-                                                              capture_error_mode="thread_local"):
-            result = run()
-        return graph.replay, result
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether something may be recorded or replayed now; nobody else does so meanwhile. That it cannot be recorded
+        is told once, and where that came up the call runs as it stands."""
+        is_alone = self.why_not is None and not self.engine.is_recording() and self.engine.alone.begin()
+        refused = None
+        try:
+            yield is_alone
+        except Refused as why:
+            refused = str(why)
+        finally:
+            if is_alone:
+                self.engine.alone.end()
+        if refused is not None:
+            self.refuse(refused)
 
+    def is_first(self, key: tuple) -> bool:
+        """Whether it is this thread's first such call, which is to be looked at."""
+        if self.begun.get(key) == threading.get_ident():
+            return False
+        if key in self.begun or len(self.begun) < MOST:
+            self.begun[key] = threading.get_ident()
+            return True
+        return False
 
-@functools.cache
-def engine_of(device: torch.device) -> TorchGraphs:
-    return TorchGraphs(device)
+    def found(self, key: tuple, record: Callable[[], T]) -> T | None:
+        """For such a call, recorded now if it has not been."""
+        if key not in self.recorded and key in self.begun:
+            self.recorded[key] = record()
+        return self.recorded.get(key)
+
+    def looked_at(self, program: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+        """Run it as it stands, and see whether it can be recorded."""
+        device = self.engine.device
+        far = [f"input {k} is on {x.device}" for k, x in enumerate(inputs)
+               if isinstance(x, torch.Tensor) and x.device != device]
+        if far:
+            self.refuse(far[0])
+            return program(*inputs)
+        made, why = witnessed(program, inputs, device)
+        if why is not None:
+            self.refuse(why)
+        return made
+
+    def refuse(self, why: str) -> None:
+        if self.why_not is None:
+            self.why_not = why
+            self.recorded.clear()
+            self.tell(why)
+
+    def tell(self, why: str) -> None:
+        events.emit("runtime.cuda_graphs", text=f"{self.name} runs without a CUDA graph: {why}", why=why)
 
 
 @dataclass(slots=True)
 class Recorded:
     replay: Callable[[], None]
-    places: list[Any]
-    """The inputs as the graph knows them."""
-    moving: list[int]
-    """Those that are copied to their places."""
-    result: Any
+    places: dict[int, torch.Tensor]
+    """Where the graph finds the inputs that do not stay where they are."""
+    outcome: Outcome
+    counted: list[int]
+    """The inputs that it writes to, of which autograd counts that."""
+
+    def replayed(self, inputs: Sequence[Any]) -> tuple:
+        with torch.no_grad():
+            copy(list(self.places.values()), [inputs[k] for k in self.places])
+            self.replay()
+        if self.counted:
+            torch._C._increment_version([inputs[k] for k in self.counted])
+        return self.outcome.handed_out(inputs)
 
 
-class Refused(Exception):
-    """There will be no graph, and why."""
+def recorded(program: Callable[..., Any], inputs: Sequence[Any], graphs: Graphs[Any], written: Sequence[int] = (),
+             count: int | None = None, memory: Any = None) -> Recorded:
+    """`count` of the results leave the graph's memory, or all of them."""
+    places, moving = list(inputs), {}
+    before = versions(inputs, written)
+    try:
+        for k, x in enumerate(inputs):
+            if isinstance(x, torch.Tensor) and k not in graphs.fixed:
+                places[k] = moving[k] = place_of(x)
+        with torch.no_grad():
+            copy(list(moving.values()), [inputs[k] for k in moving])
+            replay, result = graphs.engine.capture(lambda: program(*places), memory)
+    except RuntimeError as error:
+        raise Refused(f"it could not be recorded: {first_of(error)}") from error
+    counted = [k for k, old, new in zip(written, before, versions(inputs, written), strict=True) if old != new]
+    return Recorded(replay, moving, Outcome(result, places, graphs.engine.device, count), counted)
+
+
+def versions(inputs: Sequence[Any], written: Sequence[int]) -> list[int]:
+    return [0 if inputs[k].is_inference() else inputs[k]._version for k in written]
+
+
+def first_of(error: BaseException) -> BaseException:
+    """What went wrong before all else did: a recording that fails also fails to end."""
+    while isinstance(error.__context__, RuntimeError):
+        error = error.__context__
+    return error
 
 
 class Graphed:
@@ -92,12 +161,9 @@ class Graphed:
     takes_gradients = False
 
     def __init__(self, program: Any, fixed: Collection[int], written: Sequence[int], engine: Engine, name: str):
-        self.program, self.engine, self.name = program, engine, name
-        self.fixed, self.written = sorted({*fixed, *written}), list(written)
-        self.lies_apart: Callable[[Sequence[Any]], bool] = getattr(program, "lies_apart", lambda inputs: True)
-        self.graphs: dict[tuple, Recorded | None] = {}
-        """By what must be the same; None where a call has been seen once."""
-        self.why_not: str | None = None
+        self.program, self.written = program, list(written)
+        self.graphs: Graphs[Recorded] = Graphs({*fixed, *written}, engine, name)
+        self.lies_apart = lies_apart_in(program)
 
     @property
     def source(self) -> str:
@@ -105,98 +171,22 @@ class Graphed:
         return found
 
     def __call__(self, *inputs: Any) -> Any:
-        if self.why_not is not None:
-            return self.program(*inputs)
-        try:
-            with self.engine.lock:
-                found = self.found(inputs)
-                if found is not None and self.lies_apart(inputs):
-                    return self.replayed(found, inputs)
-        except Refused as why:
-            self.refuse(str(why))
-        return self.program(*inputs)
-
-    def found(self, inputs: Sequence[Any]) -> Recorded | None:
-        key = self.key_of(inputs)
-        if key not in self.graphs:
-            if len(self.graphs) < MOST:
-                self.graphs[key] = None
-            return None
-        found = self.graphs[key]
-        if found is None and self.lies_apart(inputs):
-            found = self.graphs[key] = self.recorded(inputs)
-        return found
-
-    def refuse(self, why: str) -> None:
-        self.why_not = why
-        self.graphs.clear()
-        events.emit("runtime.cuda_graphs", text=f"{self.name} runs without a CUDA graph: {why}", why=why)
-
-    def key_of(self, inputs: Sequence[Any]) -> tuple:
-        # As texts: 2, 2.0 and True are equal, and so are 0.0 and -0.0.
-        numbers = tuple(repr(x) for x in inputs if not isinstance(x, torch.Tensor))
-        return (self.engine.stream(), numbers, *(inputs[k].data_ptr() for k in self.fixed))
-
-    def recorded(self, inputs: Sequence[Any]) -> Recorded:
-        places, moving = list(inputs), []
-        for k, x in enumerate(inputs):
-            if isinstance(x, torch.Tensor) and k not in self.fixed:
-                if x.device != self.engine.device:
-                    raise Refused(f"input {k} is on {x.device}")
-                places[k] = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(x)
-                moving.append(k)
-        try:
-            replay, result = self.engine.capture(lambda: self.program(*places))
-        except RuntimeError as error:
-            raise Refused(f"it could not be recorded: {error}") from error
-        check_results(result, places, self.engine.device)
-        return Recorded(replay, places, moving, result)
-
-    def replayed(self, recorded: Recorded, inputs: Sequence[Any]) -> Any:
-        for k in recorded.moving:
-            recorded.places[k].copy_(inputs[k])
-        recorded.replay()
-        if self.written:
-            torch._C._increment_version([inputs[k] for k in self.written])
-        return copied_out(recorded.result, recorded.places, inputs)
+        graphs, is_first = self.graphs, False
+        with graphs.alone() as is_alone:
+            if is_alone and self.lies_apart(inputs):
+                key = graphs.key_of(inputs)
+                is_first = key not in graphs.recorded and graphs.is_first(key)
+                if not is_first:
+                    found = graphs.found(key, lambda: recorded(self.program, inputs, graphs, self.written))
+                    if found is not None:
+                        return found.replayed(inputs)
+        return graphs.looked_at(self.program, inputs) if is_first else self.program(*inputs)
 
 
-def check_results(result: Any, places: Sequence[Any], device: torch.device) -> None:
-    """Results that share memory with one another would not do so when they are copied out."""
-    seen = {x.untyped_storage().data_ptr() for x in places if isinstance(x, torch.Tensor)}
-    for out in result if isinstance(result, (list, tuple)) else (result,):
-        if isinstance(out, (list, tuple)):
-            raise Refused("it gives lists of tensors")
-        if not isinstance(out, torch.Tensor):
-            continue
-        if out.device != device:
-            raise Refused(f"a result is on {out.device}: the GPU would have to be waited for")
-        storage = out.untyped_storage().data_ptr()
-        if storage in seen and not any(is_view(out, x) for x in places):
-            raise Refused("two results share their memory")
-        seen.add(storage)
+def lies_apart_in(program: Any) -> Callable[[Sequence[Any]], bool]:
+    """Whether what a program writes to lies apart from its other inputs in a call, so that it runs at all."""
+    found: Callable[[Sequence[Any]], bool] = getattr(program, "lies_apart", lambda inputs: True)
+    return found
 
 
-def is_view(out: torch.Tensor, of: Any) -> bool:
-    return isinstance(of, torch.Tensor) and out.untyped_storage().data_ptr() == of.untyped_storage().data_ptr()
-
-
-def copied_out(result: Any, places: Sequence[Any], inputs: Sequence[Any]) -> tuple:
-    """The results as the program would give them for these inputs."""
-    found = []
-    for out in result:
-        if isinstance(out, torch.Tensor):
-            source = next((k for k, x in enumerate(places) if x is out or is_view(out, x)), None)
-            if source is None:
-                out = out.clone()
-            elif places[source] is out:
-                out = inputs[source]
-            else:
-                given, place = inputs[source], places[source]
-                offset = given.storage_offset() + out.storage_offset() - place.storage_offset()
-                out = given.as_strided(out.shape, out.stride(), offset)
-        found.append(out)
-    return tuple(found)
-
-
-__all__ = ["Graphed", "engine_of"]
+__all__ = ["Graphed", "Graphs", "Recorded", "first_of", "lies_apart_in", "recorded"]

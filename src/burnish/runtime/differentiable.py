@@ -209,6 +209,7 @@ class Compiled(torch.autograd.Function):
         ctx.save_for_backward(*[inputs[k] for k in layout.saved_inputs], *[outputs[k] for k in layout.saved_outputs],
                               *[kept[k] for k in layout.watched])
         ctx.kept = kept
+        ctx.devices = [outputs[k].device for k in layout.flows]
         constant = [x for k, x in enumerate(outputs) if k not in layout.flows and isinstance(x, torch.Tensor)]
         if constant:
             flowing = {id(outputs[k]) for k in layout.flows}
@@ -235,26 +236,29 @@ class Compiled(torch.autograd.Function):
                 raise RuntimeError(TWICE)
         tangents.clear()
         flowing.reverse()
-        given = [as_expected(flowing.pop(), *expected) for expected in layout.tangents]
+        given = [as_expected(flowing.pop(), *expected, device)
+                 for expected, device in zip(layout.tangents, ctx.devices, strict=True)]
         watched = ctx.saved_tensors[:len(layout.saved_inputs) + len(layout.saved_outputs)]
         given += [ctx.inputs[k] for k in layout.again]
         given += watched
         given += ctx.kept
+        run = ctx.run
         if not torch._C._autograd._get_current_graph_task_keep_graph():
-            ctx.kept = None
+            ctx.kept = ctx.run = None  # by what runs it is told that what was saved is done with
         del watched
-        found = ctx.run(given)
+        found = run(given)
         gradients: list[Any] = [None] * (layout.inputs + NOT_INPUTS)
         for at, gradient in zip(layout.gradients, found, strict=True):
             gradients[at + NOT_INPUTS] = gradient
         return tuple(gradients)
 
 
-def as_expected(x: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype) -> torch.Tensor:
+def as_expected(x: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype, device: torch.device,
+                ) -> torch.Tensor:
     """A tangent in the memory layout that backward was compiled for."""
     if x is None:
-        return torch.zeros(shape, dtype=dtype).as_strided(shape, stride) if not shape else \
-            torch.empty_strided(shape, stride, dtype=dtype).zero_()
+        return torch.zeros(shape, dtype=dtype, device=device).as_strided(shape, stride) if not shape else \
+            torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
     if x.is_conj() or x.is_neg():  # kernels read memory, and there stands something else
         x = x.resolve_conj().resolve_neg()
     return x if x.stride() == stride else restrided(x, shape, stride)

@@ -1,0 +1,66 @@
+"""Whether a run could be recorded as a CUDA graph, told from a run that is not: a recording that fails half way costs
+more than one that is never begun.
+
+    made, why = witnessed(program, inputs, device)          why: "aten._local_scalar_dense.default waits for the GPU"
+
+What waits for the GPU cannot be recorded. What the CPU computes can, and would be wrong: it would be done once, when it
+is recorded, and never again. Operators pass by here on their way to be run; kernels of our own do not, but what they
+store is made by an operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+WAITING = ("data_dependent_output", "cudagraph_unsafe")
+"""Torch's own marks of operators."""
+
+MASKS = (torch.bool, torch.uint8)
+
+
+class Witness:
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.why: str | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if self.why is None:
+            self.why = self.why_not(func, args, kwargs or {}, made)
+        return made
+
+    def why_not(self, func: Any, args: tuple, kwargs: dict, made: Any) -> str | None:
+        if any(tag.name in WAITING for tag in func.tags):
+            return f"{func} waits for the GPU"
+        if func.__name__.startswith("index") and any(x.dtype in MASKS for x in tensors_in(args[1:2])):
+            return f"{func} waits for the GPU: one of its indices is a mask"
+        # A number may be given as a tensor on the CPU: it becomes a part of the recording.
+        given = [x for x in tensors_in((args, list(kwargs.values()))) if x.ndim]
+        for x in (*given, *tensors_in(made)):
+            if x.device != self.device:
+                return f"{func} is given or makes something on {x.device}"
+        return None
+
+
+def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for part in tree:
+            yield from tensors_in(part)
+
+
+def witnessed(program: Callable[..., Any], inputs: Sequence[Any], device: torch.device) -> tuple[Any, str | None]:
+    """What it gives, and why such a run cannot be recorded; None where it can."""
+    witness = Witness(device)
+    torch._C._push_on_torch_dispatch_stack(witness)  # type: ignore[arg-type]
+    try:
+        return program(*inputs), witness.why
+    finally:
+        torch._C._pop_torch_dispatch_stack(None)
+
+
+__all__ = ["witnessed"]
