@@ -81,6 +81,10 @@ class Settings:
     """Make kernels for a GPU that is not there, of this architecture ("sm_90", say), and run graphs eagerly: with
     `show` or `dump`, to look at what would run on one."""
 
+    compile_workers: int | None = None
+    """How many processes compile kernels for GPUs side by side. None: one for each core of this process, at most 8, and
+    none with fewer than 4 cores, where threads do as well. 0: threads of this process."""
+
     cache: bool = True
     """Keep compiled graphs, machine code and measurements on disk, so that later processes need not compile."""
 
@@ -243,6 +247,12 @@ def _accept_segment_limit(name: str, value: object) -> int:
     return value
 
 
+def _accept_workers(name: str, value: object) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise _bad(name, value, "a whole number, such as 8, or 0 to have none")
+    return value
+
+
 def _accept_on_error(name: str, value: object) -> OnError:
     if value not in get_args(OnError):
         raise _bad(name, value, '"fallback", to run eagerly after a failure of Burnish, or "raise", to see the error')
@@ -300,7 +310,7 @@ def _text_to_int(text: str) -> int | str:
     try:
         return int(text)
     except ValueError:
-        return text  # _accept_segment_limit refuses it, and quotes it
+        return text  # what accepts the setting refuses it, and quotes it
 
 
 def _text_to_float(text: str) -> float | str:
@@ -326,6 +336,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "cuda_graphs": _accept_bool,
     "memory_budget": _accept_share,
     "null_device": _accept_architecture,
+    "compile_workers": _accept_workers,
     "cache": _accept_bool,
     "cache_dir": _accept_folder,
     "show": _accept_show,
@@ -336,5 +347,6 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "segment_limit": _text_to_int, "check": _text_to_bool, "native_guards": _text_to_bool,
     "never_slower": _text_to_bool, "eager_random": _text_to_bool, "max_autotune": _text_to_bool,
-    "cuda_graphs": _text_to_bool, "memory_budget": _text_to_float, "cache": _text_to_bool,
+    "cuda_graphs": _text_to_bool, "memory_budget": _text_to_float, "compile_workers": _text_to_int,
+    "cache": _text_to_bool,
 }

@@ -111,7 +111,10 @@ def offer_gpus() -> None:
     """Once a graph comes that computes on one."""
     why = cuda.why_not()
     if why is None:
+        from ..codegen.triton.workers import start_early
+
         offer("cuda", TRITON)
+        start_early()
     else:
         events.emit("lower.refused", text=f"graphs on GPUs run their operators one by one: {why}")
 

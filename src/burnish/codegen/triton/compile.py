@@ -8,12 +8,8 @@ Equal kernels are one, and stay where they are for as long as the process runs.
 
 from __future__ import annotations
 
-import contextvars
 import functools
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,31 +19,38 @@ from ...runtime import cuda, forks
 from ...runtime.cuda import CudaKernel
 from ...schedule.emit import Launch
 from ...tensors.sizes import Point
-from .cubin import Cubin, compile_cubin
-from .kernel import Printed, SizeType, print_kernel
+from .cubin import Cubin, compile_cubin, compile_cubins, without_comments
+from .kernel import Printed, print_kernel
 from .launch import launching
 from .open_kernel import OpenKernel
 
-_made: dict[tuple[str, frozenset[int], int], CudaKernel] = {}
+_made: dict[tuple[Hashable, ...], CudaKernel] = {}
 _lock = forks.lock()
 
 
-MOST_THREADS = 8
-"""Triton lets go of Python's lock in LLVM's passes and in the assembler, about half of its time."""
-
-
 def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]:
-    major, minor = torch.cuda.get_device_capability(device)
-    architecture = 10 * major + minor
+    architecture = architecture_of(device)
     printed = [print_kernel(launch.kernel, launch.numbers) for launch in launches]
-    keys = [(one.text, one.numbers, device) for one in printed]
+    keys = [key_of(one, device) for one in printed]
     with _lock:
         missing = {key: one for key, one in zip(keys, printed, strict=True) if key not in _made}
-    for key, cubin in zip(missing, cubins(list(missing.values()), architecture), strict=True):
-        made = loaded(missing[key], cubin, device, architecture)
+    for (key, one), cubin in zip(missing.items(), cubins(list(missing.values()), architecture), strict=True):
+        kernel = loaded(one, cubin, device, architecture)
         with _lock:
-            _made.setdefault(key, made)
+            _made.setdefault(key, kernel)
     return [_made[key] for key in keys]
+
+
+def architecture_of(device: int) -> int:
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
+def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
+    for one, made in zip(printed, compile_cubins(printed, architecture), strict=True):
+        if events.is_watched():
+            events.emit("kernels", name=one.name, text=one.text, seconds=made.seconds)
+        yield made.cubin
 
 
 def compile_open_kernels(kernels: Sequence[OpenKernel], point: Point, device: int) -> list[CudaKernel]:
@@ -78,27 +81,22 @@ class Loaded:
     unaligned: Callable[[], cuda.Function]
 
 
-_forms: dict[tuple[str, frozenset[int], tuple[SizeType, ...], int], Loaded] = {}
+_forms: dict[tuple[Hashable, ...], Loaded] = {}
 
 
 class OpenForms:
     """Those of one GPU."""
 
     def __init__(self, device: int):
-        self.device = device
-        major, minor = torch.cuda.get_device_capability(device)
-        self.architecture = 10 * major + minor
-
-    def key(self, printed: Printed) -> tuple[str, frozenset[int], tuple[SizeType, ...], int]:
-        return printed.text, printed.numbers, printed.sizes, self.device
+        self.device, self.architecture = device, architecture_of(device)
 
     def __call__(self, printed: Printed) -> Loaded:
-        if self.key(printed) not in _forms:
+        if key_of(printed, self.device) not in _forms:
             self.prepare([printed])
-        return _forms[self.key(printed)]
+        return _forms[key_of(printed, self.device)]
 
     def prepare(self, printed: Sequence[Printed]) -> None:
-        missing = {self.key(one): one for one in printed if self.key(one) not in _forms}
+        missing = {key_of(one, self.device): one for one in printed if key_of(one, self.device) not in _forms}
         for key, cubin in zip(missing, cubins(list(missing.values()), self.architecture), strict=True):
             made = self.made(missing[key], cubin)
             with _lock:
@@ -112,25 +110,10 @@ class OpenForms:
         return Loaded(on_gpu(cubin, self.device), cubin.threads, kinds_of(printed, cubin), unaligned)
 
 
-def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
-    """Side by side, each under the settings of this thread."""
-    def one(kernel: Printed, context: contextvars.Context) -> Cubin:
-        start = time.perf_counter()
-        made = context.run(compile_cubin, kernel, architecture)
-        if events.is_watched():
-            events.emit("kernels", name=kernel.name, text=kernel.text, seconds=time.perf_counter() - start)
-        return made
-
-    contexts = [contextvars.copy_context() for _ in printed]
-    threads = min(MOST_THREADS, os.cpu_count() or 1, len(printed))
-    if threads < 2:
-        return map(one, printed, contexts)
-    with ThreadPoolExecutor(threads, "burnish-triton") as pool:
-        try:
-            made = [pool.submit(one, *each) for each in zip(printed, contexts, strict=True)]
-        except RuntimeError:  # the interpreter is ending, or the machine has no thread left
-            return map(one, printed, contexts)
-        return iter([each.result() for each in made])
+def key_of(printed: Printed, device: int) -> tuple[Hashable, ...]:
+    """Two kernels of the same code may run as different numbers of programs."""
+    return (without_comments(printed.text), printed.dtypes, printed.numbers, printed.sizes, printed.warps, printed.grid,
+            device)
 
 
 def loaded(printed: Printed, cubin: Cubin, device: int, architecture: int) -> CudaKernel:

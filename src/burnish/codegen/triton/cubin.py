@@ -1,65 +1,131 @@
-"""Machine code for NVIDIA GPUs, made by Triton from printed kernels. No GPU has to be there.
+"""Machine code for NVIDIA GPUs, made by Triton from printed kernels, kept on disk.
 
-    compile_cubin(printed, 90)        Cubin(code, name, shared memory, …)
+    compile_cubin(printed, 90)              Cubin(code, name, shared memory, …)
+    compile_cubins([printed, …], 90)        side by side: in worker processes, or in threads of this one
 
-What is compiled is kept where all of Burnish's machine code is, so that it is found without importing Triton.
+What is compiled is kept where all of Burnish's machine code is, so that it is found without importing Triton. What
+another thread is compiling already is waited for.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
-import json
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
-from ...errors import InternalError
+from ...runtime import forks
 from ...runtime.disk_cache import disk_cache
+from . import emit, workers
+from .emit import ALIGNED, Cubin, Job, packed, unpacked
 from .kernel import Printed
-from .source import forget, function_of
-from .types import NUMBERS, POINTERS
+from .worker import Made
 
 KIND = "cubin"
-ALIGNED = 16
-"""Bytes: what the address of every buffer is a multiple of."""
 
+MOST_THREADS = 8
+"""Triton holds Python's lock for a quarter to a third of its time."""
 
-@dataclass(frozen=True, slots=True)
-class Cubin:
-    code: bytes
-    name: str
-    shared: int
-    """Bytes of memory that the threads of a program share."""
-    threads: int
-    parameters: int
-    """Of the function, those that Triton adds included: they are null."""
+_underway: dict[str, Future[Made]] = {}
+_lock = forks.lock()
 
 
 def compile_cubin(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
     """`is_aligned`: every buffer begins at a multiple of ALIGNED."""
+    return compile_cubins([printed], architecture, is_aligned)[0].cubin
+
+
+def compile_cubins(printed: Sequence[Printed], architecture: int, is_aligned: bool = True) -> list[Made]:
+    """In the order given. Equal ones are one."""
+    jobs = [job_of(one, architecture, is_aligned) for one in printed]
+    keys = [key_of(job) for job in jobs]
+    futures: dict[str, Future[Made]] = {}
+    mine: dict[str, Job] = {}
+    try:
+        with _lock:
+            for key, job in zip(keys, jobs, strict=True):
+                if key not in _underway:
+                    mine[key] = job
+                    _underway[key] = Future()
+                futures[key] = _underway[key]
+        _complete(mine, futures)
+    finally:
+        for key in mine:
+            futures[key].cancel()  # after an interrupt nobody may wait for what nobody does
+            _underway.pop(key, None)
+    return [made_by(futures[key], job) for key, job in zip(keys, jobs, strict=True)]
+
+
+def _complete(jobs: Mapping[str, Job], futures: Mapping[str, Future[Made]]) -> None:
     shelf = disk_cache()
-    how = f"{is_aligned} {printed.warps} {printed.dtypes} {sorted(printed.numbers)} {printed.sizes}"
-    key = f"{made_with(architecture)}\n{how}\n{printed.text}"
-    if shelf is not None:
-        found = shelf.get(KIND, key)
-        if found is not None:
-            return unpacked(found)
-    made = emitted(printed, architecture, is_aligned)
-    if shelf is not None:
-        shelf.put(KIND, key, packed(made))
-    return made
+    missing = {}
+    for key, job in jobs.items():
+        start = time.perf_counter()
+        found = shelf.get(KIND, key) if shelf is not None else None
+        if found is None:
+            missing[key] = job
+        else:
+            futures[key].set_result(Made(unpacked(found), time.perf_counter() - start))
+    for key, made in zip(missing, side_by_side(list(missing.values())), strict=True):
+        if shelf is not None:
+            shelf.put(KIND, key, packed(made.cubin))
+        futures[key].set_result(made)
 
 
-def packed(cubin: Cubin) -> bytes:
-    head = json.dumps([cubin.name, cubin.shared, cubin.threads, cubin.parameters]).encode()
-    return len(head).to_bytes(4, "little") + head + cubin.code
+def made_by(future: Future[Made], job: Job) -> Made:
+    """What a future gives; where the thread that was to compile it was stopped, or failed, this one compiles."""
+    try:
+        return future.result()
+    except CancelledError:
+        return made_here(job)
 
 
-def unpacked(data: bytes) -> Cubin:
-    end = 4 + int.from_bytes(data[:4], "little")
-    return Cubin(data[end:], *json.loads(data[4:end]))
+def side_by_side(jobs: Sequence[Job]) -> list[Made]:
+    if not jobs:
+        return []
+    made = workers.compiled(jobs)
+    rest = iter(made_in_threads([job for job, one in zip(jobs, made, strict=True) if one is None]))
+    return [next(rest) if one is None else one for one in made]
+
+
+def made_in_threads(jobs: Sequence[Job]) -> list[Made]:
+    threads = min(MOST_THREADS, workers.cores(), len(jobs))
+    if threads < 2:
+        return list(map(made_here, jobs))
+    with ThreadPoolExecutor(threads, "burnish-triton") as pool:
+        try:
+            made = [pool.submit(made_here, job) for job in jobs]
+        except RuntimeError:  # the interpreter is ending, or the machine has no thread left
+            return list(map(made_here, jobs))
+        return [each.result() for each in made]
+
+
+def made_here(job: Job) -> Made:
+    start = time.perf_counter()
+    return Made(emit.emitted(job), time.perf_counter() - start)
+
+
+def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
+    """Compiled anew, in this thread."""
+    return emit.emitted(job_of(printed, architecture, is_aligned))
+
+
+def job_of(printed: Printed, architecture: int, is_aligned: bool) -> Job:
+    sizes = tuple((size.type, size.is_even) for size in printed.sizes)
+    return Job(printed.name, printed.text, printed.dtypes, printed.numbers, printed.warps, architecture, is_aligned,
+               sizes)
+
+
+def key_of(job: Job) -> str:
+    how = f"{job.is_aligned} {job.warps} {job.dtypes} {sorted(job.numbers)} {job.sizes}"
+    return f"{made_with(job.architecture)}\n{how}\n{without_comments(job.text)}"
+
+
+def without_comments(text: str) -> str:
+    """They name the user's lines: what those become is no matter once the code is the same."""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
 
 
 def made_with(architecture: int) -> str:
@@ -72,51 +138,8 @@ def triton_version() -> str:
     return importlib.metadata.version("triton")
 
 
-def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.runtime.jit import JITFunction
-
-    fn = JITFunction(function_of(printed, language(), JITFunction))
-    signature = {f"b{n}": NUMBERS[dtype] if n in printed.numbers else POINTERS[dtype]
-                 for n, dtype in enumerate(printed.dtypes)}
-    signature.update((f"n{n}", size.type) for n, size in enumerate(printed.sizes))
-    aligned = {(n,): [["tt.divisibility", ALIGNED]] for n in range(len(printed.dtypes))
-               if is_aligned and n not in printed.numbers}
-    aligned.update(((n,), [["tt.divisibility", ALIGNED]]) for n, size in enumerate(printed.sizes, len(printed.dtypes))
-                   if size.is_even)
-    try:
-        # Products are not contracted into sums: the polynomials count on each rounding, and eager rounds twice as well.
-        made = triton.compile(ASTSource(fn, signature, {}, aligned), target=GPUTarget("cuda", architecture, 32),
-                              options={"num_warps": printed.warps, "enable_fp_fusion": False,
-                                       "debug": "tl.device_assert" in printed.text, "sanitize_overflow": False})
-    except Exception as error:
-        raise InternalError("codegen", f"Triton does not take what was printed: {error}\n{printed.text}") from error
-    finally:
-        forget(fn.fn)
-    metadata: Any = made.metadata
-    if getattr(metadata, "global_scratch_size", 0) or getattr(metadata, "num_ctas", 1) != 1:
-        raise InternalError("codegen", f"a kernel that wants memory of its own, or clusters: {printed.text}")
-    return Cubin(made.asm["cubin"], metadata.name, metadata.shared, printed.warps * 32,
-                 parameters_of(made.asm["ptx"], metadata.name))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_underway.clear)  # who was compiling stayed behind
 
 
-def parameters_of(ptx: str, name: str) -> int:
-    found = re.search(rf"\.entry\s+{re.escape(name)}\s*\((.*?)\)", ptx, re.DOTALL)
-    if found is None:
-        raise InternalError("codegen", f"no function {name} in the PTX")
-    return found.group(1).count(".param")
-
-
-@functools.cache
-def language() -> dict[str, Callable]:
-    """What printed kernels may use."""
-    import triton.language as tl
-
-    from . import combine
-
-    return {"tl": tl, **{name: fn for name, fn in vars(combine).items() if hasattr(fn, "fn")}}
-
-
-__all__ = ["ALIGNED", "Cubin", "compile_cubin"]
+__all__ = ["ALIGNED", "Cubin", "compile_cubin", "compile_cubins"]

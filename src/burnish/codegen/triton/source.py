@@ -9,14 +9,16 @@ import inspect
 import itertools
 import linecache
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .kernel import Printed
+if TYPE_CHECKING:  # worker processes come here too, without torch
+    from .emit import Job
+    from .kernel import Printed
 
 _numbers = itertools.count()
 
 
-def function_of(printed: Printed, globals: Mapping[str, Any], jitted: Callable[[Callable], Any]) -> Callable:
+def function_of(printed: Printed | Job, globals: Mapping[str, Any], jitted: Callable[[Callable], Any]) -> Callable:
     """`globals` are `tl` and the functions of `combine`. Functions that the kernel calls are `jitted`."""
     file = f"<burnish triton {printed.name} {next(_numbers)}>"
     linecache.cache[file] = (len(printed.text), None, printed.text.splitlines(True), file)
