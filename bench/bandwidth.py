@@ -137,16 +137,25 @@ def report(found: Sequence[Found]) -> str:
     return "\n".join([as_text(table), f"the least of Burnish's: {times(least)} a copy", *notes])
 
 
+def whole_rows(text: str) -> int:
+    elements = int(text)
+    if elements < WIDTH or elements % WIDTH:
+        raise argparse.ArgumentTypeError(f"{elements} elements make no rows of {WIDTH}")
+    return elements
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m bench.bandwidth", description=__doc__.splitlines()[0])
+    made.add_argument("--device", default="cpu", type=device)
+    made.add_argument("--dtype", default="f32,bf16", help="with commas between (default: f32,bf16)")
+    made.add_argument("--elements", type=whole_rows, default=ELEMENTS, help=f"a multiple of {WIDTH} (default: 2**28)")
+    made.add_argument("--torch-compile", action="store_true", help="beside eager and Burnish, by max-autotune")
+    made.add_argument("--json", type=Path)
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.bandwidth", description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu", type=device)
-    parser.add_argument("--dtype", default="f32,bf16", help="with commas between (default: f32,bf16)")
-    parser.add_argument("--elements", type=int, default=ELEMENTS, help=f"a multiple of {WIDTH} (default: 2**28)")
-    parser.add_argument("--torch-compile", action="store_true", help="beside eager and Burnish, by max-autotune")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(arguments)
-    if options.elements < WIDTH or options.elements % WIDTH:
-        parser.error(f"{options.elements} elements make no rows of {WIDTH}")
+    options = parser().parse_args(arguments)
     kinds = [getattr(torch, dtype(name)) for name in options.dtype.split(",")]
     clock, machine = clock_for(options.device), describe()
     found: list[Found] = []

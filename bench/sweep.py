@@ -36,7 +36,8 @@ def answer(device: str, samples: int | None, messages: Any) -> None:
     """A worker: operators come in by number and dtype, outcomes go out."""
     import torch
 
-    from .operators import check_operator, full_name, is_cpu, operators, quiet, takes
+    from .job import one_line
+    from .operators import Outcome, check_operator, full_name, is_cpu, operators, quiet, takes
 
     if not is_cpu(device):
         torch.cuda.init()
@@ -47,7 +48,11 @@ def answer(device: str, samples: int | None, messages: Any) -> None:
     with quiet():
         for line in sys.stdin:
             number, name = line.split()
-            outcome = check_operator(chosen[int(number)], samples, "burnish", getattr(torch, name), device)
+            op = chosen[int(number)]
+            try:
+                outcome = check_operator(op, samples, "burnish", getattr(torch, name), device)
+            except Exception as error:  # of samples that cannot be made here
+                outcome = Outcome(f"{full_name(op)} {name}", "crashed", f"its samples: {one_line(error)}")
             told = {**dataclasses.asdict(outcome), "way": outcome.way, "ways": sorted(outcome.ways),
                     "refusals": sorted(outcome.refusals)}
             if outcome.verdict == "crashed" and not is_cpu(device):
@@ -106,6 +111,9 @@ class Worker:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         os.close(self.pipe)
         self.log.close()
 
@@ -201,18 +209,22 @@ def report(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m bench.sweep", description=__doc__.splitlines()[0])
+    made.add_argument("--device", default="cpu")
+    made.add_argument("--dtype", default="float32,bfloat16")
+    made.add_argument("--only", default="", metavar="NAME", help="operators whose name contains this")
+    made.add_argument("--samples", type=int, help="at most so many of each")
+    made.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) * 3 // 4))
+    made.add_argument("--minutes", type=float, default=60.0)
+    made.add_argument("--patience", type=float, default=90.0, help="seconds that one operator may take")
+    made.add_argument("--json", type=Path)
+    made.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.sweep", description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32,bfloat16")
-    parser.add_argument("--only", default="", metavar="NAME", help="operators whose name contains this")
-    parser.add_argument("--samples", type=int, help="at most so many of each")
-    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) * 3 // 4))
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--patience", type=float, default=90.0, help="seconds that one operator may take")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.worker is not None:
         with os.fdopen(options.worker, "w") as messages:
             answer(options.device, options.samples, messages)

@@ -207,18 +207,22 @@ def is_near(size: float, eager: float) -> bool:
     return math.isfinite(size) and abs(size - eager) <= NEAR * abs(eager)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.tutorials", description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", choices=PARTS, action="append", help="one of the benchmarks; may be repeated")
-    parser.add_argument("--small", action="store_true", help="networks of a few layers on small images")
-    parser.add_argument("--between", type=int, default=BETWEEN, metavar="N",
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m bench.tutorials", description=__doc__.splitlines()[0])
+    made.add_argument("--device", default="cpu")
+    made.add_argument("--only", choices=PARTS, action="append", help="one of the benchmarks; may be repeated")
+    made.add_argument("--small", action="store_true", help="networks of a few layers on small images")
+    made.add_argument("--between", type=int, default=BETWEEN, metavar="N",
                         help=f"calls between the ten and the ten later ones (default: {BETWEEN})")
-    parser.add_argument("--against", metavar="NAMES", help="contestants, in place of the tutorial's and Burnish")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for each contestant in each of them")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--worker", nargs=2, metavar=("PART", "NAME"), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    made.add_argument("--against", metavar="NAMES", help="contestants, in place of the tutorial's and Burnish")
+    made.add_argument("--limit", type=float, default=600.0, help="seconds for each contestant in each of them")
+    made.add_argument("--json", type=Path)
+    made.add_argument("--worker", nargs=2, metavar=("PART", "NAME"), help=argparse.SUPPRESS)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
     if options.worker:
         part, name = options.worker
         contestant = contestant_of(name)
