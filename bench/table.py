@@ -22,6 +22,8 @@ WRONG = 100.0
 FOREIGN = 0.05
 """From this share of the cores on it is said that others were using the machine."""
 REASON_LENGTH = 150
+DEFAULT = "default"
+"""The mode of a compiler that is asked for none. It alone needs no table of modes: the last line of speeds has it."""
 
 Pick = Callable[[Result], float | None]
 
@@ -79,7 +81,7 @@ def steady(run: Run, rows: Sequence[Row]) -> Table:
     return table
 
 
-def modes_table(run: Run, rows: Sequence[Row]) -> Table | None:
+def modes_table(run: Run, rows: Sequence[Row]) -> Table:
     """Burnish and torch.compile in the same mode, as far as both take part."""
     table = Table("Mode against mode: how many times as fast Burnish is",
                   ["mode", "models", "over torch.compile", "at least", "over eager", "at least",
@@ -91,12 +93,12 @@ def modes_table(run: Run, rows: Sequence[Row]) -> Table | None:
             continue
         over_theirs, over_eager = advantage(rows, theirs, speed, ours=ours), advantage(rows, EAGER, speed, ours=ours)
         table.rows.append([
-            mode or "default", str(len(over_theirs)),
+            mode or DEFAULT, str(len(over_theirs)),
             times(geomean(over_theirs)), times(min(over_theirs, default=None)),
             times(geomean(over_eager)), times(min(over_eager, default=None)),
             times(mean_of(rows, theirs, speed)),
             times(geomean(advantage(rows, theirs, first_call, better_is_less=True, ours=ours)))])
-    return table if table.rows else None
+    return table
 
 
 def first_call(result: Result) -> float | None:
@@ -188,7 +190,7 @@ def tables(run: Run) -> list[Table]:
     if rows:
         found.append(steady(run, rows))
         by_mode = modes_table(run, rows)
-        if by_mode is not None and len(by_mode.rows) > 1:
+        if by_mode.rows and [mode for mode, *_ in by_mode.rows] != [DEFAULT]:
             found.append(by_mode)
         first = "First two steps" if all(row.mode == "train-step" for row in rows) else "First call"
         found.append(seconds_table(f"{first}, imports aside (an export included)", run, rows,

@@ -31,7 +31,7 @@ def test_arguments_of_every_command_are_taken(part, text, monkeypatch):
 
 
 def test_all_of_it_fits_in_half_an_hour_and_each_part_in_nine_minutes():
-    assert sum(part.minutes for part in PARTS) <= 27 and max(part.minutes for part in PARTS) <= 9
+    assert sum(part.minutes for part in PARTS) <= 28 and max(part.minutes for part in PARTS) <= 9
 
 
 def python(code):

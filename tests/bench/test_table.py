@@ -147,9 +147,13 @@ def test_modes_are_compared_with_the_same_mode():
     assert cells(table, "default")[1:4] == ["2", "2.00×", "2.00×"] and len(table.rows) == 2
 
 
-def test_one_mode_alone_has_no_table_of_modes():
-    run = run_of(row("a", 1.0, burnish=2.0, **{"torch.compile": 1.0}))
-    assert not any(table.title.startswith("Mode") for table in tables(run))
+def test_default_mode_alone_needs_no_table_of_modes():
+    def has_modes(run):
+        return any(table.title.startswith("Mode") for table in tables(run))
+
+    assert not has_modes(run_of(row("a", 1.0, burnish=2.0, **{"torch.compile": 1.0})))
+    assert has_modes(run_of(row("a", 1.0, burnish=2.0, **{"burnish:max-autotune": 2.0,
+                                                         "torch.compile:max-autotune": 1.0})))
 
 
 def test_gpu_is_named_where_it_was_measured():

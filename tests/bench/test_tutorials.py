@@ -14,6 +14,7 @@ from bench.tutorials import BOTH, CALLS, PARTS
 from bench import apart as apart_module
 from bench import bandwidth, static_cache, tutorials
 
+from ..gpu.machine import interpreted
 from .gpu import Queue
 
 EAGER, BURNISH = contestant_of("eager"), contestant_of("burnish:backend=eager")
@@ -134,6 +135,12 @@ def test_share_is_of_the_bandwidth_of_a_copy():
     assert found.share("burnish") == 1.5 and found.way == "native" and found.wrong is None
     text = bandwidth.report([found])
     assert "150%" in text and "the least of Burnish's: 1.50×" in text
+
+
+def test_kernels_of_a_gpu_are_what_is_timed_there():
+    with interpreted() as ran:
+        found = bandwidth.measure(PROGRAMS[2], 4096, torch.bfloat16, "cpu", Instant())
+    assert set(ran) == {"max_exp_sum_convert"} and found.way == "native" and found.wrong is None
 
 
 def test_wrong_kernel_has_no_speed(monkeypatch):
