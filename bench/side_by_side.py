@@ -16,7 +16,7 @@ import torch
 
 from . import caches
 from .accuracy import DRAWS, error_ratio, relative_error, typical_error
-from .clocks import WallClock, clock_for
+from .clocks import WallClock, clock_for, wait
 from .contestants import Contestant, contestant_of
 from .job import TURNS, Job, Tell, one_line
 from .record import BURNISH, EAGER, Result, Row
@@ -83,6 +83,9 @@ class SideBySide:
         except Exception as error:
             self.sides.pop(name, None)
             result.why = one_line(error)
+            # A GPU that has met a wrong address refuses everything after it. This fails then, and the others get a
+            # process without this one.
+            wait(self.job.device)
 
     def time(self) -> None:
         def tell_round(done: int) -> None:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from bench.clocks import EventClock, WallClock, clock_for
+from bench.contestants import Contestant
 from bench.job import Job
 from bench.models import MODELS
 from bench.side_by_side import SideBySide
@@ -89,3 +90,25 @@ def test_model_is_timed_by_the_clock_of_its_device(gpu, monkeypatch, tmp_path):
     job = Job("steady", ["eager"], str(tmp_path), model="slow", rounds=2, seconds=0.02)
     row = SideBySide(job, lambda message: None, clock).row()
     assert row.results["eager"].seconds == pytest.approx(4e-3 + 1e-5)
+
+
+def test_gpu_that_refuses_everything_ends_the_process_of_all(gpu, monkeypatch, tmp_path):
+    """The last that was told names the contestant: it is left out of the next attempt."""
+    class Breaks(Contestant):
+        def compile(self, fn, args, kwargs):
+            raise RuntimeError("an illegal memory access")
+
+    def refuse(device):
+        raise RuntimeError("the GPU refuses")
+
+    monkeypatch.setattr("bench.contestants.kinds", lambda: {"eager": Contestant, "breaks": Breaks, "late": Contestant})
+    monkeypatch.setitem(MODELS, "small", lambda times=1: (nn.Linear(2, 2), (torch.zeros(1, 2),), {}))
+    messages = []
+    job = Job("steady", ["eager", "breaks", "late"], str(tmp_path), model="small", rounds=1, seconds=0.01)
+    row = SideBySide(job, messages.append, WallClock()).row()
+    assert row.results["breaks"].why == "RuntimeError: an illegal memory access" and row.results["late"].ratio
+    monkeypatch.setattr("bench.side_by_side.wait", refuse)
+    messages.clear()
+    with pytest.raises(RuntimeError, match="refuses"):
+        SideBySide(job, messages.append, WallClock()).row()
+    assert messages[-1]["contestant"] == "breaks"
