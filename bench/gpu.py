@@ -31,6 +31,8 @@ from .machine import describe
 
 SHOWN_LINES = 60
 LEAVING_SECONDS = 12.0
+REHEARSAL_MINUTES = 20.0
+"""Of a part on a CPU, whose pace is no matter: a busy machine takes a while for compilers alone."""
 STOPPED, MISSING = "stopped", "missing"
 
 
@@ -113,7 +115,8 @@ class Driver:
             if missing and not self.is_rehearsal:
                 self.note(Done(part.name, "", f"{MISSING}: pip install {' '.join(missing)}"))
                 continue
-            end = time.monotonic() + 60 * (minutes or part.minutes)
+            usual = REHEARSAL_MINUTES if self.is_rehearsal else part.minutes
+            end = time.monotonic() + 60 * (minutes or usual)
             for number, text in enumerate(part.rehearsal if self.is_rehearsal else part.commands):
                 place = self.out / f"{part.name}{f'-{number + 1}' if number else ''}.json"
                 self.note(self.command(part.name, text, place, end))
