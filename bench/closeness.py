@@ -193,7 +193,7 @@ def moved(tree: Any, seed: int, unit: torch.dtype = torch.float64) -> Any:
             far = FAR if parts.dtype.itemsize > 2 else 2
             steps = torch.randint(-far, far + 1, parts.shape, generator=generator)
             size = max(torch.finfo(parts.dtype).eps, torch.finfo(unit).eps)
-            parts.copy_(parts * (1 + steps.to(parts.dtype) * size))
+            parts.copy_(parts * (1 + steps.to(parts) * size))
         return made
     return tree_map(change, tree)
 
@@ -207,7 +207,7 @@ def reordered(tree: Any, seed: int) -> Any:
     if not longer:
         return tree
     at, dim = longer[seed % len(longer)]
-    order = torch.randperm(leaves[at].shape[dim], generator=generator)
+    order = torch.randperm(leaves[at].shape[dim], generator=generator).to(leaves[at].device)
     return tree_unflatten([x.index_select(dim, order) if k == at else x.clone() if isinstance(x, torch.Tensor) else x
                            for k, x in enumerate(leaves)], spec)
 

@@ -3,6 +3,7 @@
     burnish bench bert resnet50 --against eager,torch.compile,onnxruntime --json out.json --plot out.svg
     burnish bench --train
     burnish bench --overhead
+    burnish bench llama_1b --device cuda --dtype bf16 --modes default,reduce-overhead
     burnish bench --read out.json --compare before.json
 
 Eager and Burnish always take part. The JSON file is written anew after each model, so a run that is interrupted keeps
@@ -22,7 +23,8 @@ from pathlib import Path
 from burnish.errors import BurnishError, UserError, did_you_mean
 
 from .conductor import Conductor, Plan
-from .contestants import UnknownContestant, contestant_of
+from .contestants import COMPILER_MODES, TORCH_COMPILE, UnknownContestant, contestant_of
+from .large import LARGE
 from .machine import describe
 from .models import FUNCTIONS, MODELS
 from .plot import plot, why_not_plot
@@ -32,6 +34,7 @@ from .table import report
 
 DEFAULT_AGAINST = "eager,torch.compile"
 INTERRUPTED = 130
+DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         run = read(options.read)
         status = 0
     else:
-        run = Run(describe(), {}, contestants(options.against))
+        run = Run(describe(), {}, contestants(options.against, options.modes))
         status = measure(run, options)
     if options.plot and run.rows:
         plot(run, options.plot)
@@ -59,8 +62,8 @@ def measure(run: Run, options: argparse.Namespace) -> int:
     models = chosen_models(options)
     mode = "train-step" if options.train_step else "train" if options.train else "inference"
     starts = 0 if options.steady_only else options.starts
-    plan = Plan(run.contestants, mode, options.batch, not options.no_dropout, options.device, options.threads,
-                options.rounds, options.seconds, starts, options.warm, options.limit)
+    plan = Plan(run.contestants, mode, options.batch, not options.no_dropout, options.device, options.dtype,
+                options.threads, options.rounds, options.seconds, starts, options.warm, options.limit)
     run.settings.update(asdict(plan))
     run.machine["torch_threads"] = plan.threads or run.machine["torch_threads"]
     with Progress(len(models) + options.overhead) as progress, terminated_as_interrupted():
@@ -114,23 +117,34 @@ def chosen_models(options: argparse.Namespace) -> list[str]:
     able = [name for name in MODELS if not (options.train_step and name in FUNCTIONS)]
     if not options.model:
         return [] if options.overhead else able
+    known = [*MODELS, *LARGE]
     for name in options.model:
-        if name not in MODELS:
-            raise UserError(f'There is no model called "{name}".{did_you_mean(name, MODELS)} '
-                            f"The models are: {', '.join(MODELS)}.")
-        if name not in able:
+        if name not in known:
+            raise UserError(f'There is no model called "{name}".{did_you_mean(name, known)} '
+                            f"The models are: {', '.join(known)}.")
+        if name not in [*able, *LARGE]:
             raise UserError(f"{name} is a function without weights: there is no step to train.")
     return list(dict.fromkeys(options.model))
 
 
-def contestants(against: str) -> list[str]:
-    named = [name.strip() for name in against.split(",") if name.strip()]
+def contestants(against: str | None, modes: str | None = None) -> list[str]:
+    """Those named, and in each of the modes both Burnish and torch.compile."""
+    named = names_in(against if against is not None else DEFAULT_AGAINST if modes is None else "")
+    for mode in names_in(modes or ""):
+        if mode not in COMPILER_MODES:
+            raise UserError(f'There is no mode called "{mode}".{did_you_mean(mode, COMPILER_MODES)} '
+                            f"The modes are: {', '.join(COMPILER_MODES)}.")
+        named += [kind if mode == "default" else f"{kind}:{mode}" for kind in (BURNISH, TORCH_COMPILE)]
     for name in named:
         try:
             contestant_of(name)
         except UnknownContestant as error:
             raise UserError(str(error)) from None
     return list(dict.fromkeys([EAGER, BURNISH, *named]))
+
+
+def names_in(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def read(path: Path) -> Run:
@@ -166,18 +180,28 @@ def device(text: str) -> str:
     return text
 
 
+def dtype(text: str) -> str:
+    found = DTYPES.get(text, text)
+    if found not in DTYPES.values():
+        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join([*DTYPES, *DTYPES.values()])}")
+    return found
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="burnish bench", description="Burnish side by side with eager and others, on real models.",
-        epilog=f"models: {', '.join(MODELS)}")
+        epilog=f"models: {', '.join(MODELS)}; of the size for a GPU, and not among all of them: {', '.join(LARGE)}")
     made.add_argument("model", nargs="*", help="names of models; all of them without one")
     kind = made.add_mutually_exclusive_group()
     kind.add_argument("--train", action="store_true", help="forward and backward")
     kind.add_argument("--train-step", action="store_true", help="forward, backward and AdamW, all of it compiled")
-    made.add_argument("--against", metavar="NAMES", default=DEFAULT_AGAINST,
+    made.add_argument("--against", metavar="NAMES",
                       help="with commas between: eager, torch.compile, torch.compile:max-autotune, "
                            "torch.compile:freezing, torch.compile:max-autotune+freezing, onnxruntime, openvino "
                            f"(default: {DEFAULT_AGAINST})")
+    made.add_argument("--modes", metavar="NAMES",
+                      help="Burnish and torch.compile in each of these, with commas between: "
+                           f"{', '.join(COMPILER_MODES)}; adds to --against, and stands in for its default")
     made.add_argument("--overhead", action="store_true",
                       help="what a call costs beyond its work; without models nothing else is measured")
     made.add_argument("--json", metavar="FILE", type=Path, help="write everything that was measured")
@@ -190,7 +214,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--no-dropout", action="store_true",
                       help="train without dropout, so that errors can be compared")
     made.add_argument("--device", default="cpu", type=device,
-                      help="where it runs: cpu, cuda, cuda:1 (default: cpu); on a GPU every call is waited for")
+                      help="where it runs: cpu, cuda, cuda:1 (default: cpu); a GPU's time is that between two of "
+                           "its events, a first call's is that on the wall")
+    made.add_argument("--dtype", type=dtype,
+                      help="of weights and inputs: f32, bf16, f16 (default: as models make them)")
     made.add_argument("--steady-only", action="store_true",
                       help="no processes for cold starts: quicker, no memory, and a first call among the others'")
     made.add_argument("--starts", metavar="N", type=natural, default=1,

@@ -45,6 +45,8 @@ class Plan:
     times: int | None = None
     dropout: bool = True
     device: str = "cpu"
+    dtype: str | None = None
+    """Of weights and inputs; None leaves them as the model makes them."""
     threads: int | None = None
     rounds: int = 12
     seconds: float = 0.25
@@ -137,7 +139,7 @@ class Conductor:
     def job(self, kind: str, contestants: list[str], folder: str | Path, model: str = "") -> Job:
         plan = self.plan
         return Job(kind, contestants, str(folder), model=model, mode=plan.mode, times=plan.times,
-                   dropout=plan.dropout, device=plan.device, threads=plan.threads, rounds=plan.rounds,
+                   dropout=plan.dropout, device=plan.device, dtype=plan.dtype, threads=plan.threads, rounds=plan.rounds,
                    seconds=plan.seconds)
 
     def run(self, job: Job) -> Outcome:

@@ -18,9 +18,8 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
-from .record import BURNISH, EAGER
+from .record import BURNISH, EAGER, TORCH_COMPILE
 
-TORCH_COMPILE = "torch.compile"
 COMPILER_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 BACKEND = "backend="
 

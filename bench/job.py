@@ -35,6 +35,7 @@ class Job:
     times: int | None = None
     dropout: bool = True
     device: str = "cpu"
+    dtype: str | None = None
     threads: int | None = None
     rounds: int = 12
     seconds: float = 0.25

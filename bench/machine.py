@@ -33,8 +33,15 @@ def describe() -> dict[str, Any]:
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "system": platform.platform(),
         "python": platform.python_version(), "packages": dict(versions(PACKAGES)), "commit": commit(),
         "environment": {name: text for name, text in sorted(os.environ.items()) if name.startswith(PREFIXES)},
-        "load_at_start": os.getloadavg()[0],
+        "load_at_start": os.getloadavg()[0], "gpu": gpu_name(),
     }
+
+
+def gpu_name() -> str | None:
+    """The first one; None without any."""
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def cpu_name() -> str:

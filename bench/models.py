@@ -23,20 +23,21 @@ from torch import nn
 from torch.nn import functional as F
 
 Built = tuple[Callable, tuple, dict[str, Any]]
-MODELS: dict[str, Callable[..., Built]] = {}
+Build = Callable[..., Built]
+MODELS: dict[str, Build] = {}
 TRAINING = ("nanogpt",)
 FUNCTIONS = ("sincos", "pointwise")
 
 
-def model(name: str) -> Callable:
-    def register(build: Callable[[int], Built]) -> Callable[..., Built]:
+def model(name: str, among: dict[str, Build] = MODELS) -> Callable:
+    def register(build: Callable[[int], Built]) -> Build:
         @functools.wraps(build)
         def seeded(times: int = 1) -> Built:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
                 module, args, kwargs = build(times)
                 return module.eval() if isinstance(module, nn.Module) else module, args, kwargs
-        MODELS[name] = seeded
+        among[name] = seeded
         return seeded
     return register
 

@@ -4,6 +4,7 @@
     python -m bench.operators --only softmax      those whose name contains it
     python -m bench.operators --limit 100 --samples 5
     python -m bench.operators --backend burnish --dtype float32,bfloat16,int64,bool
+    python -m bench.operators --backend burnish --dtype float32,bfloat16 --device cuda --only softmax
 
 Each sample of `op_db` runs through `burnish.compile(fn, backend="eager")` as a function, and in place where the
 operator can; twice, on equal inputs: the first call traces, the second replays. Results, mutated inputs, metadata,
@@ -11,6 +12,9 @@ aliasing of results and inputs, and errors must be eager's. The last line counts
 
 With `--backend burnish` it is the native compiler's code that must be right, and it stays although eager may be faster;
 the rule for what it rounds is that of `bench.closeness`. Without `--dtype` each operator is taken in one dtype.
+
+On a GPU eager's own kernels are other ones than a CPU's. There also that is right which torch's tests would take for
+eager's: what `torch.testing.assert_close` passes. `bench.sweep` shares all operators out among processes.
 """
 
 from __future__ import annotations
@@ -98,18 +102,18 @@ class Different(Exception):
 
 
 def check_operator(op: Any, most_samples: int | None = None, backend: str = "eager",
-                   dtype: torch.dtype | None = None) -> Outcome:
+                   dtype: torch.dtype | None = None, device: str = "cpu") -> Outcome:
     """All samples of one operator, in each of its variants."""
     outcome = Outcome(full_name(op) if dtype is None else f"{full_name(op)} {str(dtype).removeprefix('torch.')}")
-    dtype = dtype or next(dtype for dtype in DTYPES if dtype in op.dtypes)
+    dtype = dtype or next(dtype for dtype in DTYPES if takes(op, dtype, device))
     codes: set[str] = set()
     for variant in (op.op, op.inplace_variant):
         if variant is None:
             continue
         set_seed(0)
-        for i, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), most_samples)):
+        for i, sample in enumerate(itertools.islice(op.sample_inputs(device, dtype), most_samples)):
             with Observed() as seen, Watched() as watched:
-                verdict, detail = check_sample(variant, sample, op.name in UNINITIALIZED, backend)
+                verdict, detail = check_sample(variant, sample, op.name in UNINITIALIZED, backend, device)
             if verdict is None:
                 continue
             outcome.samples += 1
@@ -150,7 +154,8 @@ class Watched:
                 self.way = "library"
 
 
-def check_sample(variant: Callable, sample: Any, uninitialized: bool, backend: str = "eager") -> tuple[str | None, str]:
+def check_sample(variant: Callable, sample: Any, uninitialized: bool, backend: str = "eager", device: str = "cpu"
+                 ) -> tuple[str | None, str]:
     """The verdict on one sample and what it rests on; no verdict where eager itself cannot be repeated."""
     inputs = (sample.input, *sample.args), sample.kwargs
 
@@ -158,10 +163,13 @@ def check_sample(variant: Callable, sample: Any, uninitialized: bool, backend: s
         return variant(*args, **kwargs)
 
     is_native = backend != "eager"
-    judge = Judge(fn, inputs) if is_native else exactly
+    judge = exactly
+    if is_native:
+        judge = Judge(fn, inputs) if is_cpu(device) else JudgeOnGpu(fn, inputs)
     burnish.reset()
     # The native compiler takes graphs without gradients for now.
-    as_eager = patch(never_slower=False, on_error="raise", eager_random=True)
+    # What is compared is compiled now, and not what an earlier run has left on disk.
+    as_eager = patch(never_slower=False, on_error="raise", eager_random=True, cache=False)
     with torch.no_grad() if is_native else contextlib.nullcontext(), as_eager:
         try:
             want = observe_call(fn, inputs)
@@ -208,7 +216,13 @@ def observe_call(fn: Callable, inputs: tuple) -> Seen:
             result = fn(*args, **kwargs)
         except Exception as raised:
             error = raised
-    return Seen(result, (args, kwargs), error, torch.rand(1, dtype=torch.float32))
+    return Seen(result, (args, kwargs), error, drawn_next())
+
+
+def drawn_next() -> torch.Tensor:
+    """A number from each generator: that of the CPU, and that of the GPU where one is in use."""
+    devices = ["cpu", "cuda"] if torch.cuda.is_initialized() else ["cpu"]
+    return torch.cat([torch.rand(1, dtype=torch.float32, device=device).cpu() for device in devices])
 
 
 def fresh(inputs: tuple) -> tuple:
@@ -378,6 +392,17 @@ class Judge:
                 yield torch.where(apart <= SAME * real(at).abs(), apart, 0.0)
 
 
+class JudgeOnGpu(Judge):
+    """What torch's own tests take for equal is right; the rest is judged as on a CPU."""
+
+    def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:
+        try:
+            torch.testing.assert_close(got, eager, equal_nan=True)
+        except AssertionError:
+            return super().__call__(eager, got, part, number)
+        return None
+
+
 def errors_without_onednn(errors: Iterator[torch.Tensor], is_wanted: bool) -> Iterator[torch.Tensor]:
     with torch.backends.mkldnn.flags(enabled=False) if is_wanted else contextlib.nullcontext():
         yield from errors
@@ -403,6 +428,8 @@ def aliases(seen: Seen) -> list[int]:
 
 def set_seed(n: int) -> None:
     torch.default_generator.manual_seed(n)  # torch.manual_seed notes a stack trace for each GPU to come
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(n)
     random.seed(n)
     np.random.seed(n)
 
@@ -430,11 +457,19 @@ def quiet() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def operators() -> list[Any]:
-    """Torch's records of the operators that run on a CPU (importing them takes seconds)."""
+def is_cpu(device: str) -> bool:
+    return torch.device(device).type == "cpu"
+
+
+def takes(op: Any, dtype: torch.dtype, device: str) -> bool:
+    return dtype in op.supported_dtypes(torch.device(device).type)
+
+
+def operators(device: str = "cpu") -> list[Any]:
+    """Torch's records of the operators that run on a device (importing them takes seconds)."""
     with quiet():
         from torch.testing._internal.common_methods_invocations import op_db
-    return [op for op in op_db if any(dtype in op.dtypes for dtype in DTYPES)]
+    return [op for op in op_db if any(takes(op, dtype, device) for dtype in DTYPES)]
 
 
 def summary(outcomes: list[Outcome], backend: str = "eager") -> str:
@@ -457,15 +492,20 @@ def main() -> int:
     parser.add_argument("--breaks", action="store_true", help="list operators with breaks too")
     parser.add_argument("--backend", default="eager", help="eager (the default) or burnish")
     parser.add_argument("--dtype", help="each operator in each of these it takes, as float32,int64")
+    parser.add_argument("--device", default="cpu", help="where samples are made: cpu (the default) or cuda")
     parser.add_argument("--refused", action="store_true", help="list operators that are not compiled")
     settings = parser.parse_args()
     dtypes = [getattr(torch, name) for name in settings.dtype.split(",")] if settings.dtype else [None]
-    chosen = [op for op in operators() if not settings.only or settings.only in full_name(op)][:settings.limit]
-    pairs = [(op, dtype) for op, dtype in itertools.product(chosen, dtypes) if dtype is None or dtype in op.dtypes]
+    device = settings.device
+    if not is_cpu(device):
+        torch.cuda.init()  # its generator takes part from the first operator on
+    chosen = [op for op in operators(device) if not settings.only or settings.only in full_name(op)][:settings.limit]
+    pairs = [(op, dtype) for op, dtype in itertools.product(chosen, dtypes)
+             if dtype is None or takes(op, dtype, device)]
     start, outcomes = time.monotonic(), []
     with quiet():
         for op, dtype in pairs:
-            outcomes.append(check_operator(op, settings.samples, settings.backend, dtype))
+            outcomes.append(check_operator(op, settings.samples, settings.backend, dtype, device))
             if sys.stderr.isatty():
                 print(f"\r{len(outcomes)}/{len(pairs)} {outcomes[-1].name:40.40}", end="", file=sys.stderr)
     shown = VERDICTS[1 if settings.breaks else 2:]

@@ -22,10 +22,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from .clocks import SAMPLE_SECONDS
 from .contestants import Contestant, TorchCompile, contestant_of
 from .models import transformers
 from .record import EAGER, Overhead
-from .steady import SAMPLE_SECONDS, take_turns, warm_up
+from .steady import take_turns, warm_up
 
 CONTESTANTS = (EAGER, "burnish", "burnish:backend=eager", "torch.compile:backend=eager")
 STACKS = (1, 10, 50, 100, 200)

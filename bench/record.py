@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
-EAGER, BURNISH = "eager", "burnish"
+EAGER, BURNISH, TORCH_COMPILE = "eager", "burnish", "torch.compile"
 MODES = ("inference", "train", "train-step")
 
 

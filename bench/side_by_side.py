@@ -12,8 +12,11 @@ import statistics
 import time
 from typing import Any
 
+import torch
+
 from . import caches
 from .accuracy import DRAWS, error_ratio, relative_error, typical_error
+from .clocks import WallClock, clock_for, wait
 from .contestants import Contestant, contestant_of
 from .job import TURNS, Job, Tell, one_line
 from .record import BURNISH, EAGER, Result, Row
@@ -24,13 +27,14 @@ EVENTS_KEPT = 10
 
 
 class SideBySide:
-    def __init__(self, job: Job, tell: Tell):
+    def __init__(self, job: Job, tell: Tell, clock: WallClock | None = None):
         self.job, self.tell = job, tell
+        self.clock = clock or clock_for(job.device)
         self.results = {name: Result() for name in job.contestants}
         self.sides: dict[str, Side] = {}
         self.errors: dict[str, list[float]] = {}
         tell({"stage": "builds the model"})
-        self.work = Workload.of(job.model, job.mode, job.times, job.dropout, job.device)
+        self.work = Workload.of(job.model, job.mode, job.times, job.dropout, job.device, job.dtype)
         self.truth: Tensors | None = None
 
     def row(self) -> Row:
@@ -79,14 +83,17 @@ class SideBySide:
         except Exception as error:
             self.sides.pop(name, None)
             result.why = one_line(error)
+            # A GPU that has met a wrong address refuses everything after it. This fails then, and the others get a
+            # process without this one.
+            wait(self.job.device)
 
     def time(self) -> None:
         def tell_round(done: int) -> None:
             self.tell({"stage": TURNS, "round": done, "rounds": self.job.rounds})
 
         tell_round(0)
-        blocks = take_turns({name: side.call_and_wait for name, side in self.sides.items()}, self.job.rounds,
-                            self.job.seconds, tell_round)
+        calls = {name: side.call if self.clock.waits else side.call_and_wait for name, side in self.sides.items()}
+        blocks = take_turns(calls, self.job.rounds, self.job.seconds, tell_round, self.clock)
         for name, times in blocks.items():
             result = self.results[name]
             result.blocks, result.seconds = times, statistics.median(times)
@@ -111,12 +118,13 @@ class SideBySide:
         self.errors = {name: [statistics.fmean(x * x for x in errors) ** 0.5] for name, errors in self.errors.items()}
 
     def judge(self, why_no_truth: str | None) -> None:
+        dtype = getattr(torch, self.job.dtype or "float32")
         for name in self.sides:
             result = self.results[name]
             result.why_no_error = why_no_truth
             if self.truth is not None:
                 result.error = max(self.errors[name])
-                result.error_ratio = error_ratio(result.error, max(self.errors[EAGER]))
+                result.error_ratio = error_ratio(result.error, max(self.errors[EAGER]), dtype)
 
 
 def settle(side: Side) -> dict[str, Any]:

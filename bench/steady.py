@@ -3,6 +3,8 @@
     blocks = take_turns({"eager": f, "burnish": g}, rounds=12, seconds=0.25)
     compare(blocks["eager"], blocks["burnish"])         # (0.97, 1.02, 1.04): quartiles and median of the ratio
 
+What a call takes is for a clock to say (`bench.clocks`): that on the wall, or a GPU's events.
+
 A machine is not the same for long: clocks change, neighbours come and go. Rounds in which everybody has one block, and
 ratios taken within a round, cancel what is slower than a round; the median over the rounds drops what is not. In a
 block only calls of one contestant run, after a first one that is not counted: it finds the caches full of the others'
@@ -17,11 +19,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-Call = Callable[[], Any]
-Clock = Callable[[], float]
+from .clocks import Now, WallClock
 
-SAMPLE_SECONDS = 2e-4
-"""Shorter calls are timed several at a time, for the clock itself takes part of a microsecond."""
+Call = Callable[[], Any]
+
 SAMPLES = 3
 WARM_CALLS, WARM_SECONDS = 10, 0.5
 
@@ -35,18 +36,19 @@ def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[str, ...]]:
         yield order[::-1] if number // len(names) % 2 else order
 
 
-def warm_up(call: Call, clock: Clock = time.perf_counter, least: int = WARM_CALLS) -> int:
+def warm_up(call: Call, now: Now = time.perf_counter, least: int = WARM_CALLS) -> int:
     """Call until what measures itself has settled; how often it was called. Compilers may watch their first calls."""
-    end, calls = clock() + WARM_SECONDS, 0
-    while calls < least or clock() < end:
+    end, calls = now() + WARM_SECONDS, 0
+    while calls < least or now() < end:
         call()
         calls += 1
     return calls
 
 
 def take_turns(calls: Mapping[str, Call], rounds: int, seconds: float, told: Callable[[int], Any] = lambda done: None,
-               clock: Clock = time.perf_counter) -> dict[str, list[float]]:
+               clock: WallClock | None = None) -> dict[str, list[float]]:
     """Seconds of a call, by contestant and round. `told` hears after each round how many are done."""
+    clock = clock or WallClock()
     blocks: dict[str, list[float]] = {name: [] for name in calls}
     gc.collect()
     gc.freeze()  # what was compiled stays: going through it again in every collection is nobody's time
@@ -60,20 +62,15 @@ def take_turns(calls: Mapping[str, Call], rounds: int, seconds: float, told: Cal
     return blocks
 
 
-def block(call: Call, seconds: float, clock: Clock = time.perf_counter) -> float:
+def block(call: Call, seconds: float, clock: WallClock) -> float:
     """The median of calls that take so many seconds together, after one that is not counted."""
     gc.collect()
     call()
-    begun = clock()
-    call()
-    repeat = max(1, round(SAMPLE_SECONDS / max(clock() - begun, 1e-9)))
+    repeat = clock.repeats(clock.sample(call))
     samples: list[float] = []
-    end = clock() + seconds
-    while len(samples) < SAMPLES or clock() < end:
-        begun = clock()
-        for _ in range(repeat):
-            call()  # the result is dropped, so that every call finds the same memory free
-        samples.append((clock() - begun) / repeat)
+    end = clock.now() + seconds
+    while len(samples) < SAMPLES or clock.now() < end:
+        samples.append(clock.sample(call, repeat))
     return statistics.median(samples)
 
 

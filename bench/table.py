@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .record import BURNISH, EAGER, Overhead, Result, Row, Run
+from .record import BURNISH, EAGER, TORCH_COMPILE, Overhead, Result, Row, Run
 
 NONE = "—"
 WRONG = 100.0
@@ -22,6 +22,8 @@ WRONG = 100.0
 FOREIGN = 0.05
 """From this share of the cores on it is said that others were using the machine."""
 REASON_LENGTH = 150
+DEFAULT = "default"
+"""The mode of a compiler that is asked for none. It alone needs no table of modes: the last line of speeds has it."""
 
 Pick = Callable[[Result], float | None]
 
@@ -49,14 +51,15 @@ def speed(result: Result) -> float | None:
     return None if is_wrong(result) else result.ratio
 
 
-def advantage(rows: Sequence[Row], other: str, pick: Pick, better_is_less: bool = False) -> list[float]:
+def advantage(rows: Sequence[Row], other: str, pick: Pick, better_is_less: bool = False,
+              ours: str = BURNISH) -> list[float]:
     """How many times better Burnish is than another, on each model that both can do."""
     found = []
     for row in rows:
-        if BURNISH in row.results and other in row.results:
-            ours, theirs = pick(row.results[BURNISH]), pick(row.results[other])
-            if ours is not None and theirs is not None and ours > 0 and theirs > 0:
-                found.append(theirs / ours if better_is_less else ours / theirs)
+        if ours in row.results and other in row.results:
+            own, theirs = pick(row.results[ours]), pick(row.results[other])
+            if own is not None and theirs is not None and own > 0 and theirs > 0:
+                found.append(theirs / own if better_is_less else own / theirs)
     return found
 
 
@@ -76,6 +79,30 @@ def steady(run: Run, rows: Sequence[Row]) -> Table:
                       ["lowest", "", *map(times, lowest), ""],
                       over_others("burnish over it", rows, [EAGER, *others], speed) + [""]]
     return table
+
+
+def modes_table(run: Run, rows: Sequence[Row]) -> Table:
+    """Burnish and torch.compile in the same mode, as far as both take part."""
+    table = Table("Mode against mode: how many times as fast Burnish is",
+                  ["mode", "models", "over torch.compile", "at least", "over eager", "at least",
+                   "torch.compile over eager", "first call sooner"])
+    for ours in run.contestants:
+        kind, _, mode = ours.partition(":")
+        theirs = ours.replace(BURNISH, TORCH_COMPILE, 1)
+        if kind != BURNISH or theirs not in run.contestants:
+            continue
+        over_theirs, over_eager = advantage(rows, theirs, speed, ours=ours), advantage(rows, EAGER, speed, ours=ours)
+        table.rows.append([
+            mode or DEFAULT, str(len(over_theirs)),
+            times(geomean(over_theirs)), times(min(over_theirs, default=None)),
+            times(geomean(over_eager)), times(min(over_eager, default=None)),
+            times(mean_of(rows, theirs, speed)),
+            times(geomean(advantage(rows, theirs, first_call, better_is_less=True, ours=ours)))])
+    return table
+
+
+def first_call(result: Result) -> float | None:
+    return result.first_call
 
 
 def over_others(title: str, rows: Sequence[Row], names: Sequence[str], pick: Pick, less: bool = False) -> list[str]:
@@ -162,9 +189,12 @@ def tables(run: Run) -> list[Table]:
     rows = [row for row in run.rows if row.results.get(EAGER) and row.results[EAGER].seconds is not None]
     if rows:
         found.append(steady(run, rows))
+        by_mode = modes_table(run, rows)
+        if by_mode.rows and [mode for mode, *_ in by_mode.rows] != [DEFAULT]:
+            found.append(by_mode)
         first = "First two steps" if all(row.mode == "train-step" for row in rows) else "First call"
         found.append(seconds_table(f"{first}, imports aside (an export included)", run, rows,
-                                   lambda result: result.first_call))
+                                   first_call))
         if any(result.warm is not None for row in rows for result in row.results.values()):
             found.append(seconds_table(f"{first} with warm caches, imports aside", run, rows,
                                        lambda result: result.warm and result.warm.first_call))
@@ -229,7 +259,10 @@ def notes(run: Run) -> list[str]:
 
 def headline(run: Run) -> str:
     machine, settings = run.machine, run.settings
-    return (f"{machine.get('cpu')}, {machine.get('torch_threads')} threads, torch "
+    on_gpu = settings.get("device", "cpu") != "cpu"
+    where = f"{machine.get('gpu')} (timed by its events), " if on_gpu else ""
+    where += f"{settings['dtype']}, " if settings.get("dtype") else ""
+    return (f"{where}{machine.get('cpu')}, {machine.get('torch_threads')} threads, torch "
             f"{machine.get('packages', {}).get('torch')}, {settings.get('mode')}, "
             f"{settings.get('rounds')} rounds of {settings.get('seconds')} s blocks, {machine.get('when')}")
 

@@ -37,7 +37,7 @@ def cold(job: Job, tell: Tell) -> Cold:
     from .workload import Workload
 
     set_threads(job)
-    work = Workload.of(job.model, job.mode, job.times, job.dropout, job.device)
+    work = Workload.of(job.model, job.mode, job.times, job.dropout, job.device, job.dtype)
     contestant = contestant_of(name)
     with work.grad_mode():
         side = work.side(contestant, alone=True)

@@ -13,6 +13,7 @@ forward, backward and AdamW is. Each contestant trains a model of its own; for i
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -24,8 +25,10 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 from .accuracy import NUDGE, differ, doubled, relative_error
+from .clocks import wait
 from .compare import tensors_of
 from .contestants import Contestant
+from .large import LARGE
 from .models import MODELS
 from .record import EAGER
 
@@ -47,10 +50,12 @@ class Workload:
     device: str = "cpu"
 
     @classmethod
-    def of(cls, model: str, mode: str, times: int | None = None, dropout: bool = True, device: str = "cpu"
-           ) -> Workload:
+    def of(cls, model: str, mode: str, times: int | None = None, dropout: bool = True, device: str = "cpu",
+           dtype: str | None = None) -> Workload:
         """`times`: so many times the model's usual batch."""
-        fn, args, kwargs = MODELS[model](times=times or (1 if mode == "inference" else TRAINING_TIMES))
+        # A billion random weights are drawn where they will be used.
+        with torch.device(device) if model in LARGE else contextlib.nullcontext():
+            fn, args, kwargs = {**MODELS, **LARGE}[model](times=times or (1 if mode == "inference" else TRAINING_TIMES))
         if isinstance(fn, nn.Module) and mode != "inference":
             fn.train()
             if not dropout:
@@ -58,6 +63,10 @@ class Workload:
         if device != "cpu":
             fn = fn.to(device) if isinstance(fn, nn.Module) else fn
             args, kwargs = tree_map_only(torch.Tensor, lambda x: x.to(device), (args, kwargs))
+        if dtype is not None:
+            kind = getattr(torch, dtype)
+            fn = fn.to(kind) if isinstance(fn, nn.Module) else fn
+            args, kwargs = changed((args, kwargs), lambda x: x.to(kind))
         return cls(fn, args, kwargs, mode, device)
 
     def grad_mode(self) -> AbstractContextManager:
@@ -67,7 +76,7 @@ class Workload:
         """`alone`: nobody else needs the model, so no copy of it has to be in memory."""
         shared = alone or self.mode == "inference"
         side = SIDES[self.mode](contestant, self.fn if shared else copy.deepcopy(self.fn), self.args, self.kwargs)
-        side.is_on_gpu = self.device != "cpu"
+        side.device = self.device
         if not alone:
             side.remember()
         return side
@@ -97,7 +106,7 @@ class Workload:
         sign = torch.Generator().manual_seed(0)
 
         def nudged(x: torch.Tensor) -> torch.Tensor:
-            return x * (1 + NUDGE * (torch.rand(x.shape, generator=sign, dtype=x.dtype) * 2 - 1).sign())
+            return x * (1 + NUDGE * (torch.rand(x.shape, generator=sign, dtype=x.dtype) * 2 - 1).sign().to(x.device))
 
         work = self.in_double()
         near = replace(work, args=changed(work.args, nudged), kwargs=changed(work.kwargs, nudged))
@@ -127,7 +136,7 @@ def changed(inputs: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 class Side:
     """One contestant's model and how it is called."""
 
-    is_on_gpu = False
+    device = "cpu"
     starting_calls = 1
     """Later calls do as the last of these did."""
 
@@ -148,8 +157,7 @@ class Side:
     def call_and_wait(self) -> Any:
         """A GPU is still at work when a call returns."""
         result = self.call()
-        if self.is_on_gpu:
-            torch.cuda.synchronize()
+        wait(self.device)
         return result
 
     def begin(self) -> None:

@@ -86,6 +86,7 @@ def test_overhead_is_that_of_each_contestant_over_eager():
 @pytest.mark.parametrize("arguments,told", [
     (["brt"], 'no model called "brt". Did you mean "bert"'),
     (["bert", "--against", "tvm"], 'no contestant called "tvm"'),
+    (["bert", "--modes", "max"], 'no mode called "max"'),
     (["sincos", "--train-step"], "function without weights"),
     (["bert", "--plot", "picture.gif"], ".png"),
     (["--read", "absent.json"], "absent.json cannot be read"),
@@ -113,6 +114,14 @@ def test_installed_package_without_its_source_says_what_to_do(capsys, monkeypatc
 
 def test_eager_and_burnish_always_take_part():
     assert contestants("torch.compile, eager") == ["eager", "burnish", "torch.compile"]
+    assert contestants(None) == ["eager", "burnish", "torch.compile"]
+
+
+def test_modes_bring_both_compilers():
+    assert contestants(None, "default,max-autotune") == [
+        "eager", "burnish", "torch.compile", "burnish:max-autotune", "torch.compile:max-autotune"]
+    assert contestants("onnxruntime", "reduce-overhead") == [
+        "eager", "burnish", "onnxruntime", "burnish:reduce-overhead", "torch.compile:reduce-overhead"]
 
 
 class OneRow:

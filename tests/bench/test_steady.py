@@ -1,6 +1,7 @@
 """Turns, blocks and ratios: what makes two times comparable."""
 
 import pytest
+from bench.clocks import WallClock
 from bench.steady import block, compare, take_turns, turns, warm_up
 
 
@@ -42,7 +43,7 @@ def test_blocks_of_two_alternate():
     clock, log = Clock(), []
     calls = {name: clock.call(0.25, log=log, name=name) for name in ("eager", "other")}
     rounds_told = []
-    blocks = take_turns(calls, rounds=4, seconds=1.0, told=rounds_told.append, clock=clock)
+    blocks = take_turns(calls, rounds=4, seconds=1.0, told=rounds_told.append, clock=WallClock(clock))
     order = [name for i, name in enumerate(log) if i == 0 or log[i - 1] != name]
     # Four rounds: eager other, other eager, other eager, eager other. Blocks of one side by side count once here.
     assert order == ["eager", "other", "eager", "other", "eager", "other"]
@@ -52,18 +53,18 @@ def test_blocks_of_two_alternate():
 
 def test_block_does_not_count_its_first_call():
     clock = Clock()
-    assert block(clock.call(100.0, 1.0), seconds=10.0, clock=clock) == 1.0
+    assert block(clock.call(100.0, 1.0), seconds=10.0, clock=WallClock(clock)) == 1.0
 
 
 def test_block_is_the_median_of_its_calls():
     clock = Clock()
     durations = [1.0, 1.0, 2.0, 50.0, 2.0, 1.0, 2.0]
-    assert block(clock.call(*durations), seconds=55.0, clock=clock) == 2.0
+    assert block(clock.call(*durations), seconds=55.0, clock=WallClock(clock)) == 2.0
 
 
 def test_block_has_three_samples_however_slow_the_call():
     clock, log = Clock(), []
-    block(clock.call(60.0, log=log), seconds=0.1, clock=clock)
+    block(clock.call(60.0, log=log), seconds=0.1, clock=WallClock(clock))
     assert len(log) == 2 + 3  # one that is not counted, one that tells how many a sample needs
 
 
@@ -77,7 +78,7 @@ def test_short_calls_are_timed_together():
         readings.append(len(calls))
         return clock.now
 
-    assert block(run, seconds=1e-3, clock=read) == pytest.approx(1e-6)
+    assert block(run, seconds=1e-3, clock=WallClock(read)) == pytest.approx(1e-6)
     samples = [b - a for a, b in zip(readings, readings[1:], strict=False) if b - a > 1]
     assert samples and all(count == 200 for count in samples)
 

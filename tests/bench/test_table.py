@@ -133,3 +133,32 @@ def test_markdown_has_as_many_cells_in_every_line():
 @pytest.mark.parametrize("value,text", [(None, NONE), (1.234, "1.23×"), (123.4, "123×"), (math.inf, "∞")])
 def test_ratios_are_written_short(value, text):
     assert times(value) == text
+
+
+def test_modes_are_compared_with_the_same_mode():
+    names = ["burnish:reduce-overhead", "torch.compile", "torch.compile:reduce-overhead", "torch.compile:freezing"]
+    ratios = {"a": (4.0, 1.0, 2.0, 9.0), "b": (1.0, 1.0, 4.0, 9.0)}
+    rows = [row(name, 1.0, burnish=2.0, **dict(zip(names, found, strict=True))) for name, found in ratios.items()]
+    run = run_of(*rows)
+    table = next(found for found in tables(run) if found.title.startswith("Mode against mode"))
+    # Over torch.compile: 4/2 and 1/4, so a half to the root, and a quarter at least. Over eager: 4 and 1.
+    assert cells(table, "reduce-overhead") == ["reduce-overhead", "2", "0.71×", "0.25×", "2.00×", "1.00×", "2.83×",
+                                               "0.71×"]
+    assert cells(table, "default")[1:4] == ["2", "2.00×", "2.00×"] and len(table.rows) == 2
+
+
+def test_default_mode_alone_needs_no_table_of_modes():
+    def has_modes(run):
+        return any(table.title.startswith("Mode") for table in tables(run))
+
+    assert not has_modes(run_of(row("a", 1.0, burnish=2.0, **{"torch.compile": 1.0})))
+    assert has_modes(run_of(row("a", 1.0, burnish=2.0, **{"burnish:max-autotune": 2.0,
+                                                         "torch.compile:max-autotune": 1.0})))
+
+
+def test_gpu_is_named_where_it_was_measured():
+    run = run_of(row("a", 1.0, burnish=2.0))
+    run.machine["gpu"] = "a GPU"
+    assert "a GPU" not in report(run)
+    run.settings.update(device="cuda", dtype="bfloat16")
+    assert report(run).startswith("a GPU (timed by its events), bfloat16, some")

@@ -2,6 +2,7 @@
 
 import torch
 from bench.contestants import contestant_of
+from bench.large import LARGE
 from bench.models import FUNCTIONS, MODELS
 from bench.workload import Workload, loss_of, remove_dropout
 from torch import nn
@@ -122,3 +123,21 @@ def test_models_are_seeded_and_take_larger_batches():
         (one, *_), (same, *_), (three, *_) = MODELS[name]()[1], MODELS[name]()[1], MODELS[name](times=3)[1]
         assert torch.equal(one, same) and three.shape[0] == 3 * one.shape[0]
     assert all(not isinstance(MODELS[name]()[0], nn.Module) for name in FUNCTIONS)
+
+
+def test_models_for_gpus_are_the_size_they_are_named_for():
+    with torch.device("meta"):
+        built = {name: build(times=2) for name, build in LARGE.items()}
+    counts = {name: sum(part.numel() for part in module.parameters()) for name, (module, *_) in built.items()}
+    assert 1.2e9 < counts["llama_1b"] < 1.3e9 and 86e6 < counts["vit_b"] < 87e6
+    assert built["gpt2_1024"][2]["input_ids"].shape == (2, 1024)
+    assert not set(LARGE) & set(MODELS), "a model of this size would slow down all who ask for all models"
+
+
+def test_weights_and_inputs_take_the_dtype():
+    work = Workload.of("mlp", "train", times=1, dtype="bfloat16")
+    assert {weight.dtype for weight in work.fn.parameters()} == {torch.bfloat16}
+    assert work.args[0].dtype == torch.bfloat16
+    truth, why = work.truth()
+    assert why is None and truth["loss"].dtype == torch.float64
+    assert Workload.of("bert", "inference", dtype="bfloat16").kwargs["input_ids"].dtype == torch.int64

@@ -1,0 +1,62 @@
+"""A measurement in a process of its own, with empty caches: what it does to the process is nobody else's.
+
+    found, why = apart(["-m", "bench.tutorials", "--worker", …], folder, limit=300)
+
+The process prints what it found with `hand_back`; `why` says in words why there is nothing, with the last it said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import caches
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = "found: "
+TAIL = 600
+
+
+def hand_back(found: Any) -> None:
+    print(f"\n{MARK}{json.dumps(found)}", flush=True)
+
+
+def paths() -> str:
+    """This checkout first, whatever else is installed."""
+    return os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def apart(arguments: Sequence[str], folder: str | Path, limit: float) -> tuple[Any, str | None]:
+    environment = {**os.environ, **caches.variables(Path(folder)), "PYTHONPATH": paths()}
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen([sys.executable, *arguments], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL,
+                                   stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            kill_family(process)
+        said.seek(0)
+        lines = said.read().decode("utf-8", "replace").splitlines()
+    for line in reversed(lines):
+        if line.startswith(MARK):
+            return json.loads(line.removeprefix(MARK)), None
+    last = " / ".join(line.strip() for line in lines if line.strip())[-TAIL:]
+    how = f"not done after {limit:.0f} s" if status is None else f"its process ended with status {status}"
+    return None, f"{how}: {last}"
+
+
+def kill_family(process: subprocess.Popen) -> None:
+    """It leads a session of its own, in which compilers may have started others."""
+    with contextlib.suppress(ProcessLookupError):  # they may all have ended
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
