@@ -25,6 +25,7 @@ from ..schedule.machines import CPU, Machine, machine_of, offer
 TRITON = Machine(
     "triton", few_rows=64, fewest_rows=132, side_by_side=COLUMNS, short=(4096, 256),
     parts=(256, 128, 64, 32, 16, 8, 4, 2), has_arena=False, has_checks=False, why_not_printed=why_not_printable,
+    aligned=16,
 )
 
 Compile = Callable[[Sequence[Launch]], Sequence["NativeKernel | CudaKernel"]]

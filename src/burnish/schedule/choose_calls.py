@@ -45,6 +45,7 @@ from .library import (
     own_candidate,
     tuned,
 )
+from .pad_products import pad_products
 from .recurrent_layers import LAYER, Layer, layers_of
 from .shared_heads import before_repeating
 
@@ -78,6 +79,8 @@ def is_measured(node: Node) -> bool:
 
 
 def choose_calls(graph: Graph) -> Graph:
+    if current().shape_padding:
+        graph = pad_products(graph)
     return Chooser(graph).run()
 
 

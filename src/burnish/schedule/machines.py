@@ -43,6 +43,8 @@ class Machine:
     has_checks: bool = True
     """Whether indices are looked at before anything is computed with them, so that eager's error is raised."""
     why_not_printed: Callable[[Scalar], str | None] = _anything
+    aligned: int = 0
+    """In bytes: libraries multiply matrices faster whose rows begin at multiples of it. 0: as fast at any place."""
 
 
 CPU = Machine("cpu", few_rows=16, fewest_rows=8, side_by_side=1024, short=(0, 256), parts=(64, 32, 16, 8, 4, 2))
