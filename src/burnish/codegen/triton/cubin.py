@@ -40,7 +40,7 @@ class Cubin:
 def compile_cubin(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
     """`is_aligned`: every buffer begins at a multiple of ALIGNED."""
     shelf = disk_cache()
-    how = f"{is_aligned} {printed.warps} {printed.dtypes} {sorted(printed.numbers)}"
+    how = f"{is_aligned} {printed.warps} {printed.stages} {printed.dtypes} {sorted(printed.numbers)}"
     key = f"{made_with(architecture)}\n{how}\n{printed.text}"
     if shelf is not None:
         found = shelf.get(KIND, key)
@@ -83,10 +83,12 @@ def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cub
                  for n, dtype in enumerate(printed.dtypes)}
     aligned = {(n,): [["tt.divisibility", ALIGNED]] for n in range(len(printed.dtypes))
                if is_aligned and n not in printed.numbers}
+    options = {"num_warps": printed.warps, "enable_fp_fusion": False}
+    options.update({"num_stages": printed.stages} if printed.stages else {})
     try:
         # Products are not contracted into sums: the polynomials count on each rounding, and eager rounds twice as well.
         made = triton.compile(ASTSource(fn, signature, {}, aligned), target=GPUTarget("cuda", architecture, 32),
-                              options={"num_warps": printed.warps, "enable_fp_fusion": False})
+                              options=options)
     except Exception as error:
         raise InternalError("codegen", f"Triton does not take what was printed: {error}\n{printed.text}") from error
     finally:

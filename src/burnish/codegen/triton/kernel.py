@@ -31,6 +31,8 @@ class Printed:
     dtypes: tuple[str, ...]
     numbers: frozenset[int]
     """The buffers that are passed by value."""
+    stages: int = 0
+    """Of a product: how many steps of its loop are in the works at a time. 0: as Triton will have it."""
 
 
 def print_kernel(kernel: Kernel, numbers: frozenset[int] = frozenset()) -> Printed:
