@@ -29,6 +29,7 @@ STREAM = 4711
 kernels: dict[int, Interpreted] = {}
 """By the handle of their function."""
 ran: list[str] = []
+texts: list[str] = []
 failures: list[BaseException] = []
 
 
@@ -42,6 +43,7 @@ def launch(function, x, y, z, threads, ty, tz, shared, stream, places, extra):
                   if n in kernel.printed.numbers and dtype == "f64" else at[n][0]
                   for n, dtype in enumerate(kernel.printed.dtypes)]
         ran.append(kernel.printed.name)
+        texts.append(kernel.printed.text)
         kernel(*values)
     except BaseException as error:
         failures.append(error)
@@ -54,20 +56,26 @@ def compiled(launches):
 
 
 def kernel_of(kernel, numbers):
-    made = Interpreted(print_kernel(kernel, numbers))
+    return placed(print_kernel(kernel, numbers))
+
+
+def placed(printed):
+    """A printed kernel, as it would be on a GPU."""
+    made = Interpreted(printed)
     handle = len(kernels) + 1
     kernels[handle] = made
-    kinds = [cuda.NUMBER if n in numbers else cuda.POINTER for n in range(len(kernel.dtypes))]
+    kinds = [cuda.NUMBER if n in printed.numbers else cuda.POINTER for n in range(len(printed.dtypes))]
     function = cuda.Function(handle, 0)
-    words = cuda.words_of(function, made.printed.grid, 128, [*kinds, cuda.NOTHING, cuda.NOTHING], lambda: function)
+    words = cuda.words_of(function, printed.grid, 128, [*kinds, cuda.NOTHING, cuda.NOTHING], lambda: function)
     address = ctypes.cast(launch, ctypes.c_void_p).value
-    return cuda.CudaKernel(kernel.name, launching(kernel.name, len(kernel.dtypes), address), words, device=0)
+    return cuda.CudaKernel(printed.name, launching(printed.name, len(printed.dtypes), address), words, device=0)
 
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[list[str]]:
     """Gives the names of the kernels that have run, as they do."""
     ran.clear()
+    texts.clear()
     gpu.COMPILERS[MACHINE.name] = compiled
     before = cuda.current_device, cuda.current_stream, cuda.explained
     cuda.current_device, cuda.current_stream = lambda: 0, lambda index: STREAM

@@ -42,6 +42,7 @@ from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
 from ..runtime.prims import FUNCTIONS
 from ..schedule.emit import Launch, view_offset
 from ..schedule.library.candidate import OUT, SCRATCH
+from ..schedule.library.own import Stream
 from ..schedule.plan import INTO, Call, Plan, Show, is_native, writes_into
 from ..tensors.panels import LayerPanels, Panels
 from ..tensors.types import NumberType, TensorType
@@ -85,7 +86,8 @@ class DriverWriter:
         self.as_shown = made_as_shown(plan)
         self.bases = bases_of_unseen(plan)
         self.number_slots: dict[str, torch.dtype] = {}
-        self.devices = sorted({kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)})
+        self.devices = sorted({kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)}
+                              | {stream.device for stream in streams_of(plan)})
         if len(self.devices) > 1:
             raise Untraceable("it computes on several GPUs: what each of them does is compiled, if it stands by itself")
 
@@ -316,6 +318,8 @@ class DriverWriter:
         values = dict(zip(names, (*operands, *made), strict=True))
 
         def entry(spot: Any) -> Entry:
+            if isinstance(spot, Stream):
+                return Moving("stream")
             if not isinstance(spot, tuple):
                 return Fixed(spot)
             name, further = spot
@@ -549,6 +553,13 @@ def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
     for value, base in reversed(bases.items()):
         bases[value] = bases.get(base, base)
     return bases
+
+
+def streams_of(plan: Plan) -> list[Stream]:
+    """Of library calls that are kernels of our own on a GPU."""
+    steps = [made for step in plan.steps if isinstance(step, Call) and is_native(step.node)
+             for made in step.node.args[0].steps()]
+    return [entry for made in steps for entry in made.table if isinstance(entry, Stream)]
 
 
 def is_dense(type: TensorType) -> bool:

@@ -14,10 +14,10 @@
         ...
         tl.store(b0 + (768 * i1 + i2), ...)
 
-The loop has four variables: the number of the product, rows, columns, and what is summed up. What an operand is computed
-from is computed as it is loaded, and what follows the sum while it is in registers, both by the operations that loops are
-printed with, and rounded as often. Programs that run at one time are near each other: they read the same rows and
-columns, which lie in the cache then.
+The loop has four variables: the number of the product, rows, columns, and what is summed up. What an operand is
+computed from is computed as it is loaded, and what follows the sum while it is in registers, both by the operations
+that loops are printed with, and rounded as often. Programs that run at one time are near each other: they read the same
+rows and columns, which lie in the cache then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..listing import listing
 from .functions import function_name, function_text, needs_function
 from .kernel import Printed
 from .operations import Operations, operand
-from .types import TYPES, literal
+from .types import literal
 
 COUNT, ROW, COLUMN, DEPTH = range(4)
 

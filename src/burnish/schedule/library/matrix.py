@@ -90,9 +90,6 @@ class Maker:
     """What times depend on: the GPU, and who compiles."""
 
 
-MOST_SHARED = 228 << 10
-"""Bytes that the programs of one multiprocessor share on the largest GPUs. One that has less says so."""
-
 HALF = (Tiles(128, 256, 64, 8, 3), Tiles(128, 128, 64, 4, 3), Tiles(128, 128, 32, 8, 4), Tiles(64, 128, 64, 4, 4),
         Tiles(128, 64, 64, 4, 4), Tiles(64, 64, 64, 4, 4), Tiles(32, 64, 64, 4, 4))
 FULL = (Tiles(128, 128, 32, 8, 3), Tiles(64, 128, 32, 4, 4), Tiles(128, 64, 32, 4, 4), Tiles(64, 64, 32, 4, 4),
@@ -106,7 +103,7 @@ MOST_TILINGS = 5
 
 
 def tilings(spec: KernelSpec) -> list[Tiles]:
-    """A handful, none of which is much larger than the matrix, or leaves most of the GPU idle where another does not."""
+    """A handful, none much larger than the matrix, and none that leaves the GPU idle where another does not."""
     count, rows, columns, _ = spec.kernel.loops[0].extents
     offered = FULL if "f32" in spec.kernel.dtypes else HALF
     fitting = [t for t in offered if t.rows < 2 * max(rows, 32) and t.columns < 2 * max(columns, 64)]
