@@ -271,3 +271,33 @@ def test_tilings_are_no_larger_than_the_matrix_and_keep_the_gpu_busy():
     assert set(rows_of(32, 4096)) == {32} and max(rows_of(64, 4096)) == 64
     assert max(rows_of(8192, 8192)) == 128 and len(rows_of(8192, 8192)) == 5
     assert max(rows_of(512, 512)) == 64, "of tiles of 128 there would be 16"
+
+
+def test_where_nothing_can_be_measured_torchs_is_called_and_it_is_said_why(workshop, monkeypatch):
+    args = tuple(random(*shape) for shape in ARGUMENTS)
+
+    def full(type):
+        raise torch.OutOfMemoryError("8 GB are asked for")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(choose_matrix, "random_tensor", full)
+        ran, said = told(mlp, *args)
+    assert "no room to measure: 8 GB" in said and "matrix" not in "".join(ran)
+    monkeypatch.setattr(choose_matrix, "MOST_BYTES", 1024)
+    ran, said = told(mlp, *args)
+    assert "measuring takes more than" in said and "matrix" not in "".join(ran)
+
+
+class Pixels(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.linear = nn.Conv2d(16, 32, 3, padding=1), nn.Linear(32, 24)
+
+    def forward(self, x):
+        return self.linear(self.conv(x).flatten(2).transpose(1, 2))
+
+
+def test_what_a_convolution_makes_lies_as_the_kernel_expects_it(workshop):
+    with torch.no_grad():
+        ran = same(Pixels().eval(), random(2, 16, 20, 20, dtype=torch.float32))
+    assert any(name.startswith("matrix") for name in ran)

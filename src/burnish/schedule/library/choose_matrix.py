@@ -66,11 +66,14 @@ class Work:
 def choose_matrix(work: Work, maker: Maker, memory: Memory = memory) -> Candidate | None:
     device = work.call.inputs.popitem()[1].device
     if memory_of(work) > MOST_BYTES:
-        events.emit("kernels.measured", text=f"{work.call}: it takes more than {MOST_BYTES >> 30} GB to measure it")
+        events.emit("kernels.measured", text=f"{work.call}: {TORCHS}, for measuring takes more than "
+                    f"{MOST_BYTES / 2**30:g} GB")
         return None
     measured = memory.measured(f"{work} on {maker.about(device)}", list, 0.0, is_thorough=True,
                                by=lambda *_: measure_work(work, maker, device))
     if measured is None or TORCHS not in measured.least:
+        why = "; ".join(f"{name}: {reason}" for name, reason in measured.dropped.items()) if measured else "no time"
+        events.emit("kernels.measured", text=f"{work.call}: {TORCHS}, for nothing could be measured: {why}")
         return None
     least = measured.least
     offered = {work.name_of(way, tiles): (way, tiles) for way in work.ways for tiles in tilings(way)}
