@@ -64,7 +64,7 @@ class Work:
 
 
 def choose_matrix(work: Work, maker: Maker, memory: Memory = memory) -> Candidate | None:
-    device = work.call.inputs.popitem()[1].device
+    device = work.ways[0].output.device
     if memory_of(work) > MOST_BYTES:
         events.emit("kernels.measured", text=f"{work.call}: {TORCHS}, for measuring takes more than "
                     f"{MOST_BYTES / 2**30:g} GB")
