@@ -236,7 +236,7 @@ def test_torchs_switches_make_another_key(change, back):
 
 def test_settings_that_the_compiler_reads_make_another_key():
     before = graph_key.surroundings()
-    for name in ("eager_random", "max_autotune"):
+    for name in ("eager_random", "max_autotune", "shape_padding"):
         with burnish.settings.patch(**{name: True}):
             assert graph_key.surroundings() != before
 

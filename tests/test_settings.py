@@ -50,6 +50,7 @@ def test_environment_sets_every_setting(tmp_path):
         "BURNISH_NEVER_SLOWER": "0",
         "BURNISH_EAGER_RANDOM": "1",
         "BURNISH_MAX_AUTOTUNE": "1",
+        "BURNISH_SHAPE_PADDING": "1",
         "BURNISH_CUDA_GRAPHS": "1",
         "BURNISH_MEMORY_BUDGET": "0.5",
         "BURNISH_NULL_DEVICE": "sm_90",
@@ -62,8 +63,9 @@ def test_environment_sets_every_setting(tmp_path):
     assert len(environment) == len(dataclasses.fields(Settings))
     shown = frozenset({"breaks", "guards"})
     wanted = Settings(segment_limit=3, on_error="raise", check=True, native_guards=False, never_slower=False,
-                      eager_random=True, max_autotune=True, cuda_graphs=True, memory_budget=0.5, null_device="sm_90",
-                      compile_workers=3, cache=False, cache_dir=tmp_path / "kept", show=shown, dump=tmp_path)
+                      eager_random=True, max_autotune=True, shape_padding=True, cuda_graphs=True, memory_budget=0.5,
+                      null_device="sm_90", compile_workers=3, cache=False, cache_dir=tmp_path / "kept", show=shown,
+                      dump=tmp_path)
     assert from_environment(environment) == wanted
 
 
@@ -120,7 +122,7 @@ def test_unknown_setting_is_refused_with_the_near_one_and_all_names():
     with pytest.raises(UserError, match='Did you mean "on_error"') as caught:
         patch(onerror="raise")
     names = ("segment_limit, on_error, check, native_guards, never_slower, eager_random, max_autotune, "
-             "cuda_graphs, memory_budget, null_device, compile_workers, cache, cache_dir, show, dump")
+             "shape_padding, cuda_graphs, memory_budget, null_device, compile_workers, cache, cache_dir, show, dump")
     assert names in str(caught.value)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from . import events, settings
 from .errors import UserError, did_you_mean
 
-OURS = ("cuda_graphs", "eager_random", "max_autotune", "memory_budget", "never_slower")
+OURS = ("cuda_graphs", "eager_random", "max_autotune", "memory_budget", "never_slower", "shape_padding")
 """Settings that can be given as options. They are documented at `settings.Settings`."""
 
 MODES: dict[str, dict[str, Any]] = {
@@ -37,7 +37,6 @@ NOTHING_TO_DO = {
     "freezing": "weights of modules in eval mode are frozen without asking, and checked on every call",
     "graph_partition": "it is about CUDA graphs",
     "guard_filter_fn": "all guards are kept: a call takes microseconds for them, and leaving one out may be wrong",
-    "shape_padding": "kernels mask the ends of rows, so nothing has to be padded",
     "size_asserts": "results are checked with the setting `check`",
 }
 """Options of torch's that ask for what is done anyway, or cannot be done here, and why."""

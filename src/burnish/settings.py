@@ -67,6 +67,10 @@ class Settings:
     """Measure every way to compute a product or a convolution, and each for longer. Compiling takes several times as
     long, once: measurements are remembered. Read when a graph is compiled."""
 
+    shape_padding: bool = False
+    """On a GPU, give large products of matrices rows that begin at multiples of 16 bytes, where they do not: zeros are
+    joined to the operands, and the result is cut. On a CPU nothing is padded. Read when a graph is compiled."""
+
     cuda_graphs: bool = False
     """Record what a call starts on a GPU as one graph, and replay that: for programs of many small kernels, which a CPU
     cannot start as fast as they run. Results are copied out. Read when a graph is compiled."""
@@ -333,6 +337,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "never_slower": _accept_bool,
     "eager_random": _accept_bool,
     "max_autotune": _accept_bool,
+    "shape_padding": _accept_bool,
     "cuda_graphs": _accept_bool,
     "memory_budget": _accept_share,
     "null_device": _accept_architecture,
@@ -347,6 +352,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "segment_limit": _text_to_int, "check": _text_to_bool, "native_guards": _text_to_bool,
     "never_slower": _text_to_bool, "eager_random": _text_to_bool, "max_autotune": _text_to_bool,
+    "shape_padding": _text_to_bool,
     "cuda_graphs": _text_to_bool, "memory_budget": _text_to_float, "compile_workers": _text_to_int,
     "cache": _text_to_bool,
 }

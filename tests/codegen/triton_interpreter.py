@@ -88,8 +88,10 @@ def looking() -> Iterator[None]:
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
     """To bf16 a GPU rounds, and it knows small numbers there; the interpreter cuts off, and takes others for them. What
-    comparing two numbers gave becomes a number where it is spread over a block."""
+    comparing two numbers gave becomes a number where it is spread over a block. Products of bf16 are those of its bits.
+    """
     plain, splat = InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat
+    product = InterpreterBuilder.create_dot
 
     def cast(builder, source, target):
         types = source.dtype.scalar, target.scalar
@@ -104,11 +106,18 @@ def mended() -> Iterator[None]:
     def spread(builder, type, source):
         return TensorHandle(np.full(type.shape, source.data.reshape(-1)[0]), source.dtype.scalar)
 
+    def multiply(builder, a, b, *rest):
+        if a.dtype.scalar == b.dtype.scalar == tl.bfloat16:
+            a, b = (cast(builder, x, tl.float32) for x in (a, b))
+        return product(builder, a, b, *rest)
+
     InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat = cast, spread
+    InterpreterBuilder.create_dot = multiply
     try:
         yield
     finally:
         InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat = plain, splat
+        InterpreterBuilder.create_dot = product
 
 
 @contextlib.contextmanager

@@ -35,7 +35,9 @@ current = 0
 """The number of the current GPU."""
 ran: list[str] = []
 texts: list[str] = []
-"""Of the kernels that are told sizes: each form that was made."""
+"""Of the kernels that have run, as they did."""
+forms: list[str] = []
+"""The texts of kernels that are told sizes: one for each form that was made."""
 failures: list[BaseException] = []
 
 
@@ -53,6 +55,7 @@ def launch(function, x, y, z, threads, ty, tz, shared, stream, places, extra):
         sizes = [ctypes.cast(at[n], ctypes.POINTER(ctypes.c_int32 if size.type == "i32" else ctypes.c_int64))[0]
                  for n, size in enumerate(printed.sizes, len(printed.dtypes))]
         ran.append(printed.name)
+        texts.append(printed.text)
         kernel(*values, sizes=sizes, grid=x)
     except BaseException as error:
         failures.append(error)
@@ -61,14 +64,19 @@ def launch(function, x, y, z, threads, ty, tz, shared, stream, places, extra):
 
 
 def kernel_of(kernel, numbers, device=0):
-    made = Interpreted(print_kernel(kernel, numbers))
+    return placed(print_kernel(kernel, numbers), device)
+
+
+def placed(printed, device=0):
+    """A printed kernel, as it would be on a GPU."""
+    made = Interpreted(printed)
     handle = len(kernels) + 1
     kernels[handle] = made, device
-    kinds = [cuda.NUMBER if n in numbers else cuda.POINTER for n in range(len(kernel.dtypes))]
+    kinds = [cuda.NUMBER if n in printed.numbers else cuda.POINTER for n in range(len(printed.dtypes))]
     function = cuda.Function(handle, 0)
-    words = cuda.words_of(function, made.printed.grid, 128, [*kinds, cuda.NOTHING, cuda.NOTHING], lambda: function)
+    words = cuda.words_of(function, printed.grid, 128, [*kinds, cuda.NOTHING, cuda.NOTHING], lambda: function)
     address = ctypes.cast(launch, ctypes.c_void_p).value
-    return cuda.CudaKernel(kernel.name, launching(kernel.name, len(kernel.dtypes), address), words, device)
+    return cuda.CudaKernel(printed.name, launching(printed.name, len(printed.dtypes), address), words, device)
 
 
 def elsewhere(index, run, *arguments):
@@ -86,18 +94,18 @@ def compiled_open(alike, space):
 
 
 def open_kernel_of(kernel, seen):
-    forms = {}
+    made = {}
 
     def loaded(printed):
-        if printed.text not in forms:
+        if printed.text not in made:
             handle = len(kernels) + 1
             kernels[handle] = Interpreted(printed), 0
-            texts.append(printed.text)
+            forms.append(printed.text)
             kinds = [cuda.NUMBER if n in printed.numbers else cuda.POINTER for n in range(len(printed.dtypes))]
             function = cuda.Function(handle, 0)
-            forms[printed.text] = Loaded(function, 128, [*kinds, *[cuda.SIZE] * len(printed.sizes), cuda.NOTHING],
-                                         lambda: function)
-        return forms[printed.text]
+            made[printed.text] = Loaded(function, 128, [*kinds, *[cuda.SIZE] * len(printed.sizes), cuda.NOTHING],
+                                        lambda: function)
+        return made[printed.text]
 
     loaded(kernel.at(seen).printed)
     address = ctypes.cast(launch, ctypes.c_void_p).value
@@ -110,6 +118,7 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     """Gives the names of the kernels that have run, as they do. Where there are several GPUs each has some of them."""
     ran.clear()
     texts.clear()
+    forms.clear()
     turns = itertools.cycle(range(gpus))
     gpu.COMPILERS[MACHINE.name] = lambda launches: [
         kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches]

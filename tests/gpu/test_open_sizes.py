@@ -34,7 +34,7 @@ def same_for_all(fn, calls, forms):
     with interpreted() as ran:
         seen = called_with(fn, calls)
     assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
-    assert ran and len(machine.texts) == forms, machine.texts
+    assert ran and len(machine.forms) == forms, machine.forms
 
 
 BY_ROWS = {
@@ -83,7 +83,7 @@ def test_a_long_reduction_is_cut_where_that_comes_out_even_for_all_sizes(name):
     with interpreted() as ran:
         seen = called_with(fn, [(torch.randn(n, 128, 40),) for n in (16, 17, 20, 3)])
     assert seen.is_open and not seen.why_apiece, seen.words
-    loops = [line for text in machine.texts for line in text.splitlines() if line.startswith("# loop")]
+    loops = [line for text in machine.forms for line in text.splitlines() if line.startswith("# loop")]
     assert loops and all(line.startswith(f"# loop i0 < {parts} rows, i1 < 40 rows, i2 < ") for line in loops), loops
     assert len(ran) == 2 * 6, "the parts, and what they come to, for each call but those that capture"
 
@@ -144,9 +144,9 @@ def test_forward_and_backward_of_a_block_for_all_lengths(lengths):
                 torch.testing.assert_close(q.grad, p.grad, rtol=1e-3, atol=1e-5)
             block.zero_grad()
             twin.zero_grad()
-        made = len(machine.texts)
+        made = len(machine.forms)
         compiled(torch.randn(2, 61, 16, requires_grad=True)).sum().backward()
-        assert len(machine.texts) == made, "another size like those before takes nothing new"
+        assert len(machine.forms) == made, "another size like those before takes nothing new"
     assert ran and seen.is_open and not seen.why_apiece and seen.segments == 2, seen.words
 
 
@@ -230,7 +230,7 @@ def test_the_form_for_far_places_computes_the_same(monkeypatch):
     monkeypatch.setattr(open_kernel, "NEAR", 0)
     same_for_all(lambda x: torch.softmax(x, -1) + x.argmax(1, keepdim=True), [(torch.randn(3, n),) for n in LENGTHS], 3)
     same_for_all(lambda x: torch.cat([x.sin(), x[:, :3]], 1), [(torch.randn(n, 16),) for n in SIZES], 1)
-    assert all("int64" in text for text in machine.texts)
+    assert all("int64" in text for text in machine.forms)
 
 
 @pytest.mark.parametrize("text", [SOFTMAX, JOINED], ids=["softmax", "joined"])

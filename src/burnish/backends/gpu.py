@@ -23,6 +23,7 @@ from ..runtime import cuda
 from ..runtime.cuda import CudaKernel
 from ..runtime.kernels import NativeKernel
 from ..schedule.emit import Launch
+from ..schedule.library.matrix import Maker
 from ..schedule.loops import Kernel
 from ..schedule.machines import CPU, Machine, machine_of, offer
 from ..tensors.sizes import Space
@@ -30,10 +31,18 @@ from ..tensors.sizes import Space
 if TYPE_CHECKING:
     from ..codegen.triton.open_kernel import OpenKernel as Opened
 
+
+@functools.cache
+def matrix_maker() -> Maker:
+    from ..codegen.triton.matrix_compile import maker
+
+    return maker()
+
+
 TRITON = Machine(
     "triton", few_rows=64, fewest_rows=132, side_by_side=COLUMNS, short=(4096, 256),
     parts=(256, 128, 64, 32, 16, 8, 4, 2), has_arena=False, has_checks=False, has_atomics=True,
-    why_not_printed=why_not_printable,
+    why_not_printed=why_not_printable, aligned=16, matrices=matrix_maker,
 )
 
 Compile = Callable[[Sequence[Launch]], Sequence["NativeKernel | CudaKernel"]]

@@ -197,7 +197,7 @@ def switches() -> tuple:
     modes = c._len_torch_function_stack()  # a default device is one of them
     return (
         "eager random", asked.eager_random, "max autotune", asked.max_autotune,
-        "memory budget", asked.memory_budget,
+        "memory budget", asked.memory_budget, "shape padding", asked.shape_padding,
         "threads", torch.get_num_threads(), "default", torch.get_default_dtype(),
         "device", torch.get_default_device() if modes else None, "modes", modes, c._is_torch_function_enabled(),
         "gradients", torch.is_grad_enabled(), "inference", torch.is_inference_mode_enabled(),

@@ -41,6 +41,7 @@ from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
 from ..runtime.prims import FUNCTIONS
 from ..schedule.emit import Launch, view_offset
 from ..schedule.library.candidate import OUT, SCRATCH
+from ..schedule.library.own import Stream
 from ..schedule.plan import INTO, Call, Plan, Show, is_native, writes_into
 from ..tensors.panels import LayerPanels, Panels
 from ..tensors.types import NumberType, TensorType
@@ -84,7 +85,8 @@ class DriverWriter:
         self.as_shown = made_as_shown(plan)
         self.bases = bases_of_unseen(plan)
         self.number_slots: dict[str, torch.dtype] = {}
-        self.devices = sorted({kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)})
+        self.devices = sorted({kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)}
+                              | {stream.device for stream in streams_of(plan)})
         self.open_on: int | None = None
         """The GPU of the launches that have come together."""
 
@@ -143,17 +145,22 @@ class DriverWriter:
     def launch(self, step: Launch) -> None:
         kernel = self.kernels[self.launched]
         self.launched += 1
-        if isinstance(kernel, CudaKernel) and self.open_on not in (None, kernel.device):
-            self.flush()
+        if isinstance(kernel, CudaKernel):
+            self.begin_on(kernel.device)
         for at in sorted(step.kernel.stored):
             self.make(step.buffers[at])
         entries = [self.entry(value) for value in step.buffers]
         if isinstance(kernel, CudaKernel):
             # Its launcher is told what to launch, and in which stream.
             self.open.add(kernel.launcher, [Fixed(kernel.words), Moving(f"stream_{kernel.device}"), *entries])
-            self.open_on = kernel.device
         else:
             self.open.add(kernel, entries)
+
+    def begin_on(self, device: int) -> None:
+        """What is launched from here on is for this GPU."""
+        if self.open_on not in (None, device):
+            self.flush()
+        self.open_on = device
 
     def on_device(self, arguments: str) -> list[str]:
         """A kernel is started by a thread for which its GPU is the current one, in the stream that is current there.
@@ -331,6 +338,8 @@ class DriverWriter:
         values = dict(zip(names, (*operands, *made), strict=True))
 
         def entry(spot: Any) -> Entry:
+            if isinstance(spot, Stream):
+                return Moving(f"stream_{spot.device}")
             if not isinstance(spot, tuple):
                 return Fixed(spot)
             name, further = spot
@@ -341,6 +350,9 @@ class DriverWriter:
             return self.entry(values[name], further)
 
         for step in candidate.steps():
+            stream = next((spot for spot in step.table if isinstance(spot, Stream)), None)
+            if stream is not None:
+                self.begin_on(stream.device)
             self.open.add(step.kernel, [entry(spot) for spot in step.table])
 
     def run_library(self, node: Node) -> None:
@@ -564,6 +576,13 @@ def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
     for value, base in reversed(bases.items()):
         bases[value] = bases.get(base, base)
     return bases
+
+
+def streams_of(plan: Plan) -> list[Stream]:
+    """Of library calls that are kernels of our own on a GPU."""
+    steps = [made for step in plan.steps if isinstance(step, Call) and is_native(step.node)
+             for made in step.node.args[0].steps()]
+    return [entry for made in steps for entry in made.table if isinstance(entry, Stream)]
 
 
 def is_dense(type: TensorType) -> bool:

@@ -24,6 +24,7 @@ from ..ops.prims import CONV, LINEAR, PREPARE, RUN
 from ..settings import current
 from ..tensors.types import TensorType, contiguous_stride
 from ..tensors.views import Reshape, Slice
+from .choose_matrices import choose_matrices
 from .convolution_layout import BACKWARD, Layouts
 from .followers import Followers, followers
 from .library import (
@@ -45,6 +46,7 @@ from .library import (
     own_candidate,
     tuned,
 )
+from .pad_products import pad_products
 from .recurrent_layers import LAYER, Layer, layers_of
 from .shared_heads import before_repeating
 
@@ -78,6 +80,10 @@ def is_measured(node: Node) -> bool:
 
 
 def choose_calls(graph: Graph) -> Graph:
+    if current().shape_padding:
+        graph = pad_products(graph)
+    if current().max_autotune:
+        graph = choose_matrices(graph)
     return Chooser(graph).run()
 
 
@@ -132,6 +138,8 @@ class Chooser(Rewriter):
             return (self.env[next(iter(node.operands))],)
         if node in self.postponed:
             return self.call_with_followers(self.postponed[node])
+        if node.op is RUN:
+            return self.chosen_before(node)
         if node.op.name == BATCHED:
             return self.batched(args[0], args[1])
         if node.op.name == ATTENTION:
@@ -150,6 +158,12 @@ class Chooser(Rewriter):
         if spec not in self.choices:
             self.choices[spec] = chosen(spec)
         return self.choices[spec]
+
+    def chosen_before(self, node: Node) -> Any:
+        """Its kernel reads what it was chosen for, wherever that lies otherwise by now."""
+        candidate, operands = node.args
+        given = tuple(self.build.restride(self.env[value], value.type.stride) for value in operands)
+        return self.build.apply_typed(RUN, (candidate, given), {}, tuple([v and v.type for v in node.results]))
 
     def batched(self, a: Value, b: Value) -> Value | None:
         spec = MatmulSpec(a.type, b.type)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from ..ops.scalar import Scalar
+from .library.matrix import Maker
 
 
 def _anything(expression: Scalar) -> str | None:
@@ -46,6 +47,10 @@ class Machine:
     has_atomics: bool = False
     """Whether loops may add to one place of memory side by side."""
     why_not_printed: Callable[[Scalar], str | None] = _anything
+    aligned: int = 0
+    """In bytes: libraries multiply matrices faster whose rows begin at multiples of it. 0: as fast at any place."""
+    matrices: Callable[[], Maker] | None = None
+    """Who makes kernels of our own that multiply matrices, if anybody does. Asked when a product comes."""
 
 
 CPU = Machine("cpu", few_rows=16, fewest_rows=8, side_by_side=1024, short=(0, 256), parts=(64, 32, 16, 8, 4, 2))

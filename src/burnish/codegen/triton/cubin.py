@@ -115,11 +115,11 @@ def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cub
 def job_of(printed: Printed, architecture: int, is_aligned: bool) -> Job:
     sizes = tuple((size.type, size.is_even) for size in printed.sizes)
     return Job(printed.name, printed.text, printed.dtypes, printed.numbers, printed.warps, architecture, is_aligned,
-               sizes)
+               sizes, printed.stages)
 
 
 def key_of(job: Job) -> str:
-    how = f"{job.is_aligned} {job.warps} {job.dtypes} {sorted(job.numbers)} {job.sizes}"
+    how = f"{job.is_aligned} {job.warps} {job.stages} {job.dtypes} {sorted(job.numbers)} {job.sizes}"
     return f"{made_with(job.architecture)}\n{how}\n{without_comments(job.text)}"
 
 

@@ -36,6 +36,8 @@ class Job:
     """Every buffer begins at a multiple of ALIGNED."""
     sizes: tuple[tuple[str, bool], ...] = ()
     """Of the parameters behind the buffers the types, and whether they are multiples of ALIGNED for all sizes."""
+    stages: int = 0
+    """Of a loop's steps, in the works at a time. 0: as Triton will have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def emitted(job: Job) -> Cubin:
     # Products are not contracted into sums: the polynomials count on each rounding, and eager rounds twice as well.
     # Integers wrap around.
     options = {"num_warps": job.warps, "enable_fp_fusion": False, "sanitize_overflow": False,
-               "debug": "tl.device_assert" in job.text}
+               "debug": "tl.device_assert" in job.text, **({"num_stages": job.stages} if job.stages else {})}
     try:
         made = triton.compile(ASTSource(fn, signature, {}, {(n,): [["tt.divisibility", ALIGNED]] for n in aligned}),
                               target=GPUTarget("cuda", job.architecture, 32), options=options)

@@ -35,6 +35,8 @@ class Printed:
     """The buffers that are passed by value."""
     sizes: tuple[SizeType, ...] = ()
     """The parameters behind the buffers: sizes that it is told (`open_kernel`)."""
+    stages: int = 0
+    """Of a product: how many steps of its loop are in the works at a time. 0: as Triton will have it."""
 
 
 @dataclass(frozen=True, slots=True)

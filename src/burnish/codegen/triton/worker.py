@@ -66,12 +66,12 @@ def exactly(channel: socket.socket, count: int) -> bytes | None:
 
 def written(job: Job) -> bytes:
     return json.dumps([job.name, job.text, job.dtypes, sorted(job.numbers), job.warps, job.architecture,
-                       job.is_aligned, job.sizes]).encode()
+                       job.is_aligned, job.sizes, job.stages]).encode()
 
 
 def read(message: bytes) -> Job:
-    name, text, dtypes, numbers, *further, sizes = json.loads(message)
-    return Job(name, text, tuple(dtypes), frozenset(numbers), *further, tuple(map(tuple, sizes)))
+    name, text, dtypes, numbers, *further, sizes, stages = json.loads(message)
+    return Job(name, text, tuple(dtypes), frozenset(numbers), *further, tuple(map(tuple, sizes)), stages)
 
 
 class Made(NamedTuple):

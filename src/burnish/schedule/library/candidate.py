@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from ...tensors.types import TensorType
-from .own import Step
+from .own import Step, Stream
 from .specs import Spec
 
 Tensors = tuple[torch.Tensor, ...]
@@ -144,7 +144,7 @@ def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorT
 
 
 def empty(type: TensorType) -> torch.Tensor:
-    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device="cpu")
+    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
 
 
 def bound(candidate: Candidate, made: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
@@ -153,15 +153,19 @@ def bound(candidate: Candidate, made: Sequence[torch.Tensor], tensors: Sequence[
     room = torch.empty(candidate.scratch, dtype=torch.uint8, device="cpu")
     names = (OUT, *(name for name, _ in candidate.further), SCRATCH, *candidate.operands)
     spots = dict(zip(names, (*made, room, *tensors), strict=True))
-    steps, launches = candidate.steps(), []
+    steps, launches, checks = candidate.steps(), [], []
     for step in steps:
         words = [spots[word[0]].data_ptr() + word[1] if isinstance(word, tuple) else
-                 word if isinstance(word, int) else word.address for word in step.table]
+                 word if isinstance(word, int) else
+                 word.current() if isinstance(word, Stream) else word.address for word in step.table]
         launches.append((step.kernel.launch, (ctypes.c_void_p * len(words))(*words)))
+        checks += [word.check for word in step.table if isinstance(word, Stream)]
 
     def run() -> None:
         for launch, table in launches:
             launch(table)
+        for check in checks:
+            check()
 
     run.kept = spots, steps  # type: ignore[attr-defined]  # the tables hold addresses alone
     return run

@@ -152,13 +152,23 @@ Spot = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """Stands in the table of a step on a GPU for the stream that is current there when it runs."""
+
+    device: int
+    current: Callable[[], int]
+    check: Callable[[], None]
+    """Raises what a launch has failed with."""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A native function and the table that it takes: spots in tensors, and what is always the same."""
 
     kernel: Any
     """A `runtime.kernels.NativeKernel`."""
     table: tuple[Any, ...]
-    """Spots, plain numbers and `runtime.kernels.Words`."""
+    """Spots, plain numbers, `runtime.kernels.Words`, and a Stream where it is started on a GPU."""
 
     def moved(self, **spots: Spot) -> Step:
         """The same for other tensors: what is named so is found there."""

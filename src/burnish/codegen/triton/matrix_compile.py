@@ -1,0 +1,110 @@
+"""Who makes products of matrices for a GPU, and takes their time there: what `schedule.library.matrix` asks for.
+
+    made = make([(spec, Tiles(128, 128, 64, 8, 3)), (spec, Tiles(64, 64, 64, 4, 4)), (loops, None)])
+    seconds_of(run)
+
+Configurations are compiled side by side, and stay for as long as the process runs. One that the GPU does not take, for
+its programs want more memory than they can share say, is answered with the reason.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from ... import events
+from ...errors import InternalError
+from ...runtime import cuda, forks
+from ...runtime.cuda import CudaKernel
+from ...schedule.library.matrix import KernelSpec, Made, Maker, Tiles
+from ...schedule.library.own import Stream
+from .compile import architecture_of, loaded
+from .cubin import MOST_THREADS, compile_cubin, made_with
+from .kernel import Printed, print_kernel
+from .matrix import print_matrix
+
+_made: dict[tuple[str, int, int], CudaKernel] = {}
+_lock = forks.lock()
+
+ROUNDS, AT_ONCE = 3, 10
+"""Launches are timed ten at a time, and the least of three times counts."""
+
+HEAD_START = 2_000_000
+"""Cycles of the GPU, about a millisecond: it waits so long, while a CPU starts what is timed."""
+
+
+def maker() -> Maker:
+    return Maker(make, seconds_of, torch.cuda.device, about)
+
+
+def make(wanted: Sequence[tuple[KernelSpec, Tiles | None]]) -> list[Made | str]:
+    """All for one GPU."""
+    device = wanted[0][0].output.device
+    index = torch.cuda.current_device() if device.index is None else device.index
+    architecture = architecture_of(index)
+    texts = [printed_for(spec, tiles) for spec, tiles in wanted]
+
+    def one(printed: Printed, context: contextvars.Context) -> CudaKernel | str:
+        key = printed.text, printed.stages, index
+        with _lock:
+            found = _made.get(key)
+        if found is not None:
+            return found
+        try:
+            cubin = context.run(compile_cubin, printed, architecture)
+            kernel = context.run(loaded, printed, cubin, index, architecture)
+        except (InternalError, RuntimeError) as error:
+            return str(error).partition("\n")[0]
+        if events.is_watched():
+            events.emit("kernels", name=printed.name, text=printed.text)
+        with _lock:
+            return _made.setdefault(key, kernel)
+
+    contexts = [contextvars.copy_context() for _ in texts]
+    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1, len(texts)), "burnish-triton") as pool:
+        kernels = [each.result() for each in [pool.submit(one, *pair) for pair in zip(texts, contexts, strict=True)]]
+    return [kernel if isinstance(kernel, str) else Made(kernel.launcher, kernel.words, stream_of(index))
+            for kernel in kernels]
+
+
+def printed_for(spec: KernelSpec, tiles: Tiles | None) -> Printed:
+    return print_kernel(spec.kernel) if tiles is None else print_matrix(spec.kernel, tiles, spec.precision)
+
+
+@functools.cache
+def stream_of(index: int) -> Stream:
+    return Stream(index, lambda: cuda.current_stream(index), complain)
+
+
+def complain() -> None:
+    if cuda.failure.value:
+        cuda.complain()
+
+
+def seconds_of(run: Callable[[], None]) -> float:
+    """Of one run, on the GPU alone: launches wait there until all of them have come."""
+    run()  # what is called for the first time may choose its own kernels
+    least = float("inf")
+    for _ in range(ROUNDS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(HEAD_START)
+        start.record()
+        for _ in range(AT_ONCE):
+            run()
+        end.record()
+        end.synchronize()
+        least = min(least, start.elapsed_time(end) / 1e3 / AT_ONCE)
+    return least
+
+
+def about(device: torch.device) -> str:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return f"{torch.cuda.get_device_name(index)} {made_with(architecture_of(index))}"
+
+
+__all__ = ["maker"]
