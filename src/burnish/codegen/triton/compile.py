@@ -18,27 +18,52 @@ from ... import events
 from ...runtime import cuda, forks
 from ...runtime.cuda import CudaKernel
 from ...schedule.emit import Launch
+from ...settings import current
 from ...tensors.sizes import Point
-from .cubin import Cubin, compile_cubin, compile_cubins, without_comments
+from .cubin import Cubin, compile_cubin, compile_cubins, made_with, without_comments
 from .kernel import Printed, print_kernel
 from .launch import launching
 from .open_kernel import OpenKernel
+from .timing import seconds_of
+from .tuning import tuned
 
 _made: dict[tuple[Hashable, ...], CudaKernel] = {}
 _lock = forks.lock()
 
 
 def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]:
+    if current().max_autotune:
+        printed = tuned(launches, device, made_with(architecture_of(device)), lambda some: loadable(some, device),
+                        seconds_of)
+    else:
+        printed = [print_kernel(launch.kernel, launch.numbers) for launch in launches]
+    prepare(printed, device)
+    return [_made[key_of(one, device)] for one in printed]
+
+
+def loadable(printed: Sequence[Printed], device: int) -> list[CudaKernel | None]:
+    """None for those that the GPU does not take: their programs want more than it has."""
+    refused = prepare(printed, device, is_trial=True)
+    return [None if (key := key_of(one, device)) in refused else _made[key] for one in printed]
+
+
+def prepare(printed: Sequence[Printed], device: int, is_trial: bool = False) -> dict[tuple[Hashable, ...], str]:
+    """All of them onto the GPU. Those that a trial shows it does not take, and why."""
+    refused: dict[tuple[Hashable, ...], str] = {}
     architecture = architecture_of(device)
-    printed = [print_kernel(launch.kernel, launch.numbers) for launch in launches]
-    keys = [key_of(one, device) for one in printed]
     with _lock:
-        missing = {key: one for key, one in zip(keys, printed, strict=True) if key not in _made}
+        missing = {key: one for one in printed if (key := key_of(one, device)) not in _made}
     for (key, one), cubin in zip(missing.items(), cubins(list(missing.values()), architecture), strict=True):
-        kernel = loaded(one, cubin, device, architecture)
+        try:
+            kernel = loaded(one, cubin, device, architecture)
+        except RuntimeError as error:
+            if not is_trial:
+                raise
+            refused[key] = str(error)
+            continue
         with _lock:
             _made.setdefault(key, kernel)
-    return [_made[key] for key in keys]
+    return refused
 
 
 def architecture_of(device: int) -> int:

@@ -20,7 +20,7 @@ from ..box import Box, simplify
 from ..listing import listing
 from .functions import function_text
 from .loops import LoopPrinter
-from .tiles import Tile, tile_of
+from .tiles import PLAIN, Tile, Variant, tile_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class SizeType:
     """Whether it is a multiple of 16 for all sizes: vectors are not cut short by a bound that is."""
 
 
-def print_kernel(kernel: Kernel, numbers: frozenset[int] = frozenset()) -> Printed:
+def print_kernel(kernel: Kernel, numbers: frozenset[int] = frozenset(), variant: Variant = PLAIN) -> Printed:
     boxes = [simplify(loop, expands=False) for loop in kernel.loops]
     boxes = [box for box in boxes if 0 not in box.extents[: box.rows]]
-    tiles = [tile_of(box) for box in boxes]
+    tiles = [tile_of(box, variant) for box in boxes]
     ends = list(itertools.accumulate(tile.programs for tile in tiles))
     lines, functions = body_of(kernel, boxes, tiles, numbers, ends)
     name = name_of(kernel)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -27,16 +27,10 @@ from .compile import architecture_of, loaded
 from .cubin import MOST_THREADS, compile_cubin, made_with
 from .kernel import Printed, print_kernel
 from .matrix import print_matrix
+from .timing import seconds_of
 
 _made: dict[tuple[str, int, int], CudaKernel] = {}
 _lock = forks.lock()
-
-ROUNDS, AT_ONCE = 3, 10
-"""Launches are timed ten at a time, and the least of three times counts."""
-
-HEAD_START = 2_000_000
-"""Cycles of the GPU, about a millisecond: it waits so long, while a CPU starts what is timed."""
-
 
 def maker() -> Maker:
     return Maker(make, seconds_of, torch.cuda.device, about)
@@ -84,22 +78,6 @@ def stream_of(index: int) -> Stream:
 def complain() -> None:
     if cuda.failure.value:
         cuda.complain()
-
-
-def seconds_of(run: Callable[[], None]) -> float:
-    """Of one run, on the GPU alone: launches wait there until all of them have come."""
-    run()  # what is called for the first time may choose its own kernels
-    least = float("inf")
-    for _ in range(ROUNDS):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(HEAD_START)
-        start.record()
-        for _ in range(AT_ONCE):
-            run()
-        end.record()
-        end.synchronize()
-        least = min(least, start.elapsed_time(end) / 1e3 / AT_ONCE)
-    return least
 
 
 def about(device: torch.device) -> str:

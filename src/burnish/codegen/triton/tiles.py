@@ -57,7 +57,47 @@ class Tile:
     programs: int
 
 
-def tile_of(box: Box) -> Tile:
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How a tile differs from the one that is taken unasked: so many times twice as large, with twice as many warps."""
+
+    size: int = 0
+    warps: int = 0
+
+
+PLAIN = Variant()
+VARIANTS = (PLAIN, Variant(1, 0), Variant(-1, 0), Variant(0, 1), Variant(0, -1), Variant(1, 1), Variant(2, 1))
+"""What is tried where kernels are measured, the one for all others first."""
+
+LEAST, MOST = 64, 1 << 14
+"""Elements of a tile."""
+
+
+def varied(tile: Tile, rows: int, variant: Variant) -> Tile:
+    """The same rows in tiles of another size. Whole ones stay whole: they hold more rows, or fewer."""
+    if variant == PLAIN:
+        return tile
+    elements = tile.rows * max(tile.inner, 1)
+    size = shifted(elements, variant.size, LEAST, MOST)
+    some, inner = tile.rows, tile.inner
+    if tile.whole:
+        some = min(max(size // max(inner, 1), 1), power_of_two(rows))
+    else:
+        inner = max(size // some, 1)
+    warps = shifted(tile.warps, variant.warps, 1, min(16, max(some * max(inner, 1) // 32, 1)))
+    return Tile(some, inner, tile.whole, warps, -(-rows // some))
+
+
+def shifted(n: int, steps: int, least: int, most: int) -> int:
+    """Twice as much, or half, so many times. What lies beyond the bounds already stays there."""
+    return min(max(n << steps if steps > 0 else n >> -steps, min(least, n)), max(most, n))
+
+
+def tile_of(box: Box, variant: Variant = PLAIN) -> Tile:
+    return varied(plain_tile_of(box), math.prod(box.extents[: box.rows]), variant)
+
+
+def plain_tile_of(box: Box) -> Tile:
     rows, inner = math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows:])
     if box.is_elementwise:
         size = min(ELEMENTS, max(SMALLEST, power_of_two(-(-rows // PROGRAMS))))
@@ -116,4 +156,4 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-__all__ = ["Tile", "open_tile_of", "tile_of"]
+__all__ = ["PLAIN", "VARIANTS", "Tile", "Variant", "open_tile_of", "tile_of"]
