@@ -112,7 +112,7 @@ def configured(backend: Backend, mode: str | None, options: dict[str, Any] | Non
                 return function(*args)
         return call
 
-    return replace(backend, fn=under(backend.fn), perform=backend.perform and under(backend.perform))
+    return replace(backend, fn=under(backend.fn), perform=backend.perform and under(backend.perform), asked=changes)
 
 
 def told(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:

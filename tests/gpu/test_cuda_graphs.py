@@ -248,3 +248,15 @@ def test_on_a_cpu_the_mode_says_that_there_is_nothing_to_record(told):
     x = torch.randn(5)
     torch.testing.assert_close(fn(x), x.sin() + 1)
     assert "does not compute on a GPU" in told[0].data["text"]
+
+
+def test_numbers_that_come_once_do_not_keep_others_out():
+    engine = Engine()
+    call = Graphed(lambda x, s: (x * s,), [], [], engine, "a graph")
+    x = torch.randn(4)
+    for k in range(2 * MOST):
+        torch.testing.assert_close(call(x, 0.5 + k)[0], x * (0.5 + k))
+    assert engine.captures == 0
+    for _ in range(3):
+        torch.testing.assert_close(call(x, 7.25)[0], x * 7.25)
+    assert engine.captures == 1

@@ -52,7 +52,7 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     return _compile_for_sizes(gm, example_inputs)
 
 
-ASKED = ("cuda_graphs", "max_autotune", "memory_budget", "never_slower")
+ASKED = ("cuda_graphs", "max_autotune", "memory_budget", "never_slower", "shape_padding")
 """Settings that one function can be compiled with, by its mode or options."""
 
 

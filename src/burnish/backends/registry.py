@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from torch.fx import GraphModule
@@ -47,7 +47,8 @@ class Backend:
 
     `perform(function, args, kwargs)` is how torch calls are made while a graph is recorded, where that is not plainly.
     `ahead()` is told when a trace begins whose graph the backend will get. `recomputes` says that it computes what
-    belongs to a checkpointed region (`tensors/regions.py`) again in backward.
+    belongs to a checkpointed region (`tensors/regions.py`) again in backward. `asked` are the settings that it compiles
+    under, where a mode or options ask for some.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Backend:
     perform: Perform | None = None
     ahead: Callable[[], None] | None = None
     recomputes: bool = False
+    asked: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __call__(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         """Compile a graph. `gm` stays the caller's, unchanged, unless the backend runs it as it is."""

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.optim import optimizer as torch_optimizer
 
+from ..settings import current
 from .heap import MISSING
 
 
@@ -33,7 +34,27 @@ def step_in_grad_mode(step, args, kwargs):  # type: ignore[no-untyped-def]
 
 
 def _step(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    if getattr(m.options.backend, "asked", {}).get("cuda_graphs", current().cuda_graphs):
+        make_capturable(args[0])
     return m.call(step_in_grad_mode, (function.__wrapped__, args, kwargs), {})  # type: ignore[attr-defined]
+
+
+def make_capturable(optimizer: torch.optim.Optimizer) -> None:
+    """A step that is to be recorded must not ask the CPU how many there were: the optimizer counts them on the GPU from
+    here on, as its option `capturable` has it. One that was made with it stays as it is."""
+    for group in optimizer.param_groups:
+        if group.get("capturable") is not False or group.get("fused") or not all(map(is_on_gpu, group["params"])):
+            continue
+        group["capturable"] = True
+        optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]  # torch warns of it once
+        for p in group["params"]:
+            state = optimizer.state.get(p, {})
+            if isinstance(state.get("step"), torch.Tensor):
+                state["step"] = state["step"].to(p.device)
+
+
+def is_on_gpu(x: torch.Tensor) -> bool:
+    return x.is_cuda
 
 
 def _undisabled(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:

@@ -32,8 +32,9 @@ from .cuda_graph_engine import Engine, Refused
 from .cuda_graph_memory import Outcome, copy, place_of
 from .cuda_graph_witness import witnessed
 
-MOST = 8
-"""Graphs of one program: for several models' parameters, several numbers. Calls beyond run without."""
+MOST = 64
+"""Graphs of one program: for the parameters of several models, or of a model's equal blocks, and for several numbers.
+Calls beyond run without."""
 
 T = TypeVar("T")
 
@@ -74,10 +75,14 @@ class Graphs(Generic[T]):
         """Whether it is this thread's first such call, which is to be looked at."""
         if self.begun.get(key) == threading.get_ident():
             return False
-        if key in self.begun or len(self.begun) < MOST:
-            self.begun[key] = threading.get_ident()
-            return True
-        return False
+        if key not in self.begun and len(self.begun) >= MOST:
+            # A number that is another one in each call, as a learning rate may be, is not to keep others out.
+            once = next((old for old in self.begun if old not in self.recorded), None)
+            if once is None:
+                return False
+            del self.begun[once]
+        self.begun[key] = threading.get_ident()
+        return True
 
     def found(self, key: tuple, record: Callable[[], T]) -> T | None:
         """For such a call, recorded now if it has not been."""
