@@ -8,10 +8,11 @@ They are the polynomials of `codegen.mathematics`, so that numbers do not depend
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from ...ops.scalar import Access, Scalar, load, make, walk
 from ..mathematics import expand, plain, why_not_expandable
-from .operations import Operations, is_printable
+from .operations import Operations, is_printable, operand
 from .types import literal
 
 ARGUMENTS = "xyz"
@@ -50,6 +51,23 @@ def expansion_of(op: str, dtype: str, arguments: int) -> Scalar:
     return plain(expand(make(op, dtype, given)))
 
 
+def operation_text(x: Scalar, args: list[str], emit: Callable[[str], str], functions: set[tuple[str, str]]) -> str:
+    """What an operation computes of its operands. `functions` are those that it calls, and others before it."""
+    if all(arg.op == "const" for arg in x.args):
+        args = [operand(args[0]), *args[1:]]  # Python would compute with plain numbers in its own way.
+    operations, dtype = Operations(emit), x.args[0].dtype
+    match x.op:
+        case "cast":
+            return operations.cast(args[0], dtype, x.dtype)
+        case "bitcast":
+            return operations.bitcast(args[0], dtype, x.dtype)
+        case _ if needs_function(x):
+            functions.add((x.op, dtype))
+            return f"{function_name(x.op, dtype)}({', '.join(map(operand, args))})"
+        case _:
+            return operations.apply(x.op, x.dtype if x.op == "select" else dtype, args)
+
+
 @functools.cache
 def function_text(op: str, dtype: str) -> str:
     arguments = 2 if op in ("pow", "atan2", "random_bits", "remainder", "fmod", "floor_div") else 1
@@ -63,7 +81,6 @@ def function_text(op: str, dtype: str) -> str:
         return f"t{len(lines) - 1}"
 
     root = expansion_of(op, dtype, arguments)
-    operations = Operations(emit)
     for x in walk(root):
         args = [names[arg] for arg in x.args]
         match x.op:
@@ -71,13 +88,9 @@ def function_text(op: str, dtype: str) -> str:
                 names[x] = ARGUMENTS[x.payload.buffer]
             case "const":
                 names[x] = literal(x.payload, x.dtype)
-            case "cast":
-                names[x] = emit(operations.cast(args[0], x.args[0].dtype, x.dtype))
-            case "bitcast":
-                names[x] = emit(operations.bitcast(args[0], x.args[0].dtype, x.dtype))
             case _:
-                names[x] = emit(operations.apply(x.op, x.dtype if x.op == "select" else x.args[0].dtype, args))
+                names[x] = emit(operation_text(x, args, emit, set()))
     return "\n".join([*lines, f"    return {names[root]}"])
 
 
-__all__ = ["function_name", "function_text", "needs_function", "why_not_printable"]
+__all__ = ["function_text", "operation_text", "why_not_printable"]

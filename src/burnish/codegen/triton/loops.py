@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from ...ops.scalar import BITS, FLOATS, Access, Scalar, walk
 from ...schedule.loops import Reduction, Stage, Store
 from ..box import Box, expressions
-from .functions import function_name, needs_function
+from .functions import operation_text
 from .operations import Operations, operand
 from .sizes import Size, is_multiple, reach
 from .tiles import Tile
@@ -257,9 +257,6 @@ class LoopPrinter:
 
     def written(self, x: Scalar) -> str:
         args = [self.names[arg] for arg in x.args]
-        if args and all(arg.op == "const" for arg in x.args):
-            args[0] = operand(args[0])  # Python would compute with plain numbers in its own way.
-        operations = Operations(self.emit_one)
         match x.op:
             case "const":
                 return literal(x.payload, x.dtype)
@@ -271,15 +268,8 @@ class LoopPrinter:
                 return self.reduced[x.payload]
             case "load":
                 return self.loaded(x, args)
-            case "cast":
-                text = operations.cast(args[0], x.args[0].dtype, x.dtype)
-            case "bitcast":
-                text = operations.bitcast(args[0], x.args[0].dtype, x.dtype)
-            case _ if needs_function(x):
-                self.functions.add((x.op, x.args[0].dtype))
-                text = f"{function_name(x.op, x.args[0].dtype)}({', '.join(map(operand, args))})"
             case _:
-                text = operations.apply(x.op, x.dtype if x.op == "select" else x.args[0].dtype, args)
+                text = operation_text(x, args, self.emit_one, self.functions)
         return self.emit_one(text) if self.uses.get(x, 1) > 1 or len(text) > LONG_LINE else text
 
     def loaded(self, x: Scalar, args: list[str]) -> str:

@@ -29,9 +29,8 @@ from ...ops.scalar import FLOATS, Access, Scalar, walk
 from ...schedule.library.matrix import Tiles
 from ...schedule.loops import Kernel, Loop
 from ..listing import listing
-from .functions import function_name, function_text, needs_function
+from .functions import function_text, operation_text
 from .kernel import Printed
-from .operations import Operations, operand
 from .types import literal
 
 COUNT, ROW, COLUMN, DEPTH = range(4)
@@ -153,9 +152,6 @@ class MatrixPrinter:
 
     def written(self, x: Scalar, along: str) -> str:
         args = [self.names[arg] for arg in x.args]
-        if args and all(arg.op == "const" for arg in x.args):
-            args[0] = operand(args[0])  # Python would compute with plain numbers in its own way.
-        operations = Operations(self.emit)
         match x.op:
             case "const":
                 return literal(x.payload, x.dtype)
@@ -165,15 +161,8 @@ class MatrixPrinter:
                 pointer, mask = self.place(x.payload, along)
                 zero = "0.0" if x.dtype in FLOATS else "0"
                 return self.emit(f"tl.load({pointer}{f', {mask}, {zero}' if mask else ''})")
-            case "cast":
-                text = operations.cast(args[0], x.args[0].dtype, x.dtype)
-            case "bitcast":
-                text = operations.bitcast(args[0], x.args[0].dtype, x.dtype)
-            case _ if needs_function(x):
-                self.functions.add((x.op, x.args[0].dtype))
-                text = f"{function_name(x.op, x.args[0].dtype)}({', '.join(map(operand, args))})"
             case _:
-                text = operations.apply(x.op, x.dtype if x.op == "select" else x.args[0].dtype, args)
+                text = operation_text(x, args, self.emit, self.functions)
         return self.emit(text) if self.uses[x] > 1 or len(text) > LONG_LINE else text
 
     def place(self, access: Access, along: str) -> tuple[str, str]:
