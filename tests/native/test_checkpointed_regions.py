@@ -12,6 +12,7 @@ from burnish import events
 from burnish.ir.parse import parse_graph
 from burnish.ir.storage import storage_of
 from burnish.lower.rejoin import rejoin
+from burnish.runtime import recompute
 from burnish.schedule.plan import Call
 from burnish.settings import patch
 
@@ -317,3 +318,23 @@ def test_only_what_is_computed_again_waits_for_backward():
     assert nodes == ["aten.sin.default", "linear", "aten.relu.default", "held", "aten.sin.default", "linear"]
     held = rejoin(graph).nodes[3]
     assert [value.node.op.name for value in held.args] == ["aten.sin.default", "linear"]
+
+
+@pytest.mark.parametrize("save", [recompute.SavedByNode, recompute.saved_tensor])
+def test_a_tensor_is_kept_as_autograd_keeps_it(save):
+    """By torch, or where it (2.11, say) has no function for that, by a node of ours."""
+    leaf = torch.randn(3, requires_grad=True)
+    made, constant, written = leaf * 2, torch.randn(3), torch.randn(3)
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
+        hooked = save(constant)
+    assert [x.data_ptr() for x in packed] == [constant.data_ptr()] == [hooked.unpack().data_ptr()]
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            kept = [save(x) for x in (leaf, made, constant)]
+            assert kept[0].unpack() is leaf and kept[1].unpack() is made and kept[2].unpack() is constant
+            assert made.grad_fn is kept[1].unpack().grad_fn
+    saved = save(written)
+    written.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saved.unpack()

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -30,18 +29,30 @@ def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
 
 
 def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """Ask the eager kernel, on tensors of zeros."""
+    """Ask the eager kernel, on tensors of zeros, and pivots of ones."""
     if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:  # type: ignore
         raise Untraceable(f"the shape of {func}'s result depends on data")
     with torch.random.fork_rng(devices=[]):
-        zeros = functools.partial(replaced, change=lambda value: zeros_of(value.type))
+        names = [argument.name for argument in func._schema.arguments[:len(args)]]
+        given = [example_of(name, arg) for name, arg in zip(names, args, strict=True)]
         try:
-            found = func(*zeros(args), **{name: zeros(arg) for name, arg in kwargs.items()})
+            found = func(*given, **{name: example_of(name, arg) for name, arg in kwargs.items()})
         except Exception as error:
             raise Untraceable(f"{func} cannot be asked for its result's type: {error}") from error
     if isinstance(found, torch.Tensor):
         return type_of(found)
     return tuple(type_of(part) for part in found)
+
+
+PIVOTS = ("pivots", "LU_pivots")
+"""Arguments that number rows from one. `linalg.ldl_solve` of torch 2.11 believes them, and would write before the first
+row if they were zeros; later ones, and other kernels, raise an error."""
+
+
+def example_of(name: str, arg: Any) -> Any:
+    """An argument of that name and of the same type which the eager kernel takes."""
+    number = 1 if name in PIVOTS else 0
+    return replaced(arg, lambda value: filled(value.type, number))
 
 
 def type_of(tensor: torch.Tensor | None) -> TensorType | None:
@@ -54,7 +65,7 @@ def type_of(tensor: torch.Tensor | None) -> TensorType | None:
     return TensorType.of(tensor)
 
 
-def zeros_of(type: TensorType | NumberType) -> torch.Tensor | int | float:
+def filled(type: TensorType | NumberType, number: int) -> torch.Tensor | int | float:
     if isinstance(type, NumberType):
         return type.example
-    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device).zero_()
+    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device).fill_(number)

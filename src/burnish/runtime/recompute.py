@@ -118,15 +118,44 @@ def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: 
                                for at, (function, args, kwargs) in enumerate(calls)), draws, saves)
 
 
+class Saver(torch.autograd.Function):
+    """A step of autograd that does nothing but save a tensor, which its node hands out."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, tensors: list[torch.Tensor]) -> torch.Tensor:
+        ctx.save_for_backward(*tensors)  # in a list, so that no gradients flow to them from here
+        return anchor.detach()
+
+
+class SavedByNode:
+    """`torch._C._autograd.SavedTensor` where torch (2.11, say) cannot make one of a tensor alone."""
+
+    def __init__(self, x: torch.Tensor):
+        with torch.enable_grad():
+            self.saver = Saver.apply(torch.empty(0, requires_grad=True), [x])
+
+    def unpack(self) -> torch.Tensor:
+        return self.saver.grad_fn.saved_tensors[0]
+
+
+def saved_by_torch(x: torch.Tensor) -> Any:
+    return _autograd._make_saved_tensor(x, is_output=False)
+
+
+CAN_SAVE_ALONE = hasattr(_autograd, "_make_saved_tensor")
+SavedTensor = _autograd.SavedTensor if CAN_SAVE_ALONE else SavedByNode
+saved_tensor = saved_by_torch if CAN_SAVE_ALONE else SavedByNode
+
+
 class Kept:
     """What a region was given, for when it is computed again."""
 
     def __init__(self, inputs: Sequence[Any], saves: Sequence[bool]):
-        self.inputs = [_autograd._make_saved_tensor(x, is_output=False) if saved and isinstance(x, torch.Tensor) else x
+        self.inputs = [saved_tensor(x) if saved and isinstance(x, torch.Tensor) else x
                        for x, saved in zip(inputs, saves, strict=True)]
 
     def get(self) -> list[Any]:
-        return [x.unpack() if isinstance(x, _autograd.SavedTensor) else x for x in self.inputs]
+        return [x.unpack() if isinstance(x, SavedTensor) else x for x in self.inputs]
 
 
 def checkpointed(forward: Callable[..., Any], steps: Steps, *inputs: Any) -> Any:
