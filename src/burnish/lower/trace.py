@@ -26,6 +26,7 @@ from torch.fx import GraphModule
 from ..ir.gradients import Gradients
 from ..ir.graph import LEAVES, Graph, Node, Value
 from ..ir.infer import result_types
+from ..ir.state import drops_nothing
 from ..ir.untraceable import NumberLost, Untraceable
 from ..ops.record import Op, lookup
 from ..tensors.collectives import is_collective_operator
@@ -311,7 +312,8 @@ class Tracer:
             return self.again(func.decompose, args, kwargs or {})
         if self.numbers.any_in((args, kwargs or {})) and torch.Tag.nondeterministic_seeded in func.tags:
             raise NumberLost(f"{func} draws with a number that may be another one in the next call")
-        if self.region is not None and torch.Tag.nondeterministic_seeded in func.tags:
+        if self.region is not None and torch.Tag.nondeterministic_seeded in func.tags \
+                and not drops_nothing(func, args, kwargs or {}):
             return self.region.draw(func, args, kwargs or {})
         return self.perform(func, args, kwargs)
 
