@@ -1,7 +1,8 @@
 """Questions that models ask again and again, and that have one answer during a trace.
 
 ``inspect.signature`` of a function takes longer than interpreting a hundred instructions, and Transformers asks it in
-every layer; ``torch.jit.is_tracing`` cannot touch a tensor, so nobody has to watch it. Entries of ``builtin_calls``.
+every layer; ``torch.jit.is_tracing`` cannot touch a tensor, so nobody has to watch it. What a GPU is does not change,
+and which one is the current one is guarded: `torch.autocast` asks for both. Entries of ``builtin_calls``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 from . import calls
 from .heap import MISSING
+from .live import Expression
 
 
 def _signature(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -35,4 +37,22 @@ def _is_tracing(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.plainly(torch.jit.is_tracing, *args, **kwargs)
 
 
+def is_current_gpu(index: int) -> bool:
+    return torch.cuda.current_device() == index
+
+
+def _about_the_gpu(question: Callable) -> Callable:
+    """Whose answer may be another one where another GPU is the current one."""
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if not torch.cuda.is_initialized() or any(type(a) is not int for a in (*args, *kwargs.values())):
+            return MISSING  # it makes ready what the program shall make ready itself
+        m.guard_outcome(Expression(is_current_gpu, (torch.cuda.current_device(),)), True)
+        return m.plainly(question, *args, **kwargs)
+
+    return handler
+
+
 HANDLERS: dict[Callable, Callable] = {inspect.signature: _signature, torch.jit.is_tracing: _is_tracing}
+HANDLERS.update((question, _about_the_gpu(question)) for question in (
+    torch.cuda.current_device, torch.cuda.get_device_capability, torch.cuda.get_device_name,
+    torch.cuda.is_bf16_supported))

@@ -14,12 +14,13 @@ import torch
 from ..ops import families  # noqa: F401  (fills the records)
 from ..ops.record import NoRule, Op
 from ..tensors.types import NAMES, NumberType, TensorType
-from .graph import replaced, types_of
+from .graph import replaced, types_of, values_in
 from .untraceable import Untraceable
 
 
 def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
-    """The type of the result, or a tuple of types (None for a result that is not there)."""
+    """The type of the result, or a tuple of types (None for a result that is not there, the number for one that is no
+    tensor)."""
     if op.shape is not None:
         try:
             return op.shape(*types_of(args), **{name: types_of(arg) for name, arg in kwargs.items()})
@@ -32,7 +33,9 @@ def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Ask the eager kernel, on tensors of zeros, and pivots of ones."""
     if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:  # type: ignore
         raise Untraceable(f"the shape of {func}'s result depends on data")
-    with torch.random.fork_rng(devices=[]):
+    gpus = {value.type.device.index or 0 for value in values_in((args, tuple(kwargs.values())))
+            if value.type.device.type == "cuda"}
+    with torch.random.fork_rng(devices=gpus, device_type="cuda"):
         names = [argument.name for argument in func._schema.arguments[:len(args)]]
         given = [example_of(name, arg) for name, arg in zip(names, args, strict=True)]
         try:
@@ -41,7 +44,7 @@ def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
             raise Untraceable(f"{func} cannot be asked for its result's type: {error}") from error
     if isinstance(found, torch.Tensor):
         return type_of(found)
-    return tuple(type_of(part) for part in found)
+    return tuple(part if isinstance(part, int) else type_of(part) for part in found)
 
 
 PIVOTS = ("pivots", "LU_pivots")

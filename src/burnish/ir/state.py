@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 
 from ..ops.random import SEED
@@ -26,4 +29,12 @@ def is_random(node: Node) -> bool:
     found: bool | None = op.notes.get("draws")
     if found is None:  # torch makes its list of tags anew each time
         found = op.notes["draws"] = torch.Tag.nondeterministic_seeded in op.target.tags
-    return found
+    return found and not drops_nothing(op.target, node.args, node.kwargs)
+
+
+def drops_nothing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Attention on a GPU is marked as random: it may drop something. Its gradient never draws."""
+    if not func.name().startswith("aten::_scaled_dot_product_") or "_for_cpu" in func.name():
+        return False
+    at, default = next((k, a.default_value) for k, a in enumerate(func._schema.arguments) if a.name == "dropout_p")
+    return "_backward" in func.name() or kwargs.get("dropout_p", args[at] if at < len(args) else default) == 0

@@ -24,6 +24,7 @@ import torch
 
 from ..ir.build import Builder
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ..ir.state import is_random
 from ..ir.storage import aliased_argument
 from ..ir.untraceable import Untraceable
 from ..ops.prims import VIEW
@@ -274,7 +275,7 @@ class Functionalizer:
 
 def draws_in_order(functional: Op | None, node: Node) -> bool:
     """Whether numbers are drawn from eager's stream, in the order in which elements lie."""
-    if node.op.target is None or torch.Tag.nondeterministic_seeded not in node.op.target.tags:
+    if node.op.target is None or not is_random(node):
         return False
     dtype = next((value.dtype for value in values_in((node.args, node.results))), torch.float32)
     return functional is None or not is_philox(functional, dtype, node.kwargs.get("generator"))

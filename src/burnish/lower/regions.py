@@ -149,7 +149,7 @@ class Region:
             made = self.tracer.perform(func, args, kwargs)
             self.drawn.append([self.kept(x) for x in parts(made)])
             return made
-        copies = [x if x is None else self.kept(x) for x in self.next()]
+        copies = [self.kept(x) for x in self.next()]
         return copies[0] if len(copies) == 1 else tuple(copies)
 
     def draw_into(self, func: Any, args: tuple, kwargs: dict) -> Any:
@@ -160,8 +160,8 @@ class Region:
         return made
 
     def kept(self, x: Any) -> Any:
-        """A copy: what was drawn may be written to."""
-        return None if x is None else self.tracer.perform(CLONE, (x,), {})
+        """A copy: what was drawn may be written to. A number is as it is."""
+        return x if not isinstance(x, torch.Tensor) else self.tracer.perform(CLONE, (x,), {})
 
     def seed(self, args: tuple) -> Any:
         if self.at is None:

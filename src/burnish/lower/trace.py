@@ -26,11 +26,13 @@ from torch.fx import GraphModule
 from ..ir.gradients import Gradients
 from ..ir.graph import LEAVES, Graph, Node, Value
 from ..ir.infer import result_types
+from ..ir.state import drops_nothing
 from ..ir.untraceable import NumberLost, Untraceable
 from ..ops.record import Op, lookup
 from ..tensors.collectives import is_collective_operator
 from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
+from .cudnn import CUDNN
 from .differentiate import add_gradients, custom_backwards
 from .numbers import Numbers, check_numbers
 from .picked import pick, picking_tensor, why_not_copied
@@ -299,7 +301,7 @@ class Tracer:
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         if func is ITEM:
             return self.numbers.item(args[0].value, self.line)
-        rule = rule_for(func)
+        rule = rule_for(func) or CUDNN.get(func)
         if rule is not None:
             return self.again(rule, args, kwargs or {})
         func = declared(func, args)
@@ -310,7 +312,8 @@ class Tracer:
             return self.again(func.decompose, args, kwargs or {})
         if self.numbers.any_in((args, kwargs or {})) and torch.Tag.nondeterministic_seeded in func.tags:
             raise NumberLost(f"{func} draws with a number that may be another one in the next call")
-        if self.region is not None and torch.Tag.nondeterministic_seeded in func.tags:
+        if self.region is not None and torch.Tag.nondeterministic_seeded in func.tags \
+                and not drops_nothing(func, args, kwargs or {}):
             return self.region.draw(func, args, kwargs or {})
         return self.perform(func, args, kwargs)
 
@@ -335,10 +338,14 @@ class Tracer:
             self.graph.add(op, graph_args, graph_kwargs, (), self.line)
             return None
         result = result_types(op, graph_args, graph_kwargs)
+        lengths = {k: x for k, x in enumerate(result) if isinstance(x, int)} if signature.returns_lengths else {}
+        if lengths:
+            result = tuple(None if k in lengths else type for k, type in enumerate(result))
         made = self.graph.add(op, graph_args, graph_kwargs, result, self.line)
         if isinstance(made, Value):
             return lazily(func, args, TraceTensor.make(made))
-        results = [None if value is None else lazily(func, args, TraceTensor.make(value)) for value in made]
+        results = [lengths.get(k) if value is None else lazily(func, args, TraceTensor.make(value))
+                   for k, value in enumerate(made)]
         return results if signature.returns_list else tuple(results)
 
     def apply(self, op: Op, args: tuple) -> TraceTensor:
@@ -480,6 +487,8 @@ class Signature:
     returns_written: bool
     changes_type: bool
     returns_list: bool
+    returns_lengths: bool
+    """Numbers as well, which follow from the shapes."""
     is_composite: bool
     why_not: str | None
 
@@ -491,8 +500,10 @@ def signature_of(func: torch._ops.OpOverload) -> Signature:
     written = [k for k, argument in enumerate(schema.arguments)
                if argument.alias_info is not None and argument.alias_info.is_write]
     answered = [r.alias_info is not None and r.alias_info.is_write for r in returns]
+    returns_lengths = func.name().startswith("aten::_scaled_dot_product_")
     why = None
-    if any(str(r.type) not in ("Tensor", "List[Tensor]", "Optional[Tensor]") for r in returns):
+    if any(str(r.type) not in ("Tensor", "List[Tensor]", "Optional[Tensor]")
+           and not (returns_lengths and str(r.type) in ("int", "SymInt")) for r in returns):
         why = f"{func} answers with something that is no tensor"
     elif any(str(schema.arguments[k].type) != "Tensor" for k in written):
         why = f"{func} writes to a list of tensors"
@@ -504,4 +515,4 @@ def signature_of(func: torch._ops.OpOverload) -> Signature:
     changes = torch.Tag.inplace_view in func.tags or func.name() in ("aten::resize_", "aten::set_")
     places = tuple(schema.arguments[k].name if schema.arguments[k].kwarg_only else k for k in written)
     returns_list = bool(returns) and str(returns[0].type) == "List[Tensor]"
-    return Signature(places, any(answered), changes, returns_list, composite, why)
+    return Signature(places, any(answered), changes, returns_list, returns_lengths, composite, why)

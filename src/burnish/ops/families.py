@@ -7,6 +7,7 @@
 from . import activation_gradients as activation_gradients
 from . import activations as activations
 from . import arithmetic as arithmetic
+from . import attention_on_gpus as attention_on_gpus
 from . import casts as casts
 from . import comparisons as comparisons
 from . import convolution as convolution

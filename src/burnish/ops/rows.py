@@ -376,7 +376,7 @@ def batch_norm_inference(
     return g.convert(y, x.dtype), empty, empty
 
 
-@decomposition("aten.native_batch_norm.default", "aten.cudnn_batch_norm.default")
+@decomposition("aten.native_batch_norm.default")
 def batch_norm(
     g: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
 ) -> Any:

@@ -42,8 +42,14 @@ _made: list[None] = []
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
+NOTHING = torch.empty(0, dtype=torch.uint8)
+"""The arena of who needs none, a program for a GPU say: a run that makes nothing on the CPU can be a CUDA graph."""
+
+
 def new_arena(size: int) -> torch.Tensor:
     """Memory in which so many bytes begin at a multiple of 64, as torch's own does."""
+    if size == 0:
+        return NOTHING
     if size >= LARGE:
         _made.append(None)
         trim()
