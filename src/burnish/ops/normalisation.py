@@ -118,7 +118,7 @@ def native_group_norm_backward(
     grad_out: TensorType, x: TensorType, mean: TensorType, rstd: TensorType, weight: TensorType | None,
     N: int, C: int, HxW: int, group: int, output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
-    """Dense as `x` is. What its dimensions of one element have for strides, older torch (2.11) drops and newer keeps."""
+    """Dense as `x` is. The strides of its dimensions of one element older torch (2.11) drops, and newer keeps."""
     parameter = fresh(x if weight is None else weight, (C,))
     dense = formatted(x, x.shape, suggested(x))
     if dense.stride != x.stride and x.numel and is_contiguous_as(x, suggested(x)):
