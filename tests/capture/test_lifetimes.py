@@ -50,6 +50,8 @@ def test_what_was_dropped_is_gone_while_the_call_at_a_break_runs():
 
 def test_gradients_and_optimizer_states_go_when_they_are_dropped():
     model = torch.nn.Linear(8, 8, bias=False)
+    # A process's first one may stay: torch imports its compiler for it, and an error that is met there holds frames.
+    torch.optim.Adadelta(model.parameters())
     optimizer = torch.optim.Adadelta(model.parameters(), lr=0.01)
 
     def fn():
@@ -93,3 +95,30 @@ def test_a_class_inside_a_function_is_not_held_with_what_its_methods_know():
     reference = run()
     gc.collect()  # a class is part of a cycle
     assert reference() is None
+
+
+def test_what_an_error_held_goes_when_it_has_been_handled():
+    """By counting alone, as in eager: code may wait for its end, as torch's checkpoint does to put hooks back."""
+    gone = []
+
+    @burnish.disable
+    def fails(x):
+        held = torch.empty(1)
+        weakref.finalize(held, gone.append, True)
+        raise ValueError(len(x))
+
+    def fn(x):
+        try:
+            fails(x)
+        except ValueError as error:
+            return x * error.args[0]
+
+    compiled = burnish.compile(fn, backend="eager")
+    gc.disable()
+    try:
+        for call in (fn, compiled, compiled, compiled):
+            gone.clear()
+            call(torch.ones(2))
+            assert gone == [True]
+    finally:
+        gc.enable()

@@ -349,6 +349,8 @@ def test_arguments_written_to_before_backward_are_an_error():
     return fn, caller, lambda i: (leaf(),)
 
 
+@pytest.mark.skipif(not hasattr(torch.utils.checkpoint, "_checkpoint_impl"),
+                    reason="checkpoint is no decorator in this torch")
 @program_with_caller(breaks=0)
 def test_the_decorator_checkpoints():
     @checkpoint(use_reentrant=False)
@@ -370,6 +372,8 @@ def test_it_may_be_called_through_a_partial_with_keywords():
 
 @program_with_caller(breaks=0)
 def test_hooks_for_saved_tensors_around_it_see_the_inputs_alone():
+    # Torch 2.11 saves one more, without elements.
+    saves_an_empty_tensor = not hasattr(torch._C._autograd, "_make_saved_tensor")
     model = block()
     packed = []
 
@@ -378,7 +382,7 @@ def test_hooks_for_saved_tensors_around_it_see_the_inputs_alone():
         with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t):
             out = call(x)
         out.sum().backward()
-        return x.grad, list(packed)
+        return x.grad, [shape for shape in packed if shape.numel() or not saves_an_empty_tensor]
     return lambda x: checkpoint(model, x, use_reentrant=False).sin(), caller, lambda i: (leaf(),)
 
 

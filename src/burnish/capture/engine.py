@@ -120,6 +120,9 @@ class Program:
                         self.ran_compiled = True
                     answer = segment.finish(values, outputs)
                     if segment.leads_to is None:
+                        if continuation is not self.entry:
+                            slots.clear()  # it may hold an error whose traceback holds this frame
+                            found = values = None
                         return answer
                     outcome = segment.leads_to.build(answer)
                     found = inputs = values = outputs = answer = None
@@ -142,6 +145,7 @@ class Program:
                 if outcome.frame is None:
                     return outcome.result
                 layout, taken = take_apart(outcome.frame)
+                outcome.let_go()
                 # Only the slots hold what the program holds, so that what it drops goes at once.
                 continuation, slots, outcome, taken = self.continuation_for(layout), taken, None, None
         except BaseException as error:

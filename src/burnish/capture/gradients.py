@@ -18,6 +18,7 @@ Written, it is set after the graph to what the program left there. A gradient th
 
 from __future__ import annotations
 
+import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterable
@@ -31,6 +32,9 @@ from .heap import MISSING
 from .lifetimes import Origin
 from .live import Expression
 from .metadata import TENSOR_TYPES, is_leaf, is_tensor
+
+# Whether gradients may be asked for by a table of names, `grad(loss, {"w": w})`. Older torch (2.11) refuses it.
+TAKES_TABLES = "dict[" in str(inspect.signature(torch.autograd.grad).parameters["inputs"].annotation)
 
 
 class Field:
@@ -332,7 +336,7 @@ def grad(m: Any, args: tuple, kwargs: dict) -> Any:
     if options is None or not m.options.runs_python:
         return m.stop(breaks.BACKWARD_CALL, "torch.autograd.grad")
     wanted = options.pop("inputs", None)
-    table = wanted if type(wanted) is dict else None
+    table = wanted if type(wanted) is dict and TAKES_TABLES else None
     m.heap.expose(wanted)
     inputs = _tensors(m, wanted if table is None else tuple(table.values()))
     outputs, given = _tensors(m, options.pop("outputs", None)), _tensors(m, options.pop("grad_outputs", None))
@@ -359,7 +363,7 @@ def _tensors(m: Any, value: Any) -> Any:
     if is_tensor(value):
         return (value,)
     m.heap.expose(value)
-    if type(value) is dict:
+    if type(value) is dict and TAKES_TABLES:
         value = tuple(value.values())
     if type(value) not in (tuple, list):
         return MISSING

@@ -48,7 +48,20 @@ class Machine:
         """Run until the outermost frame returns."""
         while self.frame is not None:
             self.step()
+        self.let_go()
         return self.result
+
+    def let_go(self) -> None:
+        """It is done, or another goes on from here. The traceback of an error holds the function of torch's that
+        raised it, and that its callers, which are ours: what this holds would live until Python looks for cycles, the
+        error, too, and all that its frames have open (older torch's checkpoint: its hooks for saved tensors)."""
+        self.trail.forget()
+        frame, self.frame = self.frame, None
+        while frame is not None:
+            frame.locals.clear()
+            frame.stack.clear()
+            frame.handling = None
+            frame = frame.caller
 
     def step(self) -> None:
         """Execute one instruction, or unwind to a handler. Raises the user's exception when no frame handles it."""

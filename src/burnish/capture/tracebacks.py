@@ -51,6 +51,10 @@ class Trail:
         self.native.pop(id(error), None)
         return error
 
+    def forget(self) -> None:
+        self.passed.clear()
+        self.native.clear()
+
 
 def _native_part(traceback: TracebackType | None) -> TracebackType | None:
     """The part of a traceback below our own frames."""
@@ -63,13 +67,16 @@ def _native_part(traceback: TracebackType | None) -> TracebackType | None:
     return traceback if last_ours is None else last_ours.tb_next
 
 
-def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> TracebackType | None:
-    return next(_make_stub(below, co, line, namespace))
+def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> TracebackType:
+    making = _make_stub(below, co, line, namespace)
+    made = next(making)
+    made.tb_frame.f_globals["__burnish_stub__"] = making  # ended, its frame would know who called it (Python 3.12)
+    return made
 
 
 def _make_stub(
     below: TracebackType | None, co: CodeType, line: int, namespace: dict
-) -> Iterator[TracebackType | None]:
+) -> Iterator[TracebackType]:
     """In a generator, whose frame forgets its caller when it yields: the traceback must not hold our frames, and with
     them all that the program had when the error passed."""
     try:
@@ -80,7 +87,9 @@ def _make_stub(
         assert made is not None
         while made.tb_next is not None:
             made = made.tb_next
-        yield TracebackType(below, made.tb_frame, made.tb_lasti, line)
+        found = [TracebackType(below, made.tb_frame, made.tb_lasti, line)]
+    made = below = None  # the traceback holds this frame
+    yield found.pop()
 
 
 @functools.lru_cache(maxsize=512)

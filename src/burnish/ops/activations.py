@@ -17,7 +17,7 @@ from ..tensors.promotion import compute_dtype
 from ..tensors.strides import elementwise_stride
 from ..tensors.types import TensorType
 from ..tensors.views import Slice
-from .elementwise import Site, clamped, elementwise, operand, why_not_alike
+from .elementwise import HALF, Site, clamped, elementwise, operand, why_not_alike
 from .record import NoRule, decomposition, fresh, shape, wrapped_dim
 from .scalar import Scalar, const, is_nan, minimum, select
 
@@ -128,10 +128,16 @@ def hardshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scala
     return select((x >= -bound) & (x <= bound), 0, x)
 
 
+# Whether eager rounds the bound of a softshrink of halves to a half as well. On CPUs older torch (2.11) does not.
+ROUNDS_BOUND = not torch.nn.functional.softshrink(torch.tensor(0.1, dtype=torch.bfloat16, device="cpu"), 0.1).item()
+
+
 @elementwise("aten.softshrink.default", promotion="first", takes="f", cost=4)
 def softshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scalar:
     """NaN stays."""
     bound = operand(lambd, x.dtype, site)
+    if not ROUNDS_BOUND and site is not None and site.dtype in HALF and bound.payload != lambd:
+        raise NoRule(f"{lambd} is no {site.dtype}")
     return select(x > bound, x - bound, select(x < -bound, x + bound, select(is_nan(x), x, 0)))
 
 

@@ -180,6 +180,8 @@ def range_type(
     whole = all(isinstance(limit, int) for limit in (start, end, step))
     if step == 0 or (end - start) / step < 0:
         raise NoRule(f"a range from {start} to {end} in steps of {step}")
+    if not whole and dtype is torch.int64:  # of arange(3.5) older torch (2.11) makes 3 elements, newer 4
+        raise NoRule(f"whole numbers from {start} to {end} in steps of {step}")
     count = -((start - end) // step) if whole else math.ceil((end - start) / step)
     return made((count,), dtype or (torch.int64 if whole else torch.get_default_dtype()), device)
 

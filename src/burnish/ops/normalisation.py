@@ -11,7 +11,7 @@ import torch
 
 from ..tensors.types import TensorType
 from .memory_format import copied, dense_format, formatted, is_contiguous_as, suggested
-from .record import fresh, shape
+from .record import NoRule, fresh, shape
 
 
 def statistics_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:
@@ -118,9 +118,12 @@ def native_group_norm_backward(
     grad_out: TensorType, x: TensorType, mean: TensorType, rstd: TensorType, weight: TensorType | None,
     N: int, C: int, HxW: int, group: int, output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
+    """Dense as `x` is. The strides of its dimensions of one element older torch (2.11) drops, and newer keeps."""
     parameter = fresh(x if weight is None else weight, (C,))
-    laid = x if x.numel and is_contiguous_as(x, suggested(x)) else formatted(x, x.shape, suggested(x))
-    found = copied(laid), parameter, parameter
+    dense = formatted(x, x.shape, suggested(x))
+    if dense.stride != x.stride and x.numel and is_contiguous_as(x, suggested(x)):
+        raise NoRule(f"strides {x.stride} of {x.shape}")
+    found = dense, parameter, parameter
     return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))
 
 

@@ -15,7 +15,8 @@ import torch
 
 from ..tensors.types import TensorType
 from .elementwise import LARGEST, Site, clamped, elementwise, is_float, operand, paired, truth
-from .scalar import Scalar, cast, const, is_nan, maximum, minimum, select
+from .record import NoRule
+from .scalar import Scalar, cast, is_nan, maximum, minimum, select
 
 Number = bool | int | float
 Operand = Scalar | Number
@@ -61,9 +62,9 @@ def why_not_clamp(x: TensorType, low: object = None, high: object = None) -> str
 
 @elementwise("aten.clamp.default", takes="if", cost=2, why_not=why_not_clamp)
 def clamp(x: Scalar, low: Number | None = None, high: Number | None = None) -> Scalar:
-    """A bound that is NaN makes all NaN."""
+    """A single bound that is NaN older torch (2.11) takes for none, and newer makes all NaN."""
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high)):
-        return const(math.nan, x.dtype)
+        raise NoRule("a bound that is NaN")
     return clamped(x, low, high)
 
 
