@@ -1,12 +1,12 @@
-"""Batch norms of cuDNN, which torch chooses on a GPU, become those that all devices have: they take part in fusion then.
+"""Batch norms of cuDNN, which torch chooses on a GPU, become those that all devices have, which take part in fusion.
 
     y, mean, rstd, reserve = aten.cudnn_batch_norm.default x, w, b, running_mean, running_var, True, 0.1, 1e-05
         =>
     y, mean, rstd = aten._native_batch_norm_legit.default x, w, b, running_mean, running_var, True, 0.1, 1e-05
     reserve       = aten.empty.memory_format [0]
 
-It is done while the trace is made. Their schemas do not say that they write running statistics, either. What cuDNN would
-keep for the gradient is nothing here.
+It is done while the trace is made. Their schemas do not say that they write running statistics, either. What cuDNN
+would keep for the gradient is nothing here.
 """
 
 from __future__ import annotations
