@@ -1,4 +1,4 @@
-"""Batch norms of cuDNN, which torch chooses on a GPU, become those that all devices have, and take part in fusion.
+"""Batch norms of cuDNN, which torch chooses on a GPU, become those that all devices have, which take part in fusion.
 
     y, mean, rstd, reserve = aten.cudnn_batch_norm.default x, w, b, running_mean, running_var, True, 0.1, 1e-05
         =>

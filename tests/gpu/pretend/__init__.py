@@ -1,0 +1,97 @@
+"""A GPU that is none, below torch: torch takes it for an H100, and Burnish takes torch's word.
+
+    ran = pretended("import torch; print(torch.ones(3, device='cuda').is_cuda)")
+    ran.stdout                       True
+
+A library stands before CUDA's own in a process of its own (`gpu.c`). There torch chooses its operators, its layouts and
+its memory as it does on a GPU, streams are recorded, and Burnish compiles and launches; but kernels do nothing, and
+numbers are whatever lay there before, zeros mostly. So this tells what is done, and not what comes out.
+
+What libraries do is left out: each function of theirs that torch calls and `gpu.c` has not answers 0, that all is well.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).parent
+CALLERS = ("libc10_cuda.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so", "libtorch_python.so", "libcaffe2_nvrtc.so")
+"""The parts of torch that call CUDA."""
+
+CUDA = re.compile(r"(__cuda|cuda|cublas|cudnn|cu[A-Z])(?!File)\w*")
+REAL = {"cudnnGetVersion", "cudnnGetErrorString", "cudnnGetProperty", "cublasLtGetVersion", "cublasGetVersion_v2"}
+"""They need no GPU, and answer with something else than success."""
+
+HOST_DEFINES = "\n".join(f"#define {word}" for word in (
+    "__host__", "__device__", "__device_builtin__", "__cudart_builtin__", "__location__(x)", "__align__(x)",
+    "CUDARTAPI", "__device_builtin_texture_type__", "__device_builtin_surface_type__",
+    "CUDARTAPI_CDECL", "__builtin_align__(n) __attribute__((aligned(n)))"))
+"""What CUDA's headers want of the compiler, which nobody installs with torch."""
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Why there is no such GPU here, if there is none."""
+    if sys.platform != "linux" or torch.version.cuda is None:
+        return "torch is not built for CUDA"
+    if headers() is None:
+        return "CUDA's headers are not installed"
+    try:
+        library()
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"no C compiler makes it: {error}"
+    return None
+
+
+def headers() -> Path | None:
+    found = sorted(Path(sysconfig.get_path("purelib"), "nvidia").glob("*/include/cuda_runtime_api.h"))
+    return found[0].parent if found else None
+
+
+@functools.cache
+def library() -> Path:
+    """Compiled once for a process of tests."""
+    place = Path(folder().name)
+    (place / "crt").mkdir()
+    (place / "crt" / "host_defines.h").write_text(HOST_DEFINES)
+    (place / "crt" / "host_config.h").touch()
+    own = (HERE / "gpu.c").read_text()
+    told = set(re.findall(r"\b(\w+)\(", "\n".join(line for line in own.splitlines() if line.startswith("SHOWN"))))
+    made = "\n".join(f"SHOWN long {name}(void) {{ return 0; }}" for name in sorted(called() - told - REAL))
+    (place / "others.c").write_text(f'#define SHOWN __attribute__((visibility("default")))\n{made}\n')
+    found = place / "libcuda.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", f"-I{place}", f"-I{headers()}", "-Wl,-soname,libcuda.so.1",
+                    "-o", str(found), str(HERE / "gpu.c"), str(place / "others.c"), "-lpthread", "-ldl"], check=True)
+    return found
+
+
+@functools.cache
+def folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="burnish-pretended-gpu-")
+
+
+def called() -> set[str]:
+    """The functions of CUDA that torch calls."""
+    names = set()
+    for caller in CALLERS:
+        listed = subprocess.run(["nm", "-D", "--undefined-only", str(Path(torch.__file__).parent / "lib" / caller)],
+                                check=True, capture_output=True, text=True).stdout
+        names |= {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
+    return {name for name in names if CUDA.fullmatch(name)}
+
+
+def pretended(code: str, gpus: int = 1, seconds: float = 300, **settings: str) -> subprocess.CompletedProcess[str]:
+    """A program, run where there are such GPUs."""
+    surroundings = {**os.environ, "LD_PRELOAD": str(library()), "PRETEND_GPUS": str(gpus), "BURNISH_CACHE": "0",
+                    "BURNISH_NEVER_SLOWER": "0", **settings}
+    return subprocess.run([sys.executable, "-c", code], env=surroundings, capture_output=True, text=True,
+                          timeout=seconds, check=False)

@@ -1,0 +1,293 @@
+/* A GPU that is none, for programs that talk to one through CUDA's runtime and driver.
+
+   Memory is the machine's own, copies are made, streams and events are handles, and kernels do nothing. It stands before
+   the real libraries (LD_PRELOAD), and says that it is libcuda.so.1. What torch or Burnish would be forbidden while a
+   stream is recorded is an error here as well. What is missing below `__init__.py` adds, as functions that answer 0. */
+
+#include <pthread.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CUDAAPI
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#define SHOWN __attribute__((visibility("default")))
+
+enum { UNSUPPORTED = 900, IMPLICIT = 906, INVALID = 1 };
+
+static __thread int device;
+static __thread enum cudaStreamCaptureMode mode;
+
+static int devices(void) {
+  const char *asked = getenv("PRETEND_GPUS");
+  return asked ? atoi(asked) : 1;
+}
+
+/* ---- what was allocated: by address, so that a pointer tells its kind */
+
+struct area { char *begin; size_t bytes; int device, kind; struct area *next; };
+static struct area *areas;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *area(size_t bytes, int kind) {
+  struct area *made = malloc(sizeof *made);
+  size_t whole = (bytes + 511) / 512 * 512 + 512;
+  char *raw = calloc(1, whole + 512);
+  made->begin = (char *)(((size_t)raw + 511) / 512 * 512);
+  made->bytes = bytes; made->device = device; made->kind = kind;
+  pthread_mutex_lock(&lock);
+  made->next = areas; areas = made;
+  pthread_mutex_unlock(&lock);
+  return made->begin;
+}
+
+static void forget(void *at) { /* its memory stays: a test is short, and a late reader shall not crash */
+  pthread_mutex_lock(&lock);
+  for (struct area **p = &areas; *p; p = &(*p)->next)
+    if ((*p)->begin == at) { struct area *gone = *p; *p = gone->next; free(gone); break; }
+  pthread_mutex_unlock(&lock);
+}
+
+SHOWN cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, const void *at) {
+  memset(found, 0, sizeof *found);
+  found->type = cudaMemoryTypeUnregistered; found->device = -1;
+  pthread_mutex_lock(&lock);
+  for (struct area *a = areas; a; a = a->next)
+    if ((char *)at >= a->begin && (char *)at < a->begin + (a->bytes ? a->bytes : 1)) {
+      found->type = a->kind; found->device = a->device;
+      found->devicePointer = found->hostPointer = (void *)at;
+      break;
+    }
+  pthread_mutex_unlock(&lock);
+  return 0;
+}
+
+/* ---- recording */
+
+struct stream { int recording; unsigned long long id; };
+static struct stream first; /* the default one */
+static __thread struct stream *recorded;
+static unsigned long long recordings;
+
+static struct stream *of(cudaStream_t s) { return s ? (struct stream *)s : &first; }
+static int forbidden(void) { return recorded && mode != cudaStreamCaptureModeRelaxed; }
+
+SHOWN cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *given) {
+  enum cudaStreamCaptureMode before = mode; mode = *given; *given = before; return 0;
+}
+SHOWN cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode m) {
+  if (!s || of(s)->recording) return UNSUPPORTED;
+  of(s)->recording = 1; of(s)->id = ++recordings; recorded = of(s);
+  return 0;
+}
+SHOWN cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t s, cudaGraph_t g, const cudaGraphNode_t *n,
+                                                const cudaGraphEdgeData *d, size_t c, enum cudaStreamCaptureMode m) {
+  return cudaStreamBeginCapture(s, m);
+}
+SHOWN cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph) {
+  if (!of(s)->recording) return INVALID;
+  of(s)->recording = 0; recorded = NULL; *graph = calloc(1, 64);
+  return 0;
+}
+SHOWN cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status) {
+  if (!s && recorded) return UNSUPPORTED;
+  *status = of(s)->recording ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return 0;
+}
+SHOWN cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                           cudaGraph_t *graph, const cudaGraphNode_t **nodes,
+                                           const cudaGraphEdgeData **edges, size_t *count) {
+  static char some[64];
+  *status = of(s)->recording ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  if (id) *id = of(s)->id;
+  if (graph) *graph = (cudaGraph_t)some;
+  if (nodes) *nodes = NULL;
+  if (edges) *edges = NULL;
+  if (count) *count = 0;
+  return 0;
+}
+SHOWN cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t g, unsigned long long f) {
+  *made = calloc(1, 64); return 0;
+}
+SHOWN cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph_t g, unsigned long long f) {
+  *made = calloc(1, 64); return 0;
+}
+SHOWN cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *count) { *count = 1; return 0; }
+
+SHOWN cudaError_t cudaDeviceSynchronize(void) { return forbidden() ? UNSUPPORTED : 0; }
+SHOWN cudaError_t cudaStreamSynchronize(cudaStream_t s) { return of(s)->recording || forbidden() ? UNSUPPORTED : 0; }
+SHOWN cudaError_t cudaStreamQuery(cudaStream_t s) { return of(s)->recording ? UNSUPPORTED : 0; }
+SHOWN cudaError_t cudaStreamCreate(cudaStream_t *s) { *s = calloc(1, sizeof(struct stream)); return 0; }
+SHOWN cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned f) { return cudaStreamCreate(s); }
+SHOWN cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned f, int p) { return cudaStreamCreate(s); }
+SHOWN cudaError_t cudaStreamGetPriority(cudaStream_t s, int *p) { *p = 0; return 0; }
+SHOWN cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most) { *least = 0; *most = -5; return 0; }
+
+/* ---- events */
+
+struct event { struct timespec at; };
+SHOWN cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned f) {
+  *e = calloc(1, sizeof(struct event)); return 0;
+}
+SHOWN cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, 0); }
+SHOWN cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  clock_gettime(CLOCK_MONOTONIC, &((struct event *)e)->at); return 0;
+}
+SHOWN cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned f) { return cudaEventRecord(e, s); }
+SHOWN cudaError_t cudaEventSynchronize(cudaEvent_t e) { return forbidden() ? UNSUPPORTED : 0; }
+SHOWN cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
+  struct timespec x = ((struct event *)a)->at, y = ((struct event *)b)->at;
+  *ms = (y.tv_sec - x.tv_sec) * 1e3f + (y.tv_nsec - x.tv_nsec) * 1e-6f;
+  return 0;
+}
+
+/* ---- memory */
+
+SHOWN cudaError_t cudaMalloc(void **at, size_t n) {
+  if (forbidden()) return UNSUPPORTED;
+  *at = area(n, cudaMemoryTypeDevice); return 0;
+}
+SHOWN cudaError_t cudaMallocManaged(void **at, size_t n, unsigned f) { *at = area(n, cudaMemoryTypeManaged); return 0; }
+SHOWN cudaError_t cudaHostAlloc(void **at, size_t n, unsigned f) { *at = area(n, cudaMemoryTypeHost); return 0; }
+SHOWN cudaError_t cudaMallocHost(void **at, size_t n) { return cudaHostAlloc(at, n, 0); }
+SHOWN cudaError_t cudaFree(void *at) { forget(at); return 0; }
+SHOWN cudaError_t cudaFreeHost(void *at) { forget(at); return 0; }
+SHOWN cudaError_t cudaMemGetInfo(size_t *unused, size_t *all) {
+  *all = 80ull << 30; *unused = 70ull << 30; return 0;
+}
+SHOWN cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind k) {
+  if (forbidden()) return IMPLICIT;
+  memmove(to, from, n); return 0;
+}
+SHOWN cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind k, cudaStream_t s) {
+  memmove(to, from, n); return 0;
+}
+SHOWN cudaError_t cudaMemcpyPeerAsync(void *to, int d, const void *from, int e, size_t n, cudaStream_t s) {
+  memmove(to, from, n); return 0;
+}
+SHOWN cudaError_t cudaMemset(void *at, int v, size_t n) { memset(at, v, n); return 0; }
+SHOWN cudaError_t cudaMemsetAsync(void *at, int v, size_t n, cudaStream_t s) { memset(at, v, n); return 0; }
+SHOWN cudaError_t cudaGetSymbolAddress(void **at, const void *symbol) { *at = area(4096, cudaMemoryTypeDevice); return 0; }
+
+/* ---- what kind of GPU it is: an H100 */
+
+SHOWN cudaError_t cudaGetDeviceCount(int *n) { *n = devices(); return 0; }
+SHOWN cudaError_t cudaGetDevice(int *n) { *n = device; return 0; }
+SHOWN cudaError_t cudaSetDevice(int n) {
+  if (n < 0 || n >= devices()) return 101;
+  device = n; return 0;
+}
+SHOWN cudaError_t cudaDriverGetVersion(int *v) { *v = 13020; return 0; }
+SHOWN cudaError_t cudaRuntimeGetVersion(int *v) { *v = 13000; return 0; }
+SHOWN cudaError_t cudaDeviceCanAccessPeer(int *can, int a, int b) { *can = 0; return 0; }
+SHOWN cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int n) {
+  memset(p, 0, sizeof *p);
+  strcpy(p->name, "A GPU that is none");
+  p->totalGlobalMem = 80ull << 30; p->sharedMemPerBlock = 48 << 10; p->sharedMemPerBlockOptin = 227 << 10;
+  p->sharedMemPerMultiprocessor = 228 << 10; p->regsPerBlock = p->regsPerMultiprocessor = 65536; p->warpSize = 32;
+  p->maxThreadsPerBlock = 1024; p->maxThreadsPerMultiProcessor = 2048; p->multiProcessorCount = 132;
+  p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024; p->maxThreadsDim[2] = 64;
+  p->maxGridSize[0] = 2147483647; p->maxGridSize[1] = p->maxGridSize[2] = 65535;
+  p->major = 9; p->minor = 0; p->l2CacheSize = 50 << 20; p->memoryBusWidth = 5120; p->unifiedAddressing = 1;
+  p->concurrentKernels = 1; p->pciBusID = n + 1; p->maxBlocksPerMultiProcessor = 32;
+  return 0;
+}
+SHOWN cudaError_t cudaDeviceGetAttribute(int *v, enum cudaDeviceAttr a, int n) {
+  switch ((int)a) {
+    case cudaDevAttrMaxThreadsPerBlock: case cudaDevAttrMaxBlockDimX: case cudaDevAttrMaxBlockDimY: *v = 1024; break;
+    case cudaDevAttrMaxGridDimX: *v = 2147483647; break;
+    case cudaDevAttrMaxGridDimY: case cudaDevAttrMaxGridDimZ: *v = 65535; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *v = 48 << 10; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = 227 << 10; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *v = 228 << 10; break;
+    case cudaDevAttrMultiProcessorCount: *v = 132; break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *v = 2048; break;
+    case cudaDevAttrWarpSize: *v = 32; break;
+    case cudaDevAttrComputeCapabilityMajor: *v = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: *v = 0; break;
+    default: *v = 1;
+  }
+  return 0;
+}
+SHOWN cudaError_t cudaDeviceGetPCIBusId(char *text, int n, int d) { strncpy(text, "0000:01:00.0", n); return 0; }
+SHOWN cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *f, const void *fn) {
+  memset(f, 0, sizeof *f);
+  f->maxThreadsPerBlock = 1024; f->numRegs = 32; f->binaryVersion = f->ptxVersion = 90;
+  f->maxDynamicSharedSizeBytes = 227 << 10;
+  return 0;
+}
+SHOWN cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, const void *f, int b, size_t d) {
+  *n = 2; return 0;
+}
+SHOWN cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *f, int b, size_t d,
+                                                                         unsigned g) { *n = 2; return 0; }
+SHOWN const char *cudaGetErrorString(cudaError_t e) {
+  return e == UNSUPPORTED ? "operation not permitted when stream is capturing" : "an error of a GPU that is none";
+}
+SHOWN const char *cudaGetErrorName(cudaError_t e) { return "cudaErrorPretended"; }
+SHOWN void **__cudaRegisterFatBinary(void *code) { static void *some[8]; return some; }
+SHOWN cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsigned v, unsigned long long f,
+                                                   enum cudaDriverEntryPointQueryResult *status) {
+  *fn = dlsym(RTLD_DEFAULT, name);
+  if (status) *status = *fn ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return 0;
+}
+
+/* ---- cuBLAS: handles, and one algorithm for every product */
+
+SHOWN int cublasCreate_v2(void **h) { *h = calloc(1, 64); return 0; }
+SHOWN int cublasLtMatmulAlgoGetHeuristic(void *h, void *d, void *a, void *b, void *c, void *e, void *p, int asked,
+                                         void *found, int *count) { memset(found, 0, 96); *count = 1; return 0; }
+
+/* ---- cuDNN: handles, and one engine for everything, which wants no memory of its own */
+
+SHOWN int cudnnCreate(void **h) { *h = calloc(1, 64); return 0; }
+SHOWN int cudnnBackendCreateDescriptor(int kind, void **made) { *made = calloc(1, 64); return 0; }
+SHOWN int cudnnBackendGetAttribute(void *d, int name, int type, long asked, long *count, void *found) {
+  enum { INT64 = 3, DESCRIPTOR = 15 };
+  int is_known = type == INT64 || type == DESCRIPTOR;
+  if (type == INT64 && asked && found) memset(found, 0, asked * 8);
+  if (count) *count = !is_known ? 0 : asked ? asked : 1;
+  return 0;
+}
+
+SHOWN int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+    void *h, int m, int o, void *x, void *z, void *y, void *s, void *a, size_t *n) { *n = 512; return 0; }
+SHOWN int cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+    void *h, int m, int o, void *x, void *y, void *dy, void *dz, void *dx, void *s, void *a, size_t *n) {
+  *n = 512; return 0;
+}
+SHOWN int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *h, int m, int o, void *a, void *x, size_t *n) {
+  *n = 512; return 0;
+}
+
+/* ---- the driver */
+
+static unsigned long long launches;
+SHOWN unsigned long long pretended_launches(void) { return launches; }
+
+#undef cuModuleLoadData
+SHOWN CUresult cuModuleLoadData(CUmodule *m, const void *code) {
+  if (memcmp(code, "\177ELF", 4)) return 200;
+  if (recorded && mode != cudaStreamCaptureModeRelaxed) return UNSUPPORTED;
+  *m = calloc(1, 64); return 0;
+}
+SHOWN CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) { *f = calloc(1, 64); return 0; }
+SHOWN CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) { return v > 227 << 10; }
+SHOWN CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                              unsigned shared, CUstream s, void **given, void **extra) {
+  if (!f || !x || !y || !z || bx * by * bz > 1024 || !bx || x > 2147483647u || shared > 227 << 10) return INVALID;
+  if (recorded && of((cudaStream_t)s) != recorded) return UNSUPPORTED;
+  launches++;
+  return 0;
+}
+SHOWN CUresult cuGetErrorString(CUresult e, const char **text) { *text = "an error of a GPU that is none"; return 0; }
+#undef cuDevicePrimaryCtxGetState
+SHOWN CUresult cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active) {
+  *flags = 0; *active = 1; return 0;
+}
+#undef cuCtxGetCurrent
+SHOWN CUresult cuCtxGetCurrent(CUcontext *c) { static char some[64]; *c = (CUcontext)some; return 0; }

@@ -1,0 +1,182 @@
+"""What torch and Burnish do with tensors on a GPU, short of computing: `pretend` says how."""
+
+import pytest
+
+pytest.importorskip("triton")
+
+from . import pretend
+from .pretend import pretended
+
+pytestmark = pytest.mark.skipif(pretend.why_not() is not None, reason=str(pretend.why_not()))
+
+PRELUDE = """
+import ctypes, torch, burnish
+from burnish import events
+from torch import nn
+
+torch.backends.cuda.enable_cudnn_sdp(False)  # whose plans nobody pretends
+told = []
+events.subscribe(lambda e: told.append(e.data["text"]) if e.kind in
+                 ("lower.refused", "runtime.cuda_graphs", "breaks", "guards.sizes") else None)
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.pretended_launches.restype = ctypes.c_ulonglong
+
+def types(x):
+    return [(tuple(t.shape), t.stride(), t.dtype, t.device) for t in (x if isinstance(x, (tuple, list)) else [x])]
+
+def trained(model, *args, mode="default", steps=3):
+    "Some steps, compiled; what comes out lies as in eager."
+    def step(run):
+        model.zero_grad()
+        out = run(*args)
+        out.float().sum().backward()
+        return types(out) + types([p.grad for p in model.parameters()])
+    want, begun = step(model), cuda.pretended_launches()
+    compiled = burnish.compile(model, mode=mode, fullgraph=True)
+    for _ in range(steps):
+        got = step(compiled)
+        assert got == want, [pair for pair in zip(got, want) if pair[0] != pair[1]]
+    return cuda.pretended_launches() - begun
+"""
+
+
+def contact(code: str, **options: int) -> None:
+    ran = pretended(PRELUDE + code, **options)
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+
+
+def test_torch_takes_it_for_a_gpu_and_burnish_makes_kernels_for_it():
+    contact("""
+x = torch.ones(3, 4, device="cuda")
+assert torch.cuda.get_device_capability() == (9, 0) and x.sum().item() == 0  # nothing is computed
+compiled = burnish.compile(lambda x: torch.softmax(x.sin(), -1), fullgraph=True)
+for _ in range(2):
+    assert types(compiled(x)) == types(x)
+assert cuda.pretended_launches() == 1 and not told, told
+""")
+
+
+def test_attention_and_what_a_gpu_makes_of_batch_norms_are_compiled():
+    contact("""
+class Attention(nn.Module):
+    def __init__(self, dropout):
+        super().__init__()
+        self.project, self.dropout = nn.Linear(64, 192), dropout
+
+    def forward(self, x):
+        q, k, v = self.project(x).view(*x.shape[:2], 3, 4, 16).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)
+        return y.transpose(1, 2).flatten(2).sin()
+
+for dtype in (torch.float32, torch.bfloat16):
+    for mode in ("default", "reduce-overhead"):
+        x = torch.randn(2, 24, 64, device="cuda", dtype=dtype)
+        assert trained(Attention(0.1).to("cuda", dtype), x, mode=mode) >= 3
+images = torch.randn(2, 3, 8, 8, device="cuda")
+for format in (torch.contiguous_format, torch.channels_last):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).to("cuda", memory_format=format)
+    assert trained(model, images.to(memory_format=format)) >= 4
+    model.eval()
+    with torch.no_grad():
+        compiled = burnish.compile(model, fullgraph=True)
+        assert types(compiled(images)) == types(model(images)) == types(compiled(images))
+assert not told, told
+""")
+
+
+def test_the_rules_of_attention_are_what_torchs_kernels_answer():
+    contact("""
+from burnish.ir.infer import result_types, type_of
+from burnish.ops.record import lookup
+from burnish.tensors.types import TensorType
+
+aten = torch.ops.aten
+
+def check(operator, *args):
+    given = [TensorType.of(x) if isinstance(x, torch.Tensor) else x for x in args]
+    made = operator(*args)
+    ruled = lookup(operator).shape(*given)
+    assert [x if isinstance(x, int) else type_of_any(x) for x in made] == list(ruled), (operator, made, ruled)
+    return made
+
+def type_of_any(x):
+    return None if x is None else TensorType.of(x)
+
+for shape, length in (((2, 4, 24, 16), 40), ((1, 3, 5, 64), 7)):
+    for heads_inside in (False, True):
+        def made(n):
+            b, h, _, d = shape
+            x = torch.empty((b, n, h, d) if heads_inside else (b, h, n, d), device="cuda", dtype=torch.bfloat16)
+            return x.transpose(1, 2) if heads_inside else x
+        q, k, v = made(shape[2]), made(length), made(length)
+        out, sums, _, _, *lengths, seed, offset, _ = check(
+            aten._scaled_dot_product_flash_attention.default, q, k, v, 0.1, False, False)
+        check(aten._scaled_dot_product_flash_attention_backward.default, out, q, k, v, out, sums, None, None, *lengths,
+              0.1, False, seed, offset)
+        for is_trained in (False, True):
+            out, sums, seed, offset = check(
+                aten._scaled_dot_product_efficient_attention.default, q, k, v, None, is_trained, 0.1, False)
+        check(aten._scaled_dot_product_efficient_attention_backward.default, out, q, k, v, None, out, sums, seed,
+              offset, 0.1, [True, True, True, False], False)
+""")
+
+
+def test_calls_are_recorded_as_cuda_graphs_and_replayed():
+    contact("""
+from burnish.runtime.cuda_graph_engine import TorchGraphs
+made = []
+capture = TorchGraphs.capture
+TorchGraphs.capture = lambda *args: made.append(capture(*args)) or made[-1]
+
+model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.1), nn.LayerNorm(32), nn.Linear(32, 4)).cuda()
+x = torch.randn(8, 16, device="cuda")
+trained(model, x, mode="reduce-overhead", steps=6)
+assert len(made) == 2, len(made)  # forward and backward
+with torch.no_grad():
+    compiled = burnish.compile(model, mode="reduce-overhead")
+    for _ in range(4):
+        compiled(x)
+assert len(made) == 3 and not told, (len(made), told)
+""")
+
+
+def test_a_checkpointed_attention_is_computed_again_where_it_drops_nothing():
+    contact("""
+from torch.utils.checkpoint import checkpoint
+
+def attention(x):
+    return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=dropped).sin()
+
+class Saved(nn.Module):
+    def forward(self, x):
+        return checkpoint(attention, x, use_reentrant=False)
+
+counted = []
+flash = torch.ops.aten._scaled_dot_product_flash_attention
+for dropped, runs in ((0.0, 2), (0.1, 1)):
+    programs = []
+    stop = events.subscribe(lambda e: programs.append(str(e.data["graph"])) if e.kind == "lower"
+                            and e.data["stage"] == "separate" else None)
+    x = torch.randn(2, 4, 24, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    compiled = burnish.compile(Saved())
+    for _ in range(2):
+        compiled(x).sum().backward()
+    assert programs[-1].count("_scaled_dot_product_flash_attention.default") == runs, programs[-1]
+    stop()
+""")
+
+
+def test_autocast_and_questions_about_the_gpu_break_no_graph():
+    contact("""
+def f(x):
+    with torch.autocast("cuda", torch.bfloat16):
+        y = x @ x
+    return y if torch.cuda.get_device_capability() >= (8, 0) and torch.cuda.current_device() == 0 else x
+
+compiled = burnish.compile(f, fullgraph=True)
+x = torch.randn(4, 4, device="cuda")
+for _ in range(2):
+    assert compiled(x).dtype is torch.bfloat16
+with torch.cuda.device(1):  # what was asked has another answer there
+    assert compiled(x).dtype is torch.float32
+""", gpus=2)
