@@ -180,3 +180,24 @@ for _ in range(2):
 with torch.cuda.device(1):  # what was asked has another answer there
     assert compiled(x).dtype is torch.float32
 """, gpus=2)
+
+
+def test_recurrent_layers_are_one_call_forward_and_one_backward():
+    contact("""
+torch.backends.cudnn.enabled = False  # whose weights nobody pretends to lay together
+
+class Model(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.layers, self.last = kind(8, 16, 2, batch_first=True), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(self.layers(x)[0]).sin()
+
+programs = []
+events.subscribe(lambda e: programs.append(str(e.data["graph"])) if e.kind == "lower" else None)
+for kind in (nn.LSTM, nn.GRU):
+    trained(Model(kind).cuda(), torch.randn(2, 5, 8, device="cuda"))
+    assert programs[-1].count("= recurrent ") == programs[-1].count("= recurrent_backward ") == 1, programs[-1]
+assert not told, told
+""")

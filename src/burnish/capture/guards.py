@@ -367,5 +367,6 @@ def _fact(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    # What a tensor holds is not looked at: that waits for a GPU, and while a stream is recorded it is an error.
+    text = f"a tensor of the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

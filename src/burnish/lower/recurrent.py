@@ -6,7 +6,8 @@
 
 On a CPU eager has a kernel for LSTMs in float32 alone; that is an ATen operator and comes by itself. All others are a
 loop over positions in C++, and as a graph that is long: a hundred positions take many seconds to compile, and run
-slower than eager. What runs the calls is `runtime/recurrent.py`.
+slower than eager. On a GPU cuDNN has them all, and looks at where the weights lie, which the trace cannot show. What
+runs the calls is `runtime/recurrent.py`.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ def is_recurrent(target: Any, args: tuple, kwargs: dict) -> bool:
         return False
     if kind is None or kwargs or len(args) != 9 or not isinstance(args[2], (tuple, list)):
         return False
-    x, weights, has_biases, layers, _, _, bidirectional = args[0], *args[2:8]
-    if x.ndim != 3 or x.device.type != "cpu" or not x.is_floating_point() or torch.is_autocast_enabled("cpu") \
-            or 0 in x.shape:
+    x, weights, has_biases, layers, dropout, train, bidirectional = args[0], *args[2:8]
+    if x.ndim != 3 or x.device.type not in ("cpu", "cuda") or not x.is_floating_point() \
+            or torch.is_autocast_enabled(x.device.type) or 0 in x.shape:
         return False
+    if x.is_cuda:
+        return not (dropout and train and layers > 1)  # a layer's weights alone are not what cuDNN takes
     is_projected = len(weights) != layers * (1 + bool(bidirectional)) * (4 if has_biases else 2)
     return kind != "lstm" or x.dtype is not torch.float32 or is_projected
 

@@ -34,8 +34,9 @@ def recurrent(
         return tuple(made)
     ticket = torch.empty(0, dtype=torch.uint8)
     ticket.kept = made, [t for t in given if t.requires_grad]  # type: ignore[attr-defined]
-    # The states may be what autograd keeps. The output is laid together from it.
-    return made[0].detach(), *(t.detach().clone() for t in made[1:]), ticket
+    # The states may be what autograd keeps. The output is laid together from it on a CPU; cuDNN keeps it itself.
+    out = made[0].detach()
+    return out.clone() if out.is_cuda else out, *(t.detach().clone() for t in made[1:]), ticket
 
 
 def recurrent_backward(

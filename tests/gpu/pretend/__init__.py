@@ -92,6 +92,6 @@ def called() -> set[str]:
 def pretended(code: str, gpus: int = 1, seconds: float = 300, **settings: str) -> subprocess.CompletedProcess[str]:
     """A program, run where there are such GPUs."""
     surroundings = {**os.environ, "LD_PRELOAD": str(library()), "PRETEND_GPUS": str(gpus), "BURNISH_CACHE": "0",
-                    "BURNISH_NEVER_SLOWER": "0", **settings}
+                    "BURNISH_NEVER_SLOWER": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **settings}
     return subprocess.run([sys.executable, "-c", code], env=surroundings, capture_output=True, text=True,
                           timeout=seconds, check=False)
