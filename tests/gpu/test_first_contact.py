@@ -201,3 +201,23 @@ for kind in (nn.LSTM, nn.GRU):
     assert programs[-1].count("= recurrent ") == programs[-1].count("= recurrent_backward ") == 1, programs[-1]
 assert not told, told
 """)
+
+
+def test_what_the_user_records_is_compiled_and_takes_no_part_in_a_contest():
+    contact("""
+decided = []
+events.subscribe(lambda e: decided.append(e.data["text"]) if e.kind == "runtime.contest" else None)
+compiled, x = burnish.compile(lambda x: x.sin() * 2), torch.randn(8, 16, device="cuda")
+with burnish.settings.patch(never_slower=True):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(2):
+            compiled(x)
+    graph, begun = torch.cuda.CUDAGraph(), cuda.pretended_launches()
+    with torch.cuda.graph(graph):
+        for _ in range(30):
+            compiled(x)
+    assert cuda.pretended_launches() - begun == 30 and not decided, decided
+    for _ in range(30):
+        compiled(x)
+assert len(decided) == 1
+""")

@@ -22,7 +22,7 @@ def clock_for(inputs: Sequence[Any]) -> Callable[[], float]:
         return perf_counter
 
     def clock() -> float:
-        if not torch.cuda.is_current_stream_capturing():
+        if not is_recorded():
             for device in devices:
                 torch.cuda.synchronize(device)
         return perf_counter()
@@ -30,4 +30,9 @@ def clock_for(inputs: Sequence[Any]) -> Callable[[], float]:
     return clock
 
 
-__all__ = ["clock_for"]
+def is_recorded() -> bool:
+    """Whether what is launched now is recorded by the user: nothing is computed, and nobody may wait for it."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+__all__ = ["clock_for", "is_recorded"]

@@ -17,6 +17,7 @@ import torch
 
 from .. import events
 from . import forks
+from .clock import is_recorded
 from .segment import Holders
 
 WARM_CALLS = 2
@@ -82,6 +83,8 @@ class TrainingContest:
     def __call__(self, *inputs: Any) -> Any:
         if self.decided is not None:
             return self.decided(*inputs)
+        if is_recorded():
+            return self.compiled(*inputs)  # its time would be that of recording
         with self.lock:
             turn = self.calls
             self.calls += 1
