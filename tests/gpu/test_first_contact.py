@@ -179,6 +179,12 @@ for _ in range(2):
     assert compiled(x).dtype is torch.bfloat16
 with torch.cuda.device(1):  # what was asked has another answer there
     assert compiled(x).dtype is torch.float32
+
+def loss(x):  # of lengths on the CPU
+    return nn.functional.ctc_loss(x.log_softmax(-1)[:, None], target, torch.tensor([4]), torch.tensor([2]))
+
+target = torch.tensor([[1, 2]], device="cuda")
+assert types(burnish.compile(loss)(x)) == types(loss(x))
 """, gpus=2)
 
 

@@ -23,12 +23,18 @@ from .metadata import TENSOR_TYPES
 SIZED_BY_FLOATS = frozenset((torch.arange, torch.range))
 """Elsewhere a floating-point number changes values alone."""
 
+NOT_SIZED = frozenset((torch.ctc_loss, torch.nn.functional.ctc_loss))
+"""Lengths are read and size nothing. Where a call is watched torch takes them for those of a subclass, and on a GPU
+wants them there."""
+
 READ = torch.ops.aten._local_scalar_dense.default
 CONTAINERS = (tuple, list, torch.Size)
 
 
 def may_read(function: Any, args: tuple, kwargs: dict) -> bool:
     """Whether a call may take a size from a tensor's element."""
+    if function in NOT_SIZED:
+        return False
     return takes_numbers(args) or bool(kwargs) and takes_numbers(kwargs.values()) or function in SIZED_BY_FLOATS
 
 
