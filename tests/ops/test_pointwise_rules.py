@@ -14,7 +14,7 @@ import torch
 from bench.operators import operators, quiet, set_seed
 from torch.utils._pytree import tree_leaves
 
-from burnish.ops.activations import ROUNDS_BOUND
+from burnish.ops.activations import rounds_bound
 from burnish.ops.elementwise import Site, converted, holds, rounded
 from burnish.ops.record import RECORDS, NoRule, Pointwise
 from burnish.ops.scalar import Access, load
@@ -309,7 +309,7 @@ def test_a_number_beside_a_half_precision_tensor_is_rounded_before_it_is_compare
     "lt.Scalar", "eq.Scalar", "leaky_relu.default", "lerp.Scalar", "softshrink.default"))
 def test_numbers_among_halves_are_as_exact_as_eagers(name, dtype):
     """Bit by bit: some operators round a number, or a tensor without dimensions, to the half precision, some do not."""
-    if name == "softshrink.default" and not ROUNDS_BOUND:
+    if name == "softshrink.default" and not rounds_bound():
         pytest.skip("this torch does not round the bound, and its own kernel is called")
     func = overload_of(f"aten.{name}")
     x = torch.randn(512, generator=torch.Generator().manual_seed(0)).to(dtype)

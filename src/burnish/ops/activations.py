@@ -8,6 +8,7 @@ Numbers such as slopes and bounds are used in the dtype that is computed in, f32
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -128,15 +129,17 @@ def hardshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scala
     return select((x >= -bound) & (x <= bound), 0, x)
 
 
-# Whether eager rounds the bound of a softshrink of halves to a half as well. On CPUs older torch (2.11) does not.
-ROUNDS_BOUND = not torch.nn.functional.softshrink(torch.tensor(0.1, dtype=torch.bfloat16, device="cpu"), 0.1).item()
+@functools.cache
+def rounds_bound() -> bool:
+    """Whether eager rounds the bound of a softshrink of halves to a half too. Older torch (2.11) does not on CPUs."""
+    return not torch.nn.functional.softshrink(torch.tensor(0.1, dtype=torch.bfloat16, device="cpu"), 0.1).item()
 
 
 @elementwise("aten.softshrink.default", promotion="first", takes="f", cost=4)
 def softshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scalar:
     """NaN stays."""
     bound = operand(lambd, x.dtype, site)
-    if not ROUNDS_BOUND and site is not None and site.dtype in HALF and bound.payload != lambd:
+    if site is not None and site.dtype in HALF and bound.payload != lambd and not rounds_bound():
         raise NoRule(f"{lambd} is no {site.dtype}")
     return select(x > bound, x - bound, select(x < -bound, x + bound, select(is_nan(x), x, 0)))
 
