@@ -17,7 +17,7 @@ import argparse
 import gc
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -41,21 +41,29 @@ WARM = 3
 
 def peak_of(call: Callable[[], object]) -> int:
     """Of what is allocated while it runs, in bytes, and of what the call before has left. That one is watched as well:
-    torch's profiler does not tell when memory goes that it has not seen come."""
+    of memory that was there before torch's profiler may tell that it goes or not, and neither is counted."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         call()
         with record_function(MARK):
             call()
-    now = most = 0
-    is_second = False
-    for event in sorted(seen.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
-        if event.name() == MARK and not is_second:
-            is_second, most = True, now
-        elif event.name() == "[memory]":
-            now += event.nbytes()
-            most = max(most, now) if is_second else 0
+    most, live, is_second = 0, {}, False
+    for event in sorted(_all_of(seen.profiler.kineto_results.experimental_event_tree()), key=lambda e: e.start_time_ns):
+        if event.name == MARK:
+            is_second = True
+        elif event.name == "[memory]" and event.extra_fields.alloc_size > 0:
+            live[event.extra_fields.ptr] = event.extra_fields.alloc_size
+        elif event.name == "[memory]":
+            live.pop(event.extra_fields.ptr, None)
+        most = max(most, sum(live.values())) if is_second else 0
     assert is_second
     return most
+
+
+def _all_of(events: list) -> Iterator:
+    """And those within them."""
+    for event in events:
+        yield event
+        yield from _all_of(event.children)
 
 
 MARK = "the call that is looked at"

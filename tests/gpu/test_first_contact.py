@@ -168,9 +168,12 @@ for dropped, runs in ((0.0, 2), (0.1, 1)):
 
 def test_autocast_and_questions_about_the_gpu_break_no_graph():
     contact("""
+import os
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # as Lightning sets it
+
 def f(x):
     with torch.autocast("cuda", torch.bfloat16):
-        y = x @ x
+        y = x @ x * torch.cuda.device_count()
     return y if torch.cuda.get_device_capability() >= (8, 0) and torch.cuda.current_device() == 0 else x
 
 compiled = burnish.compile(f, fullgraph=True)

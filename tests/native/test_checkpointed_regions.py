@@ -13,7 +13,7 @@ from burnish.ir.parse import parse_graph
 from burnish.ir.storage import storage_of
 from burnish.lower.rejoin import rejoin
 from burnish.runtime import recompute
-from burnish.schedule.plan import Call
+from burnish.schedule.steps import Call
 from burnish.settings import patch
 
 from .worlds import alike, trained

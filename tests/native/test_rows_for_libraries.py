@@ -8,7 +8,7 @@ import burnish
 from burnish import events
 from burnish.schedule import choose_calls
 from burnish.schedule.library import candidates
-from burnish.schedule.plan import Call
+from burnish.schedule.steps import Call
 
 ROWS, WIDE = 512, 2048
 

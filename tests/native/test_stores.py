@@ -8,7 +8,7 @@ import torch
 
 from burnish import events
 from burnish.schedule.emit import Launch
-from burnish.schedule.plan import Call
+from burnish.schedule.steps import Call
 
 from .calls import compiled_with, equal_calls
 

@@ -3,7 +3,10 @@
 import pytest
 
 from burnish.ir.parse import parse_graph
+from burnish.schedule import lives
+from burnish.schedule.arena import Span
 from burnish.schedule.emit import Launch
+from burnish.schedule.lodgers import lodge
 from burnish.schedule.parse_loops import kernels_in
 from burnish.schedule.plan import make_plan
 
@@ -92,3 +95,22 @@ def test_what_a_library_made_is_there_until_the_kernels_behind_it_have_run():
         b, b.replace("b =", "b0 =") + "\n  b = aten.add.Tensor b0, x : f32[256, 256]")
     plan = plan_of(text=text)
     assert "b" in lodgers(plan)
+
+
+def test_what_one_call_needs_takes_turns():
+    """The example in `lodgers`; nothing that is needed at the same time overlaps."""
+    a, b, c, out = "abco"
+    needed = {a: Span(0, 2, 3), b: Span(2, 4, 4), c: Span(5, 6, 4)}
+    assert lodge([needed], [{out: Span(7, 9, 4)}]) == {b: (out, 0), c: (out, 0)}
+    assert lodge([needed], [{out: Span(7, 9, 3)}]) == {a: (out, 0), c: (b, 0)}
+    assert lodge([needed], [{out: Span(6, 9, 4)}]) == {b: (out, 0), a: (c, 0)}
+    assert lodge([{a: Span(0, 2, 3)}, {b: Span(3, 4, 3)}], [{}, {}]) == {}, "of two calls"
+
+
+@pytest.mark.parametrize("result", ["d", "d, b", "s, d", "w"])
+def test_memory_that_each_run_makes_is_shared_within_a_call(result, monkeypatch):
+    monkeypatch.setattr(lives, "GIVEN_BACK", 1 << 10)
+    text = CHAIN.replace("  return", "  w = aten.add.Tensor v, v : f32[256, 1]\n  return")
+    plan = make_plan(parse_graph(text.format(result=result)), gives_back=True)
+    assert not clashes(plan)
+    assert lodgers(plan) and all(host not in plan.lodged for host, _ in plan.lodged.values())

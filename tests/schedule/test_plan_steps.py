@@ -5,9 +5,11 @@ import pytest
 from burnish.ir.parse import parse_graph
 from burnish.schedule.emit import Launch
 from burnish.schedule.homes import share_homes
+from burnish.schedule.lives import homes_in
 from burnish.schedule.long_rows import divide_long_rows
-from burnish.schedule.plan import Show, homes_in, make_plan
+from burnish.schedule.plan import make_plan
 from burnish.schedule.siblings import MOST_ELEMENTS, made_by, used_by
+from burnish.schedule.steps import Show
 
 GROWN = """
 graph(x: f32[64, 16], y: f32[64, 16])

@@ -34,8 +34,9 @@ from ..schedule.compute_again import compute_again
 from ..schedule.emit import Launch, view_offset
 from ..schedule.frozen import split_frozen
 from ..schedule.library import memory
-from ..schedule.plan import Call, Plan, make_plan, plan_of_calls
+from ..schedule.plan import make_plan
 from ..schedule.split_backward import Halves, split_backward
+from ..schedule.steps import Call, Plan, plan_of_calls
 from ..settings import current
 from .gpu import compile_launches, cubins_here, offer_gpus
 from .graph_key import built

@@ -35,7 +35,8 @@ from ..schedule.choose_open import choose_open_calls
 from ..schedule.frozen import split_frozen
 from ..schedule.long_rows import divide_open_rows
 from ..schedule.open_arena import share_slots
-from ..schedule.plan import Plan, make_plan, plan_of_calls
+from ..schedule.plan import make_plan
+from ..schedule.steps import Plan, plan_of_calls
 from ..tensors.sizes import NoFormula, NoNumber, NotAlike, Space
 from .gpu import compile_launches, offer_gpus, open_compiler_for
 from .native_compile import halved, launches_of, reaches_of, written_inputs

@@ -37,6 +37,17 @@ def _is_tracing(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.plainly(torch.jit.is_tracing, *args, **kwargs)
 
 
+def _whether_there_is_a_gpu(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Lightning has torch ask the driver's library instead, that no graph can look into."""
+    return m.plainly(torch.cuda.is_available, *args, **kwargs)
+
+
+def _how_many_gpus(m: Any, args: tuple, kwargs: dict) -> Any:
+    if not torch.cuda.is_initialized():
+        return MISSING  # the environment may still say another number
+    return m.plainly(torch.cuda.device_count, *args, **kwargs)
+
+
 def is_current_gpu(index: int) -> bool:
     return torch.cuda.current_device() == index
 
@@ -52,7 +63,9 @@ def _about_the_gpu(question: Callable) -> Callable:
     return handler
 
 
-HANDLERS: dict[Callable, Callable] = {inspect.signature: _signature, torch.jit.is_tracing: _is_tracing}
+HANDLERS: dict[Callable, Callable] = {inspect.signature: _signature, torch.jit.is_tracing: _is_tracing,
+                                  torch.cuda.is_available: _whether_there_is_a_gpu,
+                                  torch.cuda.device_count: _how_many_gpus}
 HANDLERS.update((question, _about_the_gpu(question)) for question in (
     torch.cuda.current_device, torch.cuda.get_device_capability, torch.cuda.get_device_name,
     torch.cuda.is_bf16_supported))

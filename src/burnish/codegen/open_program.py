@@ -25,8 +25,9 @@ from ..runtime.open_draft import OpenDraft, OpenEntry, OpenLaunch, OpenView
 from ..schedule.emit import Launch
 from ..schedule.library.candidate import Call as LibraryCall
 from ..schedule.library.candidate import Operand
+from ..schedule.lives import writes_into
 from ..schedule.open_arena import Slots
-from ..schedule.plan import Plan, writes_into
+from ..schedule.steps import Plan
 from ..tensors.sizes import NUMBER, Formula, NoFormula, Point, Space
 from ..tensors.types import TensorType
 from .llvm.open_kernel import OpenKernel

@@ -42,7 +42,8 @@ from ..runtime.prims import FUNCTIONS
 from ..schedule.emit import Launch, view_offset
 from ..schedule.library.candidate import OUT, SCRATCH
 from ..schedule.library.own import Stream
-from ..schedule.plan import INTO, Call, Plan, Show, is_native, writes_into
+from ..schedule.lives import INTO, is_native, writes_into
+from ..schedule.steps import Call, Plan, Show
 from ..tensors.panels import LayerPanels, Panels
 from ..tensors.types import NumberType, TensorType
 
@@ -526,6 +527,12 @@ class DriverWriter:
                     used = [value, source]
             for value in used:
                 last[self.bases.get(value, value)] = number
+        lies_over = {below: value for value, below in self.plan.over.items()}
+        for value, (host, _) in self.plan.lodged.items():
+            below: Value | None = host
+            while below is not None:
+                last[below] = max(last.get(below, 0), last.get(value, 0))  # type: ignore[arg-type]
+                below = lies_over.get(below)
         shown = {graph.inputs[out.input] for out in graph.outputs if isinstance(out, Alias)}
         kept = {*self.plan.placed, *self.plan.over.values(), *shown, *(set(graph.inputs) - set(inputs)),
                 *values_in(tuple(graph.outputs)),

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..tensors.sizes import Formula, NoFormula, Space, slot_starts
-from .plan import Plan, lies_in_arena, lives_of
+from .lives import lies_in_arena, lives_of
+from .steps import Plan
 
 
 @dataclass(frozen=True, slots=True)
