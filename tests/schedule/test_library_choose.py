@@ -20,7 +20,16 @@ from burnish.schedule.library import (
     in_channels_last,
     own,
 )
-from burnish.schedule.library.choose import AGAIN_SECONDS, BUSY_SECONDS, FROM_MEMORY, LIKELY, SMALL, WORTH, key_of
+from burnish.schedule.library.choose import (
+    AGAIN_SECONDS,
+    BUSY_SECONDS,
+    FROM_MEMORY,
+    LIKELY,
+    MOST_ATTEMPTS,
+    SMALL,
+    WORTH,
+    key_of,
+)
 from burnish.schedule.library.measure import Measured, bind, measure, random_tensor, seconds_waited
 from burnish.schedule.library.shrink import FEWEST_ROWS, LARGE, resized, shrunk
 from burnish.tensors.types import TensorType
@@ -299,7 +308,9 @@ def test_many_threads_may_choose_at_once():
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(choices) == 6 and all(choice.measured == choices[0].measured for choice in choices)
+    assert len(choices) == 6
+    seen = {tuple(choice.measured.items()) for choice in choices} - {()}  # nothing, where the machine is too busy
+    assert len(seen) <= (1 if all(choice.is_steady for choice in choices) else MOST_ATTEMPTS)
 
 
 def test_gradients_are_not_recorded_while_measuring():
