@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from burnish.backends.watcher import new_watch
-from burnish.runtime.switches import ASKED, ask, switches
+from burnish.runtime.switches import ASKED, PRECISIONS, ask, switches
 from burnish.runtime.tensor_words import tensor_layout
 from burnish.runtime.watch import Unwatchable, argument, dictionary_behind, function_field, hits, slot_offset
 
@@ -177,8 +177,18 @@ def test_switches_of_torch_are_found():
 
 
 def test_each_switch_answers_as_python_is_told():
-    for (function, place, mask), (*_, told) in zip(switches(), ASKED, strict=True):
-        assert told is None or ask(function, place, mask) == told()
+    for switch, (*_, told) in zip(switches(), ASKED, strict=True):
+        assert told is None or ask(*switch) == told()
+
+
+@pytest.mark.parametrize("said", ["tf32", "ieee"])
+def test_precision_on_gpus_is_asked_for_where_torch_keeps_it(said):
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = said
+    try:
+        assert ask(*switches()[-1]) == PRECISIONS[said] == ASKED[-1][-1]()
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
 
 
 def test_description_of_a_tensor_fits_its_like_alone():

@@ -205,7 +205,8 @@ def switches() -> tuple:
                       for about in (torch.is_autocast_enabled, torch.get_autocast_dtype)),
         "deterministic", torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
-        "mkldnn", backends.mkldnn.enabled, torch.get_float32_matmul_precision(),
+        "mkldnn", backends.mkldnn.enabled, backends.mkldnn.matmul.fp32_precision, backends.mkldnn.conv.fp32_precision,
+        "GPU", backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision,
         "attention", c._get_flash_sdp_enabled(), c._get_math_sdp_enabled(), c._get_mem_efficient_sdp_enabled(),
     )
 

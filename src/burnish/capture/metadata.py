@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
+from ..tensors.precision import precision_on_gpus
 from ..tensors.strides import packed_stride
 
 TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -166,13 +167,13 @@ def global_state() -> tuple:
         torch._C._len_torch_function_stack(), torch.are_deterministic_algorithms_enabled(),
         torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
         torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled(),
-        torch._C._is_torch_function_enabled(), default_device(),
+        torch._C._is_torch_function_enabled(), default_device(), precision_on_gpus(),
     )
 
 
 STATE_NAMES = ("grad mode", "inference mode", "default dtype", "number of torch function modes", "deterministic mode",
                "CPU autocast", "CPU autocast dtype", "CUDA autocast", "CUDA autocast dtype", "autocast cache",
-               "torch function dispatch", "default device")
+               "torch function dispatch", "default device", "float32 precision on GPUs")
 
 
 class SameState:
@@ -191,7 +192,7 @@ class SameState:
         if self.compare():
             keeper = sys.modules.get("torch.utils._device")
             if (_is_inference(), _count_modes(), _autocast_dtype("cpu"), _autocast_dtype("cuda"),
-                    None if keeper is None else keeper.CURRENT_DEVICE) == self.others:
+                    None if keeper is None else keeper.CURRENT_DEVICE, precision_on_gpus()) == self.others:
                 return True
         return self.settle()
 
@@ -206,6 +207,6 @@ class SameState:
 
 # Torch's comparison leaves these out; the autocast dtypes it looks at where autocast is on.
 NOT_COMPARED = ("inference mode", "number of torch function modes", "CPU autocast dtype", "CUDA autocast dtype",
-                "default device")
+                "default device", "float32 precision on GPUs")
 _is_inference, _count_modes = torch.is_inference_mode_enabled, torch._C._len_torch_function_stack
 _autocast_dtype = torch.get_autocast_dtype

@@ -35,6 +35,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from .kernels import NativeFunction, load
+from .switches import ask
 from .tensor_words import WORD, word_at, words_at
 
 TYPE = 8
@@ -81,10 +82,10 @@ class Watch:
 
     # ---- what is watched
 
-    def call(self, function: int, argument: int, mask: int) -> None:
+    def call(self, function: int, argument: int, further: tuple[int, int], mask: int) -> None:
         """That a C function answers as it does now."""
-        answer = _prototype()(function)(argument) & mask
-        self.calls += (function, argument, mask, answer)
+        answer = ask(function, argument, further, mask)
+        self.calls += (function, argument, further[0] | further[1] << 32, mask, answer)
 
     def pin(self, argument: int, address: int) -> None:
         self.pins += (argument, address)
@@ -181,7 +182,7 @@ class Watch:
         words = [*self.words.items(), *((address, 0) for address in self.noughts if address - base >= REACH)]
         for each in words, near:
             each += each[-1:] * (-len(each) % WORDS_AT_ONCE)  # type: ignore[operator]
-        head = [0, self.arguments, len(self.calls) // 4, len(self.pins) // 2, len(words), len(self.tensors),
+        head = [0, self.arguments, len(self.calls) // 5, len(self.pins) // 2, len(words), len(self.tensors),
                 len(inputs), len(values), id(None), len(near), base, *self.calls, *self.pins]
         for pair in words:
             head += pair
@@ -227,11 +228,6 @@ def argument(k: int) -> int:
 def hits(check: Callable[..., Any]) -> int:
     """How often a check has passed."""
     return word_at(id(check.__self__) + sys.getsizeof(b"") - 1)  # type: ignore[attr-defined]
-
-
-@functools.cache
-def _prototype() -> Any:
-    return ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)
 
 
 class _Method(ctypes.Structure):

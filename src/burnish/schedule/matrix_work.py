@@ -24,13 +24,13 @@ from ..ops.prims import LINEAR, VIEW
 from ..ops.record import Pointwise
 from ..ops.scalar import Access, Scalar, cast, load, reduced, walk
 from ..tensors.indices import Affine, Index, constant, identity
+from ..tensors.precision import precision_of
 from ..tensors.types import NAMES, NumberType
 from .classify import why_not_loop
 from .expressions import ExpressionWriter, NotAffine
 from .followers import is_reshape
 from .library.choose_matrix import PRODUCT, RESULT, Work
 from .library.matrix import KernelSpec
-from .library.precision import precision_of
 from .library.specs import LinearSpec, MatmulSpec
 from .loops import Kernel, Loop, Reduction, Stage, Store
 from .machines import machine_of

@@ -24,9 +24,9 @@ from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.rewrite import Rewriter
 from ..ir.storage import source_of
 from ..ops.prims import LINEAR, VIEW
+from ..tensors.precision import multiplies_in_tensor_cores
 from ..tensors.types import TensorType
 from ..tensors.views import Permute, Slice
-from .library.precision import multiplies_in_tensor_cores
 from .machines import machine_of
 
 BATCHED = "aten.bmm.default"

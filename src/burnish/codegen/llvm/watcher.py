@@ -8,7 +8,7 @@ lies and what was there; this function reads the numbers, and compares. What is 
 such function in a process, compiled once. Its table is the content of ``self``, a bytes object:
 
     hits, count of arguments, counts of the sections, None, count of noughts, their base, then the sections
-      calls      function, argument, mask, answer             torch's switches
+      calls      function, argument, further, mask, answer    torch's switches; further is two numbers of 32 bits
       pins       argument, address                            it must be that object
       words      address, word                                in an order in which each keeps alive the next, and
                                                               as many as a multiple of WORDS_AT_ONCE
@@ -65,7 +65,7 @@ entry:
   %base.at = getelementptr i64, ptr %table, i64 10
   %base = load ptr, ptr %base.at
   %calls = getelementptr i64, ptr %table, i64 11
-  %calls.length = shl i64 %n.calls, 2
+  %calls.length = mul i64 %n.calls, 5
   %pins = getelementptr i64, ptr %calls, i64 %calls.length
   %pins.length = shl i64 %n.pins, 1
   %words = getelementptr i64, ptr %pins, i64 %pins.length
@@ -95,16 +95,20 @@ call.head:
   %c.more = icmp ult i64 %c, %n.calls
   br i1 %c.more, label %call, label %pin.head
 call:
-  %c.offset = shl i64 %c, 2
+  %c.offset = mul i64 %c, 5
   %c.function.at = getelementptr i64, ptr %calls, i64 %c.offset
   %c.function = load ptr, ptr %c.function.at
   %c.argument.at = getelementptr i64, ptr %c.function.at, i64 1
   %c.argument = load i64, ptr %c.argument.at
-  %c.mask.at = getelementptr i64, ptr %c.function.at, i64 2
+  %c.second.at = getelementptr i64, ptr %c.function.at, i64 2
+  %c.second = load i32, ptr %c.second.at
+  %c.third.at = getelementptr i32, ptr %c.second.at, i64 1
+  %c.third = load i32, ptr %c.third.at
+  %c.mask.at = getelementptr i64, ptr %c.function.at, i64 3
   %c.mask = load i64, ptr %c.mask.at
-  %c.answer.at = getelementptr i64, ptr %c.function.at, i64 3
+  %c.answer.at = getelementptr i64, ptr %c.function.at, i64 4
   %c.answer = load i64, ptr %c.answer.at
-  %c.found = call i64 %c.function(i64 %c.argument)
+  %c.found = call i64 %c.function(i64 %c.argument, i32 %c.second, i32 %c.third)
   %c.masked = and i64 %c.found, %c.mask
   %c.same = icmp eq i64 %c.masked, %c.answer
   %c.next = add i64 %c, 1
