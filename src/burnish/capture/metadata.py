@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
+from ..runtime.program import FOR_COMPILERS
 from ..tensors.precision import precision_on_gpus
 from ..tensors.strides import packed_stride
 
@@ -36,7 +37,6 @@ STRIDED = torch.strided
 FACT_NAMES = ("type", "dtype", "shape", "strides", "device", "requires_grad", "is_leaf", "lazy conjugation",
               "inference mode", "being a view")
 REQUIRES_GRAD, IS_LEAF, IS_VIEW = (FACT_NAMES.index(name) for name in ("requires_grad", "is_leaf", "being a view"))
-COMPARERS = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 WithoutRules = torch._C.DisableTorchFunctionSubclass  # what is asked on our own account calls no code of the user's
 TRIES = 8  # how often a comparison in one go is made anew before the facts are compared for good
 
@@ -109,7 +109,7 @@ class SameTensors:
     def __init__(self, expected: Sequence[tuple]):
         self.expected = list(expected)
         self.compare: Callable[..., bool] = never
-        self.tries = TRIES if COMPARERS is not None and all(map(is_comparable, expected)) else 0
+        self.tries = TRIES if FOR_COMPILERS is not None and all(map(is_comparable, expected)) else 0
 
     def rest(self, names: Sequence[str], leaf: str) -> list[str]:
         """Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is ``is_leaf``.
@@ -126,7 +126,7 @@ class SameTensors:
             return False
         if self.tries:
             self.tries -= 1
-            made = COMPARERS.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+            made = FOR_COMPILERS.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
             self.compare = made.check
         return True
 
@@ -186,7 +186,7 @@ class SameState:
         values = dict(zip(STATE_NAMES, expected, strict=True))
         self.others = tuple(values[name] for name in NOT_COMPARED)
         self.compare: Callable[[], bool] = never
-        self.tries = TRIES if COMPARERS is not None else 0
+        self.tries = TRIES if FOR_COMPILERS is not None else 0
 
     def __call__(self) -> bool:
         if self.compare():
@@ -201,7 +201,7 @@ class SameState:
             return False
         if self.tries:
             self.tries -= 1
-            self.compare = COMPARERS.GlobalStateGuard().check
+            self.compare = FOR_COMPILERS.GlobalStateGuard().check
         return True
 
 

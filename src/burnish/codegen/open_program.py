@@ -24,8 +24,6 @@ from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
 from ..runtime.open_draft import OpenDraft, OpenEntry, OpenLaunch, OpenView
 from ..schedule.emit import Launch
 from ..schedule.library.candidate import Call as LibraryCall
-from ..schedule.library.candidate import Operand
-from ..schedule.lives import writes_into
 from ..schedule.open_arena import Slots
 from ..schedule.steps import Plan
 from ..tensors.sizes import NUMBER, Formula, NoFormula, Point, Space
@@ -62,35 +60,10 @@ class OpenDriverWriter(DriverWriter):
 
     def run_library(self, node: Node) -> None:
         """The operator itself, its numbers in the text."""
-        candidate, operands = node.args
-        call, value = candidate.call, node.results[0]
-        if type(call) is not LibraryCall or value is None:
+        candidate = node.args[0]
+        if type(candidate.call) is not LibraryCall:
             raise NoFormula(f"the library call {candidate.name} is made for one size")
-        tensors = {name: self.tensor(operand) for name, operand in zip(candidate.operands, operands, strict=True)}
-
-        def argument(given: Any) -> str:
-            if not isinstance(given, Operand):
-                if isinstance(given, (list, tuple)) and not all(isinstance(x, (int, bool, type(None))) for x in given):
-                    return self.bind("constant", given)
-                return self.argument(given)
-            text = tensors[given.name]
-            return text if given.shape is None else f"as_strided({text}, {given.shape}, {given.stride})"
-
-        given = [*map(argument, call.arguments), *(f"{key}={argument(arg)}" for key, arg in call.keywords)]
-        if writes_into(node):
-            self.make(value)
-            out, inner = self.tensor(value), call.result
-            if inner is not None:
-                out = f"as_strided({out}, {inner.shape}, {inner.stride})"
-            self.line(f"{self.bind('call', call.out)}({', '.join([*given, f'out={out}'])})")
-            return
-        text = f"{self.bind('call', call.operator)}({', '.join(given)})"
-        if call.which is not None:
-            text += f"[{call.which}]"
-        if call.result is not None:
-            text = f"as_strided({text}, {candidate.output.shape}, {candidate.output.stride})"
-        self.line(f"{self.result(value)} = {text}")
-        self.check_stride(value)
+        super().run_library(node)
 
     def example(self) -> Example:
         source = self.text()

@@ -46,9 +46,7 @@ from ..schedule.lives import INTO, is_native, writes_into
 from ..schedule.steps import Call, Plan, Show
 from ..tensors.panels import LayerPanels, Panels
 from ..tensors.types import NumberType, TensorType
-
-NO_LETTER = re.compile(r"\W")
-"""What cannot stand in a name."""
+from .driver_text import DriverText
 
 
 def write_driver(
@@ -61,9 +59,10 @@ def write_driver(
     return DriverWriter(plan, kernels, constants, takes_list, bound).draft()
 
 
-class DriverWriter:
+class DriverWriter(DriverText):
     def __init__(self, plan: Plan, kernels: Sequence[NativeKernel | CudaKernel], constants: Mapping[int, torch.Tensor],
                  takes_list: bool, bound: Sequence[int] = ()):
+        super().__init__()
         self.plan, self.kernels, self.constants, self.takes_list = plan, kernels, constants, takes_list
         self.bound = {plan.graph.inputs[k] for k in bound}
         self.binding: list[str] = []
@@ -73,10 +72,7 @@ class DriverWriter:
         self.open = NativeCalls()
         self.let_go: list[str] = []
         self.launched = 0
-        self.lines: list[str] = []
         self.names: dict[Value, str] = {}
-        self.things: dict[str, Any] = {}
-        self.numbers: dict[str, int] = {}
         self.launches: dict[str, NativeCalls] = {}
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
@@ -85,6 +81,7 @@ class DriverWriter:
         """Those that are views of them besides."""
         self.as_shown = made_as_shown(plan)
         self.bases = bases_of_unseen(plan)
+        self.handed_on = handed_on(plan)
         self.number_slots: dict[str, torch.dtype] = {}
         self.devices = sorted({kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)}
                               | {stream.device for stream in streams_of(plan)})
@@ -240,8 +237,7 @@ class DriverWriter:
         shown = self.as_shown.get(value)
         name, type = (value.name, value.type) if shown is None else (shown.value.name, shown.type)
         self.names[value] = self.identifier(name)
-        self.line(f"{self.names[value]} = empty_strided({type.shape}, {type.stride}, dtype={self.dtype(type.dtype)}"
-                  f"{self.place(type)})")
+        self.line(f"{self.names[value]} = {self.memory(type)}")
 
     def has_memory(self, value: Value) -> bool:
         return value in self.plan.offsets or value in self.lodged or value in self.names
@@ -254,14 +250,6 @@ class DriverWriter:
         shown = self.identifier(value.name)
         self.line(f"{shown} = {self.strided(name, value.type, 0)}; del {name}")
         return shown
-
-    def place(self, type: TensorType) -> str:
-        """Where memory is made, if it is not the CPU's."""
-        if type.device.type == "cpu":
-            return ""
-        name = "".join(c if c.isalnum() else "_" for c in str(type.device))
-        self.things[name] = type.device
-        return f", device={name}"
 
     def pointer(self, value: Value) -> str:
         name = self.names[value]
@@ -361,14 +349,13 @@ class DriverWriter:
         candidate, operands = node.args
         value = node.results[0]
         assert value is not None
-        args = [self.tensor(operand) for operand in operands]
+        tensors = [self.tensor(operand) for operand in operands]
         if writes_into(node):
             self.make(value)
-            name = self.bind("run_into", FunctionOf(candidate, "run_into"))
-            self.line(f"{name}({', '.join([self.tensor(value), *args])})")
+            self.line(self.library_call(candidate, tensors, self.tensor(value)))
             return
-        name = self.bind("run", FunctionOf(candidate, "run"))
-        self.line(f"{self.result(value)} = {name}({', '.join(args)})")
+        text = self.library_call(candidate, tensors)
+        self.line(f"{self.result(value)} = {text}")
         self.check_stride(value)
 
     def check_stride(self, value: Value) -> None:
@@ -405,10 +392,8 @@ class DriverWriter:
             return
         source = self.names[step.source]
         self.names[step.value] = self.identifier(step.value.name)
-        self.line(f"{self.names[step.value]} = {self.strided(source, type, step.offset)}")
-
-    def strided(self, source: str, type: TensorType, offset: int) -> str:
-        return f"as_strided({source}, {type.shape}, {type.stride}, {source}.storage_offset() + {offset})"
+        show = self.strided if step.value in self.handed_on else self.shown
+        self.line(f"{self.names[step.value]} = {show(source, type, step.offset)}")
 
     def release(self, values: Sequence[Value]) -> None:
         """Let go of what no later step reads: peak memory is no higher than eager's."""
@@ -466,9 +451,7 @@ class DriverWriter:
         if isinstance(arg, (list, tuple)):
             inside = "".join(f"{self.argument(part)}, " for part in arg)
             return f"[{inside}]" if isinstance(arg, list) else f"({inside})"
-        if arg is None or isinstance(arg, (bool, int, str)):
-            return repr(arg)
-        return self.bind("constant", arg)
+        return self.constant(arg)
 
     def tensor(self, value: Value) -> str:
         """A tensor for a value, made from the arena where it lies there."""
@@ -491,27 +474,6 @@ class DriverWriter:
         name = self.identifier(value.name)
         self.arena_views[name] = (type, offset)
         return f"frame.{name}"
-
-    def identifier(self, name: str) -> str:
-        return self.bind_name(f"v_{NO_LETTER.sub('_', name)}")
-
-    def bind(self, name: str, thing: Any) -> str:
-        made = self.bind_name(f"{name}_0")
-        self.things[made] = thing
-        return made
-
-    def bind_name(self, name: str) -> str:
-        number = self.numbers.get(name, 0)
-        self.numbers[name] = number + 1
-        return f"{name}__{number}" if number else name
-
-    def dtype(self, dtype: torch.dtype) -> str:
-        name = str(dtype).removeprefix("torch.")
-        self.things[name] = dtype
-        return name
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
 
     def last_uses(self, inputs: Sequence[Value]) -> dict[int, list[Value]]:
         """For each step the local values, and the given inputs, whose last reader it is."""
@@ -542,6 +504,18 @@ class DriverWriter:
             if value not in kept:
                 found.setdefault(number, []).append(value)
         return found
+
+
+def handed_on(plan: Plan) -> set[Value]:
+    """Tensors that somebody gets hold of who may ask what they are views of: callers and operators in general. A
+    product or a convolution looks at the memory alone."""
+    found = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes)}
+    found |= {value for step in plan.steps if isinstance(step, Call) and step.node.op is not RUN
+              for value in step.node.operands}
+    for step in reversed(plan.steps):
+        if isinstance(step, Show) and step.value in found:
+            found.add(step.source)
+    return found
 
 
 def made_as_shown(plan: Plan) -> dict[Value, Show]:

@@ -214,8 +214,12 @@ INTO = {"aten.cat.default": torch.ops.aten.cat.out}
 
 
 def writes_into(node: Node) -> bool:
-    """Whether it is a call that writes its result where it is told to."""
-    return node.op.name in INTO or node.op is RUN and node.args[0].run_into is not None
+    """Whether it is a call that writes its result where it is told to. Where there is no arena, torch makes memory for
+    it just as well."""
+    if node.op is not RUN:
+        return node.op.name in INTO
+    candidate = node.args[0]
+    return candidate.run_into is not None and (candidate.steps is not None or lies_in_arena(node.results[0]))
 
 
 def is_native(node: Node) -> bool:
