@@ -25,8 +25,9 @@ from ..settings import current
 from ..tensors.types import TensorType, contiguous_stride
 from ..tensors.views import Reshape, Slice
 from .choose_matrices import choose_matrices
-from .convolution_layout import BACKWARD, Layouts
+from .convolution_layout import Layouts
 from .followers import Followers, followers
+from .layout_chains import BACKWARD
 from .library import (
     OWN,
     OWN_ATTENTION,

@@ -7,9 +7,9 @@
                                                      g, h = aten.convolution_backward s, r, w
 
 A library lays memory out anew where it does not lie as it computes, and what reads and writes there follows for
-nothing: so forward, both gradients and the copy are measured together, and where there are gradients it is decided for
-all convolutions at once (`layout_chains`). The gradients of a window of one pixel, channels-last, are two products of
-matrices, where those are faster.
+nothing: so forward, both gradients and the copy are measured together, and where there are gradients, or on a GPU, it
+is decided for all convolutions at once (`layout_chains`). The gradients of a window of one pixel, channels-last, are
+two products of matrices, where those are faster.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from ..ir.build import Builder
 from ..ir.graph import Graph, Node, Value
 from ..ops.prims import CONV, RUN
 from ..tensors.types import TensorType, contiguous_stride
-from .layout_chains import Both, decided, links_of
+from .layout_chains import BACKWARD, Both, decided, links_of
 from .library import Choice, ConvBackwardSpec, ConvSpec, LinearSpec, gradient_seconds, in_channels_last
 from .library.convolution import why_not_pointwise
+from .library.gpu_times import Clock
+from .library.gpu_times import seconds_of as seconds_on_gpu
 from .library.layout import channels_last_stride, is_channels_last
-
-BACKWARD = "aten.convolution_backward.default"
-
-BYTE_SECONDS = 0.3e-9
-"""What it costs to lay a tensor out anew, a byte."""
+from .machines import CPU, machine_of
 
 
 @dataclass(slots=True)
@@ -53,7 +51,8 @@ class Layouts:
         """By the convolution's input and weight, in the old graph."""
         self.laid: dict[tuple[Value, tuple[int, ...]], Value] = {}
         self.is_last: dict[Node, bool] | None = None
-        """Of convolutions with gradients, as soon as somebody has asked for one."""
+        """Of convolutions that are decided together, as soon as somebody has asked for one."""
+        self.clocks = clocks_of(graph)
 
     def lay(self, x: Value, stride: tuple[int, ...]) -> Value:
         """The same for all who ask."""
@@ -66,33 +65,38 @@ class Layouts:
     def forward(self, node: Node, spec: ConvSpec, x: Value) -> tuple[ConvSpec, Choice, Value]:
         """The spec as its tensors are to lie, the fastest call for it, and its input."""
         behind = self.backward.get((node.args[0], node.args[1]))
-        if behind is not None:
+        if behind is not None or node in self.clocks:
             spec = in_order(spec, is_last=self.decided()[node])
             x = self.lay(x, spec.x.stride)
-            self.chosen[node.args[0], node.args[1]] = Chosen(spec, x, self.seconds_behind(spec, behind))
+            if behind is not None:
+                self.chosen[node.args[0], node.args[1]] = Chosen(spec, x, self.seconds_behind(spec, behind))
             return spec, self.choose(spec), x
         choice, turned = self.choose(spec), in_channels_last(spec)
         if turned != spec:
             other = self.choose(turned)
-            moved = BYTE_SECONDS * x.type.bytes
+            moved = copy_seconds(x.type)
             if choice.seconds and other.seconds and other.seconds + moved < choice.seconds:
                 spec, choice = turned, other
         return spec, choice, self.lay(x, spec.x.stride)
 
     def decided(self) -> dict[Node, bool]:
-        """Which of the convolutions with gradients compute channels-last."""
+        """Which of the convolutions with gradients, or on a GPU, compute channels-last."""
         if self.is_last is None:
-            nodes = [node for node in self.graph.nodes if node.op is CONV and tuple(node.args[:2]) in self.backward]
+            nodes = [node for node in self.graph.nodes
+                     if node in self.clocks or node.op is CONV and tuple(node.args[:2]) in self.backward]
             times = [Both(*(self.seconds_of(node, is_last) or 0.0 for is_last in (False, True))) for node in nodes]
             # One of which only one time is known says nothing.
             times = [both if all(both) else Both(0.0, 0.0) for both in times]
-            links = list(links_of(self.graph, nodes, BYTE_SECONDS))
+            links = list(links_of(self.graph, nodes, copy_seconds))
             self.is_last = dict(zip(nodes, decided(times, links), strict=True))
         return self.is_last
 
     def seconds_of(self, node: Node, is_last: bool) -> float | None:
         """Of the convolution and its gradients. None where they were not measured."""
         spec = in_order(self.spec_of(node, node.args[0].type), is_last=is_last)
+        if node in self.clocks:
+            behind = self.backward.get(tuple(node.args[:2]))
+            return seconds_on_gpu(spec, behind and tuple(behind.args[-1]), self.clocks[node])
         forward, backward = self.choose(spec).seconds, self.seconds_behind(spec, self.backward[tuple(node.args[:2])])
         return None if forward is None or backward is None else forward + backward
 
@@ -151,6 +155,22 @@ class Layouts:
         made = self.build.apply_typed(RUN, (choice.candidate, operands), {}, (choice.candidate.output,))[0]
         assert made is not None
         return made
+
+
+def clocks_of(graph: Graph) -> dict[Node, Clock]:
+    """Convolutions that are measured on their GPU, and by whom."""
+    found: dict[Node, Clock] = {}
+    for node in graph.nodes:
+        machine = machine_of(node.args[0].type.device) if node.op is CONV and node.args[0].ndim > 3 else None
+        clock = machine.clock() if machine is not None and machine.clock is not None else None
+        if clock is not None:
+            found[node] = clock
+    return found
+
+
+def copy_seconds(type: TensorType) -> float:
+    """What it costs to lay a tensor out anew."""
+    return (machine_of(type.device) or CPU).copy_seconds * type.bytes
 
 
 def in_order(spec: ConvSpec, *, is_last: bool) -> ConvSpec:

@@ -11,11 +11,14 @@ least sum is looked for from three beginnings: all one way, all the other way, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..ir.graph import Graph, Node, Value
+from ..tensors.types import TensorType
 from .library.layout import is_channels_last
+
+BACKWARD = "aten.convolution_backward.default"
 
 SWEEPS = 16
 """A sum that still falls after so many looks at each convolution is good enough."""
@@ -84,10 +87,11 @@ def settled(times: Sequence[Both], links: Sequence[Link], labels: list[bool]) ->
     return labels
 
 
-def links_of(graph: Graph, convolutions: Sequence[Node], byte_seconds: float) -> Iterator[Link]:
+def links_of(graph: Graph, convolutions: Sequence[Node], copy_seconds: Callable[[TensorType], float]) -> Iterator[Link]:
     """Between these convolutions of a graph. A tensor that is laid out anew is so backward as well, as its gradient;
-    what comes from outside has none."""
+    what comes from outside has none, and where there is no backward nothing has."""
     number = {node: k for k, node in enumerate(convolutions)}
+    is_forward = not any(node.op.name == BACKWARD for node in graph.nodes)
     made_of: dict[Value, frozenset[int]] = {}
     for node in graph.nodes:
         results = [value for value in node.results if value is not None]
@@ -95,8 +99,8 @@ def links_of(graph: Graph, convolutions: Sequence[Node], byte_seconds: float) ->
             x = node.args[0]
             sources = made_of.get(x) or frozenset((LAST if is_channels_last(x.type) else CONTIGUOUS,))
             for source in sources:
-                ways = 1 if source < 0 else 2
-                yield Link(source, number[node], ways * byte_seconds * x.type.bytes / len(sources))
+                ways = 1 if source < 0 or is_forward else 2
+                yield Link(source, number[node], ways * copy_seconds(x.type) / len(sources))
             made_of.update(dict.fromkeys(results, frozenset((number[node],))))
             continue
         for value in results:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from ..ops.scalar import Scalar
+from .library.gpu_times import Clock
 from .library.matrix import Maker
 
 
@@ -51,6 +52,11 @@ class Machine:
     """In bytes: libraries multiply matrices faster whose rows begin at multiples of it. 0: as fast at any place."""
     matrices: Callable[[], Maker] | None = None
     """Who makes kernels of our own that multiply matrices, if anybody does. Asked when a product comes."""
+    copy_seconds: float = 0.3e-9
+    """What it costs to lay a tensor out anew, a byte."""
+    clock: Callable[[], Clock | None] | None = None
+    """Who takes the time of torch's convolutions there, if anybody does now. Where it is None `library.choose` measures
+    as on a CPU."""
 
 
 CPU = Machine("cpu", few_rows=16, fewest_rows=8, side_by_side=1024, short=(0, 256), parts=(64, 32, 16, 8, 4, 2))

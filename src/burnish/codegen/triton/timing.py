@@ -16,19 +16,19 @@ HEAD_START = 2_000_000
 """Cycles of the GPU, about a millisecond: it waits so long, while a CPU starts what is timed."""
 
 
-def seconds_of(run: Callable[[], object]) -> float:
+def seconds_of(run: Callable[[], object], rounds: int = ROUNDS, at_once: int = AT_ONCE) -> float:
     """Of one run, on the GPU alone: launches wait there until all of them have come."""
     run()  # what is called for the first time may choose its own kernels
     least = float("inf")
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda._sleep(HEAD_START)
         start.record()
-        for _ in range(AT_ONCE):
+        for _ in range(at_once):
             run()
         end.record()
         end.synchronize()
-        least = min(least, start.elapsed_time(end) / 1e3 / AT_ONCE)
+        least = min(least, start.elapsed_time(end) / 1e3 / at_once)
     return least
 
 

@@ -1,0 +1,139 @@
+"""Convolutions on a GPU lie as is faster there: whole programs against eager, with a clock that says who is fast."""
+
+import contextlib
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("triton")
+
+import burnish
+from burnish import events
+from burnish.ops.prims import CONV, RUN
+from burnish.schedule.library import gpu_times, memory
+from burnish.schedule.library.gpu_times import Clock
+from burnish.schedule.library.layout import is_channels_last
+from burnish.schedule.library.specs import ConvSpec
+
+from ..codegen.running import is_interpreted
+from . import machine
+from .machine import interpreted
+
+pytestmark = pytest.mark.skipif(not is_interpreted(), reason="Triton's interpreter is too old")
+
+
+class Watch:
+    """Says how long a convolution takes, by how what it makes lies."""
+
+    def __init__(self):
+        self.last, self.contiguous, self.copy = 1e-3, 2e-3, 1e-12
+        self.measured = 0
+
+    def seconds(self, run):
+        self.measured += 1
+        made = run()
+        made = next(x for x in made if x is not None) if isinstance(made, tuple) else made
+        return self.last if made.is_contiguous(memory_format=torch.channels_last) else self.contiguous
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    made = Watch()
+    clock = Clock(made.seconds, lambda device: contextlib.nullcontext(), lambda device: "a stand-in")
+    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, clock=lambda: clock, copy_seconds=made.copy))
+    monkeypatch.setattr(gpu_times, "SMALL", 0)
+    memory.clear()
+    yield made
+    memory.clear()
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=2),
+                         nn.ReLU(), nn.ConvTranspose2d(8, 4, 2, stride=2), nn.MaxPool2d(2), nn.Conv2d(4, 6, 1))
+
+
+def lying(run):
+    """How what convolutions read lies, in the plans made: True for channels-last."""
+    found = []
+
+    def note(event):
+        if event.kind == "loops":
+            found.extend(is_channels_last(node.args[1][0].type) for node in event.data["plan"].graph.nodes
+                         if node.op is RUN and isinstance(node.args[0].spec, ConvSpec))
+            assert all(node.op is not CONV for node in event.data["plan"].graph.nodes)
+
+    burnish.reset()
+    stop = events.subscribe(note)
+    try:
+        run()
+    finally:
+        stop()
+    return found
+
+
+def same(model, x, **options):
+    """As `lying`, of what gives the same as eager."""
+    eager, wants_gradients = copy.deepcopy(model), any(p.requires_grad for p in model.parameters())
+
+    def both():
+        with interpreted(), torch.set_grad_enabled(wants_gradients):
+            compiled = burnish.compile(model, fullgraph=True, **options)
+            for _ in range(2):
+                got, want = compiled(x), eager(x)
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+                assert got.stride() == want.stride()
+        if wants_gradients:
+            for out in (got, want):
+                out.square().sum().backward()
+            for mine, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+                torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3)
+                assert mine.grad.stride() == theirs.grad.stride()
+
+    return lying(both)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_all_lie_as_is_faster(watch, last, training):
+    if not last:
+        watch.last, watch.contiguous = watch.contiguous, watch.last
+    model = network().requires_grad_(training).train(training)
+    assert same(model, torch.randn(2, 3, 12, 12)) == [last] * 4
+    assert watch.measured == (16 if training else 8), "each in two ways, forward and backward"
+
+
+def test_what_was_measured_is_remembered(watch):
+    model = network().requires_grad_(False).eval()
+    same(model, torch.randn(2, 3, 12, 12))
+    before = watch.measured
+    assert same(model, torch.randn(2, 3, 12, 12)) == [True] * 4 and watch.measured == before
+
+
+def test_nothing_is_laid_out_anew_for_less_than_that_costs(watch, monkeypatch):
+    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, copy_seconds=1.0))
+    model = network().requires_grad_(False).eval()
+    assert same(model, torch.randn(2, 3, 12, 12)) == [False] * 4
+    assert same(model, torch.randn(2, 3, 12, 12).to(memory_format=torch.channels_last)) == [True] * 4
+
+
+def test_what_cannot_be_measured_stays_as_it_lies(watch, monkeypatch):
+    def too_large(run):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    clock = Clock(too_large, lambda device: contextlib.nullcontext(), lambda device: "a full one")
+    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, clock=lambda: clock))
+    model = network().requires_grad_(False).eval()
+    assert same(model, torch.randn(2, 3, 12, 12)) == [False] * 4
+
+
+def test_lines_and_volumes_are_convolutions_as_well(watch):
+    lines = nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Conv1d(4, 4, 3)).requires_grad_(False)
+    assert same(lines, torch.randn(2, 3, 12)) == [False] * 2 and not watch.measured
+    volumes = nn.Sequential(nn.Conv3d(3, 4, 2), nn.ReLU(), nn.Conv3d(4, 4, 2)).requires_grad_(False)
+    watch.last, watch.contiguous = 1e-3, 1e-3
+    same(volumes, torch.randn(2, 3, 5, 5, 5))
+    assert watch.measured == 4
