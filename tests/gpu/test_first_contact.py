@@ -1,11 +1,12 @@
-"""What torch and Burnish do with tensors on a GPU, short of computing: `pretend` says how."""
+"""What torch and Burnish do with tensors on a GPU, short of computing: `bench.pretend` says how."""
 
 import pytest
 
 pytest.importorskip("triton")
 
-from . import pretend
-from .pretend import pretended
+from bench.pretend import pretended
+
+from bench import pretend
 
 pytestmark = pytest.mark.skipif(pretend.why_not() is not None, reason=str(pretend.why_not()))
 

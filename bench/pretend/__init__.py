@@ -3,9 +3,14 @@
     ran = pretended("import torch; print(torch.ones(3, device='cuda').is_cuda)")
     ran.stdout                       True
 
+    python -m bench.pretend -m bench bert --device cuda --against torch.compile        any program, in such surroundings
+
 A library stands before CUDA's own in a process of its own (`gpu.c`). There torch chooses its operators, its layouts and
 its memory as it does on a GPU, streams are recorded, and Burnish compiles and launches; but kernels do nothing, and
 numbers are whatever lay there before, zeros mostly. So this tells what is done, and not what comes out.
+
+So a first call takes what it takes on a GPU but for the kernels themselves, and a later one what the CPU has to do for
+it: the times of `bench` say that here, and nothing of how fast a GPU would be.
 
 What libraries do is left out: each function of theirs that torch calls and `gpu.c` has not answers 0, that all is well.
 """
@@ -86,12 +91,25 @@ def called() -> set[str]:
         listed = subprocess.run(["nm", "-D", "--undefined-only", str(Path(torch.__file__).parent / "lib" / caller)],
                                 check=True, capture_output=True, text=True).stdout
         names |= {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
+    names |= set(re.findall(r"\bcu[A-Z]\w+", triton_driver().read_text()))
     return {name for name in names if CUDA.fullmatch(name)}
 
 
-def pretended(code: str, gpus: int = 1, seconds: float = 300, **settings: str) -> subprocess.CompletedProcess[str]:
+def triton_driver() -> Path:
+    """What Triton compiles to call CUDA, which torch.compile has it do."""
+    import triton
+
+    return Path(triton.__file__).parent / "backends" / "nvidia" / "driver.c"
+
+
+def surroundings(gpus: int = 1) -> dict[str, str]:
+    """Of a process that has such GPUs."""
+    return {"LD_PRELOAD": str(library()), "TRITON_LIBCUDA_PATH": str(library().parent), "PRETEND_GPUS": str(gpus)}
+
+
+def pretended(code: str, gpus: int = 1, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     """A program, run where there are such GPUs."""
-    surroundings = {**os.environ, "LD_PRELOAD": str(library()), "PRETEND_GPUS": str(gpus), "BURNISH_CACHE": "0",
-                    "BURNISH_NEVER_SLOWER": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **settings}
-    return subprocess.run([sys.executable, "-c", code], env=surroundings, capture_output=True, text=True,
-                          timeout=seconds, check=False)
+    env = {**os.environ, **surroundings(gpus), "BURNISH_CACHE": "0", "BURNISH_NEVER_SLOWER": "0",
+           "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=seconds,
+                          check=False)

@@ -212,6 +212,18 @@ SHOWN cudaError_t cudaDeviceGetAttribute(int *v, enum cudaDeviceAttr a, int n) {
   }
   return 0;
 }
+SHOWN CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice n) { /* numbered as above */
+  switch ((int)a) {
+    case 150: *v = 227 << 10; return 0; /* shared memory of a block at most, as Triton asks for it first */
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: *v = 65536; return 0;
+    default: return (CUresult)cudaDeviceGetAttribute(v, (enum cudaDeviceAttr)a, n);
+  }
+}
+SHOWN CUresult cuFuncGetAttribute(int *v, CUfunction_attribute a, CUfunction f) {
+  *v = a == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : a == CU_FUNC_ATTRIBUTE_NUM_REGS ? 32 : 0;
+  return 0;
+}
+SHOWN CUresult cuDriverGetVersion(int *v) { *v = 13000; return 0; }
 SHOWN cudaError_t cudaDeviceGetPCIBusId(char *text, int n, int d) { strncpy(text, "0000:01:00.0", n); return 0; }
 SHOWN cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *f, const void *fn) {
   memset(f, 0, sizeof *f);

@@ -1,0 +1,122 @@
+"""What the CPU does for a model: a first call, and what starting the work of each later call takes.
+
+    python -m bench.host bert resnet50 --train --device cuda
+    python -m bench.pretend -m bench.host bert --device cuda       where there is no GPU, and no kernel takes any time
+
+Each contestant has a process of its own for each start, with caches that are empty. A later call's time is that until
+it returns, which on a GPU is before the work is done: the least of many calls, for other work can only add to it. The
+last lines are of ratios: how many times sooner than torch.compile the first call is over, and the others' time on the
+CPU as parts of eager's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from . import caches
+from .record import BURNISH, EAGER, TORCH_COMPILE
+
+CALLS = 60
+WARM = 8
+"""Calls before those that count."""
+LIMIT = 900
+
+
+def measured(model: str, mode: str, who: str, device: str) -> tuple[float, float]:
+    """Seconds of the first call, and of a later one until it returns."""
+    from .clocks import wait
+    from .contestants import contestant_of
+    from .workload import Workload
+
+    work = Workload.of(model, mode, device=device)
+    with work.grad_mode():
+        eager = work.side(contestant_of(EAGER), alone=True)
+        for _ in range(2):  # libraries choose their kernels, and memory is there
+            eager.call_and_wait()
+        contestant = contestant_of(who)
+        contestant.bring()
+        side = work.side(contestant, alone=True)
+        side.prepare()
+        start = perf_counter()
+        side.begin()
+        first = perf_counter() - start
+        for _ in range(WARM):
+            side.call_and_wait()
+        least = float("inf")
+        for _ in range(CALLS):
+            start = perf_counter()
+            side.call()
+            least = min(least, perf_counter() - start)
+            wait(device)
+    return first, least
+
+
+def in_a_process(model: str, mode: str, who: str, device: str) -> tuple[float, float] | str:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bench.host", model, "--one", who, "--mode", mode, "--device", device]
+        env = {**os.environ, **caches.variables(Path(folder))}
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
+    lines = ran.stdout.splitlines()
+    if ran.returncode != 0 or not lines:
+        return next((line for line in reversed(ran.stderr.splitlines()) if "Error" in line), "it gave no answer")
+    return tuple(json.loads(lines[-1]))
+
+
+def told(model: str, mode: str, found: dict[str, tuple[float, float] | str]) -> str:
+    parts = [f"{model:14} {mode:10}"]
+    for who, times in found.items():
+        parts.append(f"{who}: {times}" if isinstance(times, str) else
+                     f"{who} first {times[0]:6.2f} s, later {1e3 * times[1]:6.2f} ms")
+    return " | ".join(parts)
+
+
+def geomean(ratios: list[float]) -> str:
+    return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "none"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m bench.host", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--mode", default="inference", choices=["inference", "train", "train-step"])
+    parser.add_argument("--train", dest="mode", action="store_const", const="train")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--against", default=f"{EAGER},{TORCH_COMPILE}")
+    parser.add_argument("--starts", type=int, default=1, help="of each; the quickest counts")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        print(json.dumps(measured(asked.models[0], asked.mode, asked.one, asked.device)))
+        return
+    sooner: list[float] = []
+    parts: dict[str, list[float]] = {}
+    for model in asked.models:
+        found: dict[str, tuple[float, float] | str] = {}
+        for who in [*asked.against.split(","), BURNISH] * asked.starts:
+            times, before = in_a_process(model, asked.mode, who, asked.device), found.get(who)
+            if isinstance(before, tuple) and isinstance(times, tuple):
+                times = min(times[0], before[0]), min(times[1], before[1])
+            found[who] = times
+        print(told(model, asked.mode, found), flush=True)
+        right = {who: times for who, times in found.items() if isinstance(times, tuple)}
+        if BURNISH in right and TORCH_COMPILE in right:
+            sooner.append(right[TORCH_COMPILE][0] / right[BURNISH][0])
+        for who, times in right.items():
+            if EAGER in right and who != EAGER:
+                parts.setdefault(who, []).append(times[1] / right[EAGER][1])
+    print(f"first call sooner than {TORCH_COMPILE}'s: {geomean(sooner)} times, least "
+          f"{min(sooner, default=float('nan')):.2f}")
+    for who, ratios in parts.items():
+        print(f"{who}'s later calls take {geomean(ratios)} of eager's time on the CPU")
+
+
+if __name__ == "__main__":
+    main()

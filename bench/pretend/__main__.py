@@ -1,0 +1,15 @@
+"""Run Python where torch takes a library for a GPU: `python -m bench.pretend -m bench bert --device cuda`."""
+
+import os
+import subprocess
+import sys
+
+from . import surroundings, why_not
+
+if __name__ == "__main__":
+    if (reason := why_not()) is not None:
+        sys.exit(f"there is no GPU to pretend here: {reason}")
+    if len(sys.argv) < 2:
+        sys.exit("what shall run? For example: python -m bench.pretend -m bench bert --device cuda")
+    command = [sys.executable, *sys.argv[1:]]
+    sys.exit(subprocess.run(command, env={**os.environ, **surroundings()}, check=False).returncode)
