@@ -139,7 +139,11 @@ class Draft:
                                  lambda: fma(x, const(2, dtype), y))()
             if dtype == "i64" and variables:
                 return index(self.pick(*variables)) + x
-            return binary("add", bitcast(self.value("f32", variables, inner), "i32"), x) if dtype == "i32" else x
+            if dtype != "i32":
+                return x
+            number = self.value("f32", variables, inner)
+            # Which bits a computed NaN has is left open.
+            return binary("add", bitcast(select(is_nan(number), const(1.5, "f32"), number), "i32"), x)
         if dtype in FLOATS:
             op = self.pick("add", "sub", "mul", "div", "min", "max", "copysign", "fmod")
             if op in ("min", "max"):
