@@ -4,6 +4,7 @@ import sys
 import warnings
 
 import torch
+from typing_extensions import deprecated
 
 import burnish
 
@@ -152,3 +153,45 @@ def test_warnings_that_are_recorded_are_in_the_list():
     for _ in range(3):
         out, seen = compiled(torch.ones(2))
         assert seen == ["kept"] and out.tolist() == [2.0, 2.0]
+
+
+SCALE = 2.0
+
+
+@deprecated("use another one")
+def scaled(x):
+    return x * SCALE
+
+
+@deprecated("use another one")
+class Scale:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, x):
+        return x * self.by
+
+
+def test_what_is_deprecated_is_looked_into(monkeypatch):
+    """The wrapper is typing_extensions', the function and the class are the user's."""
+    def fn(x):
+        return scaled(x) + Scale(SCALE)(x)
+
+    compiled = burnish.compile(fn, fullgraph=True)
+    for scale in (2.0, 3.0, 3.0):
+        monkeypatch.setattr(sys.modules[__name__], "SCALE", scale)
+        assert given_by(compiled) == given_by(fn) and len(given_by(fn)) == 2
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), 2 * scale))
+
+
+def test_older_names_of_autocast_stay_in_the_graph():
+    def fn(x):
+        with torch.cpu.amp.autocast(dtype=torch.bfloat16):
+            return x @ x
+
+    compiled = burnish.compile(fn, fullgraph=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert [compiled(torch.ones(2, 2)).dtype for _ in range(2)] == [torch.bfloat16] * 2

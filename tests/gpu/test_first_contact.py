@@ -231,3 +231,59 @@ with burnish.settings.patch(never_slower=True):
         compiled(x)
 assert len(decided) == 1
 """)
+
+
+def test_what_a_gpu_is_told_besides_the_work_ends_a_graph_once_at_the_users_line():
+    contact("""
+x, stream, event = torch.ones(4, 4, device="cuda"), torch.cuda.Stream(), torch.cuda.Event(enable_timing=True)
+
+def waits(x):
+    y = x + 1
+    torch.cuda.synchronize()
+    return y * 2
+
+def aside(x):
+    with torch.cuda.stream(stream):
+        y = x + 1
+    stream.synchronize()
+    return y * 2
+
+def timed(x):
+    event.record()
+    return x + 1
+
+def weighed(x):
+    return x + (torch.cuda.max_memory_allocated() >= 0)
+
+def seeded(x):
+    torch.cuda.manual_seed(3)
+    return x + 1
+
+for fn, wanted in ((waits, 1), (aside, 3), (timed, 1), (weighed, 1), (seeded, 1)):
+    found = burnish.explain(fn)(x)
+    assert found.graph_break_count == wanted, (fn, str(found))
+    assert all("B404" in str(why) and f"in {fn.__name__}" in str(why) for why in found.break_reasons), str(found)
+    compiled = burnish.compile(fn)
+    for _ in range(3):
+        assert types(compiled(x)) == types(fn(x))
+""")
+
+
+def test_a_gpu_that_is_the_current_one_and_older_names_of_autocast_stay_in_the_graph():
+    contact("""
+def within(x, index):
+    with torch.cuda.device(index), torch.cuda.amp.autocast(dtype=torch.bfloat16):
+        return x @ x
+
+x = torch.ones(4, 4, device="cuda")
+compiled = burnish.compile(within, fullgraph=True)
+for index in (0, x.device, None, -1):
+    assert compiled(x, index).dtype is torch.bfloat16
+assert torch.cuda.current_device() == 0
+compiled = burnish.compile(within)
+y = torch.ones(4, 4, device="cuda:1")
+assert compiled(y, 1).device == y.device and compiled(x, 0).device == x.device
+with torch.cuda.device(1):
+    assert compiled(y, 1).device == y.device and compiled(y, 0).device == y.device
+    assert torch.cuda.current_device() == 1
+""", gpus=2)

@@ -769,6 +769,35 @@ GLOBAL_SWITCH = _kind(
         """,
 )
 
+GPU_CALL = _kind(
+    "B404", "gpu-call",
+    title="a GPU is told something besides the work",
+    why="""To wait for a GPU, to change streams, to note a time on it, to ask for its memory or to set its seed is about
+        what was started before that line. In a graph there is no such line: what it computes is started as is fastest.
+        So one graph ends there, and another one begins.""",
+    what_to_do="""Measure, wait and change streams around the compiled function: it computes in whatever stream is the
+        current one. `torch.cuda.device(...)` may stay inside where it is the current GPU anyway.""",
+    broken="""
+        import torch
+
+        def fn(x):
+            torch.cuda.manual_seed(0)
+            return x * 2
+
+        fn(torch.ones(3))
+        """,
+    fixed="""
+        import torch
+
+        torch.cuda.manual_seed(0)
+
+        def fn(x):
+            return x * 2
+
+        fn(torch.ones(3))
+        """,
+)
+
 SEGMENT_LIMIT = _kind(
     "B501", "segment-limit",
     title="one place was compiled for too many different cases",

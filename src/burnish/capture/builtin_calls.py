@@ -38,6 +38,7 @@ from . import (
     classes,
     container_calls,
     custom_functions,
+    gpu_calls,
     gradients,
     lazy_modules,
     live,
@@ -632,6 +633,7 @@ for _function in LIVE_MATH - {min, max}:
 for _name in ("bisect_left", "bisect_right"):
     BUILTINS[getattr(bisect, _name)] = functools.partial(
         lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), getattr(polyfills, _name))
+BUILTINS.update(gpu_calls.BUILTINS)
 BUILTINS[torch._C._group_tensors_by_device_and_dtype] = optimizers.group_tensors
 BUILTINS[builtins.__build_class__] = lambda m, args, kwargs: m.stop(breaks.OPAQUE_CALL, "a class statement")
 
@@ -691,6 +693,7 @@ PYTHON_FUNCTIONS.update(numpy_constants.HANDLERS)
 PYTHON_FUNCTIONS.update(tensor_state.HANDLERS)
 PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(questions.HANDLERS)
+PYTHON_FUNCTIONS.update(gpu_calls.HANDLERS)
 PYTHON_FUNCTIONS.update(scans.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later

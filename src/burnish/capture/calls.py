@@ -436,7 +436,7 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     value = m.perform(function, *args, **kwargs)
     if m.recorder.seen == seen and name not in torch_calls.FACTS:
         # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
-        m.late(breaks.TENSOR_STATE, f"{name}() on a tensor", value)
+        m.late(*torch_calls.kept_from_the_recorder(name), value)
     return value
 
 

@@ -68,4 +68,4 @@ HANDLERS: dict[Callable, Callable] = {inspect.signature: _signature, torch.jit.i
                                   torch.cuda.device_count: _how_many_gpus}
 HANDLERS.update((question, _about_the_gpu(question)) for question in (
     torch.cuda.current_device, torch.cuda.get_device_capability, torch.cuda.get_device_name,
-    torch.cuda.is_bf16_supported))
+    torch.cuda.is_bf16_supported, torch.cuda.get_device_properties))

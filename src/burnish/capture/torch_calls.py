@@ -103,6 +103,16 @@ def name_of(func: Any) -> str:
     return name
 
 
+GPU_CALLS = ("_cuda_", "_accelerator_")
+"""So begin the names of torch's functions that tell a GPU something."""
+
+
+def kept_from_the_recorder(name: str) -> tuple[Any, str]:
+    """The kind of break, and the call in words, of a function that torch made without showing it to anybody."""
+    return (breaks.GPU_CALL, f"torch's {name}()") if name.startswith(GPU_CALLS) else \
+        (breaks.TENSOR_STATE, f"{name}() on a tensor")
+
+
 def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str]:
     """(RECORD | FACT | the kind of break, the call in words)."""
     name = name_of(func)

@@ -69,7 +69,9 @@ def is_leaf(function: FunctionType) -> bool:
     """Whether a Python function runs natively, as one recorded or constant call."""
     if function.__code__.co_flags & 0x20:
         return False  # a generator made natively could not be made again
-    return _leaf_module(function.__globals__.get("__name__") or "")
+    module = function.__globals__.get("__name__") or ""
+    # Around a function of somebody else's, as typing_extensions.deprecated makes them, it calls that.
+    return _leaf_module(module) and not (is_pure_module(module) and "__wrapped__" in function.__dict__)
 
 
 @functools.lru_cache(maxsize=8192)

@@ -47,6 +47,7 @@ def straight(thing: Any) -> Any:
 STRAIGHT: dict[str, Any] = {
     f"aten.{name}.{overload}": getattr(torch._C._VariableFunctions, name)
     for name in ("addmm", "addmv", "baddbmm", "bmm", "cat", "mm", "mv") for overload in ("default", "out")}
+STRAIGHT["aten.convolution.default"] = torch._C._VariableFunctions.convolution
 
 
 class View(NamedTuple):
