@@ -66,7 +66,8 @@ def in_a_process(model: str, mode: str, who: str, device: str) -> tuple[float, f
         ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
     lines = ran.stdout.splitlines()
     if ran.returncode != 0 or not lines:
-        return next((line for line in reversed(ran.stderr.splitlines()) if "Error" in line), "it gave no answer")
+        said = (line for line in reversed(ran.stderr.splitlines()) if "Error" in line)
+        return next(said, f"it gave no answer, and ended with {ran.returncode}")
     return tuple(json.loads(lines[-1]))
 
 

@@ -15,6 +15,7 @@ from burnish.capture.open_inputs import Like, hollow
 from burnish.codegen.triton import compile, open_kernel
 from burnish.codegen.triton.cubin import emitted
 from burnish.codegen.triton.open_kernel import OpenKernel
+from burnish.errors import InternalError
 from burnish.runtime import cuda
 from burnish.schedule.parse_loops import parse_kernel
 from burnish.tensors.sizes import Space
@@ -281,3 +282,19 @@ def test_where_cuda_graphs_are_wanted_each_size_is_compiled_by_itself(monkeypatc
         for n in (4, 5, 6):
             compiled(torch.randn(n))
     assert any("CUDA graphs are recorded for fixed sizes" in why for why in seen.why_apiece), seen.words
+
+
+def test_sizes_whose_form_nobody_can_compile_run_all_the_same(monkeypatch):
+    """Some rows are held in another way, and its kernel is compiled when the first of them comes."""
+    real, refused = machine.Interpreted, []
+
+    def first_alone(printed):
+        if printed.sizes and machine.forms:
+            refused.append(printed)
+            raise InternalError("codegen", "too many registers")
+        return real(printed)
+
+    monkeypatch.setattr(machine, "Interpreted", first_alone)
+    with interpreted():
+        seen = called_with(lambda x: torch.softmax(x, -1), [(torch.randn(3, n),) for n in LENGTHS])
+    assert seen.is_open and len(machine.forms) == 1 and len(refused) == 2, "of each size once: 700 and 3000"

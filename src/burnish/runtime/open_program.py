@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 import torch
 
+from .. import events
+from ..errors import InternalError
 from ..tensors.sizes import ALIGNMENT
 from . import forks
 from .program import BUILT_IN
@@ -115,7 +117,11 @@ class OpenProgram:
             room = Room()
         frame = room.frames.get(point)
         if frame is None:
-            frame = self.make_frame(point, room)
+            try:
+                frame = self.make_frame(point, room)
+            except InternalError as error:  # a kernel has another form for these sizes, and nobody could compile it
+                self.rooms.append(room)
+                return self.refuse(point, error)(*inputs)
             if len(room.frames) >= MOST_FRAMES:
                 del room.frames[next(iter(room.frames))]
             room.frames[point] = frame
@@ -123,7 +129,17 @@ class OpenProgram:
         self.rooms.append(room)
         return outputs
 
+    def refuse(self, point: tuple[int, ...], error: InternalError) -> Callable[..., Any]:
+        """Who runs for these sizes, from here on."""
+        self.known.discard(point)
+        with self.lock:
+            self.refused.add(point)
+        events.emit("guards.sizes", text=f"not for {', '.join(map(str, point))}: {error}")
+        return self.otherwise
+
     def is_right_for(self, point: tuple[int, ...]) -> bool:
+        if point in self.refused:
+            return False
         if is_between(self.near[0], point, self.near[1]):
             return True
         with self.lock:
