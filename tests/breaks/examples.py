@@ -7,7 +7,7 @@ import linecache
 from collections.abc import Callable
 from typing import Any
 
-from burnish.capture.break_kinds import CATALOG
+from burnish.capture.breaks import CATALOG
 
 EXAMPLES = [(f"{code}-{name}", getattr(kind, name)) for code, kind in CATALOG.items() for name in ("broken", "fixed")]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture import break_kinds, break_pages, breaks
+from burnish.capture import break_kinds, break_pages, break_record, breaks
 
 from .examples import EXAMPLES, run_example
 
@@ -39,16 +39,16 @@ def test_every_constant_is_in_the_catalog_once_under_a_code_of_its_own():
 
 
 def test_a_code_cannot_be_taken_twice(monkeypatch):
-    monkeypatch.setattr(break_kinds, "CATALOG", dict(break_kinds.CATALOG))
+    monkeypatch.setattr(break_record, "CATALOG", dict(break_record.CATALOG))
     texts = dict(title="t", why="w", what_to_do="d", broken="b", fixed="f")
     with pytest.raises(AssertionError, match="B101 is taken by data-branch"):
-        break_kinds._kind("B101", "again", **texts)
+        break_record.kind("B101", "again", **texts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_complete_and_belongs_to_a_group(kind):
     assert re.fullmatch(r"B[1-5]\d\d", kind.code)
-    assert kind.code[:2] in break_kinds.GROUPS
+    assert kind.code[:2] in break_record.GROUPS
     assert kind.title and not kind.title.endswith("."), "a title is followed by a colon"
     for prose in (kind.why, kind.what_to_do):
         assert prose[0].isupper() or prose[0] == "`"

@@ -22,6 +22,8 @@ def test_they_do_what_the_operator_does(name):
     function = name.split(".")[1]
     if function == "cat":
         given = [torch.randn(2, 3), torch.randn(2, 4)], 1
+    elif function == "convolution":
+        given = torch.randn(1, 4, 5, 5), torch.randn(6, 2, 3, 3), None, [1, 2], [1, 1], [1, 1], False, [0, 0], 2
     else:
         given = tuple(map(torch.randn, ARGUMENTS[function]))
     want = operator(f"aten.{function}.default")(*given)

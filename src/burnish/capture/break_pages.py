@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .break_kinds import CATALOG, GROUPS, BreakKind
+from . import break_kinds  # noqa: F401  # enters them
+from .break_record import CATALOG, GROUPS, BreakKind
 from .breaks import labelled
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "breaks.md"

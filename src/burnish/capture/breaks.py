@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from .break_kinds import (
     BACKWARD_CALL,
-    CATALOG,
     COLLECTIVE_CALL,
     DATA_BRANCH,
     DATA_READ,
@@ -28,7 +27,6 @@ from .break_kinds import (
     GLOBAL_SWITCH,
     GPU_CALL,
     GRAPH_BREAK_REQUEST,
-    GROUPS,
     LIVE_VALUE,
     OPAQUE_CALL,
     OPAQUE_FUNCTION,
@@ -44,8 +42,8 @@ from .break_kinds import (
     UNREBUILDABLE,
     UNSUPPORTED_WRITE,
     USER_HASH,
-    BreakKind,
 )
+from .break_record import CATALOG, GROUPS, BreakKind
 
 __all__ = [
     "BACKWARD_CALL",

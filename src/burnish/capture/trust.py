@@ -70,8 +70,11 @@ def is_leaf(function: FunctionType) -> bool:
     if function.__code__.co_flags & 0x20:
         return False  # a generator made natively could not be made again
     module = function.__globals__.get("__name__") or ""
+    if not _leaf_module(module):
+        return False
     # Around a function of somebody else's, as typing_extensions.deprecated makes them, it calls that.
-    return _leaf_module(module) and not (is_pure_module(module) and "__wrapped__" in function.__dict__)
+    wrapped = function.__dict__.get("__wrapped__", function) if is_pure_module(module) else function
+    return wrapped is function or is_pure_module(getattr(wrapped, "__module__", None))
 
 
 @functools.lru_cache(maxsize=8192)
