@@ -68,9 +68,9 @@ PARTS = (
     Part("bandwidth", 1.5, "triton",
          ("-m bench.bandwidth --device cuda --torch-compile --json {json}",),
          ("-m bench.bandwidth --elements 40960 --dtype f32 --json {json}",)),
-    Part("cold", 1.5, "transformers torchvision triton",
-         ("-m bench gpt2 resnet50 --device cuda --rounds 2 --json {json}",),
-         (SMALL,)),
+    Part("cold", 2.0, "transformers torchvision triton",
+         ("-m bench.host bert llama resnet50 --against torch.compile --device cuda --json {json}",),
+         ("-m bench.host mlp --against eager --json {json}",)),
     Part("generation", 2.5, "transformers triton",
          ("-m bench.static_cache --device cuda --dtype bf16 --model llama_1b --modes reduce-overhead --limit 120 "
           "--json {json}",),

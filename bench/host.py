@@ -66,8 +66,8 @@ def in_a_process(model: str, mode: str, who: str, device: str) -> tuple[float, f
         ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
     lines = ran.stdout.splitlines()
     if ran.returncode != 0 or not lines:
-        said = (line for line in reversed(ran.stderr.splitlines()) if "Error" in line)
-        return next(said, f"it gave no answer, and ended with {ran.returncode}")
+        said = [line for line in ran.stderr.splitlines() if line.strip()]
+        return next((line for line in reversed(said) if "Error" in line), f"{said[-1:]}, ended with {ran.returncode}")
     return tuple(json.loads(lines[-1]))
 
 
@@ -83,7 +83,7 @@ def geomean(ratios: list[float]) -> str:
     return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "none"
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench.host", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
@@ -92,12 +92,18 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--against", default=f"{EAGER},{TORCH_COMPILE}")
     parser.add_argument("--starts", type=int, default=1, help="of each; the quickest counts")
+    parser.add_argument("--json", type=Path, help="write what was measured")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    asked = parser().parse_args()
     if asked.one:
         print(json.dumps(measured(asked.models[0], asked.mode, asked.one, asked.device)))
         return
     sooner: list[float] = []
+    whole: dict[str, dict] = {}
     parts: dict[str, list[float]] = {}
     for model in asked.models:
         found: dict[str, tuple[float, float] | str] = {}
@@ -107,6 +113,9 @@ def main() -> None:
                 times = min(times[0], before[0]), min(times[1], before[1])
             found[who] = times
         print(told(model, asked.mode, found), flush=True)
+        whole[model] = found
+        if asked.json:
+            asked.json.write_text(json.dumps({"mode": asked.mode, "device": asked.device, "seconds": whole}))
         right = {who: times for who, times in found.items() if isinstance(times, tuple)}
         if BURNISH in right and TORCH_COMPILE in right:
             sooner.append(right[TORCH_COMPILE][0] / right[BURNISH][0])
