@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from time import perf_counter
 
 from . import caches
 from .record import BURNISH, EAGER, TORCH_COMPILE
+from .table import geomean
 
 CALLS = 60
 WARM = 8
@@ -79,10 +79,6 @@ def told(model: str, mode: str, found: dict[str, tuple[float, float] | str]) -> 
     return " | ".join(parts)
 
 
-def geomean(ratios: list[float]) -> str:
-    return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "none"
-
-
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench.host", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -122,10 +118,10 @@ def main() -> None:
         for who, times in right.items():
             if EAGER in right and who != EAGER:
                 parts.setdefault(who, []).append(times[1] / right[EAGER][1])
-    print(f"first call sooner than {TORCH_COMPILE}'s: {geomean(sooner)} times, least "
-          f"{min(sooner, default=float('nan')):.2f}")
+    if sooner:
+        print(f"first call sooner than {TORCH_COMPILE}'s: {geomean(sooner):.2f} times, least {min(sooner):.2f}")
     for who, ratios in parts.items():
-        print(f"{who}'s later calls take {geomean(ratios)} of eager's time on the CPU")
+        print(f"{who}'s later calls take {geomean(ratios):.2f} of eager's time on the CPU")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import burnish
 from burnish import events
 from burnish.ops.prims import CONV, RUN
 from burnish.schedule.library import gpu_times, memory
-from burnish.schedule.library.gpu_times import Clock
 from burnish.schedule.library.layout import is_channels_last
+from burnish.schedule.library.measure import Clock
 from burnish.schedule.library.specs import ConvSpec
 
 from ..codegen.running import is_interpreted

@@ -58,7 +58,7 @@ class Workshop:
 @pytest.fixture
 def workshop(monkeypatch):
     made = Workshop()
-    maker = Maker(made.make, made.seconds, lambda device: contextlib.nullcontext(), lambda device: "a stand-in")
+    maker = Maker(made.seconds, lambda device: contextlib.nullcontext(), lambda device: "a stand-in", made.make)
     monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, matrices=lambda: maker))
     monkeypatch.setattr(matrix_work, "FEWEST_OPERATIONS", 0)
     monkeypatch.setattr(choose_matrix, "ROUNDS", 1)

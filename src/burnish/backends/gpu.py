@@ -23,8 +23,8 @@ from ..runtime import cuda
 from ..runtime.cuda import CudaKernel
 from ..runtime.kernels import NativeKernel
 from ..schedule.emit import Launch
-from ..schedule.library.gpu_times import Clock
 from ..schedule.library.matrix import Maker
+from ..schedule.library.measure import Clock
 from ..schedule.loops import Kernel
 from ..schedule.machines import CPU, Machine, machine_of, offer
 from ..tensors.sizes import Space

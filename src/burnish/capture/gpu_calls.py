@@ -54,23 +54,20 @@ def _handlers() -> Iterator[tuple[Any, Callable]]:
                 yield function, _ends_graph(name, f"{where}.{name}" if name != "__new__" else f"a new {where}")
 
 
-def _exchange(native: Callable) -> Callable:
+def _exchange(m: Any, args: tuple, kwargs: dict) -> Any:
     """To a GPU and from the one that was the current one: which is answered."""
-    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        if kwargs or len(args) != 1 or not torch.cuda.is_initialized():
-            return MISSING
-        asked, index = operations.settled(args[0]), torch.cuda.current_device()
-        if asked not in (index, -1):
-            return m.stop(breaks.GPU_CALL, f"cuda:{asked} becomes the current GPU in place of cuda:{index}")
-        m.guard_outcome(Expression(is_current_gpu, (index,)), True)
-        return asked
-
-    return handler
+    if kwargs or len(args) != 1 or not torch.cuda.is_initialized():
+        return MISSING
+    asked, index = operations.settled(args[0]), torch.cuda.current_device()
+    if asked not in (index, -1):
+        return m.stop(breaks.GPU_CALL, f"cuda:{asked} becomes the current GPU in place of cuda:{index}")
+    m.guard_outcome(Expression(is_current_gpu, (index,)), True)
+    return asked
 
 
 HANDLERS: dict[Any, Callable] = dict(_handlers())
 BUILTINS: dict[Any, Callable] = {
-    function: _exchange(function) for name in ("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice")
+    function: _exchange for name in ("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice")
     if (function := getattr(torch._C, name, None)) is not None}
 
 __all__ = ["BUILTINS", "HANDLERS"]

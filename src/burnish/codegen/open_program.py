@@ -1,7 +1,7 @@
 """The driver of a plan whose sizes are told at run time, from the drivers for a few sizes.
 
     driver for 64, 65, ... rows            =>      driver for all
-        y = empty_strided((64, 768), ...)              y = empty_strided((frame.n0, 768), ...)
+        y = empty_cpu((64, 768), ...)                  y = empty_cpu((frame.n0, 768), ...)
 
 Drivers are text and tables. What differs among those of several examples must be numbers, and those become formulas,
 evaluated when a frame is made for sizes that have not been seen before.

@@ -2,7 +2,7 @@
 
     def run(frame, x, w):
         mm = call_0(x, w)
-        relu = empty_strided((64, 64), (64, 1), dtype=f32)
+        relu = empty_cpu((64, 64), (64, 1), float32)
         t = frame.table_0
         t[0] = mm.data_ptr()
         t[1] = relu.data_ptr()
@@ -522,7 +522,7 @@ def made_as_shown(plan: Plan) -> dict[Value, Show]:
     """Values that native functions make, and of which nobody sees anything but one result that shows all of it. Their
     memory is made in the shape of that: it saves a view, and what is returned or stored is no view of something else.
 
-        sum = empty_strided((1, 32), (32, 1))           bias_grad = empty_strided((32,), (1,))
+        sum = empty_cpu((1, 32), (32, 1))               bias_grad = empty_cpu((32,), (1,))
         …                                        =>     …
         bias_grad = as_strided(sum, (32,), (1,), …)
     """

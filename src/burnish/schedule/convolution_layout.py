@@ -25,9 +25,9 @@ from ..tensors.types import TensorType, contiguous_stride
 from .layout_chains import BACKWARD, Both, decided, links_of
 from .library import Choice, ConvBackwardSpec, ConvSpec, LinearSpec, gradient_seconds, in_channels_last
 from .library.convolution import why_not_pointwise
-from .library.gpu_times import Clock
 from .library.gpu_times import seconds_of as seconds_on_gpu
 from .library.layout import channels_last_stride, is_channels_last
+from .library.measure import Clock
 from .machines import CPU, machine_of
 
 

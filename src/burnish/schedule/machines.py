@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 
 from ..ops.scalar import Scalar
-from .library.gpu_times import Clock
 from .library.matrix import Maker
+from .library.measure import Clock
 
 
 def _anything(expression: Scalar) -> str | None:

@@ -33,7 +33,7 @@ _made: dict[tuple[str, int, int], CudaKernel] = {}
 _lock = forks.lock()
 
 def maker() -> Maker:
-    return Maker(make, seconds_of, torch.cuda.device, about)
+    return Maker(seconds_of, torch.cuda.device, about, make)
 
 
 def make(wanted: Sequence[tuple[KernelSpec, Tiles | None]]) -> list[Made | str]:

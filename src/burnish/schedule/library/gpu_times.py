@@ -9,8 +9,7 @@ not used, as for exact float32, or for windows of one channel, it is the other w
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -18,25 +17,13 @@ from ... import events
 from .candidate import Candidate
 from .choose import SMALL, Memory, candidates, memory
 from .convolution_backward import ConvBackwardSpec
-from .measure import Measured, bind, random_tensor
+from .measure import Clock, Measured, bind, random_tensor
 from .specs import ConvSpec
 
 NAME = "torch"
 
 MOST_BYTES = 2 << 30
 """Of tensors that are made to measure on. Larger convolutions stay as they lie."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Who takes the time of what is started on a GPU."""
-
-    seconds: Callable[[Callable[[], object]], float]
-    """Of what a function starts on the GPU that is the current one."""
-    on: Callable[[torch.device], AbstractContextManager]
-    """Makes a GPU the current one."""
-    about: Callable[[torch.device], str]
-    """What times depend on."""
 
 
 def seconds_of(spec: ConvSpec, wanted: tuple[bool, ...] | None, clock: Clock, memory: Memory = memory) -> float | None:
@@ -93,4 +80,4 @@ def gradients_of(spec: ConvBackwardSpec) -> Callable[[], object]:
     return lambda: torch.ops.aten.convolution_backward.default(grad, x, weight, channels, *window, wanted)
 
 
-__all__ = ["Clock", "seconds_of"]
+__all__ = ["seconds_of"]

@@ -11,15 +11,13 @@ which go before or behind a product, are specs as well: they have no tiles.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
-
-import torch
 
 from ...tensors.types import TensorType
 from ..loops import Kernel
 from .candidate import OUT, Candidate, from_steps
+from .measure import Clock
 from .own import Step, Stream
 
 
@@ -77,17 +75,11 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class Maker(Clock):
     """Who makes such kernels for a GPU, and measures them there."""
 
     make: Callable[[Sequence[tuple[KernelSpec, Tiles | None]]], Sequence[Made | str]]
     """Side by side. A text says why there is none."""
-    seconds: Callable[[Callable[[], None]], float]
-    """Of what a function starts on the GPU that is the current one."""
-    on: Callable[[torch.device], AbstractContextManager]
-    """Makes a GPU the current one."""
-    about: Callable[[torch.device], str]
-    """What times depend on: the GPU, and who compiles."""
 
 
 HALF = (Tiles(128, 256, 64, 8, 3), Tiles(128, 128, 64, 4, 3), Tiles(128, 128, 32, 8, 4), Tiles(64, 128, 64, 4, 4),

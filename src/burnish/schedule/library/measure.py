@@ -58,6 +58,18 @@ class Measured:
         return replace(self, least=least, attempts=attempts)
 
 
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Who takes the time of what is started on a GPU, where that of a CPU would tell nothing."""
+
+    seconds: Callable[[Callable[[], object]], float]
+    """Of what a function starts on the GPU that is the current one."""
+    on: Callable[[torch.device], contextlib.AbstractContextManager]
+    """Makes a GPU the current one."""
+    about: Callable[[torch.device], str]
+    """What times depend on: the GPU, and who compiles for it."""
+
+
 def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
     """Time the candidates for about `seconds`, on busy cores, or a third of that; each promising one at least twice.
     The first candidate is eager's: where it raises, the spec is wrong, and so does this."""
