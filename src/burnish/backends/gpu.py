@@ -17,7 +17,7 @@ import torch
 
 from .. import events
 from ..codegen.triton.functions import why_not_printable
-from ..codegen.triton.tiles import COLUMNS
+from ..codegen.triton.tiles import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, is_shared_out
 from ..ops import random
 from ..runtime import cuda
 from ..runtime.cuda import CudaKernel
@@ -54,8 +54,9 @@ def clock_of_torch() -> Clock:
 
 
 TRITON = Machine(
-    "triton", few_rows=64, fewest_rows=132, side_by_side=COLUMNS, short=(4096, 256),
-    parts=(256, 128, 64, 32, 16, 8, 4, 2), has_arena=False, has_checks=False, has_atomics=True,
+    "triton", is_shared_out=is_shared_out, fewest_rows=FEWEST_ROWS, side_by_side=COLUMNS, short=(LONGEST_WHOLE, 256),
+    parts=(1024, 512, 256, 128, 64, 32, 16, 8, 4, 2), least_part=(2048, 16), most_programs=1056, cuts_several=True,
+    has_arena=False, has_checks=False, has_atomics=True,
     why_not_printed=why_not_printable, aligned=16, matrices=matrix_maker,
     copy_seconds=0.8e-12, clock=clock,
 )

@@ -98,11 +98,14 @@ def part(box: Box, k: int, start: int, count: int) -> Box:
 
 def _ordered(box: Box, kept: list[int]) -> list[tuple[int, ...]]:
     """The variables that are kept, outermost first, each as a group of one."""
-    stores = [store.access for stage in box.stages for store in stage.stores + stage.row_stores]
     all_accesses = accesses(box.stages)
+    # Rows lie as the first result lies, where it tells; inner variables as what is read. One result for a row is little
+    # beside what it is made of, and lies as it may.
+    stores = [store.access for stage in box.stages for store in stage.stores]
+    stores += [a for a in all_accesses if any(a.strides[k] for k in box.inner)] or \
+        [store.access for stage in box.stages for store in stage.row_stores]
 
     def weight(k: int) -> tuple[int, int]:
-        # Rows lie as the first result lies, where it tells; inner variables as what is read.
         strides = [abs(a.strides[k]) for a in all_accesses]
         stored = abs(stores[0].strides[k]) if stores else 0
         return (stored, max(strides, default=0)) if k < box.rows else (0, max(strides, default=0))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..ops.random import SEED
+from ..ops.random import SEED, SEEDS
 from .graph import Graph, Node, Value
 
 
@@ -25,7 +25,7 @@ def is_random(node: Node) -> bool:
     """Whether it advances torch's random state. Such nodes are neither joined nor left out: eager draws too."""
     op = node.op
     if op.target is None:
-        return op is SEED
+        return op is SEED or op is SEEDS
     found: bool | None = op.notes.get("draws")
     if found is None:  # torch makes its list of tags anew each time
         found = op.notes["draws"] = torch.Tag.nondeterministic_seeded in op.target.tags

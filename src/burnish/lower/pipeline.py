@@ -17,6 +17,7 @@ from .added_rows import add_rows
 from .calls import name_calls
 from .clean import clean
 from .decompose import decompose
+from .draws import draw_at_once
 from .fold import fold
 from .functionalize import functionalize
 from .rejoin import rejoin
@@ -29,6 +30,7 @@ PASSES = (
     clean,  # before decomposing, so that equal operators are taken apart once
     decompose,
     clean,  # decompositions repeat each other's parts: converted operands, sums of the same tensor
+    draw_at_once,
     name_calls,  # one form for all products, so that what follows knows two operators
     fold,  # before a call is chosen: the folded weight is what gets packed
     add_rows,  # before what is dead goes: the matrices that the rows were spread over

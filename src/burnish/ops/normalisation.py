@@ -13,12 +13,19 @@ from ..tensors.types import TensorType
 from .memory_format import copied, dense_format, formatted, is_contiguous_as, suggested
 from .record import NoRule, fresh, shape
 
+HALVES = (torch.bfloat16, torch.float16)
 
-def statistics_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:
-    """Statistics of half precision data are kept in float32 where the parameters are."""
-    mixed = x.dtype in (torch.bfloat16, torch.float16) and any(
+
+def parameter_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:
+    """With data of half precision parameters may be in float32."""
+    mixed = x.dtype in HALVES and any(
         parameter is not None and parameter.dtype == torch.float32 for parameter in parameters)
     return torch.float32 if mixed else x.dtype
+
+
+def statistics_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:
+    """As the parameters on a CPU; a GPU keeps them as it computes them."""
+    return torch.float32 if x.dtype in HALVES and x.device.type == "cuda" else parameter_dtype(x, *parameters)
 
 
 @shape("aten.native_layer_norm.default")
@@ -34,7 +41,7 @@ def native_layer_norm(
 def native_group_norm(
     x: TensorType, weight: TensorType | None, bias: TensorType | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[TensorType, ...]:
-    groups = fresh(x, (N, group), statistics_dtype(x, weight, bias))
+    groups = fresh(x, (N, group), parameter_dtype(x, weight, bias))
     return formatted(x, x.shape, suggested(x)), groups, groups
 
 
@@ -133,6 +140,6 @@ def native_batch_norm_backward(
     running_var: TensorType | None, save_mean: TensorType | None, save_invstd: TensorType | None,
     train: bool, eps: float, output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
-    parameter = fresh(x, x.shape[1:2], statistics_dtype(x, weight, running_mean, running_var))
+    parameter = fresh(x, x.shape[1:2], parameter_dtype(x, weight, running_mean, running_var))
     found = formatted(x, x.shape, suggested(x)), parameter, parameter
     return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))

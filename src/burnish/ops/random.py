@@ -5,6 +5,7 @@
                                              y = uniform bits, 0.0, 1.0, f32
 
     random_seed                          i64[]: the next number of torch's default generator, that of the device named
+    random_seeds n, device               n of them
     random_bits seed, shape              i64: 64 bits for each element, Philox4x32-10 of the seed and its number
     uniform     bits, low, high, dtype   from low to high, high left out but for rounding
     normal      bits, mean, std, dtype   by the method of Box and Muller
@@ -35,6 +36,7 @@ from .record import NoRule, Op, decomposition, pointwise, record, shape
 from .scalar import BITS, Scalar, binary, cast, const, fma
 
 SEED: Op = record("random_seed")
+SEEDS: Op = record("random_seeds")
 BITS_OF: Op = record("random_bits")
 UNIFORM: Op = record("uniform")
 NORMAL: Op = record("normal")
@@ -62,6 +64,11 @@ Size = Sequence[int]
 @shape("random_seed")
 def seed_type(device: torch.device = CPU) -> TensorType:
     return TensorType.contiguous((), torch.int64, device)
+
+
+@shape("random_seeds")
+def seeds_types(count: int, device: torch.device) -> tuple[TensorType, ...]:
+    return (seed_type(device),) * count
 
 
 @shape("random_bits")

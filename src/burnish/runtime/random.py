@@ -21,6 +21,14 @@ def random_seed(device: torch.device | None = None) -> torch.Tensor:
     return torch.empty((), dtype=torch.int64, device=device).random_()
 
 
+def random_seeds(count: int, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """On a CPU those that would be drawn one after the other. On a GPU others: each lies at a multiple of 16 bytes,
+    where kernels read it as they read one that was drawn by itself."""
+    if device.type == "cpu":
+        return torch.empty(count, dtype=torch.int64).random_().unbind()
+    return torch.empty((count, 2), dtype=torch.int64, device=device).random_().select(1, 0).unbind()
+
+
 def random_bits(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
     counter = torch.arange(math.prod(size), device=seed.device).reshape(size)
     words = [counter & WORD, counter >> 32, torch.zeros_like(counter), torch.zeros_like(counter)]
@@ -53,6 +61,6 @@ def below(bits: torch.Tensor, n: int) -> torch.Tensor:
 
 
 FUNCTIONS = {
-    "random_seed": random_seed, "random_bits": random_bits, "uniform": uniform, "normal": normal, "chance": chance,
-    "below": below,
+    "random_seed": random_seed, "random_seeds": random_seeds, "random_bits": random_bits, "uniform": uniform,
+    "normal": normal, "chance": chance, "below": below,
 }

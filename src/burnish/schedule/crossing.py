@@ -13,13 +13,14 @@ Of some operands only the shape counts, as of what a pooling was given. Anything
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..ir.graph import Graph, Node, Value, values_in
-from ..ops.prims import VIEW
+from ..ops.prims import CONVERT, VIEW
 from ..ops.record import Pointwise
-from .classify import why_not_loop
+from .classify import is_cheap, why_not_loop
 
 FEW = 8
 """A value is not computed again from more values than this."""
@@ -56,16 +57,33 @@ class Crossing:
         """Early nodes that are run again whatever that takes, see `memory_budget`."""
 
     def shown_by(self, value: Value) -> Iterator[Value]:
-        """An input or an early value, and what it is a view of."""
+        """An input or an early value, and what it is a view of, or is a wider copy of."""
         if value.node in self.early or value.node is None and value in self.given:
             yield from with_sources(value)
+            if is_widened(value):
+                yield from self.shown_by(value.node.args[0])  # type: ignore[union-attr]
 
     def stored_anyway(self) -> set[Value]:
         found = set(self.made_for)
+        reads: dict[Value, tuple[int, int]] = {}
+        calls: list[int] = []
         for node in self.graph.nodes:
-            if node in self.early and why_not_loop(node) is not None:
-                found.update(node.operands)
+            if node not in self.early:
+                continue
+            at = self.place[node]
+            for value in node.operands:
+                for shown in with_sources(value):
+                    reads[shown] = reads.get(shown, (at, at))[0], at
+            if why_not_loop(node) is not None:
+                calls.append(at)
+                found.update(shown for value in node.operands for shown in with_sources(value))
                 found.update(value for value in node.results if value is not None)
+        # What is read before a call and behind it, as what goes past a layer, one kernel stores for the other.
+        for value, (first, last) in reads.items():
+            node = value.node
+            if node is not None and isinstance(node.op.rule, Pointwise) and not is_cheap(node) \
+                    and bisect.bisect(calls, first) < bisect.bisect(calls, last - 1):
+                found.add(value)
         return found
 
     # ---- saved or computed again
@@ -131,6 +149,8 @@ class Crossing:
             return True
         if value in self.read_as_stored and value in self.stored:
             return False
+        if is_widened(value) and self.sources(node.args[0]) is not None:
+            return True
         sources = self.sources_of(node)
         if sources is None:
             return False
@@ -206,6 +226,12 @@ def given_formally(node: Node, other: Value) -> Node:
 
 def is_element_wise(node: Node) -> bool:
     return isinstance(node.op.rule, Pointwise) and why_not_loop(node) is None
+
+
+def is_widened(value: Value) -> bool:
+    """Whether it is another's numbers in more bytes: half precision as float32, say."""
+    node = value.node
+    return node is not None and node.op is CONVERT and node.args[0].type.bytes < value.type.bytes
 
 
 def read_by(node: Node) -> list[Value]:

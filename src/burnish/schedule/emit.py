@@ -48,15 +48,18 @@ def emit(group: Group, needed: set[Value], classes: Classes) -> Launch:
 
 
 def ordered(group: Group, needed: set[Value]) -> Group:
-    """The same group with its row variables before the inner ones, each sort by how far its steps go in memory."""
+    """The same group with its row variables before the inner ones, each sort by how far its steps go in memory: where
+    nothing but sums are stored, in that of what is summed."""
     inner = group.inner or frozenset()
     steps = [0] * len(group.extents)
-    for root, index in group.roots.items():
-        if root in needed and not is_reduction(root):
-            for x, stride in zip(index, root.type.stride, strict=True):
-                for k, c in enumerate(x.coefficients):
-                    steps[k] = max(steps[k], abs(c * stride))
-            break
+    laid = next((root for root in group.roots if root in needed and not is_reduction(root)), None)
+    if laid is None and group.roots:
+        laid = next(iter(group.roots))
+    if laid is not None:
+        seen = laid.node.args[0] if is_reduction(laid) else laid  # type: ignore[union-attr]
+        for x, stride in zip(group.roots[laid], seen.type.stride, strict=True):
+            for k, c in enumerate(x.coefficients):
+                steps[k] = max(steps[k], abs(c * stride))
 
     # Inner variables keep their order: a position found by argmax is counted in it.
     order = sorted(range(len(group.extents)), key=lambda k: (k in inner, 0 if k in inner else -steps[k], k))

@@ -11,6 +11,7 @@ groups that read what it reads; `why_not_join` says why a group cannot take it. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ from .expressions import NotAffine, sources
 from .groups import (
     Group,
     align,
+    goes_along,
     group_of,
     is_reduction,
     is_running,
@@ -142,7 +144,7 @@ class Fuser:
                 self.store_instead(value, trouble.value, str(trouble))
                 if value in self.fusion.unit_of:
                     return
-        for unit in self.candidates(reads):
+        for unit in self.candidates(value, reads):
             group = unit.what
             assert isinstance(group, Group)
             joined = self.why_not_join(unit, group, value, reads)
@@ -180,8 +182,9 @@ class Fuser:
         if node in self.classes.why_library:
             self.add_library(node)
 
-    def candidates(self, reads: list[Read]) -> Iterator[Unit]:
-        """Groups worth trying: those that made what is read, the latest first, then those that read the same."""
+    def candidates(self, value: Value, reads: list[Read]) -> Iterator[Unit]:
+        """Groups worth trying: those that made what is read, the latest first, then those that read the same, or for a
+        small reduction what was made with it."""
         makers = {unit.number: unit for read, _ in reads if (unit := self.fusion.unit_of.get(read)) is not None}
         seen = set(makers)
         for number in sorted(makers, reverse=True):
@@ -194,6 +197,15 @@ class Fuser:
                 if unit.number not in seen and isinstance(unit.what, Group):
                     seen.add(unit.number)
                     yield unit
+        if not is_reduction(value) or value.node.args[0].type.numel > 4 * LARGE:  # type: ignore[union-attr]
+            return
+        # The parts of two sums that were made together are added up together.
+        for number in makers:
+            for other in getattr(makers[number].what, "roots", ()):
+                for unit in self.readers.get(other, ())[-2:]:
+                    if unit.number not in seen and isinstance(unit.what, Group):
+                        seen.add(unit.number)
+                        yield unit
 
     def why_not_join(self, unit: Unit, group: Group, value: Value, reads: list[Read]) -> str | None:
         """Put the value into the group, or say why it cannot be."""
@@ -241,11 +253,10 @@ class Fuser:
                 return str(trouble)
         # What a running reduction comes to is computed on at once: storing it takes longer.
         follows = any(read in group.roots and is_running(read) for read, _ in own_reads)
-        if trial.inner and len(trial.roots) > 1 and trial.row_count < few_rows(value) and not follows:
-            total = 1
-            for n in trial.extents:
-                total *= n
-            if total > LARGE and not all(is_reduction(root) or _is_row(trial, root) for root in trial.roots):
+        if trial.inner and len(trial.roots) > 1 and not follows:
+            total = math.prod(trial.extents)
+            if total > LARGE and not is_shared_out(trial, total) \
+                    and not all(is_reduction(root) or _is_row(trial, root) for root in trial.roots):
                 return f"{trial.row_count} rows are too few to be shared among threads"
         group.become(trial)
         self.fusion.reads[value] = own_reads
@@ -320,10 +331,12 @@ class Fuser:
             or is_running(value)
 
 
-def few_rows(value: Value) -> int:
-    machine = machine_of(value.type.device)
+def is_shared_out(group: Group, total: int) -> bool:
+    reduced = next((root for root in group.roots if is_reduction(root)), None)
+    machine = machine_of(next(iter(group.roots)).type.device)
     assert machine is not None
-    return machine.few_rows
+    rows = group.row_count
+    return machine.is_shared_out(rows, total // max(rows, 1), reduced is None or goes_along(reduced))
 
 
 def _is_row(group: Group, root: Value) -> bool:

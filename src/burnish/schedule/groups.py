@@ -67,6 +67,12 @@ class Group:
             )
 
 
+def goes_along(reduction: Value) -> bool:
+    """Whether what is reduced together lies together in memory."""
+    x, dims = reduction.node.args[:2]  # type: ignore[union-attr]
+    return any(x.type.stride[k] == 1 and x.shape[k] > 1 for k in dims)
+
+
 def is_reduction(value: Value) -> bool:
     return value.node is not None and value.node.op.name in REDUCTION_OF
 

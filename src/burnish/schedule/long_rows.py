@@ -19,14 +19,18 @@ from ..ir.rewrite import Rewriter
 from ..ops.prims import REDUCTION_OF
 from ..tensors.sizes import Space
 from ..tensors.views import Reshape
+from .groups import goes_along
 from .machines import CPU, machine_of
 
 LONG = 1 << 16
 """Elements of all rows together: what a second kernel costs is a fifth of what reducing these does."""
 
 
-Cuts = Mapping[Node, tuple[int, int]]
-"""For each node that is divided the dimension to be cut, and into how many parts."""
+Cut = tuple[tuple[int, int], ...]
+"""The dimensions to be cut, each with into how many parts."""
+
+Cuts = Mapping[Node, Cut]
+"""For each node that is divided."""
 
 
 class Divider(Rewriter):
@@ -35,18 +39,26 @@ class Divider(Rewriter):
         self.cuts = cuts
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict) -> Value | None:
-        cut = self.cuts.get(node)
-        if cut is None:
+        parts = dict(self.cuts.get(node, ()))
+        if not parts:
             return None
-        dim, parts = cut
         x, dims = args
         result = node.results[0]
         assert result is not None
-        finer = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1:])
-        inner = tuple(k + (k >= dim) for k in dims)
+        finer: list[int] = []
+        over: list[int] = []
+        rest: list[int] = []
+        for k, size in enumerate(x.shape):
+            if k in parts:
+                rest.append(len(finer))
+                finer.append(parts[k])
+                size //= parts[k]
+            if k in dims:
+                over.append(len(finer))
+            finer.append(size)
         op = node.op
-        apart = self.build.apply(op, (self.build.reshape(x, finer), inner))
-        return self.build.view(self.build.apply(op, (apart, (dim,))), Reshape(result.shape))
+        apart = self.build.apply(op, (self.build.reshape(x, tuple(finer)), tuple(over)))
+        return self.build.view(self.build.apply(op, (apart, tuple(rest))), Reshape(result.shape))
 
 
 def divide_long_rows(graph: Graph) -> Graph:
@@ -60,7 +72,7 @@ def divide_open_rows(graphs: Sequence[Graph], space: Space) -> list[Graph]:
     cut in the first is cut in all, into parts that come out even for all sizes."""
     if len({len(graph.nodes) for graph in graphs}) > 1:
         return list(graphs)
-    cuts: list[dict[Node, tuple[int, int]]] = [{} for _ in graphs]
+    cuts: list[dict[Node, Cut]] = [{} for _ in graphs]
     for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
         if cut_of(nodes[0]) is None or machine_of(nodes[0].args[0].type.device) is CPU:
             continue
@@ -74,8 +86,8 @@ def divide_open_rows(graphs: Sequence[Graph], space: Space) -> list[Graph]:
     return [Divider(graph, found).run() if found else graph for graph, found in zip(graphs, cuts, strict=True)]
 
 
-def cut_of(node: Node, divisors: Sequence[int] | None = None) -> tuple[int, int] | None:
-    """The dimension to be cut, and into how many parts; None where it is not worth it. `divisors` is what the size of
+def cut_of(node: Node, divisors: Sequence[int] | None = None) -> Cut | None:
+    """The dimensions to be cut, and into how many parts; None where it is not worth it. `divisors` is what the size of
     each dimension is a multiple of, where that is not the size itself."""
     if node.op.name not in REDUCTION_OF or REDUCTION_OF[node.op.name] in ("argmax", "argmin"):
         return None
@@ -84,20 +96,28 @@ def cut_of(node: Node, divisors: Sequence[int] | None = None) -> tuple[int, int]
     if machine is None or x.type.numel < LONG:
         return None
     rows = math.prod(n for k, n in enumerate(x.shape) if k not in dims)
-    is_along = any(x.type.stride[k] == 1 for k in dims)
-    if rows >= machine.fewest_rows * (1 if is_along else machine.side_by_side):
+    is_along = goes_along(node.results[0])  # type: ignore[arg-type]
+    strips = rows if is_along else -(-rows // machine.side_by_side)
+    if strips >= machine.fewest_rows:
         return None
-    if math.prod(x.shape[k] for k in dims) <= machine.short[not is_along]:
+    long = math.prod(x.shape[k] for k in dims)
+    if long <= machine.short[not is_along] or any(0 in v.shape for v in (x, *node.results)):
         return None
-    if any(0 in v.shape for v in (x, *node.results)):
-        return None
-    found = [(parts, dim) for dim in dims for parts in machine.parts
-             if (divisors or x.shape)[dim] % parts == 0 and x.shape[dim] > parts]
+    most = min(long // machine.least_part[not is_along], machine.most_programs // max(strips, 1))
+    even = {dim: [parts for parts in machine.parts if (divisors or x.shape)[dim] % parts == 0] for dim in dims}
+    found = [(parts, dim) for dim in dims for parts in even[dim] if x.shape[dim] > parts and parts <= most]
     if not found:
         return None
     # Of the best the one that steps furthest: its parts lie apart, and what is in one lies together.
-    parts, _, dim = max((parts, x.type.stride[dim], dim) for parts, dim in found)
-    return dim, parts
+    parts, _, first = max((parts, x.type.stride[dim], dim) for parts, dim in found)
+    cut = {first: parts}
+    if machine.cuts_several:
+        for dim in sorted(dims, key=lambda dim: -x.type.stride[dim]):
+            more = max((n for n in even[dim] if dim not in cut and parts * n <= most), default=1)
+            if more > 1:
+                cut[dim] = more
+                parts *= more
+    return tuple(cut.items())
 
 
 __all__ = ["divide_long_rows", "divide_open_rows"]

@@ -27,8 +27,9 @@ def _anything(expression: Scalar) -> str | None:
 @dataclass(frozen=True, slots=True)
 class Machine:
     name: str
-    few_rows: int
-    """A large box of fewer rows than this is not walked row by row: its rows could not be shared out."""
+    is_shared_out: Callable[[int, int, bool], bool]
+    """Whether a large box walked row by row keeps it busy: how many rows, of how many elements, and whether memory lies
+    along them. Else reductions and what follows them are kernels of their own."""
     fewest_rows: int
     """Long rows that are fewer are reduced in parts."""
     side_by_side: int
@@ -39,6 +40,12 @@ class Machine:
     """Up to so many elements a row is not cut: where memory lies along it, and where it does not."""
     parts: tuple[int, ...]
     """Into how many a row is cut: into as many as come out even."""
+    least_part: tuple[int, int] = (1, 1)
+    """Elements of a part, at least: where memory lies along rows, and where it does not."""
+    most_programs: int = 1 << 30
+    """More of them are of no use: strips of rows times parts."""
+    cuts_several: bool = False
+    """Whether more than one dimension is cut, where one does not come out even in as many parts as are of use."""
     has_arena: bool = True
     """Whether a program keeps the memory of its intermediate values from run to run. Else each is made when it is
     needed, by torch, which knows who uses it."""
@@ -59,7 +66,8 @@ class Machine:
     as on a CPU."""
 
 
-CPU = Machine("cpu", few_rows=16, fewest_rows=8, side_by_side=1024, short=(0, 256), parts=(64, 32, 16, 8, 4, 2))
+CPU = Machine("cpu", is_shared_out=lambda rows, *_: rows >= 16, fewest_rows=8, side_by_side=1024, short=(0, 256),
+              parts=(64, 32, 16, 8, 4, 2))
 
 _machines: dict[str, Machine] = {"cpu": CPU}
 

@@ -29,13 +29,18 @@ MOST_ELEMENTS = 1 << 18
 """Over which both walk: beyond that a start costs nothing beside the work, and each is better shared out by itself."""
 
 
+FEW_ELEMENTS = 16
+"""Counting a step takes no time but its start, and goes with anything."""
+
+
 def why_not_together(first: Launch, second: Launch) -> str | None:
     """Why two kernels that need nothing of one another are not made one."""
     if first.device != second.device:
         return "they are on different devices"
     if len(first.kernel.loops) + len(second.kernel.loops) > MOST_LOOPS:
         return f"there would be more than {MOST_LOOPS} loops"
-    if sum(math.prod(loop.extents) for loop in first.kernel.loops + second.kernel.loops) > MOST_ELEMENTS:
+    sizes = [sum(math.prod(loop.extents) for loop in launch.kernel.loops) for launch in (first, second)]
+    if sum(sizes) > MOST_ELEMENTS and min(sizes) > FEW_ELEMENTS:
         return "a start is nothing beside their work"
     return None
 

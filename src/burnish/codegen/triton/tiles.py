@@ -2,7 +2,7 @@
 
     elementwise     f32[4096, 768]                     tiles of 1024 elements, counted through
     reduction       over 768 of 4096 rows              4 rows at a time, each whole: what is read is read once
-                    over 1 << 20 of 8 rows             a row at a time, in steps of 2048
+                    over 1 << 20 of 8 rows             a row at a time, in steps of 4096 (many rows: 2048)
                     down the columns of a matrix       64 columns at a time, in steps of 32
 
 A tile is two powers of two: rows, and inner elements side by side. It is `whole` if it holds a row from end to end:
@@ -26,6 +26,9 @@ SMALLEST = 128
 
 LONGEST_WHOLE = 8192
 """Up to here a row is held in registers: 64 elements for each of 256 threads, at most two values each."""
+
+FEWEST_ROWS = 132
+"""A Hopper has as many processors: with fewer programs some have nothing to do."""
 
 STEP = 2048
 """How far a loop over a longer row goes at once."""
@@ -111,7 +114,7 @@ def plain_tile_of(box: Box) -> Tile:
         long = power_of_two(inner)
         several = max(min(TILE // long, power_of_two(-(-rows // PROGRAMS)), power_of_two(rows)), 1)
         return tiled(rows, several, long, True)
-    return tiled(rows, 1, STEP, False)
+    return tiled(rows, 1, STEP if rows >= 4 * PROGRAMS else 2 * STEP, False)
 
 
 def open_tile_of(seen: Box, inner: int, has_open_rows: bool, has_open_inner: bool) -> Tile:
@@ -142,13 +145,21 @@ def tiled(rows: int, some: int, inner: int, whole: bool) -> Tile:
 
 
 def rows_lie_side_by_side(box: Box) -> bool:
-    """Whether memory is read along the rows' last variable rather than along the inner ones."""
-    if box.rows == 0:
-        return False
+    """Whether memory is read along the rows' last variable rather than along the inner ones. What belongs to a row as
+    a whole says nothing of that."""
     last, inner = box.rows - 1, len(box.extents) - 1
-    along_rows = sum(abs(a.strides[last]) == 1 for a in accesses(box.stages))
-    along_inner = sum(abs(a.strides[inner]) == 1 for a in accesses(box.stages)) if inner >= box.rows else 0
-    return along_rows > along_inner
+    if box.rows == 0 or inner < box.rows:
+        return False
+    within = [a for a in accesses(box.stages) if any(a.strides[box.rows:])]
+    along_rows = sum(abs(a.strides[last]) == 1 for a in within)
+    return along_rows > sum(abs(a.strides[inner]) == 1 for a in within)
+
+
+def is_shared_out(rows: int, inner: int, is_along: bool) -> bool:
+    """Whether programs of some whole rows keep a GPU busy: what is in registers is soon done, and what is walked in
+    steps takes many programs."""
+    wide = 1 if is_along else min(COLUMNS, power_of_two(rows))
+    return inner * wide <= LONGEST_WHOLE or rows // wide >= FEWEST_ROWS
 
 
 def power_of_two(n: int) -> int:
@@ -156,4 +167,4 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-__all__ = ["PLAIN", "VARIANTS", "Tile", "Variant", "open_tile_of", "tile_of"]
+__all__ = ["FEWEST_ROWS", "PLAIN", "VARIANTS", "Tile", "Variant", "open_tile_of", "tile_of"]
