@@ -88,8 +88,8 @@ def test_other_columns_are_walked_one_after_the_other(kernel):
 
 def test_where_sums_are_stored_says_nothing_about_lanes():
     # [parts, pixels, channels], summed over the pixels of each part; the sums of a channel lie side by side.
-    _, plan = planned(examples.reduction("sum", (64, 8, 784), 2, (1, 50176, 64)))
-    assert (plan.kind, plan.lane) == ("rows", 0)
+    box, plan = planned(examples.reduction("sum", (64, 8, 784), 2, (1, 50176, 64)))
+    assert (plan.kind, box.extents[plan.lane]) == ("rows", 64)
 
 
 def test_very_short_rows_are_computed_side_by_side():

@@ -21,6 +21,7 @@ from ..ir.graph import Graph, Node, Value, values_in
 from ..ops.prims import CONVERT, VIEW
 from ..ops.record import Pointwise
 from .classify import is_cheap, why_not_loop
+from .machines import machine_of
 
 FEW = 8
 """A value is not computed again from more values than this."""
@@ -76,7 +77,8 @@ class Crossing:
                     reads[shown] = reads.get(shown, (at, at))[0], at
             if why_not_loop(node) is not None:
                 calls.append(at)
-                found.update(shown for value in node.operands for shown in with_sources(value))
+                for value in node.operands:
+                    found.update(with_sources(value) if keeps_operands(value) else (value,))
                 found.update(value for value in node.results if value is not None)
         # What is read before a call and behind it, as what goes past a layer, one kernel stores for the other.
         for value, (first, last) in reads.items():
@@ -222,6 +224,11 @@ def given_formally(node: Node, other: Value) -> Node:
     made = Node(node.op, (*node.args[:at], other, *node.args[at + 1:]), node.kwargs, node.line)
     made.results = node.results
     return made
+
+
+def keeps_operands(value: Value) -> bool:
+    machine = machine_of(value.type.device)
+    return machine is not None and machine.keeps_operands
 
 
 def is_element_wise(node: Node) -> bool:

@@ -44,6 +44,9 @@ class Machine:
     """Elements of a part, at least: where memory lies along rows, and where it does not."""
     most_programs: int = 1 << 30
     """More of them are of no use: strips of rows times parts."""
+    keeps_operands: bool = False
+    """Whether backward is given what forward stored for a library call also where the call saw a view of it. Else it
+    is computed again from what takes no further memory: less memory, and more work."""
     cuts_several: bool = False
     """Whether more than one dimension is cut, where one does not come out even in as many parts as are of use."""
     has_arena: bool = True

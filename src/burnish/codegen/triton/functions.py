@@ -17,6 +17,9 @@ from .types import literal
 
 ARGUMENTS = "xyz"
 
+EVEN_DIVISIONS = frozenset((("tanh", "f32"), ("sigmoid", "f32"), ("sinh", "f32"), ("cosh", "f32")))
+"""The functions that divide by nothing but numbers far from the ends of the range, and so are the quotients."""
+
 
 def needs_function(x: Scalar) -> bool:
     return bool(x.args) and not is_printable(x.op, x.args[0].dtype)
@@ -88,6 +91,8 @@ def function_text(op: str, dtype: str) -> str:
                 names[x] = ARGUMENTS[x.payload.buffer]
             case "const":
                 names[x] = literal(x.payload, x.dtype)
+            case "div" if (op, dtype) in EVEN_DIVISIONS:
+                names[x] = emit(Operations(emit).quotient(*args))
             case _:
                 names[x] = emit(operation_text(x, args, emit, set()))
     return "\n".join([*lines, f"    return {names[root]}"])
