@@ -407,6 +407,10 @@ SHOWN CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, 
   }
   return 0;
 }
+SHOWN CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **given, void **extra) {
+  return cuLaunchKernel(f, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
+                        c->sharedMemBytes, c->hStream, given, extra);
+}
 SHOWN CUresult cuGetErrorString(CUresult e, const char **text) { *text = "an error of a GPU that is none"; return 0; }
 #undef cuDevicePrimaryCtxGetState
 SHOWN CUresult cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active) {

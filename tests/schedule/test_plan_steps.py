@@ -7,8 +7,9 @@ from burnish.schedule.emit import Launch
 from burnish.schedule.homes import share_homes
 from burnish.schedule.lives import homes_in
 from burnish.schedule.long_rows import divide_long_rows
+from burnish.schedule.machines import CPU
 from burnish.schedule.plan import make_plan
-from burnish.schedule.siblings import MOST_ELEMENTS, made_by, used_by
+from burnish.schedule.siblings import made_by, used_by
 from burnish.schedule.steps import Show
 
 GROWN = """
@@ -117,7 +118,7 @@ def test_small_kernels_start_together():
 
 
 def test_large_kernels_start_by_themselves():
-    assert len(launches(make_plan(parse_graph(TWO.format(n=MOST_ELEMENTS // 64))))) == 2
+    assert len(launches(make_plan(parse_graph(TWO.format(n=CPU.most_together // 64))))) == 2
 
 
 def test_kernels_that_need_one_another_start_one_after_the_other():

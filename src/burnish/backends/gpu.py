@@ -56,7 +56,7 @@ def clock_of_torch() -> Clock:
 TRITON = Machine(
     "triton", is_shared_out=is_shared_out, fewest_rows=FEWEST_ROWS, side_by_side=COLUMNS, short=(LONGEST_WHOLE, 256),
     parts=(1024, 512, 256, 128, 64, 32, 16, 8, 4, 2), least_part=(2048, 16), most_programs=1056, cuts_several=True,
-    keeps_operands=True, has_arena=False, has_checks=False, has_atomics=True,
+    most_together=1 << 21, keeps_operands=True, has_arena=False, has_checks=False, has_atomics=True,
     why_not_printed=why_not_printable, aligned=16, matrices=matrix_maker,
     copy_seconds=0.8e-12, clock=clock,
 )

@@ -169,7 +169,9 @@ def store_shared(graph: Graph, classes: Classes) -> None:
         if value in classes.stored:
             continue
         uses, grows = uses_of(value, classes)
-        if uses > 1 and not is_cheap(node) or grows and expression_cost(value, classes) > CHEAP:
+        if is_widened(value):
+            continue  # whoever reads it may as well read the narrow one, which is stored if it is worth it
+        if uses > 1 and not is_cheap_again(value, classes) or grows and expression_cost(value, classes) > CHEAP:
             classes.stored.add(value)
 
 
@@ -190,7 +192,8 @@ def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
     its elements."""
     uses, grows = 0, False
     for reader in classes.readers[value]:
-        if reader.op is VIEW or isinstance(reader.op.rule, Joined) and reader in classes.loops:
+        if reader.op is VIEW or (isinstance(reader.op.rule, Joined) or is_widened(reader.results[0])) \
+                and reader in classes.loops:
             if reader.results[0] in classes.stored:
                 uses += 1
                 continue
@@ -204,6 +207,29 @@ def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
             if isinstance(reader.op.rule, Pointwise) and result is not None:
                 grows |= result.type.numel > value.type.numel
     return uses, grows
+
+
+def is_widened(value: Value | None) -> bool:
+    """Whether it is another's numbers in more bytes: half precision as float32, say."""
+    node = value.node if value is not None else None
+    return node is not None and node.op is CONVERT and node.args[0].type.bytes < value.type.bytes  # type: ignore
+
+
+def is_cheap_again(value: Value, classes: Classes) -> bool:
+    """Whether each reader may compute it, down to what is in memory."""
+    while is_computed(value, classes):
+        node = value.node
+        assert node is not None
+        if node.op is VIEW or is_widened(value):
+            value = node.args[0]
+            continue
+        if not is_cheap(node):
+            return False
+        operands = [operand for operand in node.operands if is_computed(operand, classes)]
+        if not operands:
+            return True
+        value = max(operands, key=lambda operand: operand.type.numel)
+    return True
 
 
 def is_cheap(node: Node) -> bool:

@@ -18,9 +18,9 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..ir.graph import Graph, Node, Value, values_in
-from ..ops.prims import CONVERT, VIEW
+from ..ops.prims import VIEW
 from ..ops.record import Pointwise
-from .classify import is_cheap, why_not_loop
+from .classify import is_cheap, is_widened, why_not_loop
 from .machines import machine_of
 
 FEW = 8
@@ -233,12 +233,6 @@ def keeps_operands(value: Value) -> bool:
 
 def is_element_wise(node: Node) -> bool:
     return isinstance(node.op.rule, Pointwise) and why_not_loop(node) is None
-
-
-def is_widened(value: Value) -> bool:
-    """Whether it is another's numbers in more bytes: half precision as float32, say."""
-    node = value.node
-    return node is not None and node.op is CONVERT and node.args[0].type.bytes < value.type.bytes
 
 
 def read_by(node: Node) -> list[Value]:

@@ -44,6 +44,9 @@ class Machine:
     """Elements of a part, at least: where memory lies along rows, and where it does not."""
     most_programs: int = 1 << 30
     """More of them are of no use: strips of rows times parts."""
+    most_together: int = 1 << 18
+    """Elements over which two kernels walk that are started as one: beyond that a start costs nothing beside the work,
+    and each is better shared out by itself."""
     keeps_operands: bool = False
     """Whether backward is given what forward stored for a library call also where the call saw a view of it. Else it
     is computed again from what takes no further memory: less memory, and more work."""

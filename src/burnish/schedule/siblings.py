@@ -21,12 +21,10 @@ from ..ops.prims import ASSEMBLED
 from ..ops.scalar import Access, Scalar, make, walk
 from .emit import Launch
 from .loops import Kernel, Loop, Reduction, Stage, Store
+from .machines import machine_of
 
 MOST_LOOPS = 8
 """Of a kernel: each is code of its own, and a kernel that is made of many is rarely equal to another."""
-
-MOST_ELEMENTS = 1 << 18
-"""Over which both walk: beyond that a start costs nothing beside the work, and each is better shared out by itself."""
 
 
 FEW_ELEMENTS = 16
@@ -40,7 +38,8 @@ def why_not_together(first: Launch, second: Launch) -> str | None:
     if len(first.kernel.loops) + len(second.kernel.loops) > MOST_LOOPS:
         return f"there would be more than {MOST_LOOPS} loops"
     sizes = [sum(math.prod(loop.extents) for loop in launch.kernel.loops) for launch in (first, second)]
-    if sum(sizes) > MOST_ELEMENTS and min(sizes) > FEW_ELEMENTS:
+    machine = machine_of(first.device)
+    if machine is not None and sum(sizes) > machine.most_together and min(sizes) > FEW_ELEMENTS:
         return "a start is nothing beside their work"
     return None
 
