@@ -3,7 +3,8 @@
     s1 = random_seed @cuda:0              s1, s2 = random_seeds 2, @cuda:0
     s2 = random_seed @cuda:0       =>
 
-Each draw is a call of torch, and on a GPU a kernel: a model with dropout in each layer has dozens.
+Each draw is a call of torch, and on a GPU a kernel: a model with dropout in each layer has dozens. Where another
+operator draws from torch's generator between them, those before it and those behind it stay apart.
 """
 
 from __future__ import annotations
@@ -15,13 +16,24 @@ import torch
 
 from ..ir.graph import Graph, Node
 from ..ir.rewrite import Rewriter
+from ..ir.state import is_random
 from ..ops.random import SEED, SEEDS
 from ..tensors.types import CPU
 
+Draw = tuple[int, torch.device]
+"""Behind how many other draws, and where."""
+
 
 def draw_at_once(graph: Graph) -> Graph:
-    wanted = Counter(device_of(node) for node in graph.nodes if node.op is SEED)
-    return Drawer(graph, wanted).run() if any(count > 1 for count in wanted.values()) else graph
+    draws: dict[Node, Draw] = {}
+    others = 0
+    for node in graph.nodes:
+        if node.op is SEED:
+            draws[node] = others, device_of(node)
+        elif is_random(node):
+            others += 1
+    wanted = Counter(draws.values())
+    return Drawer(graph, draws, wanted).run() if len(wanted) < len(draws) else graph
 
 
 def device_of(node: Node) -> torch.device:
@@ -29,14 +41,15 @@ def device_of(node: Node) -> torch.device:
 
 
 class Drawer(Rewriter):
-    def __init__(self, graph: Graph, wanted: Counter[torch.device]):
+    def __init__(self, graph: Graph, draws: dict[Node, Draw], wanted: Counter[Draw]):
         super().__init__(graph)
-        self.wanted = wanted
-        self.drawn: dict[torch.device, list[Any]] = {}
+        self.draws, self.wanted = draws, wanted
+        self.drawn: dict[Draw, list[Any]] = {}
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if node.op is not SEED or self.wanted[device := device_of(node)] == 1:
+        draw = self.draws.get(node)
+        if draw is None or self.wanted[draw] == 1:
             return None
-        if device not in self.drawn:
-            self.drawn[device] = list(self.build.apply(SEEDS, (self.wanted[device], device)))
-        return self.drawn[device].pop(0)
+        if draw not in self.drawn:
+            self.drawn[draw] = list(self.build.apply(SEEDS, (self.wanted[draw], draw[1])))
+        return self.drawn[draw].pop(0)

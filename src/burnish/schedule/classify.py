@@ -73,7 +73,7 @@ def classify(graph: Graph, is_open: bool = False) -> Classes:
         store(classes, write.value)
     # First: what follows looks at all that a value is computed from.
     cut_chains(graph, lambda value: is_computed(value, classes), lambda value: store(classes, value))
-    store_shared(graph, classes)
+    store_shared(graph, classes, is_open)
     store_before_running(graph, classes)
     for node in graph.nodes:
         if not is_open and node in classes.loops and is_mere_copy(node, classes):
@@ -159,7 +159,7 @@ def store(classes: Classes, value: Value) -> None:
     classes.stored.add(value)
 
 
-def store_shared(graph: Graph, classes: Classes) -> None:
+def store_shared(graph: Graph, classes: Classes, is_open: bool) -> None:
     """What several would compute, or one many times over, and is dear."""
     for node in graph.nodes:
         if node not in classes.loops or not isinstance(node.op.rule, (Pointwise, Joined)) and node.op is not FETCH:
@@ -171,7 +171,9 @@ def store_shared(graph: Graph, classes: Classes) -> None:
         uses, grows = uses_of(value, classes)
         if is_widened(value):
             continue  # whoever reads it may as well read the narrow one, which is stored if it is worth it
-        if uses > 1 and not is_cheap_again(value, classes) or grows and expression_cost(value, classes) > CHEAP:
+        # What is small beside what may be another for each size, and so would be the steps of a program for all sizes.
+        is_again_cheap = is_cheap(node) if is_open else is_cheap_again(value, classes)
+        if uses > 1 and not is_again_cheap or grows and expression_cost(value, classes) > CHEAP:
             classes.stored.add(value)
 
 

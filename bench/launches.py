@@ -1,0 +1,174 @@
+"""What is started on a GPU for one call of a model, and how much memory it goes over; there need not be a GPU.
+
+    python -m bench.launches bert_512 --train --dtype bf16
+    python -m bench.launches resnet50 --train --against burnish --top 20
+
+Each contestant runs in a process of its own on the GPU that is none (`bench.pretend`), where kernels do nothing, but
+are noted: Triton's with their code and the memory that they are given, those of torch by name, and what libraries are
+asked for. Of Triton's kernels it is told
+
+    programs and threads    few programs leave most of a GPU without work
+    bytes                   of each buffer, from where it is given to its end; a part of a larger one counts too much
+    at least                the time for these bytes at 3 TB/s, or for the instructions that an H100 starts, whichever
+                            is longer; a loop's instructions are counted once
+
+That is no speed: it tells what to look at, and whether one contestant asks more of a GPU than another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import functools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from . import caches, pretend
+from .command import dtype
+from .record import BURNISH, TORCH_COMPILE
+
+BYTES_A_SECOND = 3e12
+WARPS_A_SECOND = 132 * 4 * 1.6e9
+"""Instructions that an H100 starts, each for a warp."""
+WARM_CALLS = 4
+LIMIT = 900
+
+
+@dataclass
+class Kernel:
+    name: str
+    programs: int
+    threads: int
+    bytes: int
+    instructions: int
+    calls: int = 0
+
+    @property
+    def seconds(self) -> float:
+        started = self.programs * -(-self.threads // 32) * self.instructions
+        return max(self.bytes / BYTES_A_SECOND, started / WARPS_A_SECOND)
+
+
+@dataclass
+class Started:
+    """What one call started."""
+
+    kernels: dict[tuple, Kernel] = field(default_factory=dict)
+    of_torch: Counter[str] = field(default_factory=Counter)
+    of_libraries: Counter[str] = field(default_factory=Counter)
+
+
+def note(model: str, mode: str, who: str, dtype: str, notes: Path) -> None:
+    """In a process with the GPU that is none."""
+    from .contestants import contestant_of
+    from .workload import Workload
+
+    torch.backends.cuda.enable_cudnn_sdp(False)  # whose plans nobody pretends
+    work = Workload.of(model, mode, device="cuda", dtype=dtype)
+    with work.grad_mode():
+        contestant = contestant_of(who)
+        contestant.bring()
+        side = work.side(contestant, alone=True)
+        side.prepare()
+        side.begin()
+        for _ in range(WARM_CALLS):
+            side.call_and_wait()
+        gpu = ctypes.CDLL(None)
+        gpu.pretended_note(str(notes).encode())
+        side.call_and_wait()
+        gpu.pretended_note(None)
+
+
+def started(model: str, mode: str, who: str, dtype: str) -> Started | str:
+    """Or why there is nothing to tell."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        code = place / "code"
+        code.mkdir()
+        # Memory is made anew for each tensor, so that an address tells how large it is.
+        env = {**os.environ, **pretend.surroundings(), **caches.variables(place), "PRETEND_CODE": str(code),
+               "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "BURNISH_NEVER_SLOWER": "0"}
+        command = [sys.executable, "-m", "bench.launches", model, "--mode", mode, "--dtype", dtype, "--one", who,
+                   "--notes", str(place / "notes")]
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
+        if ran.returncode != 0:
+            return next((line for line in reversed(ran.stderr.splitlines()) if "Error" in line),
+                        f"ended with {ran.returncode}")
+        return read((place / "notes").read_text(), code)
+
+
+def read(notes: str, code: Path) -> Started:
+    found = Started()
+    for line in notes.splitlines():
+        kind, name, *rest = line.split()
+        if kind == "library":
+            found.of_libraries[name] += 1
+        elif kind == "eager":
+            found.of_torch[name] += 1
+        else:
+            module, programs, threads, _, *sizes = map(int, rest)
+            key = (name, module, programs, threads, tuple(sizes))
+            if key not in found.kernels:
+                length = instructions(code / f"{module}.cubin")
+                found.kernels[key] = Kernel(name, programs, threads, sum(sizes), length)
+            found.kernels[key].calls += 1
+    return found
+
+
+@functools.cache
+def instructions(cubin: Path) -> int:
+    """Up to the last end of a program, behind which there is only filling."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    text = subprocess.run([str(tool), "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(.*?);", text, re.MULTILINE)
+    return max((k + 1 for k, line in enumerate(found) if "EXIT" in line), default=len(found))
+
+
+def told(who: str, found: Started, top: int) -> str:
+    kernels = sorted(found.kernels.values(), key=lambda kernel: -kernel.calls * kernel.seconds)
+    lines = [f"{kernel.calls:5} x {kernel.name[:48]:48} {kernel.programs:7} programs of {kernel.threads:4} "
+             f"{kernel.bytes / 1e6:9.2f} MB, at least {1e6 * kernel.seconds:6.1f} us" for kernel in kernels[:top]]
+    count = sum(kernel.calls for kernel in kernels)
+    whole = sum(kernel.calls * kernel.seconds for kernel in kernels)
+    moved = sum(kernel.calls * kernel.bytes for kernel in kernels)
+    lines.append(f"{who}: {count} kernels over {moved / 1e6:.0f} MB, at least {1e6 * whole:.0f} us; "
+                 f"{sum(found.of_torch.values())} of torch's own, {sum(found.of_libraries.values())} library calls")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m bench.launches", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--mode", default="inference", choices=["inference", "train", "train-step"])
+    parser.add_argument("--train", dest="mode", action="store_const", const="train")
+    parser.add_argument("--dtype", type=dtype, default="float32")
+    parser.add_argument("--against", default=f"{TORCH_COMPILE},{BURNISH}", help="who is noted")
+    parser.add_argument("--top", type=int, default=0, help="so many kernels are listed, the largest first")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--notes", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        note(asked.models[0], asked.mode, asked.one, asked.dtype, asked.notes)
+        pretend.leave()
+    if (reason := pretend.why_not()) is not None:
+        sys.exit(f"there is no GPU to pretend here: {reason}")
+    for model in asked.models:
+        print(f"{model}, {asked.mode}, {asked.dtype}")
+        for who in asked.against.split(","):
+            found = started(model, asked.mode, who, asked.dtype)
+            print(f"{who}: {found}" if isinstance(found, str) else told(who, found, asked.top), flush=True)
+
+
+if __name__ == "__main__":
+    main()

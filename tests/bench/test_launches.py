@@ -1,0 +1,92 @@
+"""What is noted of a call on the GPU that is none, and what that says of plans for a real one."""
+
+import pytest
+
+pytest.importorskip("triton")
+
+from bench.launches import instructions, read, told
+from bench.pretend import pretended
+
+from bench import pretend
+
+pytestmark = pytest.mark.skipif(pretend.why_not() is not None, reason=str(pretend.why_not()))
+
+CALL = """
+import ctypes, torch, burnish
+from torch import nn
+torch.backends.cuda.enable_cudnn_sdp(False)
+
+{model}
+
+def call():
+    compiled(x).float().sum().backward()
+
+compiled = burnish.compile(model)
+for _ in range(3):
+    call()
+gpu = ctypes.CDLL(None)
+gpu.pretended_note(b"{notes}")
+call()
+gpu.pretended_note(None)
+"""
+
+LAYERS = """
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm, self.drop = nn.Linear(256, 256), nn.LayerNorm(256), nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.norm(x + self.drop(self.linear(x)))
+
+model = nn.Sequential(*(Layer() for _ in range(LAYERS))).to("cuda", torch.bfloat16)
+x = torch.randn(8, 512, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+"""
+
+NORMS = """
+model = nn.Sequential(nn.Conv2d(64, 256, 1), nn.BatchNorm2d(256), nn.ReLU(), nn.Conv2d(256, 64, 1), nn.BatchNorm2d(64))
+model = model.to("cuda", memory_format=FORMAT)
+x = torch.randn(8, 64, 64, 64, device="cuda").to(memory_format=FORMAT).requires_grad_()
+"""
+
+
+def noted(tmp_path, monkeypatch, model):
+    code, notes = tmp_path / "code", tmp_path / "notes"
+    code.mkdir(exist_ok=True)
+    monkeypatch.setenv("PRETEND_CODE", str(code))
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+    ran = pretended(CALL.format(model=model, notes=notes))
+    assert ran.returncode == 0, ran.stderr
+    return read(notes.read_text(), code)
+
+
+def test_kernels_are_noted_with_their_memory_and_their_code(tmp_path, monkeypatch):
+    model = 'model, x = torch.sin, torch.randn(1 << 20, device="cuda", requires_grad=True)'
+    found = noted(tmp_path, monkeypatch, model)
+    kernels = list(found.kernels.values())
+    assert len(kernels) == 2, "forward and backward"
+    assert all(kernel.calls == 1 and kernel.instructions > 50 and kernel.programs == 1024 for kernel in kernels)
+    assert kernels[0].bytes == 2 << 22 and kernels[1].bytes == 3 << 22
+    assert instructions(next((tmp_path / "code").glob("*.cubin"))) > 50
+    assert "2 kernels over 21 MB" in told("burnish", found, 5)
+
+
+def test_what_a_layer_moves_does_not_grow_with_the_layers_behind_it(tmp_path, monkeypatch):
+    """In half precision too: what several kernels read is stored, and stored as it is, not as float32."""
+    moved = []
+    for layers in (4, 8):
+        found = noted(tmp_path, monkeypatch, f"LAYERS = {layers}\n{LAYERS}")
+        moved.append(sum(kernel.calls * kernel.bytes for kernel in found.kernels.values()))
+        assert len({kernel.name for kernel in found.kernels.values()}) < 20
+    assert moved[1] < 2.1 * moved[0]
+    # Of a layer's size: four in forward, and ten in backward, for the norm, its parameters, the bias and the sum.
+    assert moved[1] / 8 < 15 * 8 * 512 * 256 * 2
+
+
+@pytest.mark.parametrize("format", ["torch.contiguous_format", "torch.channels_last"])
+def test_norms_of_channels_are_shared_out_among_programs(tmp_path, monkeypatch, format):
+    """A channel is a row, and there are few of them."""
+    found = noted(tmp_path, monkeypatch, f"FORMAT = {format}\n{NORMS}")
+    large = [kernel for kernel in found.kernels.values() if kernel.bytes > 8 << 20]
+    few = [kernel for kernel in large if kernel.programs < 100 and kernel.threads > 64]  # others look at an element
+    assert len(large) >= 5 and not few, few
