@@ -51,6 +51,14 @@ def test_a_long_row_is_walked_in_steps_and_a_very_long_one_in_parts():
     same(lambda x: x.sum(), torch.randn(1 << 17))
 
 
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_sums_of_few_channels_are_cut_over_several_dimensions(format):
+    x, over = torch.randn(4, 16, 56, 40).to(memory_format=format), (0, 2, 3)
+    ran = same(lambda x: torch.relu(x * x.square().mean(over, keepdim=True) + x.mean(over, keepdim=True)), x)
+    assert len(ran) == 3, "parts of both sums, the sums, and what they are for"
+    same(lambda x: (x.mean((0, 2, 3)), x.amax((0, 3)), x.mean()), x)
+
+
 def test_views_joins_and_stores_into_inputs():
     def f(x, y):
         z = torch.cat([x.t() * 2, y[:, :3]], 1)
