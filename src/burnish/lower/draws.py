@@ -3,8 +3,10 @@
     s1 = random_seed @cuda:0              s1, s2 = random_seeds 2, @cuda:0
     s2 = random_seed @cuda:0       =>
 
-Each draw is a call of torch, and on a GPU a kernel: a model with dropout in each layer has dozens. Where another
-operator draws from torch's generator between them, those before it and those behind it stay apart.
+Each draw is a call of torch, and on a GPU a kernel: a model with dropout in each layer has dozens. On a CPU the numbers
+are those of single draws, in their order: where another operator draws between them, those before it and those behind
+it stay apart. A GPU's generator gives others to one draw than to many, so there they are not: attention draws in every
+layer.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ..ops.random import SEED, SEEDS
 from ..tensors.types import CPU
 
 Draw = tuple[int, torch.device]
-"""Behind how many other draws, and where."""
+"""Behind how many other draws, where that tells, and on which device."""
 
 
 def draw_at_once(graph: Graph) -> Graph:
@@ -29,7 +31,8 @@ def draw_at_once(graph: Graph) -> Graph:
     others = 0
     for node in graph.nodes:
         if node.op is SEED:
-            draws[node] = others, device_of(node)
+            device = device_of(node)
+            draws[node] = others if device == CPU else 0, device
         elif is_random(node):
             others += 1
     wanted = Counter(draws.values())
