@@ -5,6 +5,7 @@ import functools
 import torch
 
 from .calls import Before, ordinary, swing, swinging
+from .caller import program_with_caller
 from .harness import program
 
 
@@ -129,6 +130,33 @@ def test_lru_cache_returns_the_same_object_and_counts():
         info = scale.cache_info()
         return x * a[0], a is b, info.hits, info.misses, info.currsize
     return fn, [(torch.randn(2), n) for n in (1, 2, 1, 3, 1)]
+
+
+@program_with_caller(breaks=0)
+def test_lru_cache_answers_with_objects_that_change():
+    class Table:
+        def __init__(self, n):
+            self.shift, self.rows, self.weight = n, [n, (n, [n])], torch.ones(3)
+
+    table = functools.lru_cache(maxsize=4)(Table)
+
+    def fn(x):
+        t = table(2)
+        t.rows.append(1)
+        return x * t.weight + t.shift + t.rows[0] + t.rows[1][1][0] + len(t.rows)
+
+    def caller(fn, x, change):
+        t = table(2)
+        if change == "shift":
+            t.shift += 1
+        elif change == "inside":
+            t.rows[1][1][0] += 1
+        elif change == "tensor":
+            t.weight.add_(1)
+        elif change == "cleared":
+            table.cache_clear()
+        return fn(x), table.cache_info().currsize
+    return fn, caller, [(torch.randn(3), c) for c in ("", "", "shift", "inside", "tensor", "cleared", "")]
 
 
 @program

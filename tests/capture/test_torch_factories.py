@@ -198,3 +198,11 @@ def test_scalars_of_numpy_and_python_mix():
     def fn(x, n):
         return x + n, torch.full((2,), n), torch.tensor(n).dtype, x.clamp(min=n)
     return fn, [(torch.zeros(2), n) for n in (1, np.float32(2.5), np.int64(3), 1.5, True, 1)]
+
+
+@program(breaks=0)
+def test_a_size_says_how_large_where_a_tuple_is_data():
+    def fn(x):
+        made = x.new(x.shape).fill_(2), x.new(x.size()[:1]).zero_(), torch.Tensor(x.shape).fill_(3), x.new((1, 2))
+        return *made, torch.tensor(x.shape), x.new(size=x.shape).fill_(1), x * 2
+    return fn, [(torch.randn(n, 2),) for n in (3, 3, 3, 4, 5)]

@@ -458,3 +458,21 @@ def test_as_strided_of_a_part_that_is_no_beginning_is_eagers():
     with patch(never_slower=False):
         run = burnish.compile(fn)
         assert [run(x) for _ in range(2)] == [fn(x)] * 2
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1), (2,), (1, 2)])
+def test_what_the_loss_does_not_use_has_no_gradient(used):
+    """None, as in eager: zeros would make an optimizer with weight decay move the weight."""
+    def fn(x, a, b, c):
+        y = (x * a).sin()
+        return y, y.detach() * b.exp(), (x * b).sign() + c[:1]
+
+    given = [leaf(3) for _ in range(4)]
+    with patch(never_slower=False, on_error="raise"), Graphs() as graphs:
+        run = burnish.compile(fn)
+        for _ in range(3):
+            found, want = (torch.autograd.grad(sum(f(*given)[k].sum() for k in used), given, allow_unused=True)
+                           for f in (run, fn))
+            assert [x is None for x in found] == [x is None for x in want]
+            torch.testing.assert_close(*[[x for x in g if x is not None] for g in (found, want)])
+    assert graphs.compiled

@@ -63,3 +63,22 @@ def test_numbers_beside_an_input_that_is_written_to(kind):
             x = torch.ones(3)
             assert torch.equal(run(x, n), torch.full((3,), float(n)))
             assert torch.equal(x, torch.full((3,), 2.0))
+
+
+def test_numbers_that_backward_reads():
+    """Autograd saves tensors alone."""
+    def fn(x, w, s):
+        return (F.linear(x, w) * s).square().mean() + s * w.square().mean()
+
+    failed = []
+    stop = events.subscribe(lambda e: failed.append(e.data["text"]) if e.kind == "graph.failed" else None)
+    try:
+        with patch(never_slower=False, on_error="raise"):
+            run, x = burnish.compile(fn), torch.randn(4, 3)
+            for value in VALUES:
+                w = torch.randn(2, 3, requires_grad=True)
+                found, = torch.autograd.grad(run(x, w, value), w)
+                torch.testing.assert_close(found, torch.autograd.grad(fn(x, w, value), w)[0])
+    finally:
+        stop()
+    assert not failed

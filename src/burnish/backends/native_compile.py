@@ -139,7 +139,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         watched=halves.watched, gradients=gradients.inputs, inputs=gradients.tangents,
         why_not_twice=why_not_twice(halves.forward),
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()}, hidden=gradients.hidden,
-        again=gradients.again,
+        again=gradients.again, reached=gradients.reached,
     )
     return halves, layout
 

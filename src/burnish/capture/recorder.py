@@ -188,6 +188,10 @@ class Recorder(TorchFunctionMode):
 
     def record(self, target: Any, args: tuple, kwargs: dict, result: Any, live_allowed: bool) -> None:
         argument = self.argument
+        if args and type(args[-1]) is torch.Size and target in torch_calls.OF_SIZE_OR_DATA:
+            if not args[-1]:
+                raise NotRecordable("a torch.Size of no dimensions")
+            args = (*args[:-1], *args[-1])  # in a graph it would be a tuple
         self.takes_numbers = torch_calls.name_of(target) not in torch_calls.BY_ELEMENT_TYPE
         call = Call(target, tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
                     {k: argument(v, live_allowed) for k, v in kwargs.items()}, self.tracer.user_line())

@@ -90,6 +90,9 @@ BY_ELEMENT_TYPE = frozenset("""
     tensor as_tensor asarray new_tensor from_numpy result_type can_cast scalar_tensor apply Tensor Parameter Buffer
 """.split())
 
+# Constructors of old to which a torch.Size says how large, and any other sequence what it is to hold.
+OF_SIZE_OR_DATA = frozenset(("new", Tensor))
+
 OF_MANY_TENSORS = ("_foreach_", "_fused_")  # what optimizers call: their numbers are all of that kind
 
 GETTER = "__get__"

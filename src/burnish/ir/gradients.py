@@ -35,3 +35,6 @@ class Gradients:
     again: tuple[int, ...] = ()
     """The positions of the inputs that backward is given as they are when it runs: after the tangents the graph has an
     input for each, which it may write to."""
+    reached: tuple[int, ...] = ()
+    """Of each of those inputs: from which of `flows` gradients come to it, a bit for each; empty where there is one
+    output. To an input that nothing comes to, eager gives no gradient, rather than zeros."""

@@ -57,9 +57,10 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
         raise Untraceable("a checkpointed function writes to tensors once more where backward comes to it, and it may "
                           "come by one output and not by another")
     inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
+    reached = who_reaches([outputs[k] for k in flows], [tracer.inputs[k] for k in inputs]) if len(flows) > 1 else ()
     tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(spent),
                                         tuple((k, place[id(base)]) for k, base in views), len(hidden),
-                                        tuple(tracer.then))
+                                        tuple(tracer.then), reached)
     return [*outputs, *(gradient.resolve_conj().resolve_neg() for gradient in found if gradient is not None)]
 
 
@@ -89,6 +90,22 @@ def derivatives(outputs: list[Any], inputs: list[Any], tangents: list[Any]) -> l
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
             why = Spent if SPENT in str(error) else Untraceable
             raise why(f"its gradients cannot be traced: {error}") from error
+
+
+def who_reaches(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
+    """Of each input: which of the outputs autograd comes to it from, a bit for each."""
+    found = {id(x): 0 for x in inputs}
+    for bit, out in enumerate(outputs):
+        stack, seen = [out.grad_fn], {None}
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                stack += [before for before, _ in node.next_functions]
+                key = id(getattr(node, "variable", None))
+                if key in found:
+                    found[key] |= 1 << bit
+    return tuple(found[id(x)] for x in inputs)
 
 
 def is_spent(out: Any, inputs: list[Any], tangent: Any) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -80,6 +81,15 @@ class Layout:
     """How many of the outputs, the last ones, the program does not answer with."""
     again: tuple[int, ...] = ()
     """Positions of the inputs that backward takes as they are when it runs, after the tangents."""
+    reached: tuple[int, ...] = ()
+    """Of each gradient: from which of `flows` it comes, a bit for each; empty where there is one."""
+
+    def without_gradient(self, flowing: Sequence[Any]) -> list[int]:
+        """Of the gradients those that nothing flows to, for the loss does not use the outputs that they come from."""
+        if not self.reached or all(tangent is not None for tangent in flowing):
+            return []
+        used = sum(1 << k for k, tangent in enumerate(flowing) if tangent is not None)
+        return [at for at, reached in zip(self.gradients, self.reached, strict=True) if not reached & used]
 
 
 def saving_is_watched() -> bool:
@@ -206,8 +216,8 @@ class Compiled(torch.autograd.Function):
         # A view that was made in here could not be written to outside. It shares its version with what it shows.
         outputs = tuple(x.detach() if isinstance(x, torch.Tensor) and x._is_view() else x for x in made[:count])
         kept = list(made[count:])
-        ctx.save_for_backward(*[inputs[k] for k in layout.saved_inputs], *[outputs[k] for k in layout.saved_outputs],
-                              *[kept[k] for k in layout.watched])
+        ctx.save_for_backward(*[tensor_or_none(inputs[k]) for k in layout.saved_inputs],
+                              *[outputs[k] for k in layout.saved_outputs], *[kept[k] for k in layout.watched])
         ctx.kept = kept
         ctx.devices = [outputs[k].device for k in layout.flows]
         constant = [x for k, x in enumerate(outputs) if k not in layout.flows and isinstance(x, torch.Tensor)]
@@ -234,13 +244,15 @@ class Compiled(torch.autograd.Function):
         for k in layout.spent:
             if tangents[k] is not None:
                 raise RuntimeError(TWICE)
+        unreached = layout.without_gradient(flowing)
         tangents.clear()
         flowing.reverse()
         given = [as_expected(flowing.pop(), *expected, device)
                  for expected, device in zip(layout.tangents, ctx.devices, strict=True)]
         watched = ctx.saved_tensors[:len(layout.saved_inputs) + len(layout.saved_outputs)]
         given += [ctx.inputs[k] for k in layout.again]
-        given += watched
+        given += [ctx.inputs[k] if x is None else x
+                  for k, x in zip_longest(layout.saved_inputs, watched)]  # a number of Python's is kept as it is
         given += ctx.kept
         run = ctx.run
         if not torch._C._autograd._get_current_graph_task_keep_graph():
@@ -250,7 +262,13 @@ class Compiled(torch.autograd.Function):
         gradients: list[Any] = [None] * (layout.inputs + NOT_INPUTS)
         for at, gradient in zip(layout.gradients, found, strict=True):
             gradients[at + NOT_INPUTS] = gradient
+        for at in unreached:
+            gradients[at + NOT_INPUTS] = None
         return tuple(gradients)
+
+
+def tensor_or_none(x: Any) -> torch.Tensor | None:
+    return x if isinstance(x, torch.Tensor) else None
 
 
 def as_expected(x: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype, device: torch.device,
