@@ -248,3 +248,28 @@ def test_membership_in_ranges_tuples_and_strings():
         hit = n in (1, 2) or n in range(5, 9, 2) or str(n) in "34"
         return (x + 1 if hit else x), n not in [1]
     return fn, [(torch.randn(2), n) for n in (1, 3, 6, 7, 1)] + [swinging(0) + (9,)]
+
+
+@program(breaks=0)
+def test_unpacking_asks_for_elements_alone():
+    class Unsized(tuple):
+        def __len__(self):
+            raise NotImplementedError
+
+    class Twice(tuple):
+        def __iter__(self):
+            return iter([2 * value for value in tuple.__iter__(self)])
+
+    class Backwards(list):
+        def __iter__(self):
+            return reversed(self)
+
+    given = Unsized((5.0, 6.0)), Twice((3.0, 4.0)), Backwards((7.0, 8.0))
+
+    def fn(x, unsized, twice, backwards):
+        a, b = Unsized((1, 2))
+        c, *d = twice
+        e, f = unsized
+        g, h = backwards
+        return x * a + b, c, d, e * x, f, g, h * x
+    return fn, [(torch.randn(2), *given) for _ in range(3)]

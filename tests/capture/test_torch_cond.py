@@ -251,3 +251,20 @@ def test_gradients_of_what_the_operator_was_not_given_are_eagers():
                                backend="eager", fullgraph=True)
     with pytest.raises(burnish.Unsupported, match="not among the operands"):
         compiled(X.clone().requires_grad_())
+
+
+def test_other_operators_of_a_higher_order_run_as_they_are():
+    from torch._higher_order_ops import while_loop
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 16, 16, device="cpu")
+
+    def fn(x):
+        count, y = while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 1.1), (torch.tensor(0), x))
+        return count, y, flex_attention(y, y, y, block_mask=mask)
+
+    for backend in ("eager", "burnish"):
+        compiled = burnish.compile(fn, backend=backend)
+        for n in (1, 1, 2, 3):
+            x = torch.randn(n, 2, 16, 8)
+            torch.testing.assert_close(compiled(x), fn(x))

@@ -4,6 +4,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import burnish
+from burnish.settings import patch
+
 from .caller import program_with_caller
 from .harness import program
 
@@ -194,3 +197,19 @@ def test_data_dependent_repeat():
         y = x.repeat_interleave(counts)
         return y, y.shape[0], torch.split(y, counts.tolist())
     return fn, [(torch.arange(3.0), torch.tensor(c)) for c in ([1, 2, 3], [0, 0, 1], [2, 2, 2], [1, 2, 3])]
+
+
+def test_a_custom_operator_that_answers_tensors_and_a_list_of_them():
+    @torch.library.custom_op("burnish_tests::some_and_more", mutates_args=())
+    def some_and_more(x: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        return x + 1, [x * 2, x * 3]
+
+    def fn(x):
+        some, more = some_and_more(x.sin())
+        return some + more[1], more
+
+    with patch(on_error="raise", never_slower=False):
+        compiled = burnish.compile(fn)
+        for _ in range(3):
+            x = torch.randn(3)
+            torch.testing.assert_close(compiled(x), fn(x))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import burnish
+from burnish import events
 from burnish.backends.watcher import new_watch
 from burnish.runtime import frozen
 from burnish.settings import patch
@@ -185,3 +186,31 @@ def test_an_infinite_weight_reaches_no_further_than_in_eager(special, own_kernel
         model[0].weight[3, 2, 0, 0] = usual
         torch.testing.assert_close(compiled(x), model(x))
         assert compiled(x).isfinite().all()
+
+
+def test_a_rest_that_reads_no_input():
+    """All that is left behind what is made once: numbers drawn, and what was made."""
+    made = torch.tensor([1.0, 2.0, 1.0])
+
+    class Filter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x):
+            return torch.softmax(self.weight @ self.weight.t(), -1)
+
+    failed = []
+    stop = events.subscribe(lambda e: failed.append(e.data["text"]) if e.kind == "graph.failed" else None)
+    try:
+        with torch.no_grad(), patch(never_slower=False, on_error="raise", eager_random=True):
+            for fn in (Filter().eval(), lambda x: torch.rand(3) * (made.view(-1, 1) @ made.view(1, -1)).sum(0)):
+                compiled = burnish.compile(fn)
+                for seed in range(4):
+                    torch.manual_seed(seed)
+                    want = fn(torch.ones(2))
+                    torch.manual_seed(seed)
+                    torch.testing.assert_close(compiled(torch.ones(2)), want)
+    finally:
+        stop()
+    assert not failed

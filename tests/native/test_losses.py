@@ -124,3 +124,21 @@ def test_a_loss_with_its_own_weights_may_break():
             run(x, y).backward()
         return step, (loss,)
     assert alike(build, lambda i: (torch.randn(6, 5), torch.randint(0, 20, (6,))), steps=4).given_up == []
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 5), (2, 4, 6, 5)])
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+def test_cross_entropy_of_scores_whose_classes_lie_last(shape, weight):
+    """As detectors call it: (batch, place, class), moved to where the loss wants the classes."""
+    def build(compiler):
+        head = nn.Linear(5, 5)
+        loss = compiler(lambda x, y: nn.functional.cross_entropy(head(x).movedim(-1, 1), y, weight))
+
+        def step(x, y):
+            out = loss(x, y)
+            out.backward()
+            return out
+        return step, (head,)
+
+    seen = alike(build, lambda i: (torch.randn(shape), torch.randint(0, 5, shape[:-1])))
+    assert (seen.breaks, seen.refused) == ([], [])

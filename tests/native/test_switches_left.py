@@ -126,3 +126,37 @@ def test_an_error_under_other_switches_leaves_them_as_eager_does():
         with pytest.raises(IndexError):
             compiled(torch.ones(4, requires_grad=True), torch.tensor([9]))
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, lambda: torch.autocast("cpu", torch.bfloat16)],
+                         ids=["inference", "no_grad", "autocast"])
+def test_calls_repeated_for_other_sizes_switch_nothing(mode):
+    weight = torch.randn(7, 7)
+
+    def run(x):
+        with mode():
+            y = x @ x.T
+            y = y @ weight if y.shape[0] == 7 else y + y.sum(0)
+        return y + 1
+
+    with patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(run)
+        for n in (5, 5, 7, 9, 11):
+            x, before = torch.randn(n, 6), switches()
+            torch.testing.assert_close(compiled(x), run(x), rtol=1e-2, atol=1e-2)
+            assert switches() == before and not torch.is_inference_mode_enabled()
+
+
+def test_a_trace_that_ends_early_leaves_the_dispatcher_as_it_was():
+    def run(x):
+        with torch.inference_mode():
+            shift = torch.tensor([2, 3]).sum()
+        return x.sum() - shift
+
+    with patch(never_slower=False):
+        compiled, x = burnish.compile(run), torch.randn(3)
+        before = torch._C._dispatch_tls_local_include_set().raw_repr()
+        for _ in range(3):
+            assert torch.equal(compiled(x), run(x))
+            assert torch._C._dispatch_tls_local_include_set().raw_repr() == before
+    assert torch.tensor([2, 3]).sum() == 5

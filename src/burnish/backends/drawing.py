@@ -130,6 +130,8 @@ def interceptor() -> Any:
     @functools.cache
     def rule_of(func: Any) -> tuple[Op | None, str | None]:
         """The operator whose rule says what is drawn, and where a call in place, or with `out`, writes it."""
+        if not isinstance(func, torch._ops.OpOverload):
+            return None, None  # of a higher order: it runs as it is
         written = [a for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         functional = functional_form(func) if written else func
         op = None if functional is None else lookup(functional)
@@ -138,6 +140,8 @@ def interceptor() -> Any:
         return op, written[0].name if written else None
 
     class Interceptor:
+        supports_higher_order_operators = True
+
         def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             op, written = rule_of(func)

@@ -11,13 +11,26 @@ so the same call with tensors of the same types, as equal layers make it, is mad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from ..ir.untraceable import Untraceable
 from ..tensors.strides import packed_stride
+
+
+@contextlib.contextmanager
+def switches_kept() -> Iterator[None]:
+    """Calls that switch torch's modes are repeated among others; where one fails, what would undo them is not."""
+    from ..lower.trace import put_back, switches
+
+    before = switches()
+    try:
+        yield
+    finally:
+        put_back(before)
 
 
 class Shapes:

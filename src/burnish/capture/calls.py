@@ -313,7 +313,7 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     args, kwargs = plain(args), {k: plain(v) for k, v in kwargs.items()}  # the cache tells subclasses of int from int
     value = m.plainly(function, *args, **kwargs)
     if not is_fixed(value):
-        value = m.heap.admit(value, m.heap.sources.pin(value))  # what it holds may change: that is guarded as it is read
+        value = m.heap.admit(value, m.heap.sources.pin(value))  # what it holds may change
     # As long as nobody clears the cache the answer stays the one in it.
     size = function.cache_info().currsize
     m.effects.append(Effect.of(m, ask_cache, (function, args, kwargs)))

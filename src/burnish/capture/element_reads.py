@@ -57,6 +57,8 @@ class ReadNumbers(TorchDispatchMode):
     """Notices that an element becomes a number of C++."""
 
     any = False
+    supports_higher_order_operators = True
+    """Loops and the like run as they are: what they answer has a size that does not depend on data."""
 
 
 def notice(self: ReadNumbers, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

@@ -224,9 +224,10 @@ class Heap:
             self.guard("is", source.attr("__code__"), value.__code__)
             self.guard("is", source.attr("__globals__"), value.__globals__)
         elif issubclass(kind, tuple):
-            self.guard("length", source, len(value))
-            for i, part in enumerate(value):
-                self.admit(part, source.item(i))
+            is_plain = kind.__len__ is tuple.__len__ and kind.__getitem__ is tuple.__getitem__
+            self.guard("length" if is_plain else "length by base", source, tuple.__len__(value))
+            for i, part in enumerate(tuple.__iter__(value)):
+                self.admit(part, source.item(i) if is_plain else source.child("entry", i))
         elif kind is frozenset:
             self.guard("equal", source, value)
         elif kind is types.BuiltinFunctionType or kind is METHOD_WRAPPER:

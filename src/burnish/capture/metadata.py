@@ -55,8 +55,19 @@ def tensor_facts(t: Any) -> tuple:
 
 def facts_of(t: torch.Tensor) -> tuple:
     layout = t.layout
-    return (type(t), t.dtype, t.shape, t.stride() if layout is STRIDED else layout, t.device, t.requires_grad,
+    try:
+        shape, stride = t.shape, t.stride() if layout is STRIDED else layout
+    except RuntimeError:  # nested, each part with a size of its own
+        shape, stride = sizes_of_parts(t)
+    return (type(t), t.dtype, shape, stride, t.device, t.requires_grad,
             is_leaf(t), t.is_conj() or t.is_neg(), t.is_inference(), t._is_view())
+
+
+def sizes_of_parts(t: torch.Tensor) -> tuple[Any, Any]:
+    """The sizes of a nested tensor's parts, and how they lie; not as tuples, which are of tensors as others are."""
+    asked = (t._nested_tensor_size(), t._nested_tensor_strides(), t._nested_tensor_storage_offsets())
+    sizes, strides, offsets = (found.tolist() for found in asked)
+    return sizes, [strides, offsets]
 
 
 def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:

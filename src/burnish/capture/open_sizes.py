@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ..backends.shapes import switches_kept
 from ..marks import size_marks
 from ..tensors.sizes import NoFormula
 from ..tensors.strides import packed_order
@@ -79,7 +80,7 @@ class OpenSizes:
     def admit(self, tensor: torch.Tensor, source: Source) -> Guard | None:
         """The guard of an input that has open dimensions; None where it has none."""
         order = None
-        if tensor.layout is torch.strided and not is_module_state(source):
+        if tensor.layout is torch.strided and not tensor.is_nested and not is_module_state(source):
             order = packed_order(tuple(tensor.shape), tensor.stride())
         dims = () if order is None else self.wanted(tensor, source)
         if order is None or not dims:
@@ -145,9 +146,19 @@ class OpenSizes:
         """At the end: every call must be one for other sizes too. ``x @ w`` is not, where the size is that of ``w``."""
         if not self.symbols.is_any:
             return
+        if any(isinstance(x, torch.Tensor) and x.is_nested for x in self.tracer.recorder.examples):
+            self.symbols.settle_all("a nested tensor has no shape")
+            return
+        with switches_kept():
+            self.repeat_calls()
+
+    def repeat_calls(self) -> None:
         recorder = self.tracer.recorder
         cannot: set[int] = set()
         for at, call in enumerate(recorder.calls):
+            if call.target is torch._C._InferenceMode:  # an object that makes the mode is one that switches it on
+                cannot.add(at)
+                continue
             parts = self.answers.given_to(at)
             if any(part.call in cannot for part in parts):
                 cannot.add(at)
@@ -277,7 +288,8 @@ def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dic
         if not facts or type(now) is not facts[0]:
             break
         shape = facts[2]
-        if shape is not None and now.layout is torch.strided and now.ndim == len(shape):
+        has_sizes = isinstance(shape, tuple) and now.layout is torch.strided and not now.is_nested
+        if has_sizes and now.ndim == len(shape):
             for dim, (before, size) in enumerate(zip(shape, now.shape, strict=True)):
                 if before is not None and before != size and before >= LEAST <= size:
                     found[Place(source.path(), dim)] = before, size  # type: ignore[union-attr]

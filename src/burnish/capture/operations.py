@@ -668,9 +668,12 @@ def advance(m: Any, iterator: Any) -> Any:
 
 
 def unpack(m: Any, value: Any, count: int | None) -> Any:
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return value
-    if isinstance(value, (list, collections.deque, dict, set, str, range, torch.Size)):
+    has_own = python_method(m, value, "__iter__")
+    if isinstance(value, tuple) and not has_own:
+        return tuple(tuple.__iter__(value))  # its length is not asked for, which a class may define
+    if isinstance(value, (list, collections.deque, dict, set, str, range)) and not has_own:
         m.heap.expose_items(value)
         return list(value)
     if isinstance(value, torch.Tensor):

@@ -339,7 +339,7 @@ class Recorder(TorchFunctionMode):
             example = self.examples[i]
             node.meta["burnish_state"] = is_module_state(handle.source)
             with WithoutRules():
-                if isinstance(example, torch.Tensor) and not example.is_sparse \
+                if isinstance(example, torch.Tensor) and not (example.is_sparse or example.is_nested) \
                         and not isinstance(example, UninitializedTensorMixin):
                     node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
 

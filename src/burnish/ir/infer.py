@@ -61,6 +61,8 @@ def example_of(name: str, arg: Any) -> Any:
 def type_of(tensor: torch.Tensor | None) -> TensorType | None:
     if tensor is None:
         return None
+    if not isinstance(tensor, torch.Tensor):
+        raise Untraceable(f"an operator that answers a {type(tensor).__name__} among others")
     if tensor.layout is not torch.strided or tensor.is_nested:
         raise Untraceable(f"a tensor of the layout {tensor.layout}")
     if tensor.dtype not in NAMES:

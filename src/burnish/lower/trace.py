@@ -130,6 +130,10 @@ def trace_once(
             if gradients:
                 outputs = add_gradients(tracer, list(outputs))
         finally:
+            for mode in reversed(env.values()):
+                if isinstance(mode, torch._C._InferenceMode):
+                    # Its end puts back what the dispatcher was told before it: now, not when the object is collected.
+                    mode.__exit__(None, None, None)
             torch._C._pop_torch_dispatch_stack(None)
             put_back(before)
             regions.leave()
@@ -434,7 +438,9 @@ def gradient_type(type: TensorType) -> TensorType:
 def why_not_input(tensor: torch.Tensor) -> str | None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         return f"a tensor of the class {type(tensor).__qualname__}"
-    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.layout is not torch.strided or tensor.is_quantized:
         return f"a tensor of the layout {tensor.layout}"
     if tensor.dtype not in NAMES:
         return f"a tensor of {tensor.dtype}"

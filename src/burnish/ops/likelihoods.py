@@ -7,9 +7,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from ..tensors.types import TensorType
 from .memory_format import copied
-from .record import fresh, shape
+from .record import NoRule, decomposition, fresh, shape
 
 
 @shape("aten.nll_loss_forward.default")
@@ -30,6 +34,15 @@ def nll_loss2d_forward(
 @shape("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")
 def nll_loss_backward(grad_output: TensorType, x: TensorType, *_: object) -> TensorType:
     return fresh(x, x.shape)
+
+
+@decomposition("aten.nll_loss2d_backward.default")
+def nll_loss2d_backward(g: Any, grad_output: Any, x: Any, *rest: Any) -> Any:
+    """Torch lays the gradient as `x` lies, and refuses to write to it where that is not row by row. In eager it always
+    is: there `x` comes from torch's log_softmax, here from loops that lay it as what they read."""
+    if x.type.is_contiguous:
+        raise NoRule("it lies as torch wants it")
+    return g("nll_loss2d_backward", grad_output, g("clone", x, memory_format=torch.contiguous_format), *rest)
 
 
 @shape("aten.binary_cross_entropy.default")

@@ -178,7 +178,7 @@ class FrozenProgram:
                     bound = tuple([made[k - count].data_ptr() for k in self.main.binds])
                 handed = tuple([made[k - count] for k in self.takes if k >= count])
                 reads = "".join(f"i[{k}], " for k in self.takes if k < count)
-                self.handed_to_main = eval(f"lambda i, made: ({reads}*made)")
+                self.handed_to_main = eval(f"lambda i, made: ({reads}*made,)")
             kept = Kept(stamp, samples, None if any(x is None for x in made) else made, state,
                         [weakref.ref(x) for x in owners], bound, handed, object(), WATCHED_AFTER)
             self.kept = {key: other for key, other in self.kept.items() if other.is_current()}
