@@ -213,3 +213,33 @@ def test_a_custom_operator_that_answers_tensors_and_a_list_of_them():
         for _ in range(3):
             x = torch.randn(3)
             torch.testing.assert_close(compiled(x), fn(x))
+
+
+@torch.library.custom_op("ops_tests::above", mutates_args=())
+def above(x: torch.Tensor, least: float) -> torch.Tensor:
+    return x[x > least].clone()
+
+
+@torch.library.custom_op("ops_tests::shifted", mutates_args=())
+def shifted(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x + by
+
+
+@shifted.register_fake
+def _(x, by):
+    return torch.empty_like(x)
+
+
+@program(breaks=1)
+def test_a_registered_operator_whose_size_depends_on_the_data():
+    def fn(x):
+        found = torch.ops.ops_tests.above(x, 0.5)
+        return found[:4] * 2, found.shape[0], found[-2:]
+    return fn, lambda i: (torch.linspace(0, 1, 12) ** (i + 1),)
+
+
+@program(breaks=0)
+def test_a_registered_operator_that_tells_its_size():
+    def fn(x):
+        return torch.ops.ops_tests.shifted(x.sin(), 2.0)[:4] * 2
+    return fn, lambda i: (torch.randn(12),)

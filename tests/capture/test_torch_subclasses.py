@@ -293,3 +293,62 @@ def test_a_subclass_tells_another_shape_of_the_same_tensor():
         x.claimed = claimed
         _, *sizes = compiled(x)
         assert sizes == [claimed, claimed]
+
+
+class Chronicle(torch.Tensor):
+    """A tensor whose results take on a copy of the log of what they were made from."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(result, Chronicle):
+            for source in args:
+                if isinstance(source, Chronicle) and "log" in source.__dict__:
+                    result.log = list(source.log)
+        return result
+
+
+def chronicle():
+    x = torch.ones(3).as_subclass(Chronicle)
+    x.log = ["made"]
+    return x
+
+
+def append_to_the_log(x):
+    x.log.append("noted")
+    return x * 2
+
+
+def replace_the_log(x):
+    x.log = ["another"]
+    return x * 2
+
+
+def note_in_between(x):
+    y = x * 2
+    y.log.append("noted")
+    return y * 3
+
+
+def replace_in_between(x):
+    y = x * 2
+    y.log = ["another"]
+    return y * 3
+
+
+def through_the_dictionary(x):
+    y = x * 2
+    y.__dict__["log"].append("noted")
+    return y * 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+@pytest.mark.parametrize("fn", [append_to_the_log, replace_the_log, note_in_between, replace_in_between,
+                                through_the_dictionary], ids=lambda fn: fn.__name__)
+def test_rules_that_read_what_the_program_wrote(fn, backend):
+    compiled = burnish.compile(fn, backend=backend)
+    for _ in range(3):
+        x = chronicle()
+        found, wanted = compiled(x), fn(chronicle())
+        assert found.log == wanted.log and x.log in (["made"], wanted.log)
+        assert torch.equal(found.as_subclass(torch.Tensor), wanted.as_subclass(torch.Tensor))

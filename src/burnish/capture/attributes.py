@@ -21,7 +21,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -31,7 +31,7 @@ from .frames import PUSHED, Generator
 from .heap import MISSING, dict_of
 from .lifetimes import remember
 from .live import Live
-from .metadata import is_tensor
+from .metadata import TENSOR_TYPES, has_rules, is_tensor
 from .trust import find_on_type, is_trusted, is_trusted_namespace, is_trusted_type
 
 NATIVE_TYPES = frozenset((
@@ -373,18 +373,15 @@ def _load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
         return m.gradients.read(obj)
     kind = type(obj)
     descriptor, owner = lookup(m, kind, name)
-    if descriptor is MISSING:
-        table = getattr(obj, "__dict__", {})
-        members = m.heap.members(obj)
-        if members is not None:
-            value = m.heap.read_key(members, name)
-            if value is not MISSING:
-                return value
-        elif name in table:
-            return table[name]
-        return m.plainly(getattr, obj, name)
+    if descriptor is MISSING or kind not in TENSOR_TYPES and not hasattr(type(descriptor), "__set__"):
+        value = _of_tensor(m, obj, name)
+        if value is not MISSING:
+            return value
+        if descriptor is MISSING:
+            return m.plainly(getattr, obj, name)
     if name == "__dict__":
-        m.heap.members(obj)
+        if m.heap.members(obj) is None and has_rules(obj):
+            _stop_at_own(m, obj, name)
         return obj.__dict__
     if isinstance(descriptor, FunctionType):
         return MethodType(descriptor, obj)
@@ -399,6 +396,22 @@ def _load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
     if isinstance(descriptor, (classmethod, staticmethod)):
         return _bind(m, descriptor, obj, kind, owner, name)
     return m.perform(getattr, obj, name)
+
+
+def _of_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
+    """What a tensor object's own dictionary has under a name."""
+    members = m.heap.members(obj)
+    if members is not None:
+        return m.heap.read_key(members, name)
+    table = getattr(obj, "__dict__", {})
+    if name in table and has_rules(obj):
+        _stop_at_own(m, obj, name)
+    return table.get(name, MISSING)
+
+
+def _stop_at_own(m: Any, obj: torch.Tensor, name: str) -> NoReturn:
+    """The rules of its class run when the graph does, and may have put it there."""
+    m.stop(breaks.OPAQUE_CALL, f"the attribute {name} of a {type(obj).__qualname__} made in the graph")
 
 
 # ---- classes, modules, functions
@@ -612,6 +625,8 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
     members = m.heap.members(obj)
     if members is not None:
         m.heap.will_write_key(members, name)
+    else:
+        m.heap.has_marked = True
     return m.plainly(setattr, obj, name, value)
 
 

@@ -147,6 +147,7 @@ class Heap:
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
         self.live_numbers: dict[int, Any] = {}  # by source
         self.dropped: str | None = None  # what the program let go, so that code ran
+        self.has_marked = False  # whether it has set attributes on a tensor that it made
         self.guard("state", None, global_state())
 
     # ---- guards
@@ -580,6 +581,10 @@ class Heap:
         if isinstance(obj, set):
             return set(map(id, now)) != set(map(id, origin.snapshot))
         return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))
+
+    def has_written(self) -> bool:
+        """Whether the program has changed anything by now that code inside of its graph could come upon."""
+        return self.has_marked or bool(self.tracer.effects) or any(map(self.changed, self.origins.values()))
 
     # ---- questions
 

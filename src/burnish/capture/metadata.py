@@ -90,9 +90,11 @@ def is_leaf(t: torch.Tensor) -> bool:
 
 def has_rules(value: Any) -> bool:
     """Whether the ``__torch_function__`` of a tensor's class is the user's."""
-    kind = type(value)
-    return kind not in TENSOR_TYPES and is_tensor(value) and \
-        getattr(kind.__torch_function__, "__func__", None) not in (None, torch.Tensor.__torch_function__.__func__)
+    return type(value) not in TENSOR_TYPES and is_tensor(value) and is_ruled_kind(type(value))
+
+
+def is_ruled_kind(kind: type) -> bool:
+    return getattr(kind.__torch_function__, "__func__", None) not in (None, torch.Tensor.__torch_function__.__func__)
 
 
 def has_history(value: Any) -> bool:

@@ -27,7 +27,7 @@ from . import breaks, numpy_kinds, torch_calls, warning_filters
 from .element_reads import ReadNumbers, may_read
 from .growing import grown_dim
 from .live import Expression, Live
-from .metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_tensor
+from .metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
 from .sources import is_module_state
 from .torch_calls import IMMEDIATE
 
@@ -100,7 +100,17 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.shown is not None:
             self.shown.append((func, args, kwargs))
+        if kinds and self.trouble is None:
+            self.trouble = self.why_not_by_rules(kinds)
         return self.call(func, args, kwargs, func, args, kwargs)
+
+    def why_not_by_rules(self, kinds: Any) -> tuple[breaks.BreakKind, str] | None:
+        """A class of the user's says what the call does, by code that runs inside of the graph and may read anything.
+        What the program has written by then is written behind the graph."""
+        kind = next(filter(is_ruled_kind, kinds), None)
+        if kind is None or not self.tracer.heap.has_written():
+            return None
+        return breaks.OPAQUE_CALL, f"a call under the rules of {kind.__qualname__}, which may read what was just written"
 
     def call(self, function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict) -> Any:
         """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``.
@@ -188,7 +198,7 @@ class Recorder(TorchFunctionMode):
 
     def record(self, target: Any, args: tuple, kwargs: dict, result: Any, live_allowed: bool) -> None:
         argument = self.argument
-        if args and type(args[-1]) is torch.Size and target in torch_calls.OF_SIZE_OR_DATA:
+        if args and type(args[-1]) is torch.Size and torch_calls.OF_SIZE_OR_DATA.get(target) == len(args):
             if not args[-1]:
                 raise NotRecordable("a torch.Size of no dimensions")
             args = (*args[:-1], *args[-1])  # in a graph it would be a tuple

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from . import breaks
 
@@ -90,8 +91,9 @@ BY_ELEMENT_TYPE = frozenset("""
     tensor as_tensor asarray new_tensor from_numpy result_type can_cast scalar_tensor apply Tensor Parameter Buffer
 """.split())
 
-# Constructors of old to which a torch.Size says how large, and any other sequence what it is to hold.
-OF_SIZE_OR_DATA = frozenset(("new", Tensor))
+# Constructors of old to which a torch.Size says how large, and any other sequence what it is to hold, by the number of
+# their arguments then (``x.new(indices, values, size)`` makes a sparse tensor, and is never mistaken).
+OF_SIZE_OR_DATA = {"new": 2, Tensor: 1}
 
 OF_MANY_TENSORS = ("_foreach_", "_fused_")  # what optimizers call: their numbers are all of that kind
 
@@ -138,7 +140,8 @@ def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str
         return kind, f"{name}()" if not name.startswith("__") else READ_WORDS.get(name, name)
     if name in STATE:
         return breaks.TENSOR_STATE, f"{name}() on a tensor"
-    if is_data_shaped(name, args, kwargs):
+    if isinstance(func, OF_LIBRARIES) and not is_sized_without_data(func, args, kwargs, result) \
+            or is_data_shaped(name, args, kwargs):
         return breaks.DATA_SHAPE, f"{name}: the size of its result depends on the data"
     if only_tensors(result):
         return RECORD, name
@@ -161,7 +164,8 @@ def known(func: Any) -> Known:
     if found is None:
         target, name = target_of(func), name_of(func)
         is_plain = getattr(func, "__name__", None) not in (GETTER, SETTER, "__delete__") and not any(
-            name in table for table in (FACTS, READS, STATE, DATA_SHAPED, INDEXING))
+            name in table for table in (FACTS, READS, STATE, DATA_SHAPED, INDEXING)) and not isinstance(
+                func, OF_LIBRARIES)
         found = Known(target, takes_live_numbers(target), is_plain)
         if isinstance(func, STATIC) or type(func) is FunctionType and func.__module__ == "torch.nn.functional":
             _known[func] = found
@@ -174,6 +178,30 @@ READ_WORDS = {"__bool__": "bool() of a tensor", "__int__": "int() of a tensor", 
               "__index__": "a tensor used as an index", "__contains__": "`in` on a tensor",
               "__format__": "formatting a tensor", "__repr__": "printing a tensor", "__array__": "numpy() of a tensor",
               "__complex__": "complex() of a tensor", "__str__": "str() of a tensor"}
+
+
+OF_LIBRARIES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def is_sized_without_data(operator: Any, args: tuple, kwargs: dict, result: Any) -> bool:
+    """Whether an operator that was registered with torch tells the sizes of its results of tensors without data. Where
+    it does not (``torchvision.ops.nms``, one that has no ``register_fake``), another call may answer other sizes."""
+    overload = getattr(operator, "default", operator)
+    if result is None or getattr(overload, "namespace", None) in ("aten", "prims"):
+        return True
+    try:
+        told = operator(*tree_map(without_data, args), **tree_map(without_data, kwargs))
+    except Exception:
+        return False
+    return [x.shape for x in tree_leaves(told) if isinstance(x, Tensor)] == \
+        [x.shape for x in tree_leaves(result) if isinstance(x, Tensor)]
+
+
+def without_data(x: Any) -> Any:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if type(x) in TENSORS else x
+
+
+TENSORS = (Tensor, torch.nn.Parameter)
 
 
 def is_data_shaped(name: str, args: tuple, kwargs: dict) -> bool:
