@@ -4,8 +4,8 @@ import functools
 
 import torch
 
-from .calls import Before, ordinary, swing, swinging
 from .caller import program_with_caller
+from .calls import Before, ordinary, swing, swinging
 from .harness import program
 
 

@@ -313,7 +313,8 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     args, kwargs = plain(args), {k: plain(v) for k, v in kwargs.items()}  # the cache tells subclasses of int from int
     value = m.plainly(function, *args, **kwargs)
     if not is_fixed(value):
-        value = m.heap.admit(value, m.heap.sources.pin(value))  # what it holds may change: that is guarded as it is read
+        # What it holds may change: that is guarded as it is read.
+        value = m.heap.admit(value, m.heap.sources.pin(value))
     # As long as nobody clears the cache the answer stays the one in it.
     size = function.cache_info().currsize
     m.effects.append(Effect.of(m, ask_cache, (function, args, kwargs)))
@@ -350,8 +351,7 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         return container_calls.call_method(m, owner, function.__name__, args, kwargs, function)
     handler = builtin_calls.BUILTINS.get(function)
     if handler is not None:
-        takes = builtin_calls.TAKE.get(function)
-        if takes is not None and (kwargs or not takes[0] <= len(args) <= takes[1]):
+        if builtin_calls.is_refused(function, args, kwargs):
             return m.plainly(function, *args, **kwargs)  # which refuses
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
@@ -388,6 +388,8 @@ def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A method taken from its class: ``str.join``, ``object.__setattr__``, ``torch.Tensor.add``."""
     handler = builtin_calls.UNBOUND.get(function)
     if handler is not None:
+        if len(args) < builtin_calls.UNBOUND_TAKE.get(function, 1):
+            return m.plainly(function, *args, **kwargs)
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
