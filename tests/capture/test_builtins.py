@@ -1,6 +1,12 @@
 """Builtin functions: map, filter, zip, sorted, min, max, sum, any, all, enumerate, reversed, introspection."""
 
+import collections
+import functools
+import itertools
+
 import torch
+
+import burnish
 
 from .calls import Before, ordinary, swing, swinging
 from .harness import program
@@ -401,3 +407,78 @@ def test_callable_asks_the_class():
     def fn(x):
         return x + 1 if callable(spoken) and not callable(silent) else x, callable(Silent), callable(len), callable(1)
     return fn, ordinary
+
+
+@program
+def test_builtins_refuse_the_arguments_that_python_refuses():
+    class Plain:
+        pass
+
+    def fn(x):
+        obj, items, table, texts = Plain(), [1], {1: 2}, []
+        for use in (lambda: len(obj), lambda: sum(), lambda: sum([1], 2, 3), lambda: sorted(), lambda: min(1, 2, foo=3),
+                    lambda: functools.reduce(function=max, iterable=[1]), lambda: setattr(obj, 3, 4),
+                    lambda: object.__getattribute__(obj), lambda: object.__delattr__(obj), lambda: object.__new__(),
+                    lambda: list.__setitem__(items), lambda: items.extend(), lambda: items.append(1, 2),
+                    lambda: table.update({}, {}), lambda: table.update([(1, 2, 3)]), lambda: table.update(1),
+                    lambda: reversed(), lambda: list(x=1), lambda: dict({}, {}), lambda: dict(**{1: 2}),
+                    lambda: fn(**{1: 2}), lambda: print(sep=3), lambda: print(text=3), lambda: globals(3),
+                    lambda: itertools.tee([1], -1), lambda: (n for n in ()).send(), lambda: (n for n in ()).throw(3)):
+            try:
+                texts.append(use())
+            except (TypeError, ValueError) as error:
+                texts.append((type(error), str(error)))
+        return x, texts
+
+    return fn, [(torch.ones(2),)]
+
+
+@program
+def test_keywords_may_have_any_name():
+    def fn(x):
+        table = dict(self=1, function=2, m=3)
+        text = "{self}{function}{m}".format(**table)
+        made = functools.partial(dict, self=1, function=2)()
+        return x, table, text, made, collections.OrderedDict(self=1, function=2), collections.Counter(self=2, m=1)
+
+    return fn, [(torch.ones(2),)]
+
+
+def test_method_of_a_number_leaves_the_function():
+    read = burnish.compile(getattr, backend="eager")
+    assert [read(3, "__add__")(4) for _ in range(3)] == [7] * 3
+
+
+@program
+def test_numbers_too_large_for_a_float_or_for_text():
+    def fn(x, power):
+        big, texts = 10**power, []
+        for use in (float, str, lambda n: f"{n}", lambda n: n / 3.0, lambda n: n > 1.5):
+            try:
+                texts.append(len(str(use(big))))
+            except (OverflowError, ValueError) as error:
+                texts.append((type(error), str(error)))
+        return x, texts, 10**5000 + power > 1
+
+    return fn, [(torch.ones(2), 400), (torch.ones(2), 5000), (torch.ones(2), 401)]
+
+
+@program
+def test_container_that_holds_itself_is_shown():
+    def fn(x):
+        items, table, users = [1], {}, collections.UserList([1])
+        items.append(items)
+        table["table"] = table
+        users.append(users)
+        return x, repr(items), str(table), repr(users), f"{items}"
+
+    return fn, [(torch.ones(2),)]
+
+
+def test_locals_are_one_dictionary():
+    def fn(x):
+        first = locals()
+        y = 2
+        return first is locals(), sorted(first), y
+
+    assert burnish.compile(fn, backend="eager")(1) == fn(1)

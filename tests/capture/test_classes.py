@@ -1,6 +1,7 @@
 """Classes made inside and outside the function: inheritance, super(), attributes, metaclasses, attribute hooks."""
 
 import abc
+import sys
 
 import pytest
 import torch
@@ -708,3 +709,63 @@ def test_super_without_arguments_in_a_static_method_is_refused_in_pythons_words(
             return x + 1, str(error)
         return x, ""
     return fn, ordinary
+
+
+@program
+def test_class_methods_of_other_kinds_through_super():
+    class Base:
+        wide = property(lambda self: 3)
+
+        @abc.abstractclassmethod
+        def named(cls):
+            return cls.__name__
+
+    class Derived(Base):
+        @classmethod
+        def named(cls):
+            return super().named()
+
+        @classmethod
+        def look(cls):
+            return super().wide is Base.wide
+
+    class Noting:
+        def __get__(self, obj, kind=None):
+            return obj is kind, kind.__name__
+
+    class Holder:
+        noted = classmethod(Noting())
+
+    def fn(x):
+        return x, Derived.named(), Derived.look(), super(Derived).__thisclass__.__name__
+
+    def fn_of_older_python(x):
+        return *fn(x), Holder.noted, Holder().noted
+
+    return fn if sys.version_info >= (3, 13) else fn_of_older_python, [(torch.ones(2),)]
+
+
+@program
+def test_list_whose_class_has_its_own_new_is_filled():
+    class Named(list):
+        def __new__(cls, items):
+            made = super().__new__(cls, items)
+            made.name = "named"
+            return made
+
+    class Table(dict):
+        def __new__(cls, *args, **kwargs):
+            return super().__new__(cls)
+
+    class Chosen:
+        def __new__(cls, at):
+            return object.__new__(Other)
+
+    class Other(Chosen):
+        def __init__(self, at):
+            self.at = at * 2
+
+    def fn(x):
+        return x, Named([1, 2]), Named((3,)).name, Table(a=1), Chosen(4).at
+
+    return fn, [(torch.ones(2),)]

@@ -1,5 +1,6 @@
 """Containers: list, dict, set methods and the collections module, mutated inside and outside, around breaks."""
 
+import array
 from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 
 import torch
@@ -469,3 +470,47 @@ def test_a_deque_is_extended_to_the_left_by_a_generator():
         items.extendleft(x + i for i in range(3))
         return items
     return fn, ordinary
+
+
+@program
+def test_list_subclass_reaches_the_methods_it_overrides():
+    class Shifted(list):
+        def __getitem__(self, at):
+            return list.__getitem__(self, at) + 100
+
+        def __setitem__(self, at, value):
+            super().__setitem__(at, value * 2)
+
+        def __delitem__(self, at):
+            super().__delitem__(at)
+
+    def fn(x):
+        items = Shifted([1, 2, 3])
+        items[0] = 5
+        del items[1]
+        return x * items[0], list(items)
+
+    return fn, [(torch.ones(2),)]
+
+
+@program
+def test_slice_of_an_array_is_written_with_an_array():
+    def fn(x):
+        numbers, data = array.array("i", [1, 2, 3]), bytearray(b"abc")
+        numbers[0:1] = array.array("i", [7, 8])
+        data[0:1] = b"xyz"
+        try:
+            numbers[0:1] = [3]
+        except TypeError as error:
+            return x + len(numbers), numbers.tolist(), bytes(data), str(error)
+
+    return fn, [(torch.ones(2),)]
+
+
+@program
+def test_in_place_method_of_a_list_answers_the_list():
+    def fn(x):
+        items = [1]
+        return items.__iadd__(n for n in (2, 3)) is items, items, x + 1
+
+    return fn, [(torch.ones(2),)]

@@ -610,3 +610,43 @@ def test_breaks_before_during_and_after_a_caught_tensor_error():
             z = x.sum() * (1 if y.sum() > 0 else -1)
         return z * scale if z.sum() > 0 else z + scale
     return fn, lambda i: (swing(i, 3), torch.randn(3 if i != 1 else 2))
+
+
+@program
+def test_cause_whose_class_raises():
+    class Broken(Exception):
+        def __init__(self):
+            raise RuntimeError("no cause")
+
+    def fn(x):
+        try:
+            raise IndexError from Broken
+        except RuntimeError as error:
+            return x, str(error)
+
+    return fn, [(torch.ones(2),)]
+
+
+@program
+def test_error_thrown_into_a_delegate_has_the_context_of_who_delegates():
+    def inner():
+        try:
+            yield
+        except Exception:
+            raise
+
+    def outer():
+        try:
+            raise KeyError("a")
+        except KeyError:
+            yield from inner()
+
+    def fn(x):
+        made = outer()
+        next(made)
+        try:
+            made.throw(ValueError)
+        except ValueError as error:
+            return x, repr(error.__context__)
+
+    return fn, [(torch.ones(2),)]

@@ -1,5 +1,6 @@
 """Generators: driven inside, handed out, handed in, closed, thrown into, broken in the middle."""
 
+import copy
 from itertools import islice
 
 import torch
@@ -443,3 +444,26 @@ def test_generator_state_attributes():
         rest = list(made)
         return value, before, rest, made.gi_frame is None, made.__name__
     return fn, lambda i: (swing(i),)
+
+
+@program
+def test_generator_says_what_it_delegates_to_and_is_not_copied():
+    def fn(x):
+        def inner():
+            yield 1
+
+        def outer():
+            yield from within
+
+        within = inner()
+        made = outer()
+        next(made)
+        texts = [made.gi_yieldfrom is within, within.gi_yieldfrom]
+        try:
+            copy.copy(made)
+        except TypeError as error:
+            texts.append(str(error))
+        list(made)
+        return x, texts, made.gi_code.co_name, list(copy.copy(map(str, [1, 2])))
+
+    return fn, [(torch.ones(2),)]

@@ -1,6 +1,8 @@
 """Iterators: kept across breaks, shared, exhausted, over tensors, dicts, files of text and changing lists."""
 
+import collections
 import io
+import os
 
 import torch
 
@@ -273,3 +275,40 @@ def test_unpacking_asks_for_elements_alone():
         g, h = backwards
         return x * a + b, c, d, e * x, f, g, h * x
     return fn, [(torch.randn(2), *given) for _ in range(3)]
+
+
+@program
+def test_iterator_that_takes_no_weak_reference():
+    def fn(x):
+        with os.scandir(os.path.dirname(torch.__file__)) as entries:
+            return x, any(entry.name == "__init__.py" for entry in entries)
+
+    return fn, [(torch.ones(2),)]
+
+
+@program
+def test_list_and_deque_searched_while_their_elements_change_them():
+    class Clearing:
+        def __init__(self, items):
+            self.items = items
+
+        def __eq__(self, other):
+            self.items.clear()
+            return False
+
+    class Unequal:
+        def __eq__(self, other):
+            return False
+
+    def fn(x):
+        items, texts = [], []
+        queue = collections.deque([Unequal(), 2])
+        for use in (lambda: items.index(3), lambda: items.remove(3), lambda: queue.index(7), lambda: queue.remove(7)):
+            items[:] = [Clearing(items), Clearing(items)]
+            try:
+                use()
+            except ValueError as error:
+                texts.append(str(error))
+        return x, texts
+
+    return fn, [(torch.ones(2),)]

@@ -230,3 +230,90 @@ def test_an_iterator_that_has_begun_is_still_an_instance_of_its_class():
         first = next(made)
         return first, isinstance(made, map), type(made) is map, isinstance(made, types.GeneratorType), list(made)
     return fn, ordinary
+
+
+@program
+def test_iterators_refuse_when_they_are_made():
+    class Plain:
+        pass
+
+    class Wrong:
+        def __iter__(self):
+            return 3
+
+    def fn(x):
+        texts = []
+        for make in (lambda: enumerate(Plain()), lambda: enumerate(Wrong()), lambda: zip([1], Wrong()),
+                     lambda: map(int, 3), lambda: map(int), lambda: filter(None, Plain()), lambda: filter(None),
+                     lambda: reversed(Plain()),
+                     lambda: itertools.groupby(Plain()), lambda: itertools.accumulate(Wrong()),
+                     lambda: itertools.islice((n for n in (1, 2)), -1), lambda: itertools.starmap(None, Wrong()),
+                     lambda: enumerate((n for n in ()), "a"), lambda: iter(3, 4),
+                     lambda: zip((n for n in ()), once=True)):
+            try:
+                make()
+            except (TypeError, ValueError) as error:
+                texts.append((type(error), str(error)))
+            else:
+                texts.append("made")
+        return x, texts
+
+    return fn, [(torch.ones(2),)]
+
+
+@program
+def test_iterable_is_asked_for_its_iterator_when_the_iterator_over_it_is_made():
+    def fn(x):
+        log = []
+
+        class Noted:
+            def __init__(self, name):
+                self.name = name
+
+            def __iter__(self):
+                log.append(self.name)
+                return iter([1, 2])
+
+        pairs = zip(Noted("a"), Noted("b"))
+        mapped = map(str, Noted("c"))
+        log.append("made")
+        return x, [*pairs, *mapped], log
+
+    return fn, [(torch.ones(2),)]
+
+
+@program
+def test_iterators_take_their_iterable_by_name():
+    def fn(x):
+        def numbers():
+            yield from (1, 1, 2)
+
+        return (x, list(enumerate(iterable=numbers(), start=3)),
+                list(itertools.accumulate(iterable=numbers(), func=max)),
+                [(key, list(group)) for key, group in itertools.groupby(iterable=numbers(), key=None)])
+
+    return fn, [(torch.ones(2),)]
+
+
+@program
+def test_stop_iteration_ends_what_calls_until_a_sentinel():
+    class Reversible:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, at):
+            if at == 0:
+                raise StopIteration
+            return at
+
+    def fn(x):
+        def draw():
+            if len(drawn) == 2:
+                raise StopIteration
+            drawn.append(1)
+            return x
+
+        drawn = []
+        return list(iter(draw, None)), list(reversed(Reversible()))
+
+    return fn, [(torch.ones(2),)]

@@ -1,5 +1,6 @@
 """Operator overloads: forward, reflected, in place, containers' protocols, comparison, hashing, calls from C."""
 
+import collections
 import operator
 
 import torch
@@ -616,3 +617,54 @@ def test_unequal_is_the_opposite_of_an_equal_in_python():
         return x + 1, a != b, b != a, a == b, a != 3, 3 != a
     return fn, [(torch.ones(1), Point(1), Point(1)), (torch.ones(1), Point(1), Named(2)),
                 (torch.ones(1), Named(1), Point(1))]
+
+
+@program
+def test_sequence_asks_the_other_operand_first():
+    class Joined:
+        def __radd__(self, other):
+            return "joined", other
+
+        def __rmul__(self, other):
+            return "repeated", other
+
+    class Refusing:
+        def __radd__(self, other):
+            return NotImplemented
+
+    def fn(x):
+        items, texts = [1], []
+        items += Joined()
+        for sequence in ("a", [1], (1,), b"a", collections.deque([1])):
+            try:
+                sequence + Refusing()
+            except TypeError as error:
+                texts.append(str(error))
+        return x, items, "a" + Joined(), [1] + Joined(), (1,) + Joined(), "a" * Joined(), texts
+
+    return fn, [(torch.ones(2),)]
+
+
+@program
+def test_method_that_is_none_refuses():
+    class Closed:
+        __iadd__ = None
+        __iter__ = None
+        __contains__ = None
+
+        def __add__(self, other):
+            return "added"
+
+        def __getitem__(self, at):
+            return at
+
+    def fn(x):
+        texts = []
+        for use in (lambda c: operator.iadd(c, 1), iter, list, lambda c: 1 in c, lambda c: [*c]):
+            try:
+                use(Closed())
+            except TypeError as error:
+                texts.append(str(error))
+        return x, texts
+
+    return fn, [(torch.ones(2),)]

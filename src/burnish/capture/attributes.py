@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import weakref
 from dataclasses import dataclass
@@ -301,7 +302,7 @@ def _bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: st
     value_kind = type(value)
     if value_kind is FunctionType:
         return MethodType(value, obj)
-    if value_kind is classmethod:
+    if is_classmethod(m, value_kind):
         return _bind_function(m, value.__func__, kind)
     if value_kind is staticmethod:
         return value.__func__
@@ -317,10 +318,22 @@ def _bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: st
     return _class_value(m, value, owner, name)
 
 
-def _bind_function(m: Any, function: Any, target: Any) -> Any:
+def is_classmethod(m: Any, kind: type) -> bool:
+    """Whether its objects bind as ``classmethod`` does: ``abc.abstractclassmethod`` is a subclass of it."""
+    return kind is classmethod or issubclass(kind, classmethod) \
+        and lookup(m, kind, "__get__")[0] is classmethod.__dict__["__get__"]
+
+
+def _bind_function(m: Any, function: Any, target: type) -> Any:
+    """What ``classmethod(function)`` is through ``target``."""
     if isinstance(function, FunctionType):
         return MethodType(function, target)
-    return m.plainly(lambda: function.__get__(target, type(target)))
+    getter = find_on_type(type(function), "__get__") if sys.version_info < (3, 13) else None
+    if getter is None:
+        return MethodType(function, target)
+    if isinstance(getter, FunctionType):
+        return m.call(getter, (function, target, target), {})  # it wraps other descriptors, on older Python
+    return m.plainly(getter, function, target, target)
 
 
 def _class_value(m: Any, value: Any, owner: type | None, name: str) -> Any:
@@ -434,7 +447,7 @@ def _load_from_class(m: Any, cls: type, name: str) -> Any:
     kind = type(descriptor)
     if kind is FunctionType:
         return descriptor
-    if kind is classmethod:
+    if is_classmethod(m, kind):
         return _bind_function(m, descriptor.__func__, cls)
     if kind is staticmethod:
         return descriptor.__func__
@@ -453,7 +466,7 @@ def _load_from_module(m: Any, module: ModuleType, name: str) -> Any:
     names = m.fixed_names.get(id(namespace))
     if names is not None and name in names and namespace.get(name, MISSING) is names[name]:
         return names[name]
-    if is_trusted(module.__name__):
+    if is_trusted(namespace.get("__name__")):
         value = m.plainly(getattr, module, name)
         if name not in namespace:
             return m.heap.adopt(value)
@@ -499,19 +512,25 @@ def _load_from_super(m: Any, proxy: Any, name: str) -> Any:
     start, obj, kind = _start_of(proxy), _self_of(proxy), _kind_of(proxy)
     if name == "__class__":
         return super
-    value, base = _lookup_after(m, kind, start, name)
+    value, base = (MISSING, None) if obj is None else _lookup_after(m, kind, start, name)
     if base is None:
         return m.plainly(getattr, proxy, name)
     value_kind = type(value)
     if value_kind is FunctionType:
         return value if obj is kind else MethodType(value, obj)
-    if value_kind is property and isinstance(value.fget, FunctionType):
+    if value_kind is property and isinstance(value.fget, FunctionType) and obj is not kind:
         return m.call(value.fget, (obj,), {})
+    if is_classmethod(m, value_kind):
+        return _bind_function(m, value.__func__, kind)
+    getter = find_on_type(value_kind, "__get__")
     if obj is kind:
         if value_kind is staticmethod:
             return value.__func__
-        if value_kind is classmethod:
-            return _bind_function(m, value.__func__, obj)
+        if isinstance(getter, FunctionType):
+            return m.call(getter, (value, None, kind), {})
+    if getter is not None and not isinstance(getter, FunctionType) and value_kind not in (
+            staticmethod, functools.cached_property):
+        return m.plainly(getattr, proxy, name)
     if value_kind in C_DESCRIPTORS or value_kind in (MemberDescriptorType, GetSetDescriptorType):
         return m.plainly(getattr, proxy, name)
     return _bind(m, value, obj, kind, base, name)

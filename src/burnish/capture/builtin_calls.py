@@ -40,6 +40,7 @@ from . import (
     custom_functions,
     gpu_calls,
     gradients,
+    iterator_polyfills,
     lazy_modules,
     live,
     numpy_arrays,
@@ -149,6 +150,8 @@ def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _setattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if not isinstance(args[1], str):
+        return m.plainly(setattr, *args)
     return _none(m, attributes.store(m, args[0], _text(args[1]), args[2]))
 
 
@@ -161,6 +164,8 @@ def _none(m: Any, answer: Any) -> Any:
 
 
 def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if not isinstance(args[1], str):
+        return m.plainly(delattr, *args)
     return _none(m, attributes.delete(m, args[0], _text(args[1])))
 
 
@@ -182,7 +187,7 @@ SAMPLES = {kind: kind(*args) for kind, *args in (  # of what ``Generator`` stand
     (itertools.chain,), (itertools.islice, (), 0), (itertools.starmap, int, ()), (itertools.takewhile, int, ()),
     (itertools.dropwhile, int, ()), (itertools.filterfalse, int, ()), (itertools.pairwise, ()),
     (itertools.zip_longest,), (itertools.groupby, ()))} | {
-    type(sample): sample for sample in ((i for i in ()), iter(polyfills.Sequence()), iter(int, 0))}
+    type(sample): sample for sample in ((i for i in ()), iter(iterator_polyfills.Sequence()), iter(int, 0))}
 
 
 def _flatten(kinds: Any) -> list:
@@ -207,6 +212,8 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(polyfills.length, (method,), {})
+    if lookup(m, type(value), "__len__")[0] in (MISSING, None):
+        return m.plainly(len, value)
     origin = m.heap.origin_of(value)
     if origin is not None and not origin.complete and not isinstance(value, tuple):
         if origin.is_written or not isinstance(value, (list, dict)):
@@ -246,7 +253,9 @@ def _next_native(m: Any, iterator: Any, default: Any) -> Any:
 
 def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2:
-        return m.call(polyfills.iterate_until, args, {})
+        if lookup(m, type(args[0]), "__call__")[0] is MISSING:
+            return m.plainly(iter, *args)
+        return m.call(iterator_polyfills.iterate_until, args, {})
     return operations.iterate(m, args[0])
 
 
@@ -389,7 +398,7 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     if kind in numpy_kinds.VALUES:
         return numpy_constants.apply(m, convert, value)
     if isinstance(value, Live):
-        return live.apply(convert, value) if convert is not str or not isinstance(value, str) else value
+        return m.plainly(live.apply, convert, value) if convert is not str or not isinstance(value, str) else value
     if isinstance(value, torch.Tensor):
         return m.perform(convert, value)
     names = ("__str__", "__repr__") if convert is str else ("__repr__",)
@@ -405,6 +414,8 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
         if not _holds_printable_objects(value):
             operations.settle_all(m, value)
             return m.plainly(convert, value)
+        if _is_being_shown(m, value):
+            return {list: "[...]", tuple: "(...)", dict: "{...}"}.get(kind, f"{kind.__name__}(...)")
         if kind in (list, set):
             return m.call(polyfills.list_text, (value, *("[]" if kind is list else "{}")), {})
         if kind is tuple:
@@ -425,11 +436,26 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
 
 
-def _holds_printable_objects(value: Any) -> bool:
+SHOWING = frozenset(f.__code__ for f in (polyfills.list_text, polyfills.tuple_text, polyfills.dict_text))
+
+
+def _is_being_shown(m: Any, value: Any) -> bool:
+    """Whether this is asked for in the middle of the text of the same container, which holds itself."""
+    frame = m.frame
+    while frame is not None:
+        if frame.code.co in SHOWING and frame.locals[0] is value:
+            return True
+        frame = frame.caller
+    return False
+
+
+def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
+    """``around``: the containers it is in, one of which it may hold again."""
     parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
     for part in parts:
         if isinstance(part, operations.BUILTIN_CONTAINERS):
-            if _holds_printable_objects(part):
+            if len(around) < 100 and not any(part is one for one in (*around, value)) \
+                    and _holds_printable_objects(part, (*around, value)):
                 return True
         elif type(part) not in operations.SIMPLE and not isinstance(part, (Live, type)):
             return True
@@ -441,6 +467,9 @@ def _holds_printable_objects(value: Any) -> bool:
 def _print(m: Any, args: tuple, kwargs: dict) -> Any:
     if kwargs.get("file") not in (None, sys.stdout, sys.stderr):
         return m.stop(breaks.OPAQUE_CALL, "print() to a file")
+    if not kwargs.keys() <= {"sep", "end", "file", "flush"} or not all(
+            isinstance(kwargs.get(name), (str, type(None))) for name in ("sep", "end")):
+        return m.plainly(print, *args, **kwargs)  # which refuses
     for value in args:
         if needs_python_text(m, value):
             return m.call(polyfills.print_texts, (args, kwargs), {})
@@ -513,6 +542,8 @@ def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _new(m: Any, args: tuple, kwargs: dict) -> Any:
     """``object.__new__(cls)``."""
+    if not args:
+        return m.plainly(object.__new__, **kwargs)
     cls = args[0]
     if (
         isinstance(cls, type)
@@ -565,9 +596,9 @@ def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _frame_locals(m: Any, args: tuple, kwargs: dict) -> Any:
-    from .machine import frame_locals
+    from .machine import namespace_of
 
-    return frame_locals(m.frame)
+    return namespace_of(m.frame)
 
 
 def _globals(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -589,7 +620,7 @@ def _type_call(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _chain_from_iterable(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(polyfills.chain_from_iterable, args, kwargs)
+    return m.call(iterator_polyfills.chain_from_iterable, args, kwargs)
 
 
 def _callable(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -597,7 +628,7 @@ def _callable(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _tee(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(polyfills.tee, args, kwargs)
+    return m.call(iterator_polyfills.tee, args, kwargs)
 
 
 def _fspath(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -626,8 +657,23 @@ BUILTINS: dict[Any, Callable] = {
 }
 TAKE = {isinstance: (2, 2), len: (1, 1), next: (1, 2), iter: (1, 2), getattr: (2, 3), hasattr: (2, 2), setattr: (3, 3),
         delattr: (2, 2), any: (1, 1), all: (1, 1), id: (1, 1), hash: (1, 1), repr: (1, 1), format: (1, 2), vars: (0, 1),
-        locals: (0, 0), globals: (0, 0), sys.exc_info: (0, 0), callable: (1, 1)}
+        locals: (0, 0), globals: (0, 0), sys.exc_info: (0, 0), callable: (1, 1), functools.reduce: (2, 3),
+        itertools.chain.from_iterable: (1, 1), itertools.tee: (1, 2)}
 """Of builtins without parameters by name: the least and the most they take. Other calls are errors, before anything."""
+TAKE_NAMES = {sum: (1, 2, {"start"}), sorted: (1, 1, {"key", "reverse"}), min: (1, 1 << 30, {"key", "default"}),
+              max: (1, 1 << 30, {"key", "default"})}
+"""The same of builtins with parameters by name, and those names."""
+
+
+def is_refused(function: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether a builtin takes no such arguments: it says so itself then."""
+    takes = TAKE.get(function)
+    if takes is not None:
+        return bool(kwargs) or not takes[0] <= len(args) <= takes[1]
+    least, most, names = TAKE_NAMES.get(function, (0, 1 << 30, None))
+    return not least <= len(args) <= most or names is not None and not kwargs.keys() <= names
+
+
 for _function in LIVE_MATH - {min, max}:
     BUILTINS[_function] = _math(_function)
 for _name in ("bisect_left", "bisect_right"):
@@ -703,7 +749,7 @@ if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
 
 def _generator_method(name: str) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        return container_calls.call_generator(m, args[0], name, args[1:])
+        return container_calls.call_generator(m, args[0], name, args[1:], kwargs)
 
     return handler
 
@@ -716,6 +762,8 @@ UNBOUND: dict[Any, Callable] = {
     object.__delattr__: _object_delattr, BaseException.__init__: _exception_init, Exception.__init__: _exception_init,
     type.__call__: _type_call,
 }
+UNBOUND_TAKE = {object.__getattribute__: 2, object.__setattr__: 3, object.__delattr__: 2}
+"""How many arguments they take at least, where that is more than one."""
 
 
 def substitute(original: Any, polyfill: FunctionType) -> None:

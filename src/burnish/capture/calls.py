@@ -350,8 +350,7 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         return container_calls.call_method(m, owner, function.__name__, args, kwargs, function)
     handler = builtin_calls.BUILTINS.get(function)
     if handler is not None:
-        takes = builtin_calls.TAKE.get(function)
-        if takes is not None and (kwargs or not takes[0] <= len(args) <= takes[1]):
+        if builtin_calls.is_refused(function, args, kwargs):
             return m.plainly(function, *args, **kwargs)  # which refuses
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
@@ -388,6 +387,8 @@ def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A method taken from its class: ``str.join``, ``object.__setattr__``, ``torch.Tensor.add``."""
     handler = builtin_calls.UNBOUND.get(function)
     if handler is not None:
+        if len(args) < builtin_calls.UNBOUND_TAKE.get(function, 1):
+            return m.plainly(function, *args, **kwargs)
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer

@@ -13,7 +13,17 @@ from typing import Any
 
 import torch
 
-from . import breaks, builtin_calls, graph_numbers, live, numpy_constants, numpy_kinds, operations, polyfills
+from . import (
+    breaks,
+    builtin_calls,
+    graph_numbers,
+    iterator_polyfills,
+    live,
+    numpy_constants,
+    numpy_kinds,
+    operations,
+    polyfills,
+)
 from .attributes import lookup, special_method
 from .frames import Generator, Raised
 from .heap import MISSING
@@ -58,8 +68,10 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return make_tensor(m, cls, args, kwargs)
     if new_is_python and init_is_python:
         return m.call(polyfills.construct, (cls, args, kwargs), {})
-    if new_is_python:
+    if new_is_python and init_owner is object:
         return m.call(polyfills.construct_without_init, (cls, args, kwargs), {})
+    if new_is_python:
+        return m.call(polyfills.construct, (cls, args, kwargs), {})
     if init_is_python:
         if new_owner is object:
             m.made(obj := m.plainly(object.__new__, cls))
@@ -107,8 +119,8 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 # ---- builtin classes that take iterables or user objects
 
 def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    if not args:
-        return cls(**kwargs)
+    if len(args) != 1 or kwargs and cls is not dict:
+        return m.plainly(cls, *args, **kwargs)
     items = args[0]
     if isinstance(items, Generator) or needs_interpreting(m, items):
         return m.call(ITERABLE_MAKERS[cls], args, kwargs)
@@ -162,7 +174,7 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if isinstance(value, str):
             return m.plainly(cls, value.settle())
 
-        return live.apply(cls, value)
+        return m.plainly(live.apply, cls, value)
     if cls is bool:
         return bool_of(m, value)
     for name in (CONVERSIONS[cls], "__index__"):
@@ -211,14 +223,34 @@ def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return m.plainly(super, current_class(frame), first_argument(frame))
 
 
-def _polyfilled(polyfill: FunctionType, function_first: bool = False, always: bool = False) -> Any:
+def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, always: bool = False) -> Any:
+    """``first`` and ``last``: where among the arguments the iterables are."""
     def handler(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-        iterables = args[1:] if function_first else args
-        if always or any(needs_interpreting(m, a) for a in iterables):
+        given = (kwargs["iterable"],) if "iterable" in kwargs and not args else args[first:last]
+        if not always and not any(needs_interpreting(m, a) for a in given):
+            return MISSING if not _is_safe(m, given) else _over_items(m, cls, args, kwargs)
+        _check_arguments(m, cls, args, kwargs, first, last)
+        if "iterable" in kwargs:
+            args, kwargs = given, {name: value for name, value in kwargs.items() if name != "iterable"}
+        if cls is itertools.chain or all(type(a) is Generator or isinstance(a, operations.BUILTIN_CONTAINERS)
+                                         and not needs_interpreting(m, a) for a in given):
             return m.call(polyfill, args, kwargs)
-        return MISSING if not _is_safe(m, iterables) else _over_items(m, cls, args, kwargs)
+        after = () if last is None else args[last:]
+        return m.call(iterator_polyfills.begin, (polyfill, args[:first], given, after, kwargs), {})
 
     return handler
+
+
+def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, last: int | None) -> None:
+    """Python refuses arguments when the iterator is made: here, with iterables that are empty, so that nothing else is
+    done with them."""
+    args = (*args[:first], *((),) * len(args[first:last]), *(() if last is None else args[last:]))
+    kwargs = {name: () if name == "iterable" else value for name, value in kwargs.items()}
+    for value in (*args, *kwargs.values()):
+        if operations.python_method(m, value, "__index__"):
+            m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
+    m.plainly(cls, *[a.plain() if isinstance(a, Live) else a for a in args],
+              **{name: a.plain() if isinstance(a, Live) else a for name, a in kwargs.items()})
 
 
 def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -245,13 +277,16 @@ def _is_safe(m: Any, iterables: tuple) -> bool:
 
 
 def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1 or kwargs:
+        return m.plainly(cls, *args, **kwargs)
     value = args[0]
-
-    method = special_method(m, value, "__reversed__")
-    if isinstance(method, types.MethodType):
-        return m.call(method, (), {})
-    if operations.python_method(m, value, "__getitem__"):
-        return m.call(polyfills.reversed_, (value,), {})
+    found = lookup(m, type(value), "__reversed__")[0]
+    if isinstance(found, FunctionType):
+        return m.call(types.MethodType(found, value), (), {})
+    if found is MISSING and operations.python_method(m, value, "__getitem__"):
+        if lookup(m, type(value), "__len__")[0] is MISSING:
+            return m.plainly(cls, value)
+        return m.call(iterator_polyfills.reversed_of, (value,), {})
     if isinstance(value, torch.Tensor):
         return m.perform(reversed, value)
     return native(m, cls, args, kwargs)
@@ -321,10 +356,10 @@ CONSTRUCTORS: dict[type, Any] = {
     str: _str,
     type: _type,
     super: _super,
-    map: _polyfilled(polyfills.map_, True, True),
-    filter: _polyfilled(polyfills.filter_, True, True),
-    zip: _polyfilled(polyfills.zip_),
-    enumerate: _polyfilled(polyfills.enumerate_),
+    map: _polyfilled(iterator_polyfills.map_, 1, always=True),
+    filter: _polyfilled(iterator_polyfills.filter_, 1, 2, always=True),
+    zip: _polyfilled(iterator_polyfills.zip_, 0),
+    enumerate: _polyfilled(iterator_polyfills.enumerate_, 0, 1),
     reversed: _reversed,
     collections.deque: _deque,
     collections.OrderedDict: _dict_like,
@@ -350,17 +385,13 @@ CONSTRUCTORS: dict[type, Any] = {
 
 
 def _add_itertools() -> None:
-
-    for name, first in (("accumulate", False), ("chain", False), ("islice", False), ("pairwise", False),
-                        ("zip_longest", False)):
-        CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(polyfills, name), first)
-    for name in ("starmap", "takewhile", "dropwhile", "filterfalse"):
-        CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(polyfills, name), True, True)
+    for name, place, always in (("accumulate", (0, 1), True), ("chain", (0,), False), ("islice", (0, 1), False),
+                                ("pairwise", (0, 1), False), ("zip_longest", (0,), False), ("groupby", (0, 1), True),
+                                *((n, (1, 2), True) for n in ("starmap", "takewhile", "dropwhile", "filterfalse"))):
+        CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(iterator_polyfills, name), *place, always=always)
     for name in ("count", "cycle", "repeat", "product", "permutations", "combinations", "compress",
                  "combinations_with_replacement"):
         CONSTRUCTORS[getattr(itertools, name)] = _itertool
-    CONSTRUCTORS[itertools.groupby] = _polyfilled(polyfills.groupby, False, True)
-    CONSTRUCTORS[itertools.accumulate] = _polyfilled(polyfills.accumulate, False, True)
 
 
 def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -369,7 +400,7 @@ def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             return m.stop(breaks.OPAQUE_CALL, f"itertools.{cls.__name__} of a user object")
         lists = tuple(a if isinstance(a, (int, list, tuple)) else None for a in args)
         if None in lists:
-            return m.call(polyfills.itertool_of_lists, (cls, args, kwargs), {})
+            return m.call(iterator_polyfills.itertool_of_lists, (cls, args, kwargs), {})
     return m.made(native(m, cls, args, kwargs))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, builtin_calls, calls, classes, operations, polyfills, torch_state
+from . import breaks, builtin_calls, calls, classes, operations, polyfills, subscripts, torch_state
 from . import frames as fr
 from .attributes import load_plainly, lookup, store_plainly
 from .frames import Generator
@@ -34,6 +34,12 @@ SET_WRITES = frozenset("add discard remove pop clear difference_update intersect
 
 SEARCHES = frozenset("index count remove sort __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__".split())
 WRITES = LIST_WRITES | DICT_WRITES | SET_WRITES | {"append", "extend", "setdefault", "__init__"}
+
+
+# How many arguments methods take that are looked at before Python's own method sees them.
+TAKE = {"append": (1, 1), "extend": (1, 1), "extendleft": (1, 1), "__iadd__": (1, 1), "__getitem__": (1, 1),
+        "__setitem__": (2, 2), "__delitem__": (1, 1), "add": (1, 1), "remove": (1, 1), "discard": (1, 1),
+        "__contains__": (1, 1), "index": (1, 3), "count": (1, 1), "insert": (2, 2), "__ior__": (1, 1)}
 
 
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
@@ -56,7 +62,11 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         if name == "fromkeys":
             m.heap.expose(args)
             return m.made(m.perform(bound, *args, **kwargs))
-    method = bound if bound is not None else (lambda *a, **k: unbound(owner, *a, **k))
+    method = bound if bound is not None else functools.partial(unbound, owner)
+    takes = TAKE.get(name)
+    if takes is not None and issubclass(kind, operations.BUILTIN_CONTAINERS) \
+            and (kwargs or not takes[0] <= len(args) <= takes[1]):
+        return m.plainly(method, *args, **kwargs)  # which refuses
     if issubclass(kind, dict):
         return call_dict(m, owner, name, args, kwargs, method)
     if issubclass(kind, (list, collections.deque)):
@@ -67,7 +77,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         return call_text(m, owner, name, args, kwargs, method)
     if issubclass(kind, tuple):
         return call_sequence(m, owner, name, args, kwargs, method)
-    if name in ATTRIBUTE_METHODS:
+    if name in ATTRIBUTE_METHODS and len(args) == (1 if name == "__getattribute__" else 2) and not kwargs:
         return ATTRIBUTE_METHODS[name](m, owner, args)
     if kind is torch._C._InferenceMode:
         return torch_state.call_on_object(m, owner, name, args)
@@ -154,7 +164,10 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
     return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
 
 
-def call_generator(m: Any, owner: Generator, name: str, args: tuple) -> Any:
+def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
+    least, most = {"send": (1, 1), "throw": (1, 3)}.get(name, (0, 0))
+    if kwargs or not least <= len(args) <= most:
+        return m.plainly(getattr((i for i in ()), name), *args, **kwargs)  # which refuses
     m.take_over(owner)
     if name == "throw" and isinstance(args[0], type) and operations.makes_by_python(m, args[0]):
         return m.call(polyfills.throw_made, (owner, *args), {})
@@ -175,15 +188,18 @@ def call_generator(m: Any, owner: Generator, name: str, args: tuple) -> Any:
 # ---- dictionaries
 
 def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    takes = TAKE.get(name)
+    if takes is not None and (kwargs or len(args) != takes[1]) or name == "update" and len(args) > 1:
+        return m.plainly(method, *args, **kwargs)  # which refuses
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
         operations.check_key(m, args[0])
         args = (args[0].settle() if isinstance(args[0], Live) else args[0], *args[1:])
         key = args[0]
         if name == "__getitem__":
-            return operations.subscript_dict(m, table, key, origin)
+            return subscripts.subscript_dict(m, table, key, origin)
         if name == "__setitem__":
-            return operations.store_key(m, table, key, args[1])
+            return subscripts.store_key(m, table, key, args[1])
         found = _guard_key(m, origin, key, name) if origin is not None else None
         if isinstance(found, Live) and name in ("get", "pop", "setdefault"):
             if name == "pop":
@@ -195,10 +211,10 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         return m.call(polyfills.dict_update, (table, *args), kwargs)
     if name == "update":
         m.heap.expose(args)
-        merged = dict(*args, **kwargs) if not isinstance(table, collections.Counter) else None
+        merged = m.plainly(dict, *args, **kwargs) if not isinstance(table, collections.Counter) else None
         if merged is not None:
             for key, value in merged.items():
-                operations.store_key(m, table, key, value)
+                subscripts.store_key(m, table, key, value)
             return None
         m.heap.will_write(table)
     if origin is not None and (name in DICT_WRITES or name in ("__init__", "__delitem__")):
@@ -239,7 +255,8 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name in ("extend", "__iadd__", "extendleft"):
         other = args[0]
         if classes.needs_interpreting(m, other):
-            polyfill = polyfills.deque_extendleft if name == "extendleft" else polyfills.list_extend
+            polyfill = {"extendleft": polyfills.deque_extendleft, "extend": polyfills.list_extend}.get(
+                name, polyfills.list_extended)
             return m.call(polyfill, (items, other), {})
         if m.heap.is_outside_iterator(other) and hasattr(type(other), "__next__"):
             m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(other).__qualname__}")
@@ -255,12 +272,14 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         if kwargs.get("key") is not None or _has_objects(items):
             return m.call(polyfills.sort_list, (items,), kwargs)
     if name == "__getitem__":
-        return operations.subscript(m, items, args[0])
+        return subscripts.subscript_natively(m, items, args[0])
     if name == "__setitem__":
-        return operations.store_subscript(m, items, *args)
+        return subscripts.store_natively(m, items, *args)
+    if name == "__delitem__":
+        return subscripts.delete_natively(m, items, args[0])
     if name in ("pop", "insert", "rotate", "__delitem__", "__imul__") and args:
-        operations.check_place(m, args[0])
-        operations.check_slice(m, args[0])
+        subscripts.check_place(m, args[0])
+        subscripts.check_slice(m, args[0])
     if origin is not None and name in LIST_WRITES:
         m.heap.will_write(items)
     if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):

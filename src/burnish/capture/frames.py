@@ -7,6 +7,7 @@ taken apart into slots and put together again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import CellType, CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ class Raised(BaseException):
 
 class Frame:
     __slots__ = ("builtins", "caller", "code", "completion", "depth", "generator", "globals", "handling",
-                 "instructions", "locals", "pc", "spare", "stack")
+                 "instructions", "locals", "namespace", "pc", "spare", "stack")
 
     def __init__(self, code: Code, namespace: dict, builtins: dict, values: list):
         self.code = code
@@ -69,6 +70,7 @@ class Frame:
         self.completion = PUSH
         self.generator: Generator | None = None
         self.handling: BaseException | None = None
+        self.namespace: dict | None = None  # what locals() has answered here
         self.spare: Any = None  # what the completion needs beside the result
 
     @property
@@ -110,17 +112,23 @@ class Generator:
     def __next__(self) -> Any:
         return self.send(None)
 
-    def send(self, value: Any) -> Any:
+    def send(self, *args: Any) -> Any:
         from .machine import resume_natively
 
-        return resume_natively(self, value, None)
+        if len(args) != 1:
+            SAMPLE.send(*args)  # which refuses
+        return resume_natively(self, args[0], None)
 
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+    def throw(self, *args: Any) -> Any:
         from .machine import resume_natively
 
-        return resume_natively(self, None, thrown(kind, value, traceback))
+        if not 1 <= len(args) <= 3:
+            SAMPLE.throw(*args)
+        return resume_natively(self, None, thrown(*args))
 
-    def close(self) -> None:
+    def close(self, *args: Any) -> None:
+        if args:
+            SAMPLE.close(*args)
         if self.frame is None:
             return
         if not self.started:
@@ -158,8 +166,22 @@ class Generator:
         return self.started and not self.running and self.frame is not None
 
     @property
-    def gi_code(self) -> Any:
-        return None if self.frame is None else self.frame.code.co
+    def gi_code(self) -> CodeType:
+        return self.code
+
+    @property
+    def gi_yieldfrom(self) -> Any:
+        from .delegation import delegate_of
+
+        return delegate_of(self.frame) if self.gi_suspended else None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """For copies, too: two of them with one frame would be one."""
+        made = self.made_by()
+        if made is None:
+            raise TypeError(f"cannot pickle '{self.__class__.__name__}' object")
+        maker, args, options = made
+        return (functools.partial(maker, **options) if options else maker), tuple(args)
 
     @property
     def gi_running(self) -> bool:
@@ -170,10 +192,16 @@ class Generator:
         return f"<generator object {self.__qualname__}>" if kind is GeneratorType else f"<{kind.__name__} object>"
 
 
+SAMPLE: Any = (i for i in ())  # of a generator of Python's own, for what it says to wrong arguments
+
+
 def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:
     """The exception that ``throw(kind, value, traceback)`` raises."""
     if isinstance(kind, BaseException):
         return kind
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        text = f"exceptions must be classes or instances deriving from BaseException, not {type(kind).__name__}"
+        raise TypeError(text)
     if isinstance(value, kind):
         error = value
     elif isinstance(value, tuple):

@@ -39,6 +39,7 @@ from .metadata import (
 )
 from .sources import Source
 
+WRITTEN = 10 ** 100
 MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
 
 
@@ -71,7 +72,8 @@ class CheckWriter:
         self.tensors: list[tuple[str, tuple]] = []  # (variable, facts): nothing relies on these, so they come last
 
     def constant(self, value: Any) -> str:
-        if value is None or value is True or value is False or type(value) in (int, str):
+        if value is None or value is True or value is False or type(value) is str \
+                or type(value) is int and -WRITTEN < value < WRITTEN:  # Python refuses to write very large ones
             return repr(value)
         name = self._constant_names.get(id(value))
         if name is None:

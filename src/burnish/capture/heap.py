@@ -614,7 +614,7 @@ class Heap:
     def let_go(self, value: Any) -> None:
         """The end of an object made here can be seen from now on: only the program holds it."""
         key, kind = id(value), type(value)
-        if self.fresh.get(key) is value:
+        if self.fresh.get(key) is value and kind.__weakrefoffset__:
 
             def forget(_: Any) -> None:
                 self.fresh.pop(key, None)

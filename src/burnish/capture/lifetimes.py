@@ -51,7 +51,8 @@ def _rule(kind: type) -> int:
 
 
 def runs_code_at_the_end(kind: type) -> bool:
-    return bool(kind.__flags__ & (1 << 9)) and hasattr(kind, "__del__")
+    """Not where it takes no weak reference (``os.scandir()``): nobody can tell when that ends but who holds it."""
+    return bool(kind.__flags__ & (1 << 9)) and hasattr(kind, "__del__") and kind.__weakrefoffset__ != 0
 
 
 NO_KEYS: Set = frozenset()

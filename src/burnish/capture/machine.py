@@ -122,6 +122,8 @@ class Machine:
                 error = self.stop_iteration_error(error)
         if caller is None:
             return error
+        if frame.completion == fr.SEND and generator is not None:
+            extend_context(error, caller.handling)  # one that was thrown into it comes to what delegated to it
         if frame.completion == fr.FOR_ITER and isinstance(error, StopIteration):
             leave_loop(caller, caller.instructions[caller.pc - 1][1])
             return None
@@ -568,7 +570,7 @@ class Machine:
             raise Raised(TypeError("exceptions must derive from BaseException"))
         if has_cause:
             if isinstance(cause, type) and issubclass(cause, BaseException):
-                cause = cause()
+                cause = self.call(cause, (), {})
             if cause is not None and not isinstance(cause, BaseException):
                 raise Raised(TypeError("exception causes must derive from BaseException"))
             error.__cause__ = cause
@@ -598,7 +600,7 @@ def resume_natively(generator: Generator, value: Any, error: BaseException | Non
 
 
 def _can_iterate(kind: type) -> bool:
-    return getattr(kind, "__iter__", None) is not None or hasattr(kind, "__getitem__")
+    return hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
 
 
 def _is_hashable(function: Any) -> bool:
@@ -618,6 +620,19 @@ def frame_locals(frame: Frame) -> dict[str, Any]:
         if value is not UNBOUND:
             values[name] = value
     return values
+
+
+def namespace_of(frame: Frame) -> dict[str, Any]:
+    """What ``locals()`` answers: before Python 3.13 one dictionary a frame, brought up to date each time."""
+    values = frame_locals(frame)
+    known = frame.namespace
+    if sys.version_info >= (3, 13) or known is None:
+        frame.namespace = values
+        return values
+    for name in frame.code.names:
+        known.pop(name, None)
+    known.update(values)
+    return known
 
 
 def current_class(frame: Frame) -> Any:
@@ -650,15 +665,15 @@ def _super(machine: Machine, args: tuple, kwargs: dict) -> Any:
 
 
 def _locals(machine: Machine, args: tuple, kwargs: dict) -> Any:
-    return frame_locals(machine.frame)
+    return MISSING if args or kwargs else namespace_of(machine.frame)
 
 
 def _globals(machine: Machine, args: tuple, kwargs: dict) -> Any:
-    return machine.frame.globals
+    return MISSING if args or kwargs else machine.frame.globals
 
 
 def _vars(machine: Machine, args: tuple, kwargs: dict) -> Any:
-    return MISSING if args else frame_locals(machine.frame)
+    return MISSING if args or kwargs else namespace_of(machine.frame)
 
 
 def _dir(machine: Machine, args: tuple, kwargs: dict) -> Any:

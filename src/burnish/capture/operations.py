@@ -17,7 +17,18 @@ from typing import Any
 
 import torch
 
-from . import assertions, breaks, builtin_calls, live, numpy_arrays, numpy_constants, numpy_kinds, polyfills
+from . import (
+    assertions,
+    breaks,
+    builtin_calls,
+    iterator_polyfills,
+    live,
+    numpy_arrays,
+    numpy_constants,
+    numpy_kinds,
+    polyfills,
+    subscripts,
+)
 from . import frames as fr
 from .attributes import discard, lookup, special_method
 from .constant_tensors import is_constant
@@ -91,7 +102,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             and operation is not operator.getitem:
         return m.perform(operation, left, right)
     if operation is operator.getitem:
-        return subscript(m, left, right)
+        return subscripts.subscript(m, left, right)
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         if not isinstance(left, torch.Tensor) and python_method(m, left, METHODS[operation][0]):
             return by_protocol(m, operation, left, right)
@@ -108,7 +119,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return numpy_constants.apply(m, operation, left, right)
     if isinstance(left, Live) or isinstance(right, Live):
         if left_kind in (str, live.LiveStr) and operation is operator.mod:
-            return live.apply(operation, left, right) if type(right) in SIMPLE or isinstance(right, Live) \
+            return m.plainly(live.apply, operation, left, right) if type(right) in SIMPLE or isinstance(right, Live) \
                 else format_by_percent(m, settled(left), right)
         if isinstance(left, live.NUMBERS) and isinstance(right, live.NUMBERS):
             # Not by the operands' own methods: those of bool and float know nothing of live numbers on their right.
@@ -413,188 +424,6 @@ def check_key(m: Any, key: Any) -> None:
         m.heap.identity_matters.add(kind)
 
 
-# ---- subscripts
-
-def subscript(m: Any, container: Any, key: Any) -> Any:
-    kind = type(container)
-    if type(key) is int and (kind is tuple or kind is torch.Size):
-        return m.plainly(operator.getitem, container, key)
-    if is_tensor(container):
-        expose(m, key)
-        check_index(m, key)
-        if m.open_sizes is not None:
-            m.open_sizes.check_slices(container, key)
-            if m.open_sizes.symbols.takes(key):
-                return m.perform(operator.getitem, container, key)
-        return m.perform(operator.getitem, container, settled(key))
-    if issubclass(kind, type):
-        return subscript_class(m, container, key)
-    if kind is numpy_kinds.ARRAY and numpy_arrays.is_known(m, container):
-        return numpy_constants.apply(m, operator.getitem, container, key)
-    if issubclass(kind, torch.nn.Module) or python_method(m, container, "__getitem__"):
-        return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
-    if is_tensor(key) and issubclass(kind, (list, tuple, str, range)):
-        return m.perform(operator.getitem, container, key)
-    if isinstance(key, Live):
-        key = key.settle()
-    elif type(key) is slice or type(key) is tuple or type(key) in numpy_kinds.NUMBERS:
-        check_slice(m, key)
-        settle_all(m, key)
-    origin = m.heap.origin_of(container)
-    if isinstance(container, (dict, types.MappingProxyType)):
-        return subscript_dict(m, container, key, origin)
-    if isinstance(container, Live):
-        return m.plainly(operator.getitem, container.settle(), key)
-    if origin is not None and isinstance(container, (list, collections.deque)):
-        if type(key) is int and -len(container) <= key < len(container) and not origin.complete \
-                and origin.appended_from is None:
-            return m.heap.read_index(origin, key)
-        m.heap.complete(origin)
-    if python_method(m, key, "__index__"):
-        m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
-    if isinstance(container, BUILTIN_CONTAINERS) or is_known_native(kind) or kind in SIMPLE:
-        return m.plainly(operator.getitem, container, key)
-    m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
-    return None
-
-
-def check_slice(m: Any, key: Any) -> None:
-    """Stop where Python would read the limits of a slice from tensors."""
-    if type(key) is slice and any(is_tensor(part) for part in (key.start, key.stop, key.step)):
-        m.stop(breaks.DATA_READ, "a tensor used as an index")
-
-
-def check_place(m: Any, key: Any) -> None:
-    """Stop before a list is changed at a place that Python would read from a tensor."""
-    check_numbers(m, (key,))
-    if is_tensor(key):
-        m.stop(breaks.DATA_READ, "a tensor used as an index")
-
-
-def check_index(m: Any, key: Any) -> None:
-    """Stop where indexing would ask a user's ``__index__``."""
-    for part in key if type(key) is tuple else (key,):
-        for value in (part.start, part.stop, part.step) if type(part) is slice else (part,):
-            if python_method(m, value, "__index__"):
-                m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
-
-
-def subscript_class(m: Any, cls: type, key: Any) -> Any:
-    found, _ = lookup(m, type(cls), "__getitem__")
-    if isinstance(found, FunctionType):
-        if is_trusted_type(type(cls)):
-            return m.plainly(operator.getitem, cls, key)
-        return m.call(found, (cls, key), {})
-    return m.plainly(operator.getitem, cls, key)
-
-
-def special_or_error(m: Any, obj: Any, name: str) -> Any:
-    method = special_method(m, obj, name)
-    if method is MISSING:
-        # CPython's own message for the missing operation.
-        if name == "__getitem__":
-            m.plainly(operator.getitem, obj, 0)
-        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(obj).__qualname__}")
-    return method
-
-
-def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
-    check_key(m, key)
-    missing = special_method(m, table, "__missing__") if type(table) is not dict else MISSING
-    if origin is not None and not origin.complete:
-        if m.heap.is_constant_key(key):
-            value = m.heap.read_key(origin, key)
-            if value is not MISSING:
-                return value
-        else:
-            m.heap.complete(origin)
-    if key not in table and missing is not MISSING:
-        if isinstance(table, collections.defaultdict) and table.default_factory is not None:
-
-            factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
-            return m.call(polyfills.default_item, (table, key, factory), {})
-        if isinstance(missing, types.MethodType):
-            return m.call(missing, (key,), {})
-    if isinstance(table, types.MappingProxyType):
-        return m.plainly(operator.getitem, table, key)
-    if isinstance(table, collections.Counter):
-        return m.plainly(operator.getitem, table, key)
-    return m.plainly(dict.__getitem__, table, key)
-
-
-def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
-    if isinstance(container, torch.Tensor):
-        expose(m, key)
-        expose(m, value)
-        check_index(m, key)
-        m.perform(operator.setitem, container, key, value)
-        return None
-    if python_method(m, container, "__setitem__"):
-        return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
-    if m.region is not None:
-        m.region.will_write(container)
-    if isinstance(key, Live):
-        key = key.settle()
-    elif type(key) is slice:
-        check_slice(m, key)
-        settle_all(m, key)
-        expose(m, value)
-        if not isinstance(value, BUILTIN_CONTAINERS):
-
-            return discard(m, m.call(polyfills.store_slice, (container, key, value), {}))
-    if isinstance(container, dict):
-        store_key(m, container, key, value)
-        return None
-    if isinstance(container, (list, collections.deque)):
-        check_place(m, key)
-        m.heap.will_write(container, an_item=True)
-        m.plainly(operator.setitem, container, key, value)
-        return None
-    if isinstance(container, (str, tuple, range, int, float, type(None))):
-        m.plainly(operator.setitem, container, key, value)
-    m.stop(breaks.OPAQUE_CALL, f"item assignment on a {type(container).__qualname__}")
-    return None
-
-
-def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
-    check_key(m, key)
-    key = settled(key)
-    origin = m.heap.origin_of(table)
-    if origin is not None:
-        if m.heap.is_constant_key(key):
-            m.heap.will_write_key(origin, key)
-        else:
-            m.heap.complete(origin)
-    # The method of the base class: a subclass may override it, and what runs here is what its override calls.
-    m.plainly(
-        (collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict).__setitem__, table, key, value
-    )
-
-
-def delete_subscript(m: Any, container: Any, key: Any) -> Any:
-    if python_method(m, container, "__delitem__"):
-        return discard(m, m.call(special_method(m, container, "__delitem__"), (key,), {}))
-    if m.region is not None:
-        m.region.will_write(container)
-    check_slice(m, key)
-    settle_all(m, key)
-    if isinstance(container, dict):
-        check_key(m, key)
-        origin = m.heap.origin_of(container)
-        if origin is not None:
-            if m.heap.is_constant_key(key) and key in container:
-                m.heap.will_write_key(origin, key, deletes=True)
-            else:
-                m.heap.complete(origin)
-    elif isinstance(container, (list, collections.deque)):
-        check_place(m, key)
-        m.heap.will_write(container)
-    elif not isinstance(container, (str, tuple)):
-        m.stop(breaks.OPAQUE_CALL, f"item deletion on a {type(container).__qualname__}")
-    m.plainly(operator.delitem, container, key)
-    return None
-
-
 # ---- iteration
 
 ITERATORS = frozenset(type(i) for i in (
@@ -603,6 +432,12 @@ ITERATORS = frozenset(type(i) for i in (
     iter(collections.deque()), reversed(collections.deque()), reversed(range(0)), reversed(range(1 << 65)),
     reversed({}.items()), iter(memoryview(b"")), iter(bytearray()), iter(collections.OrderedDict()), reversed(()),
 ))
+
+
+def can_iterate(m: Any, value: Any) -> bool:
+    """As Python sees it before it asks: None in a class says no, whatever else it has."""
+    found = lookup(m, type(value), "__iter__")[0]
+    return found is not None and (found is not MISSING or lookup(m, type(value), "__getitem__")[0] is not MISSING)
 
 
 def iterate(m: Any, value: Any) -> Any:
@@ -624,8 +459,8 @@ def iterate(m: Any, value: Any) -> Any:
         method = types.MethodType(found, value)
         return m.call(method, (), {}) if is_trusted_type(owner) else m.call(polyfills.iterator_of, (method,), {})
     if found is MISSING or found is None:
-        if python_method(m, value, "__getitem__"):
-            return m.call(polyfills.iterate_by_index, (value,), {})
+        if found is MISSING and python_method(m, value, "__getitem__"):
+            return m.call(iterator_polyfills.iterate_by_index, (value,), {})
         return m.plainly(iter, value)
     if isinstance(value, BUILTIN_CONTAINERS):
         m.heap.expose_items(value)
@@ -682,7 +517,9 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
         return m.perform(lambda t: list(iter(t)), value)
 
     kind = type(value)
-    if lookup(m, kind, "__iter__")[0] is MISSING and lookup(m, kind, "__getitem__")[0] is MISSING:
+    if not can_iterate(m, value):
+        if hasattr(kind, "__iter__"):
+            return m.plainly(iter, value)
         raise fr.Raised(TypeError(f"cannot unpack non-iterable {kind.__name__} object"))
     answer = m.call(polyfills.take if count is not None else polyfills.to_list,
                     (value, count + 1) if count is not None else (value,), {})
@@ -719,9 +556,11 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
         return None
 
     kind = type(other)
-    if lookup(m, kind, "__iter__")[0] is MISSING and lookup(m, kind, "__getitem__")[0] is MISSING \
+    if not can_iterate(m, other) \
             and not (method == "dict_update" and lookup(m, kind, "keys")[0] is not MISSING):
         if method == "list_extend":
+            if hasattr(kind, "__iter__"):
+                return m.plainly(iter, other)
             raise fr.Raised(TypeError(f"Value after * must be an iterable, not {kind.__name__}"))
         return m.plainly(target.update, other)
     return discard(m, m.call(getattr(polyfills, method), (target, other), {}))
@@ -734,8 +573,8 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
         spec = spec.settle()
     if isinstance(value, Live):
         if convert is not None:
-            value = live.apply(convert, value)
-        return live.apply(format, value, spec)
+            value = m.plainly(live.apply, convert, value)
+        return m.plainly(live.apply, format, value, spec)
     kind = type(value)
     if kind is torch.Size and not spec and any(isinstance(size, Live) for size in value):
         return size_text(value)

@@ -7,10 +7,9 @@ the interpreter runs like any user function. They use only what the interpreter 
 
 from __future__ import annotations
 
-import itertools
+from array import array
+from collections import deque
 from operator import index
-
-from .frames import MADE_BY, STANDS_FOR
 
 SYMBOLS = {
     "__add__": "+", "__sub__": "-", "__mul__": "*", "__matmul__": "@", "__truediv__": "/", "__floordiv__": "//",
@@ -40,6 +39,17 @@ def has_method(kind, name):
 has_method._burnish_constant = True
 
 
+def is_concatenation(kind, method):
+    """Whether the ``+`` or ``*`` of a class is that of sequences, which Python asks last, after the other operand's."""
+    if method not in ("__add__", "__mul__", "__iadd__", "__imul__"):
+        return False
+    return next((base for base in kind.__mro__ if method in base.__dict__), None) in CONCATENATED
+
+
+CONCATENATED = (str, bytes, bytearray, list, tuple, deque, array)
+is_concatenation._burnish_constant = True
+
+
 def binary(left, right, method, reflected):
     value = _try_binary(left, right, method, reflected)
     if value is NotImplemented:
@@ -57,6 +67,11 @@ def _try_binary(left, right, method, reflected):
         if value is not NotImplemented:
             return value
         theirs = None
+    if theirs is not None and is_concatenation(left_kind, method):
+        value = theirs(right, left)
+        if value is not NotImplemented:
+            return value
+        theirs = None
     if mine is not None:
         value = mine(left, right)
         if value is not NotImplemented:
@@ -67,8 +82,14 @@ def _try_binary(left, right, method, reflected):
 
 
 def in_place(left, right, method, reflected, in_place_method):
-    own = getattr(type(left), in_place_method, None)
-    if own is not None:
+    kind = type(left)
+    is_last = is_concatenation(kind, in_place_method)
+    if is_last and has_method(type(right), reflected):
+        value = getattr(type(right), reflected)(right, left)
+        if value is not NotImplemented:
+            return value
+    if has_method(kind, in_place_method):
+        own = getattr(kind, in_place_method)
         value = own(left, right)
         if value is not NotImplemented:
             return value
@@ -254,7 +275,10 @@ def construct(cls, args, kwargs):
 
 
 def construct_without_init(cls, args, kwargs):
-    return cls.__new__(cls, *args, **kwargs)
+    obj = cls.__new__(cls, *args, **kwargs)
+    if type(obj) is not cls and isinstance(obj, cls):
+        type(obj).__init__(obj, *args, **kwargs)  # of a subclass, which may have one
+    return obj
 
 
 def construct_plainly(cls, args, kwargs):
@@ -266,29 +290,6 @@ def construct_plainly(cls, args, kwargs):
 
 
 # ---- iterables made of user code
-
-class Sequence:
-    """What has no more than this is iterated by index."""
-
-    def __getitem__(self, at):
-        raise IndexError
-
-
-def iterate_by_index(sequence):
-    at = 0
-    while True:
-        try:
-            value = sequence[at]
-        except IndexError:
-            return
-        yield value
-        at += 1
-
-
-def reversed_(sequence):
-    for at in range(len(sequence) - 1, -1, -1):
-        yield sequence[at]
-
 
 def tuple_of_class(make, cls, items):
     return make(cls, [value for value in items])  # noqa: C416
@@ -310,14 +311,6 @@ def read_cached_property(descriptor, obj):
         return cache[name]
     value = cache[name] = descriptor.func(obj)
     return value
-
-
-def iterate_until(function, sentinel):
-    while True:
-        value = function()
-        if value == sentinel:
-            return
-        yield value
 
 
 def to_list(items):
@@ -364,29 +357,16 @@ def list_extend(target, items):
         target.append(value)
 
 
+def list_extended(target, items):
+    """``target.__iadd__(items)``."""
+    for value in items:
+        target.append(value)
+    return target
+
+
 def deque_extendleft(target, items):
     for value in items:
         target.appendleft(value)
-
-
-def tee(items, n=2):
-    """Each copy goes on by itself: what they share is the list of what the slowest has not seen."""
-    iterator = iter(items)
-    seen = [iterator, []]
-    return tuple([tee_copy(seen) for _ in range(n)])
-
-
-def tee_copy(seen):
-    iterator, values = seen
-    at = 0
-    while True:
-        if at == len(values):
-            try:
-                values.append(next(iterator))
-            except StopIteration:
-                return
-        yield values[at]
-        at += 1
 
 
 def set_update(target, *others):
@@ -407,56 +387,7 @@ def dict_update(target, items=(), /, **kwargs):
 
 
 def store_slice(target, at, items):
-    target[at] = [value for value in items]  # noqa: C416
-
-
-def map_(function, items, *others):
-    if not others:
-        for value in items:
-            yield function(value)
-    else:
-        for values in zip(items, *others, strict=False):
-            yield function(*values)
-
-
-def filter_(function, items):
-    for value in items:
-        if value if function is None else function(value):
-            yield value
-
-
-def zip_(*iterables, strict=False):
-    iterators = [iter(items) for items in iterables]
-    if not iterators:
-        return
-    while True:
-        values = []
-        for i, iterator in enumerate(iterators):
-            try:
-                value = next(iterator)
-            except StopIteration:
-                if not strict:
-                    return
-                if i > 0:
-                    plural = " " if i == 1 else "s 1-"
-                    raise ValueError(f"zip() argument {i + 1} is shorter than argument{plural}{i}") from None
-                for j in range(1, len(iterators)):
-                    try:
-                        next(iterators[j])
-                    except StopIteration:
-                        continue
-                    plural = " " if j == 1 else "s 1-"
-                    raise ValueError(f"zip() argument {j + 1} is longer than argument{plural}{j}") from None
-                return
-            values.append(value)
-        yield tuple(values)
-
-
-def enumerate_(items, start=0):
-    at = start
-    for value in items:
-        yield at, value
-        at += 1
+    list.__setitem__(target, at, [value for value in items])  # noqa: C416
 
 
 def sum_(items, /, start=0):
@@ -572,10 +503,13 @@ def next_or(iterator, default):
 
 
 def index_of(sequence, item, start=0, stop=None):
-    for at in range(start, len(sequence) if stop is None else stop):
+    start, stop, _ = slice(start, stop).indices(len(sequence))
+    for at in range(start, stop):
+        if at >= len(sequence):
+            break  # it shrinks while its elements are compared
         if sequence[at] is item or sequence[at] == item:
             return at
-    raise ValueError(f"{item!r} is not in list")
+    raise ValueError(f"{item!r} is not in {'deque' if isinstance(sequence, deque) else 'list'}")
 
 
 def count_of(sequence, item):
@@ -587,138 +521,7 @@ def remove(target, item):
         if value is item or value == item:
             del target[at]
             return
-    raise ValueError("list.remove(x): x not in list")
-
-
-# ---- itertools, where a function or an iterable is the user's
-
-def accumulate(items, func=None, *, initial=None):
-    iterator = iter(items)
-    total = initial
-    if initial is None:
-        try:
-            total = next(iterator)
-        except StopIteration:
-            return
-    yield total
-    for value in iterator:
-        total = total + value if func is None else func(total, value)
-        yield total
-
-
-def chain(*iterables):
-    for items in iterables:
-        for value in items:  # noqa: UP028
-            yield value
-
-
-def chain_from_iterable(iterables):
-    for items in iterables:
-        for value in items:  # noqa: UP028
-            yield value
-
-
-def islice(items, *limits):
-    bounds = slice(*limits)
-    start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
-    if stop is not None and stop <= 0:
-        return
-    at, wanted = 0, start
-    for value in items:
-        if at == wanted:
-            yield value
-            wanted += step
-        at += 1  # noqa: SIM113
-        if stop is not None and at >= stop:
-            return
-
-
-def starmap(function, items):
-    for values in items:
-        yield function(*values)
-
-
-def takewhile(predicate, items):
-    for value in items:
-        if not predicate(value):
-            return
-        yield value
-
-
-def dropwhile(predicate, items):
-    iterator = iter(items)
-    for value in iterator:
-        if not predicate(value):
-            yield value
-            break
-    for value in iterator:  # noqa: UP028
-        yield value
-
-
-def filterfalse(predicate, items):
-    for value in items:
-        if not (value if predicate is None else predicate(value)):
-            yield value
-
-
-def pairwise(items):
-    iterator = iter(items)
-    try:
-        before = next(iterator)
-    except StopIteration:
-        return
-    for value in iterator:
-        yield before, value
-        before = value
-
-
-def zip_longest(*iterables, fillvalue=None):
-    iterators = [iter(items) for items in iterables]
-    active = len(iterators)
-    if not active:
-        return
-    done = [False] * active
-    while True:
-        values = []
-        for i, iterator in enumerate(iterators):
-            value = fillvalue
-            if not done[i]:
-                try:
-                    value = next(iterator)
-                except StopIteration:
-                    done[i] = True
-                    active -= 1
-                    if not active:
-                        return
-            values.append(value)
-        yield tuple(values)
-
-
-def groupby(items, key=None):
-    """Groups as lists' iterators: what a loop over them sees is the same."""
-    group, current = [], MISSING
-    for value in items:
-        value_key = value if key is None else key(value)
-        if current is not MISSING and value_key == current:
-            group.append(value)
-            continue
-        if current is not MISSING:
-            yield current, iter(group)
-        group, current = [value], value_key
-    if current is not MISSING:
-        yield current, iter(group)
-
-
-for _polyfill, _kind in (
-    (map_, map), (filter_, filter), (zip_, zip), (enumerate_, enumerate), (reversed_, reversed),
-    (accumulate, itertools.accumulate), (chain, itertools.chain), (islice, itertools.islice),
-    (starmap, itertools.starmap), (takewhile, itertools.takewhile), (dropwhile, itertools.dropwhile),
-    (filterfalse, itertools.filterfalse), (pairwise, itertools.pairwise), (zip_longest, itertools.zip_longest),
-    (groupby, itertools.groupby)):
-    STANDS_FOR[_polyfill.__code__] = MADE_BY[_polyfill.__code__] = _kind
-for _polyfill, _sample in ((tee_copy, itertools.tee(())[0]), (iterate_by_index, iter(Sequence())),
-                           (iterate_until, iter(int, 0)), (chain_from_iterable, itertools.chain())):
-    STANDS_FOR[_polyfill.__code__] = type(_sample)
+    raise ValueError(f"{item!r} is not in deque" if isinstance(target, deque) else "list.remove(x): x not in list")
 
 
 # ---- text
@@ -772,8 +575,6 @@ def instance_check(obj, classes):
     return any_(isinstance(obj, c) for c in classes)
 
 
-
-
 def construct_around(obj, args, kwargs):
     value = type(obj).__init__(obj, *args, **kwargs)
     if value is not None:
@@ -785,10 +586,6 @@ def to_dict_like(cls, args, kwargs):
     """OrderedDict(items), defaultdict(factory, items) of user iterables."""
     plain = [to_dict(a) if hasattr(a, "__iter__") or hasattr(a, "keys") else a for a in args]
     return cls(*plain, **kwargs)
-
-
-def itertool_of_lists(cls, args, kwargs):
-    return cls(*[list(a) if hasattr(a, "__iter__") else a for a in args], **kwargs)
 
 
 def truth_of(function, *args):

@@ -110,7 +110,7 @@ class Recorder(TorchFunctionMode):
         kind = next(filter(is_ruled_kind, kinds), None)
         if kind is None or not self.tracer.heap.has_written():
             return None
-        return breaks.OPAQUE_CALL, f"a call under the rules of {kind.__qualname__}, which may read what was just written"
+        return breaks.OPAQUE_CALL, f"a call by the rules of {kind.__qualname__}, which may read what was just written"
 
     def call(self, function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict) -> Any:
         """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``.

@@ -232,7 +232,7 @@ class Rebuilder:
             return self.constant(value)
         name = value.__name__
         if type(owner) in PLAIN_OWNERS:
-            return self.name(value, f"{self.build(owner)}.{name}")
+            return self.name(value, f"({self.build(owner)}).{name}")
         # A subclass may override the method: take it from the class it was taken from.
         home = getattr(value, "__objclass__", None) or next(
             (
@@ -243,7 +243,7 @@ class Rebuilder:
             None,
         )
         if home is None:
-            return self.name(value, f"{self.build(owner)}.{name}")
+            return self.name(value, f"({self.build(owner)}).{name}")  # of a number, too
         return self.name(value, f"{self.constant(home.__dict__[name].__get__)}({self.build(owner)})")
 
     def view(self, value: Any) -> str:

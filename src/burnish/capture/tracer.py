@@ -36,6 +36,7 @@ from . import (
     live,
     operations,
     polyfills,
+    subscripts,
 )
 from . import frames as fr
 from .binding import frame_for
@@ -86,9 +87,9 @@ class Tracer(Machine):
     truth = operations.truth  # type: ignore[assignment]
     same = operations.same  # type: ignore[assignment]
     contains = operations.contains  # type: ignore[assignment]
-    subscript = operations.subscript  # type: ignore[assignment]
-    store_subscript = operations.store_subscript  # type: ignore[assignment]
-    delete_subscript = operations.delete_subscript  # type: ignore[assignment]
+    subscript = subscripts.subscript  # type: ignore[assignment]
+    store_subscript = subscripts.store_subscript  # type: ignore[assignment]
+    delete_subscript = subscripts.delete_subscript  # type: ignore[assignment]
     iterate = operations.iterate  # type: ignore[assignment]
     unpack = operations.unpack  # type: ignore[assignment]
     extend = operations.extend  # type: ignore[assignment]
@@ -291,7 +292,7 @@ class Tracer(Machine):
 
     # ---- running things for real
 
-    def perform(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
+    def perform(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         """Call native code under the recorder. Torch calls it makes become part of the graph, or a late break."""
         name = direct.name_of_call(function, args, kwargs)
         shown = None if name is None else direct.learned(name)
@@ -363,7 +364,7 @@ class Tracer(Machine):
             direct.learn(name, function, args, kwargs, shown)
         return value
 
-    def plainly(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
+    def plainly(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
         """Call native code that cannot touch tensors."""
         try:
             value = function(*args, **kwargs) if not self.checks else self.watched(function, args, kwargs)
@@ -649,6 +650,7 @@ class Tracer(Machine):
         if isinstance(cause, type) and issubclass(cause, BaseException):
             cause = self.call(cause, (), {})
             if cause is PUSHED:
+                self.frame = self.frame.caller  # type: ignore[union-attr]
                 self.stop(breaks.RAISED, "the class of a cause has its own constructor")
         return super().raise_from(error, cause, has_cause)
 

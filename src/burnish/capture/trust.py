@@ -62,7 +62,8 @@ def is_trusted_namespace(namespace: dict) -> bool:
 
 
 def is_trusted_type(kind: type) -> bool:
-    return is_trusted(kind.__module__)
+    module = kind.__module__
+    return type(module) is str and is_trusted(module)  # a property of that name, in a class whose metaclass has one
 
 
 def is_leaf(function: FunctionType) -> bool:

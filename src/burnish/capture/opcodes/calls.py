@@ -80,6 +80,8 @@ def spread_call(m, f, function, base: int, arg: int):
         kwargs = m.to_dict(kwargs)
         if kwargs is PUSHED:
             return m.redo_with(f, -1)
+    if kwargs and not all([type(name) is str for name in kwargs]):
+        raise Raised(TypeError("keywords must be strings"))
     return make_call(m, f, function, args, kwargs, base)
 
 
