@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from .. import events
 from ..errors import warn
 from ..ir.untraceable import NumberLost, Untraceable
-from ..runtime import collection, cuda, forks
+from ..runtime import collection, cuda, forks, settling
 from ..runtime.clock import clock_for
 from ..runtime.contest import Contest
 from ..runtime.cuda_graph_engine import engine_of
@@ -183,6 +183,7 @@ class Waiting:
             return self.compiled(*inputs)
         if autograd_is_watched():
             return self.eager(*inputs)
+        settling.goes_on()
         with self.lock:
             self.runs += 1
             if self.runs >= self.times and self.compiled is None:

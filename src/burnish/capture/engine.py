@@ -20,10 +20,11 @@ import torch
 from .. import events, settings
 from ..errors import BackendError, BurnishError, InternalError, Unsupported, warn
 from ..marks import size_marks
-from ..runtime import collection
+from ..runtime import collection, settling
+from ..runtime.call_contest import EAGER_STAYS
 from ..runtime.differentiable import saving_is_watched
 from ..runtime.segment import Continuation, Segment
-from . import binding, breaks, interrupts, signals
+from . import binding, breaks, interrupts, signals, whole_calls
 from .bytecode import decode
 from .changing import changed_numbers, value_at
 from .closing import autocast_nesting, close, restore_state
@@ -89,8 +90,11 @@ class Program:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.run(self.bind(self.function, args, kwargs), args, kwargs)
 
-    def run(self, slots: list, args: tuple | None = None, kwargs: dict | None = None) -> Any:
-        """With ``args`` and ``kwargs`` bound to ``slots``; without them the slots are the arguments.
+    def run(
+        self, slots: list, args: tuple | None = None, kwargs: dict | None = None, takes_part: bool = True
+    ) -> Any:
+        """With ``args`` and ``kwargs`` bound to ``slots``; without them the slots are the arguments. ``takes_part``: in
+        the contest of whole calls, if there is one.
 
         The way to a graph and back is all here: where a model has run, nothing of this is in the processor's caches,
         and each function more costs the better part of a microsecond."""
@@ -105,6 +109,13 @@ class Program:
                     found = segment.check(slots)
                     if found is None:
                         continue
+                    contest = segment.contest
+                    if contest is not None and takes_part:
+                        found = None
+                        self.ran_compiled = True
+                        if contest is EAGER_STAYS:
+                            return self.function(*slots) if args is None else self.function(*args, **kwargs or {})
+                        return contest(slots, args, kwargs)
                     inputs, values = found
                     outputs: Any = ()
                     if segment.call is not None:
@@ -250,6 +261,7 @@ class Program:
 
     def trace(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
         """Trace from ``continuation``; answers the machine after the segment (and the break's instruction)."""
+        settling.goes_on()
         tracer = Tracer(None, self.options)  # type: ignore[arg-type]
         state = global_state(), autocast_nesting()
         machine: Machine | None = None
@@ -368,6 +380,8 @@ class Program:
                 raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
             self.give_up(continuation, of_failure(tracer, error))
             return
+        if continuation is self.entry and signal is not None:
+            whole_calls.begin(self, segment)
         continuation.add(segment)
         self.sizes.setdefault(id(continuation), {}).update(expected)
         if tracer.open_sizes is not None and tracer.open_sizes.symbols.settled:

@@ -30,9 +30,16 @@ def clock_for(inputs: Sequence[Any]) -> Callable[[], float]:
     return clock
 
 
+def process_clock() -> float:
+    """What time it is when the current GPU has done its work, where one is in use."""
+    if torch.cuda.is_initialized() and not is_recorded():
+        torch.cuda.synchronize()
+    return perf_counter()
+
+
 def is_recorded() -> bool:
     """Whether what is launched now is recorded by the user: nothing is computed, and nobody may wait for it."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-__all__ = ["clock_for", "is_recorded"]
+__all__ = ["clock_for", "is_recorded", "process_clock"]

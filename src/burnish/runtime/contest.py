@@ -24,7 +24,7 @@ from time import perf_counter
 from typing import Any
 
 from .. import events
-from . import arenas, forks
+from . import arenas, forks, settling
 from .clock import is_recorded
 from .segment import Holders
 
@@ -51,6 +51,8 @@ COMPILED, EAGER = 0, 1
 class Contest:
     """Calls `compiled` or `eager`. Once it is decided, `decided` is the one that stays, and the other is let go."""
 
+    orders, few = (ORDER, LARGE_ORDER), FEW
+
     def __init__(self, compiled: Callable, eager: Callable, name: str, clock: Callable[[], float] = perf_counter,
                  work: Callable[[Sequence[Any]], float] | None = None):
         """`work` tells how much there is to do for some inputs, where that is not the same for all."""
@@ -58,7 +60,7 @@ class Contest:
         self.players: tuple[Callable, Callable] | None = (compiled, eager)
         self.name, self.clock = name, clock
         self.calls = self.running = 0
-        self.order, self.made_before = ORDER, 0
+        self.order, self.made_before = self.orders[0], 0
         self.times: tuple[list[float], list[float]] = ([], [])
         self.lock = forks.lock()
         self.decided: Callable | None = None
@@ -80,6 +82,7 @@ class Contest:
                 is_alone = self.running == 1
         if players is None:
             return self.decided(*inputs)  # type: ignore[misc]
+        settling.goes_on()
         who = self.prepared(turn)
         which = EAGER if who in "eE" else COMPILED
         seconds = None
@@ -111,9 +114,9 @@ class Contest:
         if turn == 0:
             self.made_before = arenas.made()
         elif turn == 1 and arenas.made() > self.made_before:
-            self.order = LARGE_ORDER
+            self.order = self.orders[1]
         who = self.order[turn] if turn < len(self.order) else "c"
-        if self.order is LARGE_ORDER:
+        if self.order is self.orders[1]:
             if who == "e":
                 arenas.give_back()
             elif turn <= len(self.order) and self.order[turn - 1] == "E":
@@ -137,22 +140,31 @@ class Contest:
             return None
         is_last = turn >= len(self.order) - 1
         count = min(map(len, self.times))
-        if not is_last and count < FEW:
+        if not is_last and count < self.few:
             return None
         compiled, eager = (min(times) for times in self.times) if count else (None, None)
-        is_slower = False
-        if compiled is not None and eager is not None:
-            if not is_last and compiled <= CLEAR * eager and eager <= CLEAR * compiled:
-                return None
-            is_slower = compiled > SLOWER * eager
+        is_slower = self.is_slower(is_last) if count else False
+        if is_slower is None:
+            return None
         self.decided = self.players[EAGER if is_slower else COMPILED]
         self.players = None
-        self.holders.hand_over(self, self.decided)
+        self.hand_over(self.decided)
         kept = "eager" if is_slower else "compiled"
         unit = 1.0 if self.work is None else max(self.last, 1.0)
         compiled, eager = (seconds and seconds * unit for seconds in (compiled, eager))
         text = f"{self.name}: {comparison(compiled, eager)}: {'eager' if is_slower else 'compiled code'} stays"
         return {"text": text, "compiled": compiled, "eager": eager, "kept": kept}
+
+    def is_slower(self, is_last: bool) -> bool | None:
+        """Whether compiled code is, by what has been timed of both. None: that is not clear yet."""
+        compiled, eager = map(min, self.times)
+        if not is_last and compiled <= CLEAR * eager and eager <= CLEAR * compiled:
+            return None
+        return compiled > SLOWER * eager
+
+    def hand_over(self, decided: Callable) -> None:
+        """Whoever called this contest is to call the winner."""
+        self.holders.hand_over(self, decided)
 
 
 def comparison(compiled: float | None, eager: float | None) -> str:

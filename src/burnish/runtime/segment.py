@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Segment:
-    __slots__ = ("__weakref__", "break_", "call", "check", "finish", "graph_module", "guards", "has_effects",
+    __slots__ = ("__weakref__", "break_", "call", "check", "contest", "finish", "graph_module", "guards", "has_effects",
                  "is_step", "leads_to", "nests", "on", "state", "writes_inputs")
 
     def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
@@ -33,6 +33,7 @@ class Segment:
         self.nests = nests  # autocast is entered or left in the graph
         self.is_step = is_step  # what it does makes its own guards fail
         self.has_effects = has_effects  # finish changes what was there before
+        self.contest: Any = None  # who makes the whole calls that begin here, where eager may be the faster one
         self.writes_inputs = writes_inputs  # a graph that fails half way cannot simply be run again
         for part in check, graph:
             holders = getattr(part, "holders", None)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .. import events
-from . import forks
+from . import forks, settling
 from .clock import is_recorded
 from .segment import Holders
 
@@ -88,6 +88,8 @@ class TrainingContest:
         with self.lock:
             turn = self.calls
             self.calls += 1
+        if torch.is_grad_enabled():
+            settling.goes_on()
         if turn < WARM_CALLS or not torch.is_grad_enabled():
             return self.compiled(*inputs)
         which, run = turn % 2, Run(1.0 if self.work is None else self.work(inputs), self.clock)
