@@ -50,6 +50,34 @@ def test_a_small_bias_that_changes_past_the_counter(outputs):
         torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
 
 
+class OfWeightsAlone(torch.nn.Module):
+    """Learned queries that attend to one another, a grid that is convolved, a sequence that is known: each needs memory
+    of its own while it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries = torch.nn.Parameter(torch.randn(1, 4, 256, 32))
+        self.grid = torch.nn.Parameter(torch.randn(1, 64, 16, 16))
+        self.sequence = torch.nn.Parameter(torch.randn(5, 2, 8))
+        self.convolved, self.remembered = torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.LSTM(8, 16)
+
+    def forward(self, x):
+        attended = torch.nn.functional.scaled_dot_product_attention(self.queries, self.queries, self.queries)
+        return self.convolved(self.convolved(self.grid)) + x, self.remembered(self.sequence)[0] * x, attended - x
+
+
+def test_work_of_weights_alone_may_need_memory_meanwhile():
+    model, x = OfWeightsAlone().eval(), torch.randn(())
+    compiled = burnish.compile(model)
+    with torch.no_grad(), patch(never_slower=False):
+        for k in range(12):
+            if k % 4 == 3:
+                for weight in model.parameters():
+                    weight.mul_(0.5)
+            for found, expected in zip(compiled(x), model(x), strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_what_is_made_of_constants_alone_is_made_once():
     def fn():
         return torch.arange(6.0).reshape(2, 3) @ torch.ones(3, 2) + 1

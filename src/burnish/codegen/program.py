@@ -73,6 +73,7 @@ class DriverWriter(DriverText):
         self.let_go: list[str] = []
         self.launched = 0
         self.names: dict[Value, str] = {}
+        self.rooms: dict[Node, str] = {}
         self.launches: dict[str, NativeCalls] = {}
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
@@ -185,6 +186,19 @@ class DriverWriter(DriverText):
             type, offset = view
             return InArena(offset * type.dtype.itemsize + further)
         return Moving(self.pointer(value), further)
+
+    def scratch(self, node: Node, further: int) -> Entry:
+        """A place in what a call needs only meanwhile."""
+        if node in self.lodged:
+            return self.lodging(node, further)
+        if node in self.plan.scratch:
+            return InArena(self.plan.scratch[node] + further)
+        if node not in self.rooms:  # what runs once has no arena
+            room = self.rooms[node] = self.identifier("room")
+            count = node.args[0].scratch
+            self.line(f"{room} = {self.memory(TensorType.contiguous((count,), torch.uint8))}")
+            self.line(f"{room}_p = {room}.data_ptr()")
+        return Moving(f"{self.rooms[node]}_p", further)
 
     def lodging(self, what: Value | Node, further: int) -> Entry:
         """A place in what is made for an output."""
@@ -332,11 +346,7 @@ class DriverWriter(DriverText):
             if not isinstance(spot, tuple):
                 return Fixed(spot)
             name, further = spot
-            if name == SCRATCH and node in self.lodged:
-                return self.lodging(node, further)
-            if name == SCRATCH:
-                return InArena(self.plan.scratch[node] + further)
-            return self.entry(values[name], further)
+            return self.scratch(node, further) if name == SCRATCH else self.entry(values[name], further)
 
         for step in candidate.steps():
             stream = next((spot for spot in step.table if isinstance(spot, Stream)), None)
