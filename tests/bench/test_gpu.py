@@ -59,10 +59,10 @@ def test_minutes_end_a_command_which_may_write_what_it_has(tmp_path):
             "except KeyboardInterrupt:\n    print('leaves')")
     begun = time.monotonic()
     driver = Driver(tmp_path)
-    driver.run([Part("long", 0.05, "", (python(code), python("print('never')")), ())])
+    driver.run([Part("long", 0.1, "", (python(code), python("print('never')")), ())])  # a busy machine starts slowly
     first, second = driver.done
     assert first.status == "stopped: the part's minutes were over" and first.last == ("works", "leaves")
-    assert second.status.startswith("stopped") and second.last == () and time.monotonic() - begun < 20
+    assert second.status.startswith("stopped") and second.last == () and time.monotonic() - begun < 25
 
 
 def test_command_that_does_not_listen_is_killed(tmp_path, monkeypatch):

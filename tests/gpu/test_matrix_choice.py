@@ -132,7 +132,7 @@ def test_what_is_computed_of_an_operand_is_computed_as_it_is_loaded_where_that_i
 ], ids=["bmm", "bmm relu", "mm and a number of a tensor", "four dimensions", "twice the same", "with gaps"])
 def test_products_of_all_kinds(workshop, f):
     a, b = random(3, 37, 18), random(3, 21, 18).add(0.5)
-    ran = same(f, a, b)
+    ran = same(f, a, b, rtol=1e-3, atol=1e-5)  # half's: a sum that lies between two halves is rounded to either
     assert len(ran) == 1 and ran[0].startswith("matrix"), ran
 
 
