@@ -89,9 +89,9 @@ def looking() -> Iterator[None]:
 def mended() -> Iterator[None]:
     """To bf16 a GPU rounds, and it knows small numbers there; the interpreter cuts off, and takes others for them. What
     comparing two numbers gave becomes a number where it is spread over a block. Products of bf16 are those of its bits.
+    A product and a sum are rounded once.
     """
-    plain, splat = InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat
-    product = InterpreterBuilder.create_dot
+    plain, product = InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot
 
     def cast(builder, source, target):
         types = source.dtype.scalar, target.scalar
@@ -111,13 +111,38 @@ def mended() -> Iterator[None]:
             a, b = (cast(builder, x, tl.float32) for x in (a, b))
         return product(builder, a, b, *rest)
 
-    InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat = cast, spread
-    InterpreterBuilder.create_dot = multiply
+    def constant(builder, value):
+        return cast(builder, TensorHandle(np.array([value], np.float32), tl.float32), tl.bfloat16)
+
+    mends = {"cast_impl": cast, "create_splat": spread, "create_dot": multiply, "create_fma": fused,
+             "get_bf16": constant}
+    before = {name: vars(InterpreterBuilder).get(name) for name in mends}
+    for name, mend in mends.items():
+        setattr(InterpreterBuilder, name, mend)
     try:
         yield
     finally:
-        InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat = plain, splat
-        InterpreterBuilder.create_dot = product
+        for name, function in before.items():
+            if function is None:
+                delattr(InterpreterBuilder, name)  # Triton 3.8 has no constants of bf16
+            else:
+                setattr(InterpreterBuilder, name, function)
+
+
+def fused(builder: InterpreterBuilder, x: TensorHandle, y: TensorHandle, z: TensorHandle) -> TensorHandle:
+    """x * y + z, rounded once. In the wider type the product is exact, and what its sum with z loses decides where that
+    lies in the middle between two results."""
+    wide = {np.dtype(np.float32): np.float64, np.dtype(np.float64): np.longdouble}.get(x.data.dtype)
+    if wide is None:
+        return TensorHandle(x.data * y.data + z.data, z.dtype.scalar)
+    product, addend = x.data.astype(wide) * y.data.astype(wide), z.data.astype(wide)
+    total = product + addend
+    part = total - product
+    lost = (product - (total - part)) + (addend - part)
+    near = total.astype(x.data.dtype)
+    is_between = np.isfinite(lost) & (lost != 0) & (total != near)
+    towards = np.nextafter(total, np.where(lost > 0, np.inf, -np.inf).astype(wide))
+    return TensorHandle(np.where(is_between, towards, total).astype(x.data.dtype), z.dtype.scalar)
 
 
 @contextlib.contextmanager

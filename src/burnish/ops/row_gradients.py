@@ -198,10 +198,14 @@ def batch_norm_backward(
     else:
         average = per_channel(g, x, running_mean)
         rstd = g("rsqrt", g("add.Scalar", per_channel(g, x, running_var), eps))
-    grad = widened(g, grad)
-    normed = g("mul.Tensor", g("sub.Tensor", widened(g, x), average), rstd)
-    along = g.reduce("sum", g("mul.Tensor", grad, normed), dims)
-    total = g.reduce("sum", grad, dims)
+    grad, apart = widened(g, grad), g("sub.Tensor", widened(g, x), average)
+    normed = g("mul.Tensor", apart, rstd)
+    # A CPU's eager adds up f32 in f64, and the gradients of a channel often cancel.
+    exact = torch.float64 if dtype is torch.float32 and x.type.device.type == "cpu" else grad.dtype
+    long = g.convert(grad, exact)
+    total = g.convert(g.reduce("sum", long, dims), grad.dtype)
+    along = g.reduce("sum", g("mul.Tensor", long, g.convert(apart, exact)), dims)
+    along = g("mul.Tensor", g.convert(along, grad.dtype), rstd)
     found = [None, *(g.reshape(part, (x.shape[1],)) if wanted else None
                      for part, wanted in zip((along, total), output_mask[1:], strict=True))]
     if output_mask[0]:

@@ -2,7 +2,7 @@
 
     exp of f32      =>      def exp_f32(x): ...         beside the kernel that calls it
 
-They are the polynomials of `codegen.mathematics`, so that numbers do not depend on the device.
+Most are the polynomials of `codegen.mathematics`; what a GPU has instructions for is in `instructions`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 from ...ops.scalar import Access, Scalar, load, make, walk
 from ..mathematics import expand, plain, why_not_expandable
+from .instructions import expanded
 from .operations import Operations, is_printable, operand
 from .types import literal
 
 ARGUMENTS = "xyz"
 
-EVEN_DIVISIONS = frozenset((("tanh", "f32"), ("sigmoid", "f32"), ("sinh", "f32"), ("cosh", "f32")))
+EVEN_DIVISIONS = frozenset((("sinh", "f32"), ("cosh", "f32")))
 """The functions that divide by nothing but numbers far from the ends of the range, and so are the quotients."""
 
 
@@ -51,7 +52,8 @@ def why_not_written(op: str, dtype: str, arguments: int) -> str | None:
 @functools.cache
 def expansion_of(op: str, dtype: str, arguments: int) -> Scalar:
     given = tuple(load(dtype, Access(k, 0, ())) for k in range(arguments))
-    return plain(expand(make(op, dtype, given)))
+    by_instructions = expanded(op, dtype, given)
+    return plain(expand(make(op, dtype, given)) if by_instructions is None else by_instructions)
 
 
 def operation_text(x: Scalar, args: list[str], emit: Callable[[str], str], functions: set[tuple[str, str]]) -> str:

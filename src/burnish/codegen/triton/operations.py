@@ -3,8 +3,7 @@
     Operations(emit).apply("max", "f32", ["x", "y"])      ->      tl.where((x > y) | (x != x), x, y)
 
 What eager defines and Triton leaves open is settled here: NaN in min and max, division that is rounded and not
-approximate, division by zero, shifts beyond the width. Transcendental operations come expanded (`codegen.mathematics`):
-they are the same numbers on every device.
+approximate, division by zero, shifts beyond the width. Transcendental operations come expanded (`functions`).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Callable
 
 from ...errors import InternalError
 from ...ops.scalar import BITS, COMPARISONS, FLOATS
+from .instructions import PRINTED
 from .types import TYPES, WIDE, literal
 
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -20,7 +20,8 @@ _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor":
 _BOOLEAN = {"add": "|", "mul": "&", "max": "|", "min": "&", "sub": "^", "and": "&", "or": "|", "xor": "^"}
 
 _ANYWHERE = COMPARISONS | frozenset("const size load index reduced select cast bitcast within".split())
-_OF_FLOATS = frozenset("add sub mul div fma neg abs sqrt floor ceil trunc round copysign min max is_nan is_inf".split())
+_OF_FLOATS = PRINTED.keys() | frozenset("add sub mul div fma neg abs sqrt floor ceil trunc round copysign min max "
+                                        "is_nan is_inf".split())
 _OF_INTEGERS = frozenset("add sub mul div floor_div remainder fmod and or xor not shl shr neg abs min max floor ceil "
                          "trunc round fma".split())
 _OF_TRUTHS = _BOOLEAN.keys() | {"not"}
@@ -76,6 +77,8 @@ class Operations:
                 return f"(-{x})"
             case "abs" | "floor" | "ceil":
                 return f"tl.{op}({x})"
+            case _ if op in PRINTED:
+                return f"{PRINTED[op]}({operand(x)})"
             case "sqrt":
                 return f"tl.sqrt_rn({x})" if dtype == "f32" else f"tl.sqrt({x})"
             case "trunc":
