@@ -17,7 +17,7 @@ from .reference import NUMPY, evaluate, rounded
 
 
 def is_interpreted() -> bool:
-    """Whether Triton's interpreter is here, and what it lacks of what a GPU computes is mended (`triton_interpreter`)."""
+    """Whether Triton's interpreter is here. What it lacks of a GPU, `triton_interpreter` mends."""
     try:
         version = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
