@@ -16,13 +16,18 @@ from burnish.schedule.loops import Kernel
 from .reference import NUMPY, evaluate, rounded
 
 
-def is_interpreted() -> bool:
-    """Whether Triton's interpreter is here. What it lacks of a GPU, `triton_interpreter` mends."""
+def triton_version() -> tuple[int, ...]:
+    """0 where there is none."""
     try:
         version = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return tuple(map(int, version.split(".")[:2])) >= (3, 6)
+        return (0,)
+    return tuple(map(int, version.split(".")[:2]))
+
+
+def is_interpreted() -> bool:
+    """Whether Triton's interpreter is here. What it lacks of a GPU, `triton_interpreter` mends."""
+    return triton_version() >= (3, 6)
 
 
 MACHINES = [None, *(name for name, needed in (("x86-64-v2", "+sse4.2"), ("x86-64-v3", "+avx2"))

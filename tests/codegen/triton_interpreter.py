@@ -89,7 +89,7 @@ def looking() -> Iterator[None]:
 def mended() -> Iterator[None]:
     """To bf16 a GPU rounds, and it knows small numbers there; the interpreter cuts off, and takes others for them. What
     comparing two numbers gave becomes a number where it is spread over a block. Products of bf16 are those of its bits.
-    A product and a sum are rounded once.
+    A product and a sum are rounded once, and numbers without a sign have complements.
     """
     plain, product = InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot
 
@@ -114,8 +114,11 @@ def mended() -> Iterator[None]:
     def constant(builder, value):
         return cast(builder, TensorHandle(np.array([value], np.float32), tl.float32), tl.bfloat16)
 
+    def ones(builder, type):
+        return TensorHandle(np.invert(np.zeros(1, interpreter._get_np_dtype(type))), type.scalar)
+
     mends = {"cast_impl": cast, "create_splat": spread, "create_dot": multiply, "create_fma": fused,
-             "get_bf16": constant}
+             "get_bf16": constant, "get_all_ones_value": ones}
     before = {name: vars(InterpreterBuilder).get(name) for name in mends}
     for name, mend in mends.items():
         setattr(InterpreterBuilder, name, mend)
