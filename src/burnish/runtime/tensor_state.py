@@ -1,9 +1,12 @@
-"""Steps of a graph that change a tensor object: hooks on it, whether its gradient is kept, what data it shows.
+"""Steps of a graph that change a tensor object: hooks on it, whether its gradient is kept, what data it shows. And
+those that make an object which is more than its data: gradients begin at it.
 
     slot, handle = register_hook(y)        y's gradient passes through slot(gradient)
     fill(slot, function)                   once the graph has run: what the hook is, made of this run's values
     retain_grad(y)
     set_data_(p, value)                    p.data = value
+    p = torch.nn.Parameter(y)              a leaf of its own class
+    z = torch.zeros(3, requires_grad=True)
 
 They are run as they are, each at its place, and compilers compile what is between them (``stands_alone``).
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 
 class Slot:
@@ -49,6 +53,8 @@ WATCHING = (register_hook, retain_grad)
 together with what makes it."""
 
 
-def stands_alone(target: Any) -> bool:
-    """Whether a node with this target is run as it is, between what is compiled."""
-    return getattr(target, "stands_alone", False) is True
+def stands_alone(node: Node) -> bool:
+    """Whether a node is run as it is, between what is compiled. What makes a leaf is: whoever differentiates a
+    graph asks which of its inputs need gradients."""
+    return getattr(node.target, "stands_alone", False) is True or node.target is torch.nn.Parameter \
+        or node.kwargs.get("requires_grad") is True
