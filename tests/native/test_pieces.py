@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import burnish
+from burnish import events
 from burnish.settings import patch
 
 from .worlds import alike
@@ -94,3 +95,55 @@ def test_gradients_of_a_layer_before_and_behind_a_condition_add_up():
         return step_with_a_condition(layer, layer)(compiler)
     seen = alike(build, lambda i: (torch.randn(5, 3),), steps=6)
     assert seen.refused == []
+
+
+WITH_STEPS = {
+    "a parameter": lambda x: nn.Parameter(x.sigmoid()) * x.sum(0),
+    "a transform": lambda x: torch.func.vmap(lambda row: (row * row).sum())(x.exp()) + x.sum(1),
+    "a condition": lambda x: torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a + 1, (x * 2,)) + x.exp(),
+}
+
+
+@pytest.mark.parametrize("name", WITH_STEPS)
+@pytest.mark.parametrize("trains", (False, True))
+def test_pieces_of_open_sizes_are_right_at_each_of_them(name, trains):
+    fn = WITH_STEPS[name]
+    with patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(fn)
+        for n in (3, 5, 6, 3, 6, 7, 5):
+            x = torch.randn(n, 4, requires_grad=trains)
+            same = x.detach().clone().requires_grad_(trains)
+            out, expected = compiled(x), fn(same)
+            torch.testing.assert_close(out, expected)
+            if trains:
+                out.sum().backward()
+                expected.sum().backward()
+                torch.testing.assert_close(x.grad, same.grad)
+
+
+def loss(x):
+    return (torch.sin(x) * x.sum()).sum()
+
+
+TRANSFORMED = {
+    "grad": torch.func.grad(loss),
+    "vmap": torch.func.vmap(loss),
+    "jvp": lambda x: torch.func.jvp(torch.sin, (x,), (x,)),
+    "vjp": lambda x: torch.func.vjp(torch.sin, x)[1](x),
+    "jacobian": lambda x: torch.func.jacrev(torch.sin)(x[0]).softmax(0),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_of_functions_run_in_their_graph(name):
+    failed = []
+    stop = events.subscribe(lambda event: failed.append(event.data["text"]) if event.kind == "graph.failed" else None)
+    try:
+        with patch(never_slower=False, on_error="raise"):
+            compiled = burnish.compile(TRANSFORMED[name])
+            for _ in range(3):
+                x = torch.randn(3, 4)
+                torch.testing.assert_close(compiled(x), TRANSFORMED[name](x))
+    finally:
+        stop()
+    assert failed == []
