@@ -372,7 +372,16 @@ class Tracer:
                 and tensor.value.node is not None and has_stride(type, tuple(args[2])):
             tensor.value.type = TensorType(type.shape, tuple(args[2]), type.dtype, type.device)
             return
-        raise Untraceable(f"{func} changes the shape of a tensor in place")
+        shown = SHOWN.get(func)
+        if shown is None or id(tensor if tensor._base is None else tensor._base) in self.places:
+            raise Untraceable(f"{func} changes the shape of a tensor in place")
+        # The object is another view of its memory from here on. Only its facts change, and its data never was there.
+        made = TraceTensor.make(self.graph.add(
+            op := lookup(shown), given := self.unwrapped(args), {}, result_types(op, given, {}), self.line),
+            tensor.storage_offset())
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Python)):
+            tensor.data = made
+        tensor.value = made.value
 
     def again(self, rule: Callable, args: tuple, kwargs: dict) -> Any:
         """An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn.
@@ -414,6 +423,16 @@ class Tracer:
         self.traced.has_numbers = bool(self.numbers.known)
         self.graph.inputs.extend(self.constants.values())
 
+
+SHOWN = {
+    torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
+    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
+    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
+    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
+    torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
+    torch.ops.aten.t_.default: torch.ops.aten.t.default,
+}
+"""Operators that change the shape of a tensor in place, and the views that it is from then on."""
 
 LAZY = {torch.ops.aten._conj.default: (torch._C._set_conj, torch.Tensor.is_conj),
         torch.ops.aten._neg_view.default: (torch._C._set_neg, torch.Tensor.is_neg)}
