@@ -147,3 +147,49 @@ def test_transforms_of_functions_run_in_their_graph(name):
     finally:
         stop()
     assert failed == []
+
+
+@torch.library.custom_op("burnish_tests::sine_into", mutates_args={"result"})
+def sine_into(x: torch.Tensor, result: torch.Tensor) -> None:
+    result.copy_(x.sin())
+
+
+@torch.library.custom_op("burnish_tests::bump_all", mutates_args={"parts"})
+def bump_all(parts: list[torch.Tensor]) -> None:
+    for k, part in enumerate(parts):
+        part.add_(k + 1)
+
+
+def filled(x):
+    made = torch.empty_like(x)
+    sine_into(x * 2, made)
+    sine_into(made, made)
+    return made + 1, made
+
+
+def written_parts(x):
+    y = x.exp()
+    bump_all([y[0], y[1]])
+    return y.sum(0), y
+
+
+def written_argument(x):
+    sine_into(x.clone(), x[1:] if x.shape[0] > 9 else x)
+    return x.softmax(-1)
+
+
+@pytest.mark.parametrize("fn", (filled, written_parts, written_argument))
+def test_operators_that_write_are_steps_and_the_rest_is_compiled(fn):
+    seen = []
+    stop = events.subscribe(lambda event: seen.append(event.kind) if event.kind in ("lower.refused", "loops") else None)
+    try:
+        with patch(never_slower=False, on_error="raise"):
+            compiled = burnish.compile(fn, fullgraph=True)
+            for n in (3, 3, 4, 5, 3):
+                x = torch.randn(n, 4)
+                same = x.clone()
+                torch.testing.assert_close(compiled(x), fn(same))
+                torch.testing.assert_close(x, same)
+    finally:
+        stop()
+    assert "lower.refused" not in seen and "loops" in seen
