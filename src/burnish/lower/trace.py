@@ -34,6 +34,7 @@ from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
 from .cudnn import CUDNN
 from .differentiate import add_gradients, custom_backwards
+from .masked_writes import is_masked_write, write_masked
 from .numbers import Numbers, check_numbers
 from .picked import pick, picking_tensor, why_not_copied
 from .pooled_lines import is_pooled_line, pool_line
@@ -255,6 +256,8 @@ class Tracer:
         picked = None if at is None else self.pick(args, at)
         if picked is not None:
             return picked
+        if is_masked_write(node.target, args):
+            return write_masked(*args)
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         if node.op != "call_function":
