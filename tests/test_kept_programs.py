@@ -12,7 +12,10 @@ import burnish
 from burnish import events
 from burnish.backends import graph_key, kept, native_compile
 from burnish.backends.watcher import new_watch
+from burnish.ir.untraceable import NumberLost, Untraceable
+from burnish.lower.differentiate import Spent
 from burnish.runtime.disk_cache import DiskCache
+from burnish.tensors.sizes import NoFormula, NoNumber
 
 
 @pytest.fixture
@@ -435,3 +438,13 @@ def test_what_could_not_be_made_for_many_sizes_is_not_tried_again(shelf, happene
             x = torch.arange(float(rows))
             assert torch.allclose(compiled(x), f(x))
     assert "lower" not in happened
+
+
+@pytest.mark.parametrize("why", [NoNumber("sizes that fit no formula"), Spent("a gradient"), NumberLost("a number")],
+                         ids=lambda why: type(why).__name__)
+def test_refusals_of_each_kind_can_be_read(why, shelf):
+    with burnish.settings.patch(on_error="raise"):
+        kept.put_refusal("a graph", why)
+        with pytest.raises((NoFormula, Untraceable)) as read:
+            kept.get("a graph")
+    assert isinstance(why, type(read.value)) and str(read.value) == str(why)

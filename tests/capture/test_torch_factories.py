@@ -206,3 +206,12 @@ def test_a_size_says_how_large_where_a_tuple_is_data():
         made = x.new(x.shape).fill_(2), x.new(x.size()[:1]).zero_(), torch.Tensor(x.shape).fill_(3), x.new((1, 2))
         return *made, torch.tensor(x.shape), x.new(size=x.shape).fill_(1), x * 2
     return fn, [(torch.randn(n, 2),) for n in (3, 3, 3, 4, 5)]
+
+
+@program(breaks=0)
+def test_old_tensor_types_take_sequences_of_numbers():
+    def fn(x):
+        places = torch.LongTensor([2, 0, 1])
+        scale = torch.FloatTensor([[1, 2.5, x.shape[0]]])
+        return x[:, places] * scale, torch.BoolTensor((True, False)), torch.HalfTensor([])
+    return fn, lambda i: (torch.randn(i + 2, 3),)

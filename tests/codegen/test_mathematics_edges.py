@@ -56,6 +56,15 @@ def assert_same(op, found, right, dtype, *operands):
     assert not lines, "\n".join(lines)
 
 
+@pytest.mark.parametrize("exponent", (0.5, -0.5))
+def test_a_power_of_a_half_is_no_root(exponent):
+    """pow(-inf, 0.5) is infinite and pow(-0.0, 0.5) is 0.0. Where eager takes a root, the operator's rule says so."""
+    x = edges("f32")
+    found = compiled(expand(binary("pow", operand("f32"), const(exponent, "f32"))))(x)
+    right = torch.pow(torch.from_numpy(x), torch.full((len(x),), exponent)).numpy()
+    assert_same("pow", found, right, "f32", x)
+
+
 @each_float
 @pytest.mark.parametrize("op", sorted(set(EXPANSIONS) - set(BINARY)))
 def test_functions_agree_with_eager_at_the_edges(op, dtype):
@@ -172,10 +181,10 @@ def test_constant_powers_of_integers_are_multiplied_out(power):
 
 
 @each_float
-@pytest.mark.parametrize("power", [0.0, 1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0])
-def test_simple_constant_powers_are_products_and_roots_as_in_eager(power, dtype):
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0, 3.0, -1.0, -2.0])
+def test_simple_constant_powers_are_products_as_in_eager(power, dtype):
     expansion = expand(binary("pow", operand(dtype), const(power, dtype)))
-    assert {x.op for x in walk(expansion)} <= {"const", "load", "mul", "div", "sqrt"}
+    assert {x.op for x in walk(expansion)} <= {"const", "load", "mul", "div"}
     if power:
         x = edges(dtype)
         assert_same("pow", compiled(expansion)(x), torch.from_numpy(x).pow(power).numpy(), dtype, x)

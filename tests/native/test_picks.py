@@ -121,3 +121,13 @@ def test_what_a_product_adds_besides_is_stored_by_the_loops_that_read_it(own_ker
         assert "run" in called and "aten.embedding.default" not in called
         with pytest.raises(IndexError):
             compiled(i + 40)
+
+
+def test_repeats_whose_total_is_told_are_compiled():
+    def fn(x, repeats):
+        return torch.repeat_interleave(x * 2, repeats, 0, output_size=6).sin()
+
+    x = torch.randn(3, 4)
+    for repeats in ([1, 2, 3], [0, 6, 0]):
+        equal_calls(fn, x, torch.tensor(repeats), ways=("native", "library"))
+    equal_calls(fn, x, torch.tensor([1, 1, 1]), ways=("native", "library", "refused", "views"))  # an error of eager's

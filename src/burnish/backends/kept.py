@@ -100,7 +100,8 @@ def put_refusal(key: str, why: Exception) -> None:
     """What was refused need not be tried again."""
     shelf = disk_cache()
     if shelf is not None:
-        shelf.put(KIND, key, framed({"refused": [type(why).__name__, str(why)]}, []))
+        kind = next(kind.__name__ for kind in type(why).__mro__ if kind.__name__ in REFUSALS)
+        shelf.put(KIND, key, framed({"refused": [kind, str(why)]}, []))
 
 
 def get(key: str, programs: Programs | None = None) -> tuple[Any, Tools] | None:

@@ -45,7 +45,7 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         rehearse(gm, example_inputs, needs_gradients(gm, example_inputs))
         return drawing(gm)
     if has_steps(gm):
-        return in_pieces(gm, as_asked(burnish))
+        return in_pieces(gm, as_asked(burnish if gm.meta.get("burnish_open") is None else for_each_size))
     waits = gm.meta.get("burnish_waits", 0)
     if waits or autograd_is_watched():
         return Waiting(gm, _compile_for_sizes, waits or (1 if gm.meta.get("burnish_open") is not None else 2))
@@ -155,6 +155,11 @@ class PerSize:
                     found = self.made[sizes] = Waiting(self.gm, self.compile_copy, 2) if self.made \
                         else self.compile_copy(self.gm, list(inputs))
         return found(*inputs)
+
+
+def for_each_size(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    """A piece of a graph with open sizes: nobody tells which sizes of its inputs follow from which."""
+    return PerSize(gm, [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)], drawing(gm))
 
 
 @collection.paused()

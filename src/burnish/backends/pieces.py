@@ -4,9 +4,10 @@
     cond = cond(gt, x)                   a step of its own, whose two sides are compiled
     add = cond[0] + 1                    the piece after, compiled
 
-``torch.cond`` stands alone, and so do changes of tensor objects (``runtime/tensor_state.py``). What a piece is given is
-known when it runs for the first time, so that is when it is compiled; the side of a ``cond`` that never runs is not
-compiled at all. Between the pieces autograd goes on as between any two compiled functions.
+``torch.cond`` stands alone, and so do changes of tensor objects and what makes leaves (``runtime/tensor_state.py``).
+What a piece is given is known when it runs for the first time, so that is when it is compiled; the side of a ``cond``
+that never runs is not compiled at all. Between the pieces autograd goes on as between any two compiled functions, and a
+gradient that is asked for is asked of it: no piece knows all of the way back.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..runtime import forks
 from ..runtime.branching import Branches
 from ..runtime.tensor_state import WATCHING, stands_alone
 from ..tensors.graph_module import graph_module
-from .drawing import drawing, draws_as_eager
+from .drawing import drawing, draws_as_eager, may_draw, performed
 from .registry import CompiledFn
 
 Compile = Callable[[GraphModule, list[Any]], CompiledFn]
@@ -32,7 +33,7 @@ NUMBERS = (torch.Tensor, int, float, complex)
 
 
 def has_steps(gm: GraphModule) -> bool:
-    return any(stands_alone(node.target) for node in gm.graph.nodes)
+    return any(stands_alone(node) for node in gm.graph.nodes)
 
 
 def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
@@ -50,11 +51,11 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
             stretch.clear()
 
     for node in gm.graph.nodes:
-        if stands_alone(node.target):
+        if stands_alone(node) or node.target is torch.autograd.grad:
             end_stretch()
             for each in with_parts(node):
                 taken.add(each)
-                steps.append(step_of(each, compile_graph))
+                steps.append(step_of(gm, each, compile_graph))
         elif node.op not in ("placeholder", "output") and node not in taken:
             stretch.append(node)
             if node in watched:
@@ -80,8 +81,10 @@ class Step:
     is_piece: bool
 
 
-def step_of(node: Node, compile_graph: Compile) -> Step:
-    target: Any = node.target
+def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
+    target: Any = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
+    if may_draw(node) and not draws_as_eager(gm):
+        target = performed(target)
     if type(target) is Branches:
         target = Branches(Piece(target.on_true, compile_graph), Piece(target.on_false, compile_graph))
     reads = node.all_input_nodes

@@ -34,6 +34,7 @@ from .trust import is_trusted_type, is_user_type
 
 ITERABLE_MAKERS = {list: polyfills.to_list, tuple: polyfills.to_tuple, set: polyfills.to_set,
                    frozenset: polyfills.to_frozenset, dict: polyfills.to_dict}
+OLD_KIND = type(torch.LongTensor)
 CONVERSIONS = {int: "__int__", float: "__float__", complex: "__complex__", bool: "__bool__", bytes: "__bytes__"}
 
 
@@ -47,6 +48,10 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         answer = numpy_constants.call(m, cls, args, kwargs)
         if answer is not MISSING:
             return answer
+    if type(cls) is OLD_KIND and not kwargs and len(args) == 1 and type(args[0]) in (list, tuple) \
+            and cls.__module__ == "torch":
+        # torch.LongTensor([1, 2]), from before tensors had dtypes. Those of other devices are in other modules.
+        return m.call(torch.tensor, args, {"dtype": cls.dtype, "device": "cpu"})  # type: ignore[attr-defined]
     if "__burnish_original__" in cls.__dict__:
         return m.call(cls.__dict__["__burnish_original__"], args, kwargs)
     meta_call, owner = lookup(m, type(cls), "__call__")

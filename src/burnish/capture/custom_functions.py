@@ -97,6 +97,8 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
 class CustomCall(OpaqueCall):
     """The target of a node. ``why_not_traceable`` tells compilers whether they may run it on tensors without data."""
 
+    stands_alone = False
+
     def __init__(self, cls: type, why_not_traceable: str | None):
         super().__init__(cls.apply, f"apply_{cls.__name__}")
         self.why_not_traceable = why_not_traceable

@@ -25,19 +25,28 @@ IMMEDIATE = (int, float, bool, str, type(None), torch.dtype, torch.device, type)
 
 
 class OpaqueCall:
-    """A callable with a name a graph can print."""
+    """A callable with a name a graph can print. ``held`` are those of its first arguments that a graph cannot print,
+    by their places: functions, which the guards know.
 
-    def __init__(self, function: Callable, name: str):
-        self.function = function
+    Compilers run it as it is and compile what is around it (``runtime/tensor_state.py``)."""
+
+    stands_alone = True
+
+    def __init__(self, function: Callable, name: str, held: dict[int, Any] | None = None):
+        self.function, self.held = function, held or {}
         self.__name__ = self.__qualname__ = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
         self.__module__ = __name__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        given = list(args)
+        for place, value in self.held.items():
+            given.insert(place, value)
+        return self.function(*given, **kwargs)
 
 
 def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """Run ``function`` without looking inside and write it down as one node."""
+    from .recorder import NotRecordable
     from .tracer import Late
 
     name = getattr(function, "__qualname__", str(function))
@@ -54,11 +63,20 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     else:
         try:
             m.recorder.record(function, plain_args, kwargs, value, live_allowed=False)
+            if has_functions(value):
+                raise NotRecordable("it answers with a function that holds tensors of this run")
         except Exception as error:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)
         return value
     raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
+
+
+def has_functions(value: Any) -> bool:
+    """As ``torch.func.vjp`` answers."""
+    if isinstance(value, (tuple, list)):
+        return any(map(has_functions, value))
+    return isinstance(value, FunctionType)
 
 
 def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -73,7 +91,9 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
                 why = why_not_self_contained(m, value)
     if why is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
-    return call_in_graph(m, OpaqueCall(function, name), args, kwargs)
+    held = {k: value for k, value in enumerate(args) if callable(value) and not isinstance(value, torch.Tensor)}
+    return call_in_graph(m, OpaqueCall(function, name, held),
+                         tuple(value for k, value in enumerate(args) if k not in held), kwargs)
 
 
 def is_native(value: Any) -> bool:

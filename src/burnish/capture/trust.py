@@ -66,12 +66,17 @@ def is_trusted_type(kind: type) -> bool:
     return type(module) is str and is_trusted(module)  # a property of that name, in a class whose metaclass has one
 
 
+LOOKING = frozenset(("gaussian_nll_loss",))
+"""Functions of torch.nn.functional whose Python looks at data, and raises. Interpreted, their check is part of the
+graph; as one call they could not be compiled."""
+
+
 def is_leaf(function: FunctionType) -> bool:
     """Whether a Python function runs natively, as one recorded or constant call."""
     if function.__code__.co_flags & 0x20:
         return False  # a generator made natively could not be made again
     module = function.__globals__.get("__name__") or ""
-    if not _leaf_module(module):
+    if not _leaf_module(module) or module == "torch.nn.functional" and function.__name__ in LOOKING:
         return False
     # Around a function of somebody else's, as typing_extensions.deprecated makes them, it calls that.
     wrapped = function.__dict__.get("__wrapped__", function) if is_pure_module(module) else function

@@ -34,6 +34,7 @@ from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
 from .cudnn import CUDNN
 from .differentiate import add_gradients, custom_backwards
+from .masked_writes import is_masked_write, write_masked
 from .numbers import Numbers, check_numbers
 from .picked import pick, picking_tensor, why_not_copied
 from .pooled_lines import is_pooled_line, pool_line
@@ -255,6 +256,8 @@ class Tracer:
         picked = None if at is None else self.pick(args, at)
         if picked is not None:
             return picked
+        if is_masked_write(node.target, args):
+            return write_masked(*args)
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         if node.op != "call_function":
@@ -372,7 +375,16 @@ class Tracer:
                 and tensor.value.node is not None and has_stride(type, tuple(args[2])):
             tensor.value.type = TensorType(type.shape, tuple(args[2]), type.dtype, type.device)
             return
-        raise Untraceable(f"{func} changes the shape of a tensor in place")
+        shown = SHOWN.get(func)
+        if shown is None or id(tensor if tensor._base is None else tensor._base) in self.places:
+            raise Untraceable(f"{func} changes the shape of a tensor in place")
+        # The object is another view of its memory from here on. Only its facts change, and its data never was there.
+        made = TraceTensor.make(self.graph.add(
+            op := lookup(shown), given := self.unwrapped(args), {}, result_types(op, given, {}), self.line),
+            tensor.storage_offset())
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Python)):
+            tensor.data = made
+        tensor.value = made.value
 
     def again(self, rule: Callable, args: tuple, kwargs: dict) -> Any:
         """An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn.
@@ -414,6 +426,16 @@ class Tracer:
         self.traced.has_numbers = bool(self.numbers.known)
         self.graph.inputs.extend(self.constants.values())
 
+
+SHOWN = {
+    torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
+    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
+    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
+    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
+    torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
+    torch.ops.aten.t_.default: torch.ops.aten.t.default,
+}
+"""Operators that change the shape of a tensor in place, and the views that it is from then on."""
 
 LAZY = {torch.ops.aten._conj.default: (torch._C._set_conj, torch.Tensor.is_conj),
         torch.ops.aten._neg_view.default: (torch._C._set_neg, torch.Tensor.is_neg)}

@@ -136,10 +136,16 @@ def isin(elements: TensorType, test_elements: object, **_: object) -> TensorType
 
 
 @shape("aten.masked_select.default", "aten.nonzero.default", "aten._unique2.default", "aten.unique_dim.default",
-       "aten.unique_consecutive.default", "aten.bincount.default", "aten.repeat_interleave.Tensor",
-       "aten.nonzero_numpy.default")
+       "aten.unique_consecutive.default", "aten.bincount.default", "aten.nonzero_numpy.default")
 def of_data(*_: object, **__: object) -> TensorType:
     raise NoRule("the result's shape depends on data")
+
+
+@shape("aten.repeat_interleave.Tensor")
+def repeated_places(repeats: TensorType, *, output_size: int | None = None) -> TensorType:
+    if output_size is None:
+        return of_data()
+    return fresh(repeats, (output_size,))
 
 
 # -- writing at indices ------------------------------------------------------------------------------------------------
