@@ -176,3 +176,93 @@ def test_a_deep_copy_keeps_what_is_shared_and_goes_in_circles():
         other[2]["a"].append(3)
         return other[1] is other, other[2] is other[3], other[3], ring[3], x * len(other)
     return fn, ordinary
+
+
+class Point:
+    def __init__(self, x, tags):
+        self.x, self.tags = x, tags
+
+
+class Slotted:
+    __slots__ = ("__hidden", "other", "unset")
+
+    def __init__(self, x):
+        self.__hidden, self.other = x, [x]
+
+    def hidden(self):
+        return self.__hidden
+
+
+class Both(Slotted):
+    def __init__(self, x):
+        super().__init__(x)
+        self.free = {"x": x}
+
+
+@program(breaks=0)
+def test_copies_of_plain_objects_break_nothing():
+    template = Point(2.0, [1])
+
+    def fn(x, given):
+        given.tags.append(5)
+        shallow, deep, mine = copy.copy(given), copy.deepcopy(given), copy.deepcopy(template)
+        shallow.tags.append(3)
+        deep.tags.append(4)
+        mine.x += 1
+        empty = copy.copy(Point.__new__(Point))
+        return x * mine.x, shallow, deep, given, shallow.tags is given.tags, vars(empty), vars(shallow) is vars(given)
+    return fn, lambda i: (torch.randn(2), Point(i % 2, [i])), template
+
+
+@program(breaks=0)
+def test_copies_of_objects_with_slots():
+    def fn(x):
+        one, both = Slotted([1]), Both([2])
+        a, b, c, d = copy.copy(one), copy.deepcopy(one), copy.copy(both), copy.deepcopy(both)
+        a.other.append(1)
+        c.free["y"] = 3
+        return (x + 1, a.hidden() is one.hidden(), b.hidden() is one.hidden(), b.other, one.other, d.free, both.free,
+                c.hidden(), d.hidden() is d.other[0], hasattr(d, "unset"))
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_copies_by_the_hooks_of_a_class():
+    class Reduced:
+        def __init__(self, x):
+            self.x = x
+
+        def __reduce__(self):
+            return Reduced, (self.x * 2,)
+
+    class Stated:
+        def __init__(self, x):
+            self.x, self.cache = x, {"big": 1}
+
+        def __getstate__(self):
+            return {**super().__getstate__(), "cache": {}}
+
+        def __setstate__(self, state):
+            self.__dict__.update(state, restored=True)
+
+    def fn(x):
+        a, b, c = copy.copy(Reduced(3)), copy.copy(Stated(4)), copy.deepcopy(Stated([5]))
+        return x * a.x, b.x, b.cache, b.restored, c.x, c.cache
+    return fn, ordinary
+
+
+@program
+def test_copies_of_what_is_more_than_its_attributes():
+    class Number(float):
+        pass
+
+    class Named(dict):
+        pass
+
+    def fn(x):
+        number, named = Number(3.0), Named(a=1)
+        number.unit, named.title = "m", "t"
+        a, b, c = copy.copy(number), copy.copy(named), copy.deepcopy(named)
+        b["b"] = 2
+        return x * float(a), a.unit, b, b.title, c, c.title, named
+    return fn, ordinary

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, builtin_calls, calls, classes, operations, polyfills, subscripts, torch_state
+from . import breaks, builtin_calls, calls, classes, copying, operations, polyfills, subscripts, torch_state
 from . import frames as fr
 from .attributes import load_plainly, lookup, store_plainly
 from .frames import Generator
@@ -120,7 +120,11 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         return m.call(polyfills.not_equal, (owner, *args), kwargs)
     if name in ("__eq__", "__ne__") and lookup(m, kind, name)[1] is object and args:
         return NotImplemented if owner is not args[0] else operations.same(m, owner, args[0]) == (name == "__eq__")
-    if name in ("__reduce_ex__", "__sizeof__", "__dir__", "__hash__", "__repr__", "__str__"):
+    if name in ("__reduce_ex__", "__getstate__"):
+        reduction = copying.reduction_of(m, owner, name, args, kwargs)
+        if reduction is not None:
+            return m.call(reduction, (owner,), {})
+    if name in ("__reduce_ex__", "__getstate__", "__sizeof__", "__dir__", "__hash__", "__repr__", "__str__"):
         return m.stop(breaks.OPAQUE_CALL, f"{name} of a {kind.__qualname__}")
     return m.stop(breaks.OPAQUE_CALL, f"call of {kind.__module__}.{kind.__qualname__}.{name}")
 
