@@ -183,6 +183,23 @@ def test_module_built_inside_the_function():
     return fn, lambda i: (torch.randn(1, 3),)
 
 
+@program(breaks=0)
+def test_module_without_parameters_goes_where_a_tensor_is():
+    class Criterion(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Dropout(0.0)
+
+        def forward(self, x):
+            return self.inner(x).square().sum()
+
+    def fn(x):
+        one, other = Criterion(), Criterion()
+        one.to(x)
+        return one(x) + other.to(x.device, non_blocking=True)(x), torch._C._nn._parse_to(x, True)
+    return fn, [(torch.randn(3),), (torch.randn(3),), (torch.randn(3, dtype=torch.float64),)]
+
+
 @program
 def test_class_defined_inside_the_function():
     def fn(x, k):
