@@ -282,6 +282,35 @@ def test_parameters_are_never_open():
     assert not seen.words
 
 
+class Placed(nn.Module):
+    """What is added depends on the module's state, and on a size for where in it that lies."""
+
+    def __init__(self, pick):
+        super().__init__()
+        self.pick = pick
+        self.register_buffer("places", torch.arange(400)[None])
+        self.register_buffer("table", torch.randn(400, 16))
+
+    def forward(self, x):
+        return x.sum(0) + self.pick(self, x.shape[0])
+
+
+PICKS = {
+    "one row": lambda own, n: own.table[n:n + 1].sin(),
+    "rows by places": lambda own, n: F.embedding(own.places[:, n:n + 1], own.table)[0],
+    "every third number": lambda own, n: own.table.flatten()[n:n + 48:3].sin(),
+    "a diagonal": lambda own, n: own.table.diagonal(-n)[:1].exp(),
+    "a product": lambda own, n: (own.table[n:n + 3] @ own.table[n:n + 3].T) @ torch.ones(3, 16),
+}
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_state_that_is_looked_up_at_a_size_is_not_prepared_once(name):
+    model = Placed(PICKS[name]).eval()
+    seen = called_with(model, rows(16, sizes=(8, 9, 10, 77, 300, 9)))
+    assert seen.is_open, seen.words
+
+
 class Growing(nn.Module):
     """Attention to all that has been seen."""
 

@@ -38,6 +38,7 @@ from ..schedule.open_arena import share_slots
 from ..schedule.plan import make_plan
 from ..schedule.steps import Plan, plan_of_calls
 from ..tensors.sizes import NoFormula, NoNumber, NotAlike, Space
+from ..tensors.views import Map
 from .gpu import compile_launches, offer_gpus, open_compiler_for
 from .native_compile import halved, launches_of, reaches_of, written_inputs
 from .numbers import has_numbers
@@ -207,6 +208,8 @@ def is_same_argument(a: Any, b: Any) -> bool:
         return a.name == b.name
     if kind is tuple or kind is list:
         return len(a) == len(b) and all(map(is_same_argument, a, b))
+    if isinstance(a, Map):
+        return a == b  # alone, it is not printed in full
     return print_argument(a) == print_argument(b)
 
 
