@@ -131,3 +131,24 @@ def test_errors_for_bad_data_are_part_of_one_graph():
         compiled(torch.full((2, 3), 9.0))
     with pytest.raises(ValueError, match="negative"):
         compiled(-torch.ones(2, 3))
+
+
+@program(breaks=0)
+def test_a_check_of_all_elements_by_torch_ends_no_graph():
+    def fn(x):
+        torch._check_tensor_all(x > 0, lambda: "not positive")
+        return x.sqrt()
+
+    return fn, [(torch.ones(3),), (torch.ones(3) * 4,), (torch.ones(3) * 9,)]
+
+
+@program
+def test_a_check_of_all_elements_by_torch_raises_its_error():
+    seen = []
+
+    def fn(x, n):
+        seen.append(n)
+        torch._check_tensor_all(x > 0, lambda: f"not positive: {n}")
+        return x.sqrt()
+
+    return fn, [(torch.ones(3), 1), (torch.tensor([1.0, -1.0, 2.0]), 2), (torch.ones(3), 3), (-torch.ones(3), 4)], seen

@@ -81,3 +81,45 @@ def test_more_than_one_element_is_the_error_it_is():
 
     with pytest.raises(RuntimeError, match="ambiguous"):
         burnish.compile(fn, backend="eager")(torch.ones(3))
+
+
+@pytest.mark.parametrize("compute", [
+    lambda x: x.view(torch.div(12, 4, rounding_mode="trunc"), -1),
+    lambda x: [torch.arange(0, h, dtype=torch.float32) + w for h, w in torch.tensor([[2, 3], [4, 5]])],
+    lambda x: [x[:n] for n in torch.arange(1, 3)],
+    lambda x: x.view(3, 4)[torch.tensor(1):, torch.tensor(0):torch.tensor(3), None],
+    lambda x: x.new_zeros((torch.tensor(2), 3)) + torch.zeros(torch.tensor(3)),
+    lambda x: torch.nn.functional.pad(x, (torch.tensor(2), 0)),
+    lambda x: torch.nn.functional.interpolate(x[None, None], size=torch.tensor(5)),
+    lambda x: x.expand(size=(torch.tensor(2), 12)).narrow(1, torch.tensor(2), torch.tensor(4)),
+    lambda x: x.split(torch.tensor([4, 8]).tolist()),
+    lambda x: x * torch.tensor(2.5).item() + int(torch.tensor([3]) * 2) - float(torch.eye(2)[0, 0]),
+    lambda x: torch.stack([torch.tensor(2), torch.tensor(3)]) + x[torch.tensor(2)] + x[torch.tensor([1, 0])],
+])
+def test_numbers_that_are_read_of_them(compute):
+    check(compute, torch.randn(12))
+    burnish.reset()
+    check(compute, torch.randn(12), backend="burnish")
+
+
+def test_a_number_read_of_what_data_went_into_is_a_break():
+    def fn(x, n):
+        sizes = torch.tensor([2, 2]) + n
+        return x[:sizes[0]] + 1, x.view(sizes[1], -1), sizes.tolist()
+
+    compiled = burnish.compile(fn, backend="eager")
+    for n in (0, 1, 4, 0):
+        want, got = fn(torch.arange(12.0), torch.tensor(n)), compiled(torch.arange(12.0), torch.tensor(n))
+        assert [x.tolist() for x in want[:2]] == [x.tolist() for x in got[:2]] and want[2] == got[2]
+    with pytest.raises(BurnishError):
+        burnish.compile(fn, fullgraph=True, backend="eager")(torch.arange(12.0), torch.tensor(1))
+
+
+def test_a_number_read_of_a_tensor_made_of_a_size_that_varies():
+    def fn(x):
+        half = torch.div(x.shape[0], 2, rounding_mode="trunc")
+        return x[:half] * 2, x.view(half, 2)
+
+    compiled = burnish.compile(fn)
+    for size in (4, 6, 8, 12, 4):
+        torch.testing.assert_close(compiled(torch.ones(size)), fn(torch.ones(size)))

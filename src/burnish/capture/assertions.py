@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from .bytecode import Code
+from .heap import MISSING
 from .metadata import TENSOR_TYPES
 from .opcodes import flow
 
@@ -85,3 +86,14 @@ def all_true(m: Any, args: tuple, kwargs: dict) -> Any:
         check(m, condition)
         return True
     return m.perform(bool, condition)
+
+
+def tensor_all(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch._check_tensor_all(condition, message)``, the assertion of libraries."""
+    condition = args[0] if args else kwargs.get("cond")
+    if type(condition) in TENSOR_TYPES and condition.dtype is torch.bool and m.knows(condition):
+        found = m.perform(torch._is_all_true, condition)
+        if can_check(m, found) and m.plainly(bool, found):
+            check(m, found)
+            return None
+    return MISSING

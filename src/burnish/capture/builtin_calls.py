@@ -728,6 +728,7 @@ for _name in ("debug", "info", "warning", "error", "critical", "exception", "log
 _all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
 if _all_true is not None:
     PYTHON_FUNCTIONS[_all_true] = assertions.all_true
+PYTHON_FUNCTIONS[torch._check_tensor_all] = assertions.tensor_all
 _set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
 if _set_name is not None:
     PYTHON_FUNCTIONS[_set_name] = _keep_name

@@ -28,6 +28,7 @@ from . import (
     breaks,
     builtin_calls,
     classes,
+    constant_tensors,
     container_calls,
     context_variables,
     direct,
@@ -301,6 +302,7 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         takes_sizes = m.open_sizes is not None and function.__module__ == "torch.nn.functional"
         args = tuple(a.settle() if type(a) is LiveInt and not (takes_sizes and m.open_sizes.symbols.takes(a)) else a
                      for a in args)
+    args, kwargs = constant_tensors.with_numbers(m, function, function.__name__, args, kwargs)
     return m.perform(function, *args, **kwargs)
 
 
@@ -411,9 +413,11 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     name = getattr(function, "__name__", "")
     if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
         return args[0] if type(function) in METHOD_KINDS else function.__self__
-    if name == "item" and not kwargs:
+    if name in ("item", "tolist") and not kwargs:
         tensor = args[0] if args else getattr(function, "__self__", None)
-        if graph_numbers.stays_in_graph(m, tensor):
+        if constant_tensors.is_known(m, tensor):
+            return m.plainly(function, *args)
+        if name == "item" and graph_numbers.stays_in_graph(m, tensor):
             return graph_numbers.read(m, tensor)
     if name == "retain_grad" and not kwargs:
         tensor, *more = args if type(function) in METHOD_KINDS else (function.__self__, *args)
@@ -433,6 +437,7 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
                           for a in args])
         for value in (*args, *kwargs.values()) if kwargs else args:
             graph_numbers.settle_numbers(m, value)
+    args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
     seen = m.recorder.seen
     value = m.perform(function, *args, **kwargs)
     if m.recorder.seen == seen and name not in torch_calls.FACTS:

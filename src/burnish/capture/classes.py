@@ -16,6 +16,7 @@ import torch
 from . import (
     breaks,
     builtin_calls,
+    constant_tensors,
     graph_numbers,
     iterator_polyfills,
     live,
@@ -170,6 +171,8 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return native(m, cls, args, kwargs)
     value = args[0]
     if isinstance(value, torch.Tensor):
+        if cls in (int, float, bool) and constant_tensors.is_constant(m, value):
+            return m.plainly(cls, value)
         if cls in (int, float) and graph_numbers.stays_in_graph(m, value):
             return _convert(m, cls, (graph_numbers.read(m, value),), kwargs)
         return m.perform(cls, value)

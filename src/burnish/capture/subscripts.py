@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import breaks, numpy_arrays, numpy_constants, numpy_kinds, operations, polyfills
+from . import breaks, constant_tensors, numpy_arrays, numpy_constants, numpy_kinds, operations, polyfills
 from .attributes import discard, lookup, special_method
 from .heap import MISSING
 from .live import Live
@@ -31,6 +31,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if is_tensor(container):
         operations.expose(m, key)
         check_index(m, key)
+        key = constant_tensors.with_limits(m, key)
         if m.open_sizes is not None:
             m.open_sizes.check_slices(container, key)
             if m.open_sizes.symbols.takes(key):
