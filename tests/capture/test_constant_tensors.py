@@ -93,6 +93,7 @@ def test_more_than_one_element_is_the_error_it_is():
     lambda x: torch.nn.functional.interpolate(x[None, None], size=torch.tensor(5)),
     lambda x: x.expand(size=(torch.tensor(2), 12)).narrow(1, torch.tensor(2), torch.tensor(4)),
     lambda x: x.split(torch.tensor([4, 8]).tolist()),
+    lambda x: x.as_strided(size=(torch.tensor(2), 3), stride=(torch.tensor(1), 2)),
     lambda x: x * torch.tensor(2.5).item() + int(torch.tensor([3]) * 2) - float(torch.eye(2)[0, 0]),
     lambda x: torch.stack([torch.tensor(2), torch.tensor(3)]) + x[torch.tensor(2)] + x[torch.tensor([1, 0])],
 ])
@@ -123,3 +124,26 @@ def test_a_number_read_of_a_tensor_made_of_a_size_that_varies():
     compiled = burnish.compile(fn)
     for size in (4, 6, 8, 12, 4):
         torch.testing.assert_close(compiled(torch.ones(size)), fn(torch.ones(size)))
+
+
+def test_writes_to_what_was_there_before_change_no_constant():
+    def fn(x):
+        y = x + 1
+        y[0] = 5
+        y.mul_(2)
+        half = torch.div(len(y), 2, rounding_mode="trunc")
+        return y.view(half, 2)
+
+    check(fn, torch.randn(12))
+
+
+def test_writes_to_what_a_constant_was_made_of_are_seen():
+    def fn(x, n):
+        sizes = torch.tensor([2, 6])
+        first = sizes[0]
+        sizes += n
+        return x.view(first, -1)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for n in (0, 1, 4, 0):
+        assert compiled(torch.ones(12), torch.tensor(n)).shape == fn(torch.ones(12), torch.tensor(n)).shape

@@ -6,7 +6,7 @@
     positions.view(sizes[0], -1)                no break: view(4, -1)
 
 Only what is sure to answer the same again counts (nothing that draws, nothing that leaves memory as it was), and only
-while no recorded call has written to a tensor: what was computed before may be another by then.
+while no recorded call has written to a tensor since the first of them was made: it may be another by then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ MAKERS = frozenset("arange zeros ones empty rand randn".split())
 """Every whole number these are given says how large their result is, or what is in it."""
 
 SIZERS = frozenset("""
-    view reshape expand repeat tile narrow split unflatten pad interpolate new_zeros new_ones new_empty broadcast_to
+    view reshape expand repeat tile narrow split unflatten pad interpolate new_zeros new_ones new_empty
+    broadcast_to as_strided
 """.split())
 """... and these, but for the tensor that they are called on."""
 
@@ -48,7 +49,7 @@ def is_known(m: Any, value: Any) -> bool:
     """Whether all elements of a tensor are."""
     recorder = m.recorder
     handle = recorder.handle_of(value) if type(value) in TENSOR_TYPES else None
-    if handle is None or handle.call is None or recorder.changes_after(0):
+    if handle is None or handle.call is None:
         return False
     known: dict[int, bool] = {}
 
@@ -69,7 +70,7 @@ def is_known(m: Any, value: Any) -> bool:
                 and all(map(holds, call.kwargs.values()))
         return known[at]
 
-    return of_call(handle.call)
+    return of_call(handle.call) and not recorder.changes_after(min(known))
 
 
 def with_numbers(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
