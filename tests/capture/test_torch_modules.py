@@ -200,6 +200,25 @@ def test_module_without_parameters_goes_where_a_tensor_is():
     return fn, [(torch.randn(3),), (torch.randn(3),), (torch.randn(3, dtype=torch.float64),)]
 
 
+@program(breaks=0)
+def test_module_goes_where_it_is_already():
+    class Router(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.choose = nn.Linear(3, 2)
+
+        def forward(self, x):
+            self.choose = self.choose.to(x.dtype)
+            return self.choose(x).softmax(-1)
+
+    router = Router()
+
+    def fn(x):
+        y = router(x)
+        return y, router.choose.weight.requires_grad, y.requires_grad
+    return fn, lambda i: (torch.randn(i + 1, 3),), router
+
+
 @program
 def test_class_defined_inside_the_function():
     def fn(x, k):

@@ -117,6 +117,8 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
     if not takes_steps(m, tensor) or not m.options.runs_python or type(value) not in TENSOR_TYPES \
             or not m.knows(value) or layout_of(tensor) != layout_of(value) or tensor._is_view():
         return MISSING
+    if value is tensor:
+        return None  # as Module.to does for parameters that are there already
     nodes = m.recorder.tensor(tensor), m.recorder.tensor(value)
     m.plainly(setattr, tensor, "data", value)
     step(m, steps.set_data_, *nodes)

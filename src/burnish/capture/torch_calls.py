@@ -35,7 +35,7 @@ FACTS = frozenset("""
     is_coalesced is_pinned is_shared is_distributed retains_grad q_scale qscheme _is_view _is_zerotensor
     result_type can_cast promote_types broadcast_shapes is_tensor is_storage get_default_dtype finfo iinfo
     is_grad_enabled is_inference_mode_enabled _debug_has_internal_overlap __contains_tensor_subclass__
-    __dir__ __class__ _dimI _dimV __hash__ _parse_to
+    __dir__ __class__ _dimI _dimV __hash__ _parse_to _has_compatible_shallow_copy_type
 """.split())
 
 # Of these, what says nothing of sizes (from 2 on).
