@@ -467,6 +467,8 @@ def _load_from_module(m: Any, module: ModuleType, name: str) -> Any:
     if names is not None and name in names and namespace.get(name, MISSING) is names[name]:
         return names[name]
     if is_trusted(namespace.get("__name__")):
+        if name not in namespace and find_on_type(type(module), name) is not None:
+            return _load_by_rules(m, module, type(module), name)  # torch.backends.cudnn.benchmark asks torch each time
         value = m.plainly(getattr, module, name)
         if name not in namespace:
             return m.heap.adopt(value)

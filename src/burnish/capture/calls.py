@@ -168,7 +168,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         return opaque.call_transform(m, function, args, kwargs)
     if is_leaf(function) and (
         is_pure_module(module) or not takes_user_code(args, kwargs)
-    ):
+    ) and torch_state.SETTINGS.isdisjoint(function.__code__.co_names):
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")

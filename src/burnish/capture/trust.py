@@ -17,7 +17,7 @@ from typing import Any
 LEAVES = frozenset("""
     torch torch.functional torch.nn.functional torch._tensor torch._jit_internal torch._C torch._lowrank torch.special
     torch.linalg torch.fft torch.overrides torch._ops torch._utils torch._VF torch.types
-    torch._linalg_utils torch.nn._reduction torch.backends
+    torch._linalg_utils torch.nn._reduction
     torch.nested torch.sparse torch.masked torch.nn.init
     torch._classes torch.utils.dlpack torch.nn.attention.bias torch.signal.windows.windows
     torch._namedtensor_internals torch.jit torch.jit._trace torch.jit._script
