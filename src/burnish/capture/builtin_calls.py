@@ -11,7 +11,6 @@ import builtins
 import copy
 import functools
 import itertools
-import logging
 import math
 import operator
 import os
@@ -43,6 +42,7 @@ from . import (
     iterator_polyfills,
     lazy_modules,
     live,
+    logged,
     numpy_arrays,
     numpy_constants,
     numpy_kinds,
@@ -499,32 +499,8 @@ def needs_python_text(m: Any, value: Any) -> bool:
     return True
 
 
-def _plain(value: Any) -> Any:
-    return value.plain() if isinstance(value, Live) else value
-
-
-def log_call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    """A logging call: its arguments are kept as they are now, the logger decides again on every run."""
-    for value in args[1:]:
-        if needs_python_text(m, value):
-            return MISSING
-    m.effects.append(Effect.of(m, call_logger, (function.__name__, *args), kwargs))
-    m.plainly(call_logger, function.__name__, *args, **kwargs)
-    return None
-
-
-def call_logger(name: str, logger: logging.Logger, *args: Any, **kwargs: Any) -> None:
-    getattr(logger, name)(*map(_plain, args), **kwargs)
-
-
-def _logging(name: str) -> Callable:
-    function = getattr(logging.Logger, name)
-    return lambda m, args, kwargs: log_call(m, function, args, kwargs)
-
-
-def _root_logging(name: str) -> Callable:
-    function = getattr(logging.Logger, name)
-    return lambda m, args, kwargs: log_call(m, function, (m.heap.adopt(logging.root), *args), kwargs)
+def _log(name: str, m: Any, args: tuple, kwargs: dict) -> Any:
+    return MISSING if any(needs_python_text(m, value) for value in args[1:]) else logged.traced(name, m, args, kwargs)
 
 
 # ---- others
@@ -719,11 +695,8 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch.compiler.is_dynamo_compiling: _is_compiling,
     torch._utils.is_compiling: _is_compiling,
     functools.reduce: _reduce,
+    **{getattr(logged.Logger, name): functools.partial(_log, name) for name in logged.NAMES},
 }
-for _name in ("debug", "info", "warning", "error", "critical", "exception", "log"):
-    PYTHON_FUNCTIONS[getattr(logging.Logger, _name)] = _logging(_name)
-    if _name != "exception":
-        PYTHON_FUNCTIONS[getattr(logging, _name)] = _root_logging(_name)
 
 _all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
 if _all_true is not None:
