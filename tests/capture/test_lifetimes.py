@@ -122,3 +122,28 @@ def test_what_an_error_held_goes_when_it_has_been_handled():
             assert gone == [True]
     finally:
         gc.enable()
+
+
+class Held:
+    """What weak references point to."""
+
+
+@pytest.mark.parametrize("watch", [
+    lambda held, gone: weakref.finalize(held, gone.append, "gone"),
+    lambda held, gone: weakref.ref(held, lambda _: gone.append("gone")),
+], ids=["finalize", "callback"])
+def test_function_that_waits_for_the_end_of_an_object_is_called_then_on_every_run(watch):
+    events = []
+
+    def fn(x):
+        held = Held()
+        reference = watch(held, events)
+        del held
+        events.append("dropped")
+        return x + 1, reference
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(4):
+        events.clear()
+        compiled(torch.ones(2))
+        assert events == ["gone", "dropped"]

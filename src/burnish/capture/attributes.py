@@ -280,7 +280,7 @@ def _load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
         if value is not MISSING:
             return value
         return m.plainly(getattr, obj, name)
-    if isinstance(fallback, FunctionType):
+    if isinstance(fallback, FunctionType) or fallback in OF_DICTS:
         return m.call(fallback, (obj, name), {})
     return m.plainly(getattr, obj, name)
 
@@ -588,7 +588,13 @@ def store(m: Any, obj: Any, name: str, value: Any) -> Any:
     custom, owner = lookup(m, kind, "__setattr__")
     if isinstance(custom, FunctionType):
         return discard(m, m.call(custom, (obj, name, value), {}))
+    if custom in OF_DICTS:
+        return m.call(custom, (obj, name, value), {})
     return store_plainly(m, obj, name, value)
+
+
+OF_DICTS = (dict.get, dict.__getitem__, dict.__setitem__, dict.__delitem__)
+"""What classes of dictionaries name as their ``__getattr__`` and so on, to have their keys as attributes."""
 
 
 def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
@@ -660,6 +666,8 @@ def delete(m: Any, obj: Any, name: str) -> Any:
     custom, _ = lookup(m, kind, "__delattr__")
     if isinstance(custom, FunctionType):
         return discard(m, m.call(custom, (obj, name), {}))
+    if custom in OF_DICTS:
+        return m.call(custom, (obj, name), {})
     return delete_plainly(m, obj, name)
 
 

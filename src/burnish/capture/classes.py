@@ -322,6 +322,8 @@ def _plain_container(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1:
+        m.stop(breaks.OPAQUE_CALL, f"weakref.{cls.__name__} with a function to call at the object's end")
     made = _plain_container(m, cls, args, kwargs)
     m.heap.let_go(args[0])
     return made
@@ -383,6 +385,7 @@ CONSTRUCTORS: dict[type, Any] = {
     torch.finfo: _native,
     torch.iinfo: _native,
     weakref.ref: _weak_reference,
+    weakref.finalize: _weak_reference,
     torch._C._InferenceMode: _inference_mode_guard,
     types.MappingProxyType: _plain_container,
     types.CellType: _plain_container,

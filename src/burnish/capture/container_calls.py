@@ -60,8 +60,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
             if answer is not MISSING:
                 return answer
         if name == "fromkeys":
-            m.heap.expose(args)
-            return m.made(m.perform(bound, *args, **kwargs))
+            return dict_of_keys(m, owner, args, kwargs, bound)
     method = bound if bound is not None else functools.partial(unbound, owner)
     takes = TAKE.get(name)
     if takes is not None and issubclass(kind, operations.BUILTIN_CONTAINERS) \
@@ -131,6 +130,20 @@ def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
 
 def _setattr(m: Any, owner: Any, args: tuple) -> Any:
     return store_plainly(m, owner, *args)
+
+
+def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> Any:
+    """``dict.fromkeys``: what iterates or hashes by the user's rules is not asked by C code."""
+    if kwargs or not 0 < len(args) < 3:
+        return m.made(m.perform(bound, *args, **kwargs))
+    keys = args[0]
+    if type(keys) not in (list, tuple, dict, set, frozenset, str, bytes, range) or not is_trusted_type(kind):
+        return m.call(polyfills.dict_of_keys, (kind, *args), {})
+    if type(keys) in (list, tuple):  # the others are known to be hashed already
+        for key in keys:
+            operations.check_key(m, key)
+    m.heap.expose(args)
+    return m.made(m.perform(bound, *args))
 
 
 ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
