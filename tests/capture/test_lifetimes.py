@@ -147,3 +147,24 @@ def test_function_that_waits_for_the_end_of_an_object_is_called_then_on_every_ru
         events.clear()
         compiled(torch.ones(2))
         assert events == ["gone", "dropped"]
+
+
+def test_object_that_a_proxy_points_to_as_well_is_dropped_inside():
+    class Keeper:
+        def __init__(self):
+            self.held = Held()
+
+    def fn(x, keeper):
+        kept = keeper.held
+        keeper.held = None
+        del kept
+        return x + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        keeper = Keeper()
+        proxy, reference = weakref.proxy(keeper.held), weakref.ref(keeper.held)
+        compiled(torch.ones(2), keeper)
+        assert reference() is None
+        with pytest.raises(ReferenceError):
+            proxy.anything  # noqa: B018

@@ -101,9 +101,6 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return answer
     if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted {getattr(function, '__name__', kind.__name__)}")
-    original = getattr(function, "__burnish_original__", None)
-    if original is not None:
-        return call(m, original, args, kwargs)
     method = special_method(m, function, "__call__")
     if isinstance(method, MethodType):
         return call(m, method, args, kwargs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
+import typing
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -48,6 +49,10 @@ INTERPRETED_STDLIB = frozenset("""
 STDLIB = frozenset(sys.stdlib_module_names)
 
 
+# ... and functions of pure modules that do: `List[int]()`, `Queue[int](size)`.
+MAKERS = frozenset((typing._BaseGenericAlias.__call__,))  # type: ignore[attr-defined]
+
+
 @functools.lru_cache(maxsize=8192)
 def is_trusted(module: str | None) -> bool:
     """Whether what names mean in ``module`` is taken as fixed."""
@@ -76,7 +81,8 @@ def is_leaf(function: FunctionType) -> bool:
     if function.__code__.co_flags & 0x20:
         return False  # a generator made natively could not be made again
     module = function.__globals__.get("__name__") or ""
-    if not _leaf_module(module) or module == "torch.nn.functional" and function.__name__ in LOOKING:
+    if not _leaf_module(module) or function in MAKERS \
+            or module == "torch.nn.functional" and function.__name__ in LOOKING:
         return False
     # Around a function of somebody else's, as typing_extensions.deprecated makes them, it calls that.
     wrapped = function.__dict__.get("__wrapped__", function) if is_pure_module(module) else function
