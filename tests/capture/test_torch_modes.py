@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import burnish
 
@@ -360,3 +361,39 @@ def test_setting_that_changes_between_calls_is_asked_again(setting):
         settings()
     finally:
         assign(before)
+
+
+class Operators(TorchDispatchMode):
+    """Keeps the names of the operators it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_dispatch_mode_around_compiled_code_or_inside_of_it_sees_every_operator(backend):
+    inner = Operators()
+
+    def fn(x):
+        with inner:
+            y = torch.sin(x) * 2
+        return y + 1
+
+    plain, compiled, x = Operators(), burnish.compile(fn, backend=backend), torch.ones(3)
+    with plain:
+        fn(x)
+    expected, inner.seen = inner.seen, []
+    for _ in range(3):
+        compiled(x)
+        assert inner.seen == expected
+        inner.seen = []
+    for _ in range(3):
+        with Operators() as outer:
+            compiled(x)
+        assert outer.seen == plain.seen and inner.seen == expected
+        inner.seen = []

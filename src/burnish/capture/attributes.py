@@ -479,8 +479,12 @@ def _load_from_module(m: Any, module: ModuleType, name: str) -> Any:
     value = m.heap.read_key(m.heap.namespace(module.__dict__), name)
     if value is not MISSING:
         return value
-    # A module's own __getattr__ (lazy imports) or a submodule: what it answers is fixed from then on.
-    return m.heap.adopt(m.plainly(getattr, module, name))
+    fallback = m.heap.read_key(m.heap.namespace(module.__dict__), "__getattr__")
+    if isinstance(fallback, FunctionType):
+        return m.call(fallback, (name,), {})
+    if type(module) is not ModuleType:
+        return _load_by_rules(m, module, type(module), name)
+    return m.heap.adopt(m.plainly(getattr, module, name))  # a submodule, or an error
 
 
 CELLS_AND_DEFAULTS = frozenset(("__closure__", "__defaults__", "__kwdefaults__", "__wrapped__"))

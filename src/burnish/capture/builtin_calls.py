@@ -10,6 +10,8 @@ import bisect
 import builtins
 import copy
 import functools
+import importlib
+import importlib.util
 import itertools
 import math
 import operator
@@ -612,6 +614,15 @@ def _fspath(m: Any, args: tuple, kwargs: dict) -> Any:
     return path if type(path) in (str, bytes) else MISSING
 
 
+def _import_module(m: Any, args: tuple, kwargs: dict) -> Any:
+    name, package = (*args, None, None)[:2]
+    if type(name) is str and name.startswith(".") and type(package) is str:
+        name = importlib.util.resolve_name(name, package)
+    if type(name) is str and name not in sys.modules:
+        m.stop(breaks.OPAQUE_CALL, f"first import of {name}")
+    return MISSING
+
+
 def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "a clock")
 
@@ -695,6 +706,7 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch.compiler.is_dynamo_compiling: _is_compiling,
     torch._utils.is_compiling: _is_compiling,
     functools.reduce: _reduce,
+    importlib.import_module: _import_module,
     **{getattr(logged.Logger, name): functools.partial(_log, name) for name in logged.NAMES},
 }
 

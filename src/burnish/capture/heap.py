@@ -246,7 +246,8 @@ class Heap:
     def weak_origin(self, value: Any, source: Source) -> WeakOrigin:
         """An outside object whose end can be seen: the program alone holds it."""
         key, kind = id(value), type(value)
-        calls = any(issubclass(type(reference), weakref.ref) and reference.__callback__ is not None  # proxies do not say
+        # Proxies do not say.
+        calls = any(issubclass(type(reference), weakref.ref) and reference.__callback__ is not None
                     for reference in weakref.getweakrefs(value))
 
         def forget(_: Any) -> None:

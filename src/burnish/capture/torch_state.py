@@ -20,15 +20,16 @@ QUESTIONS = frozenset(
     """
     is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype
     get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cpu_enabled is_autocast_cache_enabled
-    _is_torch_function_enabled _len_torch_function_stack are_deterministic_algorithms_enabled _get_tracing_state
-    _get_privateuse1_backend_name _has_cuda _is_autocast_available _get_deterministic_algorithms
-    _cuda_isCurrentStreamCapturing _accelerator_getAccelerator has_lapack _has_mkldnn _get_default_device
-    _is_alias_of is_vulkan_available _log_api_usage_once _has_torch_function has_torch_function_unary
-    _are_functorch_transforms_active _is_functorch_wrapped_tensor is_tensor maybe_current_level
-    _cuda_getDeviceCount can_cast promote_types result_type _is_torch_function_mode_enabled _functorch_is_batched
-    is_storage _is_torch_function_all_disabled _is_tracing _has_torch_function_unary _has_torch_function_variadic
-    has_torch_function has_torch_function_variadic _should_allow_numbers_as_tensors _is_key_in_tls
-    _dispatch_tls_is_dispatch_key_excluded _is_any_autocast_enabled _is_fwd_grad_enabled
+    _is_torch_function_enabled _len_torch_function_stack _len_torch_dispatch_stack
+    are_deterministic_algorithms_enabled _get_tracing_state _get_privateuse1_backend_name _has_cuda
+    _is_autocast_available _get_deterministic_algorithms _cuda_isCurrentStreamCapturing _accelerator_getAccelerator
+    has_lapack _has_mkldnn _get_default_device _is_alias_of is_vulkan_available _log_api_usage_once
+    _has_torch_function has_torch_function_unary _are_functorch_transforms_active _is_functorch_wrapped_tensor
+    is_tensor maybe_current_level _cuda_getDeviceCount can_cast promote_types result_type
+    _is_torch_function_mode_enabled _functorch_is_batched is_storage _is_torch_function_all_disabled _is_tracing
+    _has_torch_function_unary _has_torch_function_variadic has_torch_function has_torch_function_variadic
+    _should_allow_numbers_as_tensors _is_key_in_tls _dispatch_tls_is_dispatch_key_excluded _is_any_autocast_enabled
+    _is_fwd_grad_enabled
 """.split()
 )
 
@@ -94,10 +95,6 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         for value in args:
             operations.settle_all(m, value)
         return m.plainly(function, *args, **kwargs)  # without the recorder, which is a torch function mode itself
-    if name == "_len_torch_dispatch_stack":
-        count = m.plainly(function)
-        m.guard_outcome(Expression(has_dispatch_modes, ()), count > 0)
-        return count
     if name in SWITCHES:
         args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
         value = m.plainly(function, *args, **kwargs)
@@ -113,10 +110,6 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         # Torch did not show the call to the recorder, so it can be neither recorded nor taken for a constant.
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)
     return value
-
-
-def has_dispatch_modes() -> bool:
-    return torch._C._len_torch_dispatch_stack() > 0
 
 
 # They change the stack of modes on which the recorder itself stands: never while it does.
