@@ -573,3 +573,47 @@ def test_keywords_from_an_object_that_holds_its_keys_method():
         return taken(**Mapping(x))
 
     return fn, ordinary
+
+
+@program
+def test_ordered_dictionary_with_its_own_rule_for_what_is_stored():
+    stored = []
+
+    class Noted(OrderedDict):
+        def __setitem__(self, key, value):
+            stored.append(key)
+            super().__setitem__(key, value)
+
+    def fn(x):
+        table = Noted(a=x, b=1)
+        table.setdefault("c", 2)
+        table |= {"d": 3}
+        return table, table | {"e": 4}, table.copy(), Noted((n, n) for n in range(2))
+
+    return fn, ordinary, stored
+
+
+@program(breaks=0)
+def test_class_of_dictionaries_made_of_objects_with_rules_of_their_own():
+    asked = []
+
+    class Table(dict):
+        pass
+
+    class Mapping:
+        def keys(self):
+            asked.append("keys")
+            return ["a", "b"]
+
+        def __getitem__(self, key):
+            return len(asked)
+
+    class Pairs:
+        def __iter__(self):
+            asked.append("iter")
+            return iter([("c", 1)])
+
+    def fn(x):
+        return Table(Mapping(), d=x), Table(Pairs())
+
+    return fn, ordinary, asked

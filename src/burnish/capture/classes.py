@@ -82,6 +82,10 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             m.made(obj := m.plainly(object.__new__, cls))
             return m.call(polyfills.construct_around, (obj, args, kwargs), {})
         return m.call(polyfills.construct, (cls, args, kwargs), {})
+    if issubclass(cls, dict) and is_user_type(cls) and (
+            operations.stores_by_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args)):
+        m.made(obj := m.plainly(cls.__new__, cls))
+        return m.call(polyfills.construct_around, (obj, args, kwargs), {})
     if issubclass(cls, BaseException) or issubclass(cls, (dict, list, set, tuple, str, int, float)) \
             and is_user_type(cls) or new_owner is object and init_owner is object:
         return m.made(native(m, cls, args, kwargs))

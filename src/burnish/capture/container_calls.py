@@ -204,6 +204,11 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     takes = TAKE.get(name)
     if takes is not None and (kwargs or len(args) != takes[1]) or name == "update" and len(args) > 1:
         return m.plainly(method, *args, **kwargs)  # which refuses
+    if name in BY_ITS_OWN_RULES and (args or kwargs or name == "copy") \
+            and operations.stores_by_own_rules(m, type(table)):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own __setitem__")
+    if name == "__init__" and any(classes.needs_interpreting(m, items) for items in args):
+        return m.call(polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
         operations.check_key(m, args[0])
@@ -239,6 +244,10 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     m.heap.expose(args)
     answer = m.perform(method, *args, **kwargs)
     return m.made(answer) if isinstance(answer, dict) else answer
+
+
+BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy".split())
+"""Methods of ordered dictionaries that ask the object's own ``__setitem__`` for what they store."""
 
 
 def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:

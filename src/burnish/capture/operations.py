@@ -94,6 +94,11 @@ IN_PLACE = frozenset(getattr(operator, "i" + n) for n in (
     "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"))
 
 
+def stores_by_own_rules(m: Any, kind: type) -> bool:
+    """Whether methods of C code call the user's ``__setitem__``: those of an ordered dictionary do."""
+    return issubclass(kind, collections.OrderedDict) and isinstance(lookup(m, kind, "__setitem__")[0], FunctionType)
+
+
 def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     left_kind, right_kind = type(left), type(right)
     if left_kind in SIMPLE and right_kind in SIMPLE:
@@ -144,6 +149,9 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
         if left_kind is str and operation is operator.mod:
             return format_by_percent(m, left, right)
+        if operation in (operator.or_, operator.ior) and (
+                stores_by_own_rules(m, left_kind) or stores_by_own_rules(m, right_kind)):
+            m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
         if operation in IN_PLACE:
             if m.region is not None and isinstance(left, CHANGEABLE):
                 m.region.will_write(left)

@@ -393,6 +393,10 @@ def dict_update(target, items=(), /, **kwargs):
         target[key] = value
 
 
+def dict_init(update, target, items, /, **kwargs):
+    update(target, to_dict(items), **kwargs)
+
+
 def store_slice(target, at, items):
     list.__setitem__(target, at, [value for value in items])  # noqa: C416
 
