@@ -294,6 +294,11 @@ def _load_from_tables(m: Any, obj: Any, name: str) -> Any:
             if members is None:
                 return table[name]
             return m.heap.read_key(m.heap.module_table(members, table_name, table), name)
+    members = m.heap.members(obj)
+    for table_name in MODULE_TABLES if members is not None else ():
+        table = obj.__dict__.get(table_name)
+        if table is not None:
+            m.heap.read_key(m.heap.module_table(members, table_name, table), name)  # that it is not there
     return MISSING
 
 
@@ -432,7 +437,10 @@ def _stop_at_own(m: Any, obj: torch.Tensor, name: str) -> NoReturn:
 def _load_from_class(m: Any, cls: type, name: str) -> Any:
     meta = type(cls)
     if name in ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__", "__class__", "__doc__"):
-        return getattr(cls, name)
+        value = getattr(cls, name)
+        if name == "__dict__" and not is_trusted_type(cls):
+            return m.heap.admit(value, m.heap.sources.pin(cls).members)
+        return value
     descriptor, owner = lookup(m, cls, name)
     if descriptor is MISSING:
         on_meta, on_meta_owner = lookup(m, meta, name)
@@ -490,6 +498,9 @@ def _load_from_module(m: Any, module: ModuleType, name: str) -> Any:
 CELLS_AND_DEFAULTS = frozenset(("__closure__", "__defaults__", "__kwdefaults__", "__wrapped__"))
 
 
+TOLD = frozenset(("__name__", "__qualname__", "__doc__", "__module__"))
+
+
 def _load_from_function(m: Any, function: FunctionType, name: str) -> Any:
     if name == "__dict__":
         m.heap.members(function)
@@ -499,6 +510,8 @@ def _load_from_function(m: Any, function: FunctionType, name: str) -> Any:
         origin = m.heap.origin_of(function)
         if name in CELLS_AND_DEFAULTS and value is not None and origin is not None:
             return m.heap.admit(value, origin.source.attr(name))
+        if name in TOLD and origin is not None and not is_trusted(function.__module__):
+            return m.heap.admit(value, origin.source.attr(name))  # functions of one code may have several names
         return value
     if is_trusted(function.__module__) and id(function) not in m.heap.fresh:
         return m.heap.adopt(m.plainly(getattr, function, name))

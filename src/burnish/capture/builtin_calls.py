@@ -216,6 +216,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(polyfills.length, (method,), {})
     if lookup(m, type(value), "__len__")[0] in (MISSING, None):
         return m.plainly(len, value)
+    m.check_readable(len, value)
     origin = m.heap.origin_of(value)
     if origin is not None and not origin.complete and not isinstance(value, tuple):
         if origin.is_written or not isinstance(value, (list, dict)):
@@ -434,6 +435,7 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     if lookup(m, kind, "__repr__")[1] is object and not isinstance(value, (type, types.ModuleType)):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows its address")
     if operations.is_known_native(kind):
+        m.check_readable(convert, value)
         return m.plainly(convert, value)
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
 

@@ -150,6 +150,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if isinstance(items, torch.Tensor):
             return m.perform(cls, items)
         m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of a {type(items).__qualname__}")
+    m.check_readable(cls, items)
     return m.perform(cls, *args, **kwargs)
 
 

@@ -393,6 +393,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
     if isinstance(container, torch.Tensor):
         return m.perform(lambda: (item in container) != invert)
     if isinstance(container, BUILTIN_CONTAINERS) or is_known_native(kind):
+        m.check_readable(operator.contains, container)
         expose(m, container)
         settle_all(m, container)
         if isinstance(container, (dict, set, frozenset)):
@@ -474,6 +475,9 @@ def iterate(m: Any, value: Any) -> Any:
         m.heap.expose_items(value)
         return m.plainly(iter, value)
     if kind in SIMPLE or is_known_native(kind):
+        if kind is types.MappingProxyType:
+            m.heap.expose(value)
+        m.check_readable(iter, value)
         return m.plainly(iter, value)
     if m.heap.is_outside_iterator(value) and hasattr(kind, "__next__"):
         return value
