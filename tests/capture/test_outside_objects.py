@@ -4,6 +4,8 @@ import array
 import ctypes
 import functools
 import itertools
+import os
+import tempfile
 import types
 
 import numpy as np
@@ -37,7 +39,8 @@ READS = {  # what makes an object, what changes it, and what is read of it
     "byte in a bytearray": (lambda: bytearray(b"ab"), change_bytes, lambda data: 5 in data),
     "text of a bytearray": (lambda: bytearray(b"ab"), change_bytes, lambda data: f"{data}"),
     "length of an array": (lambda: array.array("i", [1, 2]), change_bytes, len),
-    "item of a view": (lambda: memoryview(bytearray(b"ab")), lambda data, i: data.__setitem__(0, i), lambda data: data[0]),
+    "item of a view": (lambda: memoryview(bytearray(b"ab")), lambda data, i: data.__setitem__(0, i),
+                       lambda data: data[0]),
     "text of a namespace": (lambda: types.SimpleNamespace(a=1), lambda space, i: setattr(space, "a", i), repr),
     "text of a counter": (itertools.count, lambda count, i: next(count), repr),
     "text of a number of C": (lambda: ctypes.c_int(1), lambda number, i: setattr(number, "value", i), str),
@@ -92,3 +95,21 @@ def test_wrappers_of_one_code_have_names_of_their_own():
         return x * len(function.__name__), function.__qualname__, function.__doc__
 
     return fn, [(torch.ones(2), function) for function in (first, second, first, second)]
+
+
+@program
+def test_files_and_environment_are_asked_on_every_run():
+    folder = tempfile.mkdtemp()
+    flag = os.path.join(folder, "flag")
+
+    def fn(x):
+        return x + (1 if os.path.exists(flag) else 2), os.path.isfile(flag), os.path.expandvars("$OF_THIS_TEST")
+
+    def change(i):
+        os.environ["OF_THIS_TEST"] = str(i)
+        if i % 2:
+            open(flag, "w").close()
+        elif i:
+            os.remove(flag)
+
+    return fn, [(torch.ones(2), Before(functools.partial(change, i))) for i in range(4)]

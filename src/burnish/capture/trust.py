@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import functools
+import os.path
 import sys
 import sysconfig
 import typing
@@ -49,8 +50,14 @@ INTERPRETED_STDLIB = frozenset("""
 STDLIB = frozenset(sys.stdlib_module_names)
 
 
-# ... and functions of pure modules that do: `List[int]()`, `Queue[int](size)`.
-MAKERS = frozenset((typing._BaseGenericAlias.__call__,))  # type: ignore[attr-defined]
+# ... and functions of pure modules that do (`List[int]()`), or that ask the file system and the environment.
+NO_LEAVES = frozenset((
+    typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
+    *(getattr(os.path, name) for name in """
+        exists lexists isfile isdir islink ismount getsize getmtime getatime getctime samefile sameopenfile
+        abspath realpath relpath expanduser expandvars
+    """.split()),
+))
 
 
 @functools.lru_cache(maxsize=8192)
@@ -81,7 +88,7 @@ def is_leaf(function: FunctionType) -> bool:
     if function.__code__.co_flags & 0x20:
         return False  # a generator made natively could not be made again
     module = function.__globals__.get("__name__") or ""
-    if not _leaf_module(module) or function in MAKERS \
+    if not _leaf_module(module) or function in NO_LEAVES \
             or module == "torch.nn.functional" and function.__name__ in LOOKING:
         return False
     # Around a function of somebody else's, as typing_extensions.deprecated makes them, it calls that.
