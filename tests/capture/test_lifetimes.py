@@ -168,3 +168,19 @@ def test_object_that_a_proxy_points_to_as_well_is_dropped_inside():
         assert reference() is None
         with pytest.raises(ReferenceError):
             proxy.anything  # noqa: B018
+
+
+def test_proxy_of_an_object_that_is_gone_raises_its_error_at_its_place():
+    held = Held()
+    proxy = weakref.proxy(held)
+    del held
+
+    def fn(x):
+        try:
+            return x * proxy.scale
+        except ReferenceError:
+            return x - 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), torch.zeros(2))

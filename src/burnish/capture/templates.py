@@ -104,9 +104,9 @@ class Rebuilder:
         known = self.memo.get(id(value))
         if known is not None:
             return known
-        if isinstance(value, Live):
+        if issubclass(kind, Live):  # asked of the class: a weak proxy asks what it points to, which may be gone
             return self.live(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(kind, torch.Tensor):
             return self.tensor(value)
         origin = self.heap.origin_of(value)
         if origin is not None:
