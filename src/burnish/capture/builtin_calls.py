@@ -272,11 +272,16 @@ def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _quantifier(native: Callable, polyfill: FunctionType) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        if _wants_python(m, args) or _holds_objects(args[0]):
+        if _wants_python(m, args) or _holds_objects(args[0]) or _is_not_seen_into(args[0]):
             return m.call(polyfill, args, kwargs)
         return _native(m, native, args, kwargs)
 
     return handler
+
+
+def _is_not_seen_into(items: Any) -> bool:
+    """An iterator, or a view: what it will give is not known, and may have rules of its own."""
+    return not isinstance(items, (*operations.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
 
 
 def _extreme(native: Callable, polyfill: FunctionType) -> Callable:
@@ -289,7 +294,7 @@ def _extreme(native: Callable, polyfill: FunctionType) -> Callable:
         ):
             return live.apply(native, *args)
         if kwargs.get("key") is not None or _wants_python(m, args[:1]) or any(map(_holds_objects, args)) \
-                or len(args) > 1 and any(_is_object(a) for a in args):
+                or len(args) == 1 and _is_not_seen_into(args[0]) or len(args) > 1 and any(_is_object(a) for a in args):
             return m.call(polyfill, args, kwargs)
         return _native(m, native, args, kwargs)
 

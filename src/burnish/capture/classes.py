@@ -400,9 +400,10 @@ CONSTRUCTORS: dict[type, Any] = {
 def _add_itertools() -> None:
     for name, place, always in (("accumulate", (0, 1), True), ("chain", (0,), False), ("islice", (0, 1), False),
                                 ("pairwise", (0, 1), False), ("zip_longest", (0,), False), ("groupby", (0, 1), True),
+                                ("compress", (0, 2), True),
                                 *((n, (1, 2), True) for n in ("starmap", "takewhile", "dropwhile", "filterfalse"))):
         CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(iterator_polyfills, name), *place, always=always)
-    for name in ("count", "cycle", "repeat", "product", "permutations", "combinations", "compress",
+    for name in ("count", "cycle", "repeat", "product", "permutations", "combinations",
                  "combinations_with_replacement"):
         CONSTRUCTORS[getattr(itertools, name)] = _itertool
 

@@ -396,7 +396,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         m.check_readable(operator.contains, container)
         expose(m, container)
         settle_all(m, container)
-        if isinstance(container, (dict, set, frozenset)):
+        if isinstance(container, (dict, set, frozenset, type({}.keys()))):
             if type(item) is str and kind in (set, frozenset):
                 return m.plainly(operator.contains, container, item) != invert
             if not isinstance(item, set) or isinstance(container, dict):  # a set is looked up as a frozenset
