@@ -2,9 +2,9 @@
 
     logger.warning("%d tokens are too many", n)      # model.py:12 in forward WARNING 4096 tokens are too many
 
-While tracing such a call is an effect: its arguments are kept as they are at that moment, and the logger decides again on
-every run. `logging` finds file, line and function on Python's stack, so it is called by code that has those of the user's
-frame. The error that is being handled, which `exc_info` asks for, is found before.
+While tracing such a call is an effect: its arguments are kept as they are at that moment, and the logger decides again
+on every run. `logging` finds file, line and function on Python's stack, so it is called by code that has those of the
+user's frame. The error that is being handled, which `exc_info` asks for, is found before.
 """
 
 from __future__ import annotations
