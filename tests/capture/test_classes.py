@@ -2,6 +2,7 @@
 
 import abc
 import sys
+import typing
 
 import pytest
 import torch
@@ -769,3 +770,39 @@ def test_list_whose_class_has_its_own_new_is_filled():
         return x, Named([1, 2]), Named((3,)).name, Table(a=1), Chosen(4).at
 
     return fn, [(torch.ones(2),)]
+
+
+@program(breaks=0)
+def test_object_that_has_every_attribute_is_called_by_its_class():
+    class Anything:
+        def __init__(self):
+            self.asked = []
+
+        def __getattr__(self, name):
+            self.asked.append(name)
+            return len(name)
+
+        def __call__(self, x):
+            return x * self.four
+
+    def fn(x, thing):
+        return thing(x), thing.asked
+
+    return fn, lambda i: (torch.ones(2), Anything())
+
+
+@program(breaks=0)
+def test_generic_class_is_made_through_its_alias():
+    made = []
+    Item = typing.TypeVar("Item")
+
+    class Box(typing.Generic[Item]):
+        def __init__(self, item):
+            made.append(self)
+            self.item = item
+
+    def fn(x):
+        box = Box[int](x)
+        return box.item + len(made), box.__orig_class__ == Box[int]
+
+    return fn, ordinary

@@ -514,3 +514,106 @@ def test_in_place_method_of_a_list_answers_the_list():
         return items.__iadd__(n for n in (2, 3)) is items, items, x + 1
 
     return fn, [(torch.ones(2),)]
+
+
+class Dotted(dict):
+    """Keys as attributes, by methods of dictionaries."""
+
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+
+@program(breaks=0)
+def test_class_of_dictionaries_whose_attributes_are_its_keys():
+    def fn(x, config):
+        config.size = x.shape[0]
+        del config.old
+        try:
+            config.missing  # noqa: B018
+        except KeyError as error:
+            return x * config.scale + config["size"], str(error), hasattr(config, "scale")
+
+    return fn, lambda i: (torch.ones(2 + i), Dotted(scale=i, old=1))
+
+
+@program
+def test_keys_from_an_iterable_with_rules_of_its_own():
+    class Countdown:
+        def __init__(self, start):
+            self.start = start
+
+        def __iter__(self):
+            return iter(range(self.start, 0, -1))
+
+    class Doubled(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value * 2)
+
+    def fn(x, start):
+        return (dict.fromkeys(Countdown(start), x), dict.fromkeys(n for n in range(start)),
+                Doubled.fromkeys("ab", start), OrderedDict.fromkeys([start, 1]))
+
+    return fn, [(torch.ones(2), n) for n in (2, 3, 2)]
+
+
+@program(breaks=0)
+def test_keywords_from_an_object_that_holds_its_keys_method():
+    class Mapping:
+        def __init__(self, x):
+            self.x, self.keys = x, lambda: ("a", "b")
+
+        def __getitem__(self, key):
+            return self.x if key == "a" else 2
+
+    def taken(**given):
+        return given["a"] * given["b"], sorted(given)
+
+    def fn(x):
+        return taken(**Mapping(x))
+
+    return fn, ordinary
+
+
+@program
+def test_ordered_dictionary_with_its_own_rule_for_what_is_stored():
+    stored = []
+
+    class Noted(OrderedDict):
+        def __setitem__(self, key, value):
+            stored.append(key)
+            super().__setitem__(key, value)
+
+    def fn(x):
+        table = Noted(a=x, b=1)
+        table.setdefault("c", 2)
+        table |= {"d": 3}
+        return table, table | {"e": 4}, table.copy(), Noted((n, n) for n in range(2))
+
+    return fn, ordinary, stored
+
+
+@program(breaks=0)
+def test_class_of_dictionaries_made_of_objects_with_rules_of_their_own():
+    asked = []
+
+    class Table(dict):
+        pass
+
+    class Mapping:
+        def keys(self):
+            asked.append("keys")
+            return ["a", "b"]
+
+        def __getitem__(self, key):
+            return len(asked)
+
+    class Pairs:
+        def __iter__(self):
+            asked.append("iter")
+            return iter([("c", 1)])
+
+    def fn(x):
+        return Table(Mapping(), d=x), Table(Pairs())
+
+    return fn, ordinary, asked

@@ -3,6 +3,8 @@
 PYTEST_DONT_REWRITE: the assert statements here belong to the programs, and pytest would put its own code in them.
 """
 
+import traceback
+
 import torch
 
 from .calls import Before, ordinary, swing, swinging
@@ -650,3 +652,21 @@ def test_error_thrown_into_a_delegate_has_the_context_of_who_delegates():
             return x, repr(error.__context__)
 
     return fn, [(torch.ones(2),)]
+
+
+@program
+def test_error_that_was_handled_shows_where_it_was_raised_on_every_run():
+    def fails(x):
+        raise ValueError(x.shape[0])
+
+    def fn(x):
+        try:
+            fails(x)
+        except ValueError as error:
+            kept = error
+        if x.sum() > 0:
+            x = x + 1
+        shown = [(at.name, at.lineno) for at in traceback.extract_tb(kept.__traceback__)]
+        return x, shown, kept.with_traceback(None).__traceback__
+
+    return fn, swinging

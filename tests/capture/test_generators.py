@@ -1,6 +1,7 @@
 """Generators: driven inside, handed out, handed in, closed, thrown into, broken in the middle."""
 
 import copy
+import inspect
 from itertools import islice
 
 import torch
@@ -467,3 +468,21 @@ def test_generator_says_what_it_delegates_to_and_is_not_copied():
         return x, texts, made.gi_code.co_name, list(copy.copy(map(str, [1, 2])))
 
     return fn, [(torch.ones(2),)]
+
+
+@program
+def test_error_thrown_behind_a_break_meets_the_handler_of_a_generator_that_was_advanced_before_it():
+    def fn(x):
+        def g():
+            try:
+                yield x
+            except ValueError:
+                yield x - 1
+
+        made = g()
+        states = [inspect.getgeneratorstate(made)]
+        first = next(made)
+        states.append(inspect.getgeneratorstate(made))
+        return first, made.throw(ValueError), states
+
+    return fn, ordinary

@@ -1,8 +1,12 @@
 """Module-level names: read, rebound, deleted, written with ``global`` and through the module itself."""
 
+import importlib
 import sys
+import types
 
 import torch
+
+import burnish
 
 from .calls import Before, ordinary, swinging
 from .harness import program
@@ -270,3 +274,49 @@ def test_global_flag_decides_between_paths():
     x = torch.randn(2)
     return fn, [(x,), *((x, Before(lambda flag=flag: table.update(training=flag))) for flag in (True, False)),
                 (x, Before(table.clear))]
+
+
+@program(breaks=0)
+def test_attributes_of_a_module_by_its_class_and_by_its_own_function():
+    class Module(types.ModuleType):
+        scale = 2
+
+        @property
+        def doubled(self):
+            return self.scale * 2
+
+    config, lazy, values = Module("config"), types.ModuleType("lazy"), {"shift": 1}
+    lazy.__getattr__ = lambda name: values[name]
+
+    def fn(x):
+        return x * config.scale + config.doubled + lazy.shift
+
+    def change(i):
+        Module.scale, values["shift"] = i, 3 * i
+
+    return fn, lambda i: (torch.ones(2), Before(lambda: change(i)))
+
+
+def test_module_imported_by_name_for_the_first_time(tmp_path, monkeypatch):
+    class Finder:
+        """Code of the program's that an import runs."""
+
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            looked_for.append(name)
+
+    name, looked_for = "imported_by_name", []
+    (tmp_path / f"{name}.py").write_text("factor = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+
+    def fn(x):
+        return x * importlib.import_module(name).factor
+
+    compiled = burnish.compile(fn, backend="eager")
+    for imports in (True, False, True, False):
+        if imports:
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+        assert looked_for == [name] * imports
+        looked_for.clear()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import burnish
 from burnish.capture import checks, direct
@@ -104,6 +105,7 @@ SWITCHES = {
     "a mode": torch.overrides.BaseTorchFunctionMode,
     "the default device": lambda: torch.device("meta"),
     "no torch function": torch._C.DisableTorchFunctionSubclass,
+    "a dispatch mode": TorchDispatchMode,
 }
 
 

@@ -2,6 +2,7 @@
 
 import collections
 import io
+import itertools
 import os
 
 import torch
@@ -312,3 +313,37 @@ def test_list_and_deque_searched_while_their_elements_change_them():
         return x, texts
 
     return fn, [(torch.ones(2),)]
+
+
+@program(breaks=0)
+def test_objects_with_rules_of_their_own_come_out_of_iterators_and_views():
+    asked = []
+
+    class Number:
+        def __init__(self, n):
+            self.n = n
+
+        def __bool__(self):
+            asked.append(("truth", self.n))
+            return self.n > 0
+
+        def __lt__(self, other):
+            asked.append(("order", self.n, other.n))
+            return self.n < other.n
+
+    def fn(x):
+        table = {n: Number(n) for n in (2, 0, 1)}
+        least = min(iter(table.values()))
+        picked = list(itertools.compress("abc", table.values()))
+        return x + least.n, any(reversed(list(table.values()))), all(table.values()), picked
+
+    return fn, ordinary, asked
+
+
+@program(breaks=0)
+def test_groups_are_of_what_is_the_same_or_equal():
+    def fn(x):
+        nothing = float("nan")
+        return x, [len(list(group)) for _, group in itertools.groupby([nothing, nothing, 1.0])]
+
+    return fn, ordinary

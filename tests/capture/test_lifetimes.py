@@ -122,3 +122,65 @@ def test_what_an_error_held_goes_when_it_has_been_handled():
             assert gone == [True]
     finally:
         gc.enable()
+
+
+class Held:
+    """What weak references point to."""
+
+
+@pytest.mark.parametrize("watch", [
+    lambda held, gone: weakref.finalize(held, gone.append, "gone"),
+    lambda held, gone: weakref.ref(held, lambda _: gone.append("gone")),
+], ids=["finalize", "callback"])
+def test_function_that_waits_for_the_end_of_an_object_is_called_then_on_every_run(watch):
+    events = []
+
+    def fn(x):
+        held = Held()
+        reference = watch(held, events)
+        del held
+        events.append("dropped")
+        return x + 1, reference
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(4):
+        events.clear()
+        compiled(torch.ones(2))
+        assert events == ["gone", "dropped"]
+
+
+def test_object_that_a_proxy_points_to_as_well_is_dropped_inside():
+    class Keeper:
+        def __init__(self):
+            self.held = Held()
+
+    def fn(x, keeper):
+        kept = keeper.held
+        keeper.held = None
+        del kept
+        return x + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        keeper = Keeper()
+        proxy, reference = weakref.proxy(keeper.held), weakref.ref(keeper.held)
+        compiled(torch.ones(2), keeper)
+        assert reference() is None
+        with pytest.raises(ReferenceError):
+            proxy.anything  # noqa: B018
+
+
+def test_proxy_of_an_object_that_is_gone_raises_its_error_at_its_place():
+    held = Held()
+    proxy = weakref.proxy(held)
+    del held
+
+    def fn(x):
+        try:
+            return x * proxy.scale
+        except ReferenceError:
+            return x - 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), torch.zeros(2))

@@ -1,10 +1,13 @@
 """Grad modes as context managers, decorators and functions: nested, left by exceptions, with breaks inside."""
 
+import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import burnish
 
 from .caller import program_with_caller
+from .calls import Before
 from .harness import program
 
 
@@ -327,3 +330,70 @@ def test_questions_whether_code_is_compiled_are_all_answered_yes():
     for question in asked:
         compiled = burnish.compile(lambda x, question=question: x + 1 if question() else x, backend="eager")
         assert compiled(torch.zeros(1)).item() == compiled(torch.zeros(1)).item() == 1
+
+
+SETTINGS = {  # how a program asks, how it sets, and two answers
+    "module of flags": (lambda: torch.backends.cudnn.benchmark,
+                        lambda value: setattr(torch.backends.cudnn, "benchmark", value), (False, True)),
+    "function of flags": (lambda: torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.enable_flash_sdp,
+                          (True, False)),
+    "word": (lambda: torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision, ("highest", "high")),
+    "function of torch's": (lambda: torch.is_warn_always_enabled(), torch.set_warn_always, (False, True)),
+    "property": (lambda: torch.utils.deterministic.fill_uninitialized_memory,
+                 lambda value: setattr(torch.utils.deterministic, "fill_uninitialized_memory", value), (True, False)),
+    "number": (lambda: torch.get_num_threads(), torch.set_num_threads, (1, 2)),
+    "anomaly mode": (lambda: torch.is_anomaly_enabled(), torch.autograd.set_detect_anomaly, (False, True)),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_setting_that_changes_between_calls_is_asked_again(setting):
+    ask, assign, (first, second) = SETTINGS[setting]
+
+    @program(breaks=0)
+    def settings():
+        def fn(x):
+            return x + 1 if ask() == first else x - 1
+        return fn, lambda i: (torch.ones(2), Before(lambda: assign((first, second)[i % 2])))
+
+    before = ask()
+    try:
+        settings()
+    finally:
+        assign(before)
+
+
+class Operators(TorchDispatchMode):
+    """Keeps the names of the operators it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_dispatch_mode_around_compiled_code_or_inside_of_it_sees_every_operator(backend):
+    inner = Operators()
+
+    def fn(x):
+        with inner:
+            y = torch.sin(x) * 2
+        return y + 1
+
+    plain, compiled, x = Operators(), burnish.compile(fn, backend=backend), torch.ones(3)
+    with plain:
+        fn(x)
+    expected, inner.seen = inner.seen, []
+    for _ in range(3):
+        compiled(x)
+        assert inner.seen == expected
+        inner.seen = []
+    for _ in range(3):
+        with Operators() as outer:
+            compiled(x)
+        assert outer.seen == plain.seen and inner.seen == expected
+        inner.seen = []

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import traceback
 import warnings
 
 import torch
@@ -188,6 +189,41 @@ def test_logged_exception_goes_on():
             logger.exception("no product of %s and %s", tuple(x.shape), tuple(y.shape))
             return x
     return fn, [(torch.ones(2), torch.ones(n)) for n in (2, 3, 2, 3)], lines
+
+
+class Placed(Kept):
+    """... and from where."""
+
+    def emit(self, record):
+        error = record.exc_info and record.exc_info[1]
+        frames = [at.name for at in traceback.extract_tb(error.__traceback__)] if error else None
+        self.lines.append((record.filename, record.lineno, record.funcName, record.getMessage(), repr(error), frames))
+
+
+@program
+def test_records_name_the_line_that_logs_and_the_error_that_is_handled_there():
+    logger, lines = logger_with_handler("places")
+    logger.handlers[:] = [Placed()]
+    lines = logger.handlers[0].lines
+
+    def on_behalf_of_the_caller(text):
+        logger.warning(text, stacklevel=2)
+
+    def fails(x):
+        raise ValueError(tuple(x.shape))
+
+    def fn(x):
+        logger.info("%d values", x.shape[0])
+        on_behalf_of_the_caller("careful")
+        try:
+            fails(x)
+        except ValueError:
+            logger.exception("did not work")
+            logger.error("nor did this", exc_info=True)
+        if x.sum() > 0:
+            logger.error("behind a break")
+        return x + 1
+    return fn, lambda i: (torch.ones(2),), lines
 
 
 @program

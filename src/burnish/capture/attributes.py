@@ -280,7 +280,7 @@ def _load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
         if value is not MISSING:
             return value
         return m.plainly(getattr, obj, name)
-    if isinstance(fallback, FunctionType):
+    if isinstance(fallback, FunctionType) or fallback in OF_DICTS:
         return m.call(fallback, (obj, name), {})
     return m.plainly(getattr, obj, name)
 
@@ -294,6 +294,11 @@ def _load_from_tables(m: Any, obj: Any, name: str) -> Any:
             if members is None:
                 return table[name]
             return m.heap.read_key(m.heap.module_table(members, table_name, table), name)
+    members = m.heap.members(obj)
+    for table_name in MODULE_TABLES if members is not None else ():
+        table = obj.__dict__.get(table_name)
+        if table is not None:
+            m.heap.read_key(m.heap.module_table(members, table_name, table), name)  # that it is not there
     return MISSING
 
 
@@ -432,7 +437,10 @@ def _stop_at_own(m: Any, obj: torch.Tensor, name: str) -> NoReturn:
 def _load_from_class(m: Any, cls: type, name: str) -> Any:
     meta = type(cls)
     if name in ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__", "__class__", "__doc__"):
-        return getattr(cls, name)
+        value = getattr(cls, name)
+        if name == "__dict__" and not is_trusted_type(cls):
+            return m.heap.admit(value, m.heap.sources.pin(cls).members)
+        return value
     descriptor, owner = lookup(m, cls, name)
     if descriptor is MISSING:
         on_meta, on_meta_owner = lookup(m, meta, name)
@@ -467,6 +475,8 @@ def _load_from_module(m: Any, module: ModuleType, name: str) -> Any:
     if names is not None and name in names and namespace.get(name, MISSING) is names[name]:
         return names[name]
     if is_trusted(namespace.get("__name__")):
+        if name not in namespace and find_on_type(type(module), name) is not None:
+            return _load_by_rules(m, module, type(module), name)  # torch.backends.cudnn.benchmark asks torch each time
         value = m.plainly(getattr, module, name)
         if name not in namespace:
             return m.heap.adopt(value)
@@ -477,11 +487,18 @@ def _load_from_module(m: Any, module: ModuleType, name: str) -> Any:
     value = m.heap.read_key(m.heap.namespace(module.__dict__), name)
     if value is not MISSING:
         return value
-    # A module's own __getattr__ (lazy imports) or a submodule: what it answers is fixed from then on.
-    return m.heap.adopt(m.plainly(getattr, module, name))
+    fallback = m.heap.read_key(m.heap.namespace(module.__dict__), "__getattr__")
+    if isinstance(fallback, FunctionType):
+        return m.call(fallback, (name,), {})
+    if type(module) is not ModuleType:
+        return _load_by_rules(m, module, type(module), name)
+    return m.heap.adopt(m.plainly(getattr, module, name))  # a submodule, or an error
 
 
 CELLS_AND_DEFAULTS = frozenset(("__closure__", "__defaults__", "__kwdefaults__", "__wrapped__"))
+
+
+TOLD = frozenset(("__name__", "__qualname__", "__doc__", "__module__"))
 
 
 def _load_from_function(m: Any, function: FunctionType, name: str) -> Any:
@@ -493,6 +510,8 @@ def _load_from_function(m: Any, function: FunctionType, name: str) -> Any:
         origin = m.heap.origin_of(function)
         if name in CELLS_AND_DEFAULTS and value is not None and origin is not None:
             return m.heap.admit(value, origin.source.attr(name))
+        if name in TOLD and origin is not None and not is_trusted(function.__module__):
+            return m.heap.admit(value, origin.source.attr(name))  # functions of one code may have several names
         return value
     if is_trusted(function.__module__) and id(function) not in m.heap.fresh:
         return m.heap.adopt(m.plainly(getattr, function, name))
@@ -586,7 +605,13 @@ def store(m: Any, obj: Any, name: str, value: Any) -> Any:
     custom, owner = lookup(m, kind, "__setattr__")
     if isinstance(custom, FunctionType):
         return discard(m, m.call(custom, (obj, name, value), {}))
+    if custom in OF_DICTS:
+        return m.call(custom, (obj, name, value), {})
     return store_plainly(m, obj, name, value)
+
+
+OF_DICTS = (dict.get, dict.__getitem__, dict.__setitem__, dict.__delitem__)
+"""What classes of dictionaries name as their ``__getattr__`` and so on, to have their keys as attributes."""
 
 
 def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
@@ -658,6 +683,8 @@ def delete(m: Any, obj: Any, name: str) -> Any:
     custom, _ = lookup(m, kind, "__delattr__")
     if isinstance(custom, FunctionType):
         return discard(m, m.call(custom, (obj, name), {}))
+    if custom in OF_DICTS:
+        return m.call(custom, (obj, name), {})
     return delete_plainly(m, obj, name)
 
 

@@ -10,8 +10,9 @@ import bisect
 import builtins
 import copy
 import functools
+import importlib
+import importlib.util
 import itertools
-import logging
 import math
 import operator
 import os
@@ -43,6 +44,7 @@ from . import (
     iterator_polyfills,
     lazy_modules,
     live,
+    logged,
     numpy_arrays,
     numpy_constants,
     numpy_kinds,
@@ -214,6 +216,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(polyfills.length, (method,), {})
     if lookup(m, type(value), "__len__")[0] in (MISSING, None):
         return m.plainly(len, value)
+    m.check_readable(len, value)
     origin = m.heap.origin_of(value)
     if origin is not None and not origin.complete and not isinstance(value, tuple):
         if origin.is_written or not isinstance(value, (list, dict)):
@@ -269,11 +272,16 @@ def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _quantifier(native: Callable, polyfill: FunctionType) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        if _wants_python(m, args) or _holds_objects(args[0]):
+        if _wants_python(m, args) or _holds_objects(args[0]) or _is_not_seen_into(args[0]):
             return m.call(polyfill, args, kwargs)
         return _native(m, native, args, kwargs)
 
     return handler
+
+
+def _is_not_seen_into(items: Any) -> bool:
+    """An iterator, or a view: what it will give is not known, and may have rules of its own."""
+    return not isinstance(items, (*operations.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
 
 
 def _extreme(native: Callable, polyfill: FunctionType) -> Callable:
@@ -286,7 +294,7 @@ def _extreme(native: Callable, polyfill: FunctionType) -> Callable:
         ):
             return live.apply(native, *args)
         if kwargs.get("key") is not None or _wants_python(m, args[:1]) or any(map(_holds_objects, args)) \
-                or len(args) > 1 and any(_is_object(a) for a in args):
+                or len(args) == 1 and _is_not_seen_into(args[0]) or len(args) > 1 and any(_is_object(a) for a in args):
             return m.call(polyfill, args, kwargs)
         return _native(m, native, args, kwargs)
 
@@ -432,6 +440,7 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     if lookup(m, kind, "__repr__")[1] is object and not isinstance(value, (type, types.ModuleType)):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows its address")
     if operations.is_known_native(kind):
+        m.check_readable(convert, value)
         return m.plainly(convert, value)
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
 
@@ -499,32 +508,8 @@ def needs_python_text(m: Any, value: Any) -> bool:
     return True
 
 
-def _plain(value: Any) -> Any:
-    return value.plain() if isinstance(value, Live) else value
-
-
-def log_call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    """A logging call: its arguments are kept as they are now, the logger decides again on every run."""
-    for value in args[1:]:
-        if needs_python_text(m, value):
-            return MISSING
-    m.effects.append(Effect.of(m, call_logger, (function.__name__, *args), kwargs))
-    m.plainly(call_logger, function.__name__, *args, **kwargs)
-    return None
-
-
-def call_logger(name: str, logger: logging.Logger, *args: Any, **kwargs: Any) -> None:
-    getattr(logger, name)(*map(_plain, args), **kwargs)
-
-
-def _logging(name: str) -> Callable:
-    function = getattr(logging.Logger, name)
-    return lambda m, args, kwargs: log_call(m, function, args, kwargs)
-
-
-def _root_logging(name: str) -> Callable:
-    function = getattr(logging.Logger, name)
-    return lambda m, args, kwargs: log_call(m, function, (m.heap.adopt(logging.root), *args), kwargs)
+def _log(name: str, m: Any, args: tuple, kwargs: dict) -> Any:
+    return MISSING if any(needs_python_text(m, value) for value in args[1:]) else logged.traced(name, m, args, kwargs)
 
 
 # ---- others
@@ -636,6 +621,15 @@ def _fspath(m: Any, args: tuple, kwargs: dict) -> Any:
     return path if type(path) in (str, bytes) else MISSING
 
 
+def _import_module(m: Any, args: tuple, kwargs: dict) -> Any:
+    name, package = (*args, None, None)[:2]
+    if type(name) is str and name.startswith(".") and type(package) is str:
+        name = importlib.util.resolve_name(name, package)
+    if type(name) is str and name not in sys.modules:
+        m.stop(breaks.OPAQUE_CALL, f"first import of {name}")
+    return MISSING
+
+
 def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "a clock")
 
@@ -719,11 +713,9 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch.compiler.is_dynamo_compiling: _is_compiling,
     torch._utils.is_compiling: _is_compiling,
     functools.reduce: _reduce,
+    importlib.import_module: _import_module,
+    **{getattr(logged.Logger, name): functools.partial(_log, name) for name in logged.NAMES},
 }
-for _name in ("debug", "info", "warning", "error", "critical", "exception", "log"):
-    PYTHON_FUNCTIONS[getattr(logging.Logger, _name)] = _logging(_name)
-    if _name != "exception":
-        PYTHON_FUNCTIONS[getattr(logging, _name)] = _root_logging(_name)
 
 _all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
 if _all_true is not None:

@@ -102,9 +102,6 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return answer
     if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted {getattr(function, '__name__', kind.__name__)}")
-    original = getattr(function, "__burnish_original__", None)
-    if original is not None:
-        return call(m, original, args, kwargs)
     method = special_method(m, function, "__call__")
     if isinstance(method, MethodType):
         return call(m, method, args, kwargs)
@@ -169,7 +166,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         return opaque.call_transform(m, function, args, kwargs)
     if is_leaf(function) and (
         is_pure_module(module) or not takes_user_code(args, kwargs)
-    ):
+    ) and torch_state.SETTINGS.isdisjoint(function.__code__.co_names):
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")

@@ -83,6 +83,10 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             m.made(obj := m.plainly(object.__new__, cls))
             return m.call(polyfills.construct_around, (obj, args, kwargs), {})
         return m.call(polyfills.construct, (cls, args, kwargs), {})
+    if issubclass(cls, dict) and is_user_type(cls) and (
+            operations.stores_by_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args)):
+        m.made(obj := m.plainly(cls.__new__, cls))
+        return m.call(polyfills.construct_around, (obj, args, kwargs), {})
     if issubclass(cls, BaseException) or issubclass(cls, (dict, list, set, tuple, str, int, float)) \
             and is_user_type(cls) or new_owner is object and init_owner is object:
         return m.made(native(m, cls, args, kwargs))
@@ -147,6 +151,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if isinstance(items, torch.Tensor):
             return m.perform(cls, items)
         m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of a {type(items).__qualname__}")
+    m.check_readable(cls, items)
     return m.perform(cls, *args, **kwargs)
 
 
@@ -325,6 +330,8 @@ def _plain_container(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1:
+        m.stop(breaks.OPAQUE_CALL, f"weakref.{cls.__name__} with a function to call at the object's end")
     made = _plain_container(m, cls, args, kwargs)
     m.heap.let_go(args[0])
     return made
@@ -386,6 +393,7 @@ CONSTRUCTORS: dict[type, Any] = {
     torch.finfo: _native,
     torch.iinfo: _native,
     weakref.ref: _weak_reference,
+    weakref.finalize: _weak_reference,
     torch._C._InferenceMode: _inference_mode_guard,
     types.MappingProxyType: _plain_container,
     types.CellType: _plain_container,
@@ -395,9 +403,10 @@ CONSTRUCTORS: dict[type, Any] = {
 def _add_itertools() -> None:
     for name, place, always in (("accumulate", (0, 1), True), ("chain", (0,), False), ("islice", (0, 1), False),
                                 ("pairwise", (0, 1), False), ("zip_longest", (0,), False), ("groupby", (0, 1), True),
+                                ("compress", (0, 2), True),
                                 *((n, (1, 2), True) for n in ("starmap", "takewhile", "dropwhile", "filterfalse"))):
         CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(iterator_polyfills, name), *place, always=always)
-    for name in ("count", "cycle", "repeat", "product", "permutations", "combinations", "compress",
+    for name in ("count", "cycle", "repeat", "product", "permutations", "combinations",
                  "combinations_with_replacement"):
         CONSTRUCTORS[getattr(itertools, name)] = _itertool
 

@@ -15,7 +15,7 @@ from .breaks import Break
 from .checks import check_twice, write_check
 from .frames import Frame, Generator
 from .layout import take_apart
-from .metadata import global_state
+from .metadata import global_state, is_tensor
 from .signals import Signals
 from .template_effects import Effects
 from .templates import Rebuilder
@@ -162,8 +162,8 @@ def _guard_against_aliases(tracer: Tracer) -> None:
     groups: dict[type, list] = collections.defaultdict(list)
     written = set(heap.identity_matters)
     for origin in list(heap.origins.values()):
-        kind = torch.Tensor if isinstance(origin.obj, torch.Tensor) else type(origin.obj)
-        if origin.source.is_pinned or isinstance(origin.obj, tuple):
+        kind = torch.Tensor if is_tensor(origin.obj) else type(origin.obj)
+        if origin.source.is_pinned or issubclass(kind, tuple):
             continue
         groups[kind].append(origin.source)
         if heap.changed(origin):

@@ -60,8 +60,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
             if answer is not MISSING:
                 return answer
         if name == "fromkeys":
-            m.heap.expose(args)
-            return m.made(m.perform(bound, *args, **kwargs))
+            return dict_of_keys(m, owner, args, kwargs, bound)
     method = bound if bound is not None else functools.partial(unbound, owner)
     takes = TAKE.get(name)
     if takes is not None and issubclass(kind, operations.BUILTIN_CONTAINERS) \
@@ -137,6 +136,20 @@ def _setattr(m: Any, owner: Any, args: tuple) -> Any:
     return store_plainly(m, owner, *args)
 
 
+def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> Any:
+    """``dict.fromkeys``: what iterates or hashes by the user's rules is not asked by C code."""
+    if kwargs or not 0 < len(args) < 3:
+        return m.made(m.perform(bound, *args, **kwargs))
+    keys = args[0]
+    if type(keys) not in (list, tuple, dict, set, frozenset, str, bytes, range) or not is_trusted_type(kind):
+        return m.call(polyfills.dict_of_keys, (kind, *args), {})
+    if type(keys) in (list, tuple):  # the others are known to be hashed already
+        for key in keys:
+            operations.check_key(m, key)
+    m.heap.expose(args)
+    return m.made(m.perform(bound, *args))
+
+
 ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
 
 
@@ -195,6 +208,11 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     takes = TAKE.get(name)
     if takes is not None and (kwargs or len(args) != takes[1]) or name == "update" and len(args) > 1:
         return m.plainly(method, *args, **kwargs)  # which refuses
+    if name in BY_ITS_OWN_RULES and (args or kwargs or name == "copy") \
+            and operations.stores_by_own_rules(m, type(table)):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own __setitem__")
+    if name == "__init__" and any(classes.needs_interpreting(m, items) for items in args):
+        return m.call(polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
         operations.check_key(m, args[0])
@@ -230,6 +248,10 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     m.heap.expose(args)
     answer = m.perform(method, *args, **kwargs)
     return m.made(answer) if isinstance(answer, dict) else answer
+
+
+BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy".split())
+"""Methods of ordered dictionaries that ask the object's own ``__setitem__`` for what they store."""
 
 
 def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:

@@ -214,6 +214,8 @@ class Program:
     def why_not_trace(self, continuation: Continuation, slots: list) -> str | None:
         if user_modes():
             return "a torch function mode of the user is active, and it must see every call"
+        if torch._C._len_torch_dispatch_stack():
+            return "a torch dispatch mode is active, and it must see every operator"
         if continuation.given_up:
             return continuation.why_given_up
         stance = self.options.stance()

@@ -246,10 +246,15 @@ class Heap:
     def weak_origin(self, value: Any, source: Source) -> WeakOrigin:
         """An outside object whose end can be seen: the program alone holds it."""
         key, kind = id(value), type(value)
+        # Proxies do not say.
+        calls = any(issubclass(type(reference), weakref.ref) and reference.__callback__ is not None
+                    for reference in weakref.getweakrefs(value))
 
         def forget(_: Any) -> None:
             self.origins.pop(key, None)
             self.note_end(kind)
+            if calls:
+                self.dropped = f"a {kind.__qualname__}, whose weak references call a function then,"
 
         if kind is Generator:
             value.noted_by = weakref.ref(self)

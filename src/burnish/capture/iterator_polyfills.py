@@ -220,12 +220,18 @@ def zip_longest(*iterables, fillvalue=None):
         yield tuple(values)
 
 
+def compress(data, selectors):
+    for value, selector in zip(data, selectors):  # noqa: B905
+        if selector:
+            yield value
+
+
 def groupby(iterable, key=None):
     """Groups as lists' iterators: what a loop over them sees is the same."""
     group, current = [], MISSING
     for value in iterable:
         value_key = value if key is None else key(value)
-        if current is not MISSING and value_key == current:
+        if current is not MISSING and (current is value_key or current == value_key):
             group.append(value)
             continue
         if current is not MISSING:
@@ -265,7 +271,8 @@ for _polyfill, _kind in (
     (map_, map), (filter_, filter), (zip_, zip), (enumerate_, enumerate), (accumulate, itertools.accumulate),
     (chain, itertools.chain), (islice, itertools.islice), (starmap, itertools.starmap),
     (takewhile, itertools.takewhile), (dropwhile, itertools.dropwhile), (filterfalse, itertools.filterfalse),
-    (pairwise, itertools.pairwise), (zip_longest, itertools.zip_longest), (groupby, itertools.groupby)):
+    (pairwise, itertools.pairwise), (zip_longest, itertools.zip_longest), (groupby, itertools.groupby),
+    (compress, itertools.compress)):
     STANDS_FOR[_polyfill.__code__] = MADE_BY[_polyfill.__code__] = _kind
 for _polyfill, _sample in ((tee_copy, itertools.tee(())[0]), (iterate_by_index, iter(Sequence())),
                            (iterate_until, iter(int, 0)), (chain_from_iterable, itertools.chain()),

@@ -7,6 +7,7 @@ note where values come from, what was read and written, and which torch calls we
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from types import CellType
 from typing import Any, NoReturn
 
 from . import frames as fr
-from . import warned
+from . import logged, warned
 from .contexts import call_while_handling, extend_context, set_context
 from .delegation import delegate_closed, delegate_of, innermost_delegate, throw_into_foreign
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
@@ -697,5 +698,6 @@ def _exc_info(machine: Machine, args: tuple, kwargs: dict) -> Any:
 FRAME_CALLS: dict[Any, Callable] = {
     super: _super, locals: _locals, globals: _globals, vars: _vars, dir: _dir, eval: _evaluate(eval),
     exec: _evaluate(exec), sys.exc_info: _exc_info, warnings.warn: warned.plain,
+    **{getattr(logged.Logger, name): functools.partial(logged.plain, name) for name in logged.NAMES},
 }
 

@@ -181,12 +181,14 @@ def global_state() -> tuple:
         torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
         torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled(),
         torch._C._is_torch_function_enabled(), default_device(), precision_on_gpus(),
+        torch._C._len_torch_dispatch_stack(),
     )
 
 
 STATE_NAMES = ("grad mode", "inference mode", "default dtype", "number of torch function modes", "deterministic mode",
                "CPU autocast", "CPU autocast dtype", "CUDA autocast", "CUDA autocast dtype", "autocast cache",
-               "torch function dispatch", "default device", "float32 precision on GPUs")
+               "torch function dispatch", "default device", "float32 precision on GPUs",
+               "number of torch dispatch modes")
 
 
 class SameState:
@@ -204,8 +206,9 @@ class SameState:
     def __call__(self) -> bool:
         if self.compare():
             keeper = sys.modules.get("torch.utils._device")
-            if (_is_inference(), _count_modes(), _autocast_dtype("cpu"), _autocast_dtype("cuda"),
-                    None if keeper is None else keeper.CURRENT_DEVICE, precision_on_gpus()) == self.others:
+            if (_is_inference(), _count_modes(), _count_dispatch_modes(), _autocast_dtype("cpu"),
+                    _autocast_dtype("cuda"), None if keeper is None else keeper.CURRENT_DEVICE,
+                    precision_on_gpus()) == self.others:
                 return True
         return self.settle()
 
@@ -219,7 +222,8 @@ class SameState:
 
 
 # Torch's comparison leaves these out; the autocast dtypes it looks at where autocast is on.
-NOT_COMPARED = ("inference mode", "number of torch function modes", "CPU autocast dtype", "CUDA autocast dtype",
-                "default device", "float32 precision on GPUs")
+NOT_COMPARED = ("inference mode", "number of torch function modes", "number of torch dispatch modes",
+                "CPU autocast dtype", "CUDA autocast dtype", "default device", "float32 precision on GPUs")
 _is_inference, _count_modes = torch.is_inference_mode_enabled, torch._C._len_torch_function_stack
+_count_dispatch_modes = torch._C._len_torch_dispatch_stack
 _autocast_dtype = torch.get_autocast_dtype

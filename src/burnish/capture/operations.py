@@ -94,6 +94,11 @@ IN_PLACE = frozenset(getattr(operator, "i" + n) for n in (
     "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"))
 
 
+def stores_by_own_rules(m: Any, kind: type) -> bool:
+    """Whether methods of C code call the user's ``__setitem__``: those of an ordered dictionary do."""
+    return issubclass(kind, collections.OrderedDict) and isinstance(lookup(m, kind, "__setitem__")[0], FunctionType)
+
+
 def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     left_kind, right_kind = type(left), type(right)
     if left_kind in SIMPLE and right_kind in SIMPLE:
@@ -144,6 +149,9 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
         if left_kind is str and operation is operator.mod:
             return format_by_percent(m, left, right)
+        if operation in (operator.or_, operator.ior) and (
+                stores_by_own_rules(m, left_kind) or stores_by_own_rules(m, right_kind)):
+            m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
         if operation in IN_PLACE:
             if m.region is not None and isinstance(left, CHANGEABLE):
                 m.region.will_write(left)
@@ -385,9 +393,10 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
     if isinstance(container, torch.Tensor):
         return m.perform(lambda: (item in container) != invert)
     if isinstance(container, BUILTIN_CONTAINERS) or is_known_native(kind):
+        m.check_readable(operator.contains, container)
         expose(m, container)
         settle_all(m, container)
-        if isinstance(container, (dict, set, frozenset)):
+        if isinstance(container, (dict, set, frozenset, type({}.keys()))):
             if type(item) is str and kind in (set, frozenset):
                 return m.plainly(operator.contains, container, item) != invert
             if not isinstance(item, set) or isinstance(container, dict):  # a set is looked up as a frozenset
@@ -466,6 +475,9 @@ def iterate(m: Any, value: Any) -> Any:
         m.heap.expose_items(value)
         return m.plainly(iter, value)
     if kind in SIMPLE or is_known_native(kind):
+        if kind is types.MappingProxyType:
+            m.heap.expose(value)
+        m.check_readable(iter, value)
         return m.plainly(iter, value)
     if m.heap.is_outside_iterator(value) and hasattr(kind, "__next__"):
         return value

@@ -348,6 +348,13 @@ def to_dict(items=(), /, **kwargs):
     return made
 
 
+def dict_of_keys(kind, keys, value=None):
+    made = kind()
+    for key in keys:
+        made[key] = value
+    return made
+
+
 def to_deque(kind, items, maxlen=None):
     return kind([value for value in items], maxlen)  # noqa: C416
 
@@ -384,6 +391,10 @@ def dict_update(target, items=(), /, **kwargs):
             target[key] = value
     for key, value in kwargs.items():
         target[key] = value
+
+
+def dict_init(update, target, items, /, **kwargs):
+    update(target, to_dict(items), **kwargs)
 
 
 def store_slice(target, at, items):

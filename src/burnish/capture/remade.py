@@ -35,8 +35,8 @@ def set_state(iterator: Any, state: Any) -> None:
         iterator.__setstate__(state)
 
 
-def suspend_generator(generator: Generator, frame: Frame | None) -> None:
-    generator.frame, generator.running = frame, False
+def suspend_generator(generator: Generator, frame: Frame | None, started: bool) -> None:
+    generator.frame, generator.running, generator.started = frame, False, started
 
 
 def link_generator(generator: Generator, frame: Frame) -> None:

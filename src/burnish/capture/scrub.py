@@ -56,7 +56,7 @@ class Scrubber:
         kind = type(value)
         if kind in SIMPLE and kind is not slice and kind is not torch.Size:
             return value
-        if isinstance(value, Live):
+        if issubclass(kind, Live):
             return value.plain()
         known = self.memo.get(id(value))
         if known is not None:
@@ -71,7 +71,7 @@ class Scrubber:
 
     def handler(self, value: Any, kind: type) -> Callable | None:
         for base in (tuple, list, dict, set, collections.deque, BaseException):
-            if isinstance(value, base):
+            if issubclass(kind, base):
                 return HANDLERS[base]
         if kind in ITERATORS or kind.__module__ == "itertools":
             return Scrubber.iterator

@@ -71,6 +71,7 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
     if isinstance(container, IN_ORDER):
         return m.plainly(in_order(container).__getitem__, container, key)
     if isinstance(container, operations.BUILTIN_CONTAINERS) or operations.is_known_native(kind):
+        m.check_readable(operator.getitem, container)
         return m.plainly(operator.getitem, container, key)
     m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
     return None

@@ -46,7 +46,9 @@ class Effects:
             generator = reference()
             if generator is None or id(generator) not in self.to.active:
                 frame = "None" if generator is None or generator.frame is None else self.to.frame(generator.frame)
-                self.to.lines.append(f"{self.to.constant(suspend_generator)}({self.to.source(source)}, {frame})")
+                started = generator is None or generator.started
+                self.to.lines.append(
+                    f"{self.to.constant(suspend_generator)}({self.to.source(source)}, {frame}, {started})")
         self.check_dropped()
 
     def check_dropped(self) -> None:

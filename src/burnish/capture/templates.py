@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from . import numpy_arrays, numpy_kinds, operations, tensor_state, warning_filters
+from . import numpy_arrays, numpy_kinds, operations, tensor_state, tracebacks, warning_filters
 from .frames import Frame, Generator, cell_value
 from .gradients import no_view
 from .guards import CheckWriter
@@ -104,9 +104,9 @@ class Rebuilder:
         known = self.memo.get(id(value))
         if known is not None:
             return known
-        if isinstance(value, Live):
+        if issubclass(kind, Live):  # asked of the class: a weak proxy asks what it points to, which may be gone
             return self.live(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(kind, torch.Tensor):
             return self.tensor(value)
         origin = self.heap.origin_of(value)
         if origin is not None:
@@ -357,6 +357,9 @@ class Rebuilder:
             if part is not None:
                 self.lines.append(f"{name}.{field} = {self.build(part)}")
         self.lines.append(f"{name}.__suppress_context__ = {value.__suppress_context__}")
+        passed = tracebacks.passed(value.__traceback__)
+        if passed:
+            self.lines.append(f"{name}.__traceback__ = {self.constant(tracebacks.of_passed)}({self.constant(passed)})")
         for field in {StopIteration: ("value",), AttributeError: ("name", "obj"), NameError: ("name",),
                       ImportError: ("name", "path"), KeyError: ()}.get(type(value), ()):
             part = getattr(value, field, None)

@@ -67,6 +67,25 @@ def _native_part(traceback: TracebackType | None) -> TracebackType | None:
     return traceback if last_ours is None else last_ours.tb_next
 
 
+def passed(traceback: TracebackType | None) -> tuple[tuple[CodeType, int, dict], ...]:
+    """Which frames a traceback shows, innermost first: what it takes to make one like it on another run. Of ours, that
+    are shown in one of a program under way, there are none."""
+    shown = []
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if not frame.f_code.co_filename.startswith(OURS):
+            shown.append((frame.f_code, traceback.tb_lineno, {"__name__": frame.f_globals.get("__name__")}))
+        traceback = traceback.tb_next
+    return tuple(reversed(shown))
+
+
+def of_passed(frames: tuple[tuple[CodeType, int, dict], ...]) -> TracebackType | None:
+    made = None
+    for co, line, namespace in frames:
+        made = _stub(made, co, line, namespace)
+    return made
+
+
 def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> TracebackType:
     making = _make_stub(below, co, line, namespace)
     made = next(making)

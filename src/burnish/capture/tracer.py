@@ -53,7 +53,8 @@ from .signals import Signals
 from .trust import OUR_PATH, is_trusted_namespace
 
 # Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
-RUN_AGAIN = ("burnish.capture.builtin_calls", "burnish.capture.framework_logs", "burnish.capture.warned")
+RUN_AGAIN = ("burnish.capture.builtin_calls", "burnish.capture.framework_logs", "burnish.capture.logged",
+             "burnish.capture.warned")
 
 
 ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)

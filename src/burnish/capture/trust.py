@@ -8,8 +8,10 @@
 from __future__ import annotations
 
 import functools
+import os.path
 import sys
 import sysconfig
+import typing
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -17,7 +19,7 @@ from typing import Any
 LEAVES = frozenset("""
     torch torch.functional torch.nn.functional torch._tensor torch._jit_internal torch._C torch._lowrank torch.special
     torch.linalg torch.fft torch.overrides torch._ops torch._utils torch._VF torch.types
-    torch._linalg_utils torch.nn._reduction torch.backends
+    torch._linalg_utils torch.nn._reduction
     torch.nested torch.sparse torch.masked torch.nn.init
     torch._classes torch.utils.dlpack torch.nn.attention.bias torch.signal.windows.windows
     torch._namedtensor_internals torch.jit torch.jit._trace torch.jit._script
@@ -48,6 +50,16 @@ INTERPRETED_STDLIB = frozenset("""
 STDLIB = frozenset(sys.stdlib_module_names)
 
 
+# ... and functions of pure modules that do (`List[int]()`), or that ask the file system and the environment.
+NO_LEAVES = frozenset((
+    typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
+    *(getattr(os.path, name) for name in """
+        exists lexists isfile isdir islink ismount getsize getmtime getatime getctime samefile sameopenfile
+        abspath realpath relpath expanduser expandvars
+    """.split()),
+))
+
+
 @functools.lru_cache(maxsize=8192)
 def is_trusted(module: str | None) -> bool:
     """Whether what names mean in ``module`` is taken as fixed."""
@@ -76,7 +88,8 @@ def is_leaf(function: FunctionType) -> bool:
     if function.__code__.co_flags & 0x20:
         return False  # a generator made natively could not be made again
     module = function.__globals__.get("__name__") or ""
-    if not _leaf_module(module) or module == "torch.nn.functional" and function.__name__ in LOOKING:
+    if not _leaf_module(module) or function in NO_LEAVES \
+            or module == "torch.nn.functional" and function.__name__ in LOOKING:
         return False
     # Around a function of somebody else's, as typing_extensions.deprecated makes them, it calls that.
     wrapped = function.__dict__.get("__wrapped__", function) if is_pure_module(module) else function

@@ -180,7 +180,7 @@ class Keeper:
                 raise InternalError("checking guards", "what is watched has not changed, and the guards do not hold")
             for ours, theirs in zip(found, again, strict=True):
                 for mine, other in zip(ours, theirs, strict=True):
-                    if mine is not other and type(mine) not in ATOMS:
+                    if mine is not other and type(mine) not in ATOMS and not (type(mine) is tuple and mine == other):
                         raise InternalError("checking guards", "the watch hands out another object than the check")
             return found
 

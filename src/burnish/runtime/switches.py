@@ -40,6 +40,7 @@ ASKED: tuple[tuple[str, str, int | None, int, Callable[[], int] | None], ...] = 
     ("c10", "_ZN3c1013InferenceMode10is_enabledEv", 0, BYTE, torch.is_inference_mode_enabled),
     ("c10", "_ZN3c1031get_default_dtype_as_scalartypeEv", 0, BYTE, None),
     ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", 0, WHOLE, torch._C._len_torch_function_stack),
+    ("c10", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", 0, WHOLE, torch._C._len_torch_dispatch_stack),
     ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", 0, BYTE, None),
     ("torch_cpu", "_ZNK2at7Context23deterministicAlgorithmsEv", None, BYTE,
      torch.are_deterministic_algorithms_enabled),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..frames import PUSHED, Raised
+from ..heap import dict_of
 from .calls import callable_text
 from .registry import op
 
@@ -102,7 +103,7 @@ def merge_keywords(m, f, arg: int, function):
         target.update(m.to_dict(other))
         f.stack.pop()
         return None
-    if not hasattr(type(other), "keys"):
+    if not hasattr(type(other), "keys") and "keys" not in (dict_of(other) or ()):
         text = f"{callable_text(function)} argument after ** must be a mapping, not {type(other).__name__}"
         raise Raised(TypeError(text))
     other = m.to_dict(other)
