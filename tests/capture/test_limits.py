@@ -27,6 +27,17 @@ def test_past_the_limit_a_point_runs_eagerly_with_one_warning_that_names_the_cau
     assert len(compiled.__burnish_program__.entry.segments) == 8
 
 
+def test_a_point_inside_of_what_stands_in_for_c_code_is_told_by_the_user_s_line():
+    def fn(x):
+        return max([x.sum(), x.mean()], key=lambda t: t * 2)
+    compiled = burnish.compile(fn, backend="eager")
+    assert compiled(torch.ones(3)) == 3
+    points = [point.location for point in compiled.__burnish_program__.continuations.values()]
+    line = fn.__code__.co_firstlineno + 1
+    assert points
+    assert {(at.filename, at.line) for at in points} == {(__file__, line)}
+
+
 def test_the_limit_is_a_setting():
     def fn(x, n):
         return x + n

@@ -24,7 +24,7 @@ from ..runtime import collection, settling
 from ..runtime.call_contest import EAGER_STAYS
 from ..runtime.differentiable import saving_is_watched
 from ..runtime.segment import Continuation, Segment
-from . import binding, breaks, interrupts, signals, whole_calls
+from . import binding, breaks, interrupts, signals, tracebacks, whole_calls
 from .bytecode import decode
 from .changing import changed_numbers, value_at
 from .closing import autocast_nesting, close, restore_state
@@ -203,7 +203,9 @@ class Program:
     def continuation_for(self, layout: Layout) -> Continuation:
         found = self.continuations.get(layout.key)
         if found is None:
-            top = layout.frames[-1]
+            # What stands in for C code, as `max` of tensors, is nobody's line.
+            theirs = [frame for frame in layout.frames if not frame.code.co.co_filename.startswith(tracebacks.OURS)]
+            top = theirs[-1] if theirs else layout.frames[-1]
             line = top.code.lines[min(top.pc, len(top.code.lines) - 1)]
             location = breaks.Location(top.code.co.co_filename, line, top.code.co.co_qualname)
             found = self.continuations.setdefault(layout.key, Continuation(layout, f"after line {line}", location))
