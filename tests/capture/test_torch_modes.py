@@ -334,7 +334,7 @@ def test_questions_whether_code_is_compiled_are_all_answered_yes():
 
 SETTINGS = {  # how a program asks, how it sets, and two answers
     "module of flags": (lambda: torch.backends.cudnn.benchmark,
-                        lambda value: setattr(torch.backends.cudnn, "benchmark", value), (False, True)),
+                        torch._C._set_cudnn_benchmark, (False, True)),  # torch's own tests forbid to set it there
     "function of flags": (lambda: torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.enable_flash_sdp,
                           (True, False)),
     "word": (lambda: torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision, ("highest", "high")),
