@@ -32,3 +32,17 @@ def nobody_listens(monkeypatch):
     """Who listened in a test that failed, or still does, is not heard in the next one."""
     from burnish import events
     monkeypatch.setattr(events, "_subscriptions", ())
+
+
+@pytest.fixture
+def backends():
+    """Torch's settings, which are as they were afterwards."""
+    import torch
+
+    found = torch.backends
+    places = [found, found.cuda.matmul, found.cudnn.conv, found.mkldnn.matmul, found.mkldnn.conv]
+    before = [place.fp32_precision for place in places]
+    with found.__allow_nonbracketed_mutation():  # torch's own tests forbid it
+        yield found
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision

@@ -10,18 +10,6 @@ import burnish
 from burnish import events
 
 
-@pytest.fixture
-def backends():
-    """Torch's settings, which are as they were afterwards."""
-    found = torch.backends
-    places = [found, found.cuda.matmul, found.cudnn.conv, found.mkldnn.matmul, found.mkldnn.conv]
-    before = [place.fp32_precision for place in places]
-    with found.__allow_nonbracketed_mutation():  # torch's own tests forbid it
-        yield found
-        for place, precision in zip(places, before, strict=True):
-            place.fp32_precision = precision
-
-
 @pytest.mark.parametrize("place", ["fp32_precision", "cuda.matmul.fp32_precision", "mkldnn.matmul.fp32_precision"])
 def test_it_may_be_told_in_the_newer_way(backends, place):
     """After which `torch.get_float32_matmul_precision` raises an error."""

@@ -334,7 +334,7 @@ def test_questions_whether_code_is_compiled_are_all_answered_yes():
 
 SETTINGS = {  # how a program asks, how it sets, and two answers
     "module of flags": (lambda: torch.backends.cudnn.benchmark,
-                        torch._C._set_cudnn_benchmark, (False, True)),  # torch's own tests forbid to set it there
+                        lambda value: setattr(torch.backends.cudnn, "benchmark", value), (False, True)),
     "function of flags": (lambda: torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.enable_flash_sdp,
                           (True, False)),
     "word": (lambda: torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision, ("highest", "high")),
@@ -347,7 +347,7 @@ SETTINGS = {  # how a program asks, how it sets, and two answers
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_setting_that_changes_between_calls_is_asked_again(setting):
+def test_setting_that_changes_between_calls_is_asked_again(setting, backends):
     ask, assign, (first, second) = SETTINGS[setting]
 
     @program(breaks=0)
