@@ -12,9 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import break_kinds  # noqa: F401  # enters them
-from .break_record import CATALOG, GROUPS, BreakKind
-from .breaks import labelled
+from .break_record import GROUPS, BreakKind
+from .breaks import CATALOG, labelled
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "breaks.md"
 
@@ -34,7 +33,7 @@ runs in between. One break in a large model hardly matters. One in each layer, o
 
 In the examples `fn` is the function that is compiled.
 
-<!-- Written by `python -m burnish.capture.break_pages` from the catalog in src/burnish/capture/break_kinds.py. -->
+<!-- Written by `python -m burnish.capture.break_pages` from the catalog in src/burnish/capture/break_kinds. -->
 """
 
 

@@ -16,33 +16,28 @@ import linecache
 import textwrap
 from dataclasses import dataclass
 
-from .break_kinds import (
+from .break_kinds.calls import (
     BACKWARD_CALL,
     COLLECTIVE_CALL,
+    DISABLED_CALL,
+    FOREIGN_COMPILED,
+    GRAPH_BREAK_REQUEST,
+    OPAQUE_CALL,
+    OPAQUE_FUNCTION,
+    RANDOM_CALL,
+)
+from .break_kinds.data import (
     DATA_BRANCH,
     DATA_READ,
     DATA_SHAPE,
-    DISABLED_CALL,
-    FOREIGN_COMPILED,
-    GLOBAL_SWITCH,
-    GPU_CALL,
-    GRAPH_BREAK_REQUEST,
     LIVE_VALUE,
-    OPAQUE_CALL,
-    OPAQUE_FUNCTION,
-    OPAQUE_OPCODE,
-    OUTSIDE_ITERATOR,
-    RAISED,
-    RANDOM_CALL,
-    SEGMENT_LIMIT,
     SUBCLASS_TENSOR,
     TENSOR_ERROR,
-    TENSOR_STATE,
     UNKNOWN_TENSOR,
-    UNREBUILDABLE,
-    UNSUPPORTED_WRITE,
-    USER_HASH,
 )
+from .break_kinds.language import OPAQUE_OPCODE, OUTSIDE_ITERATOR, RAISED, UNREBUILDABLE, USER_HASH
+from .break_kinds.limits import SEGMENT_LIMIT
+from .break_kinds.state import GLOBAL_SWITCH, GPU_CALL, TENSOR_STATE, UNSUPPORTED_WRITE
 from .break_record import CATALOG, GROUPS, BreakKind
 
 __all__ = [
