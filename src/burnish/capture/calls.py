@@ -36,6 +36,7 @@ from . import (
     numpy_arrays,
     numpy_constants,
     numpy_kinds,
+    object_calls,
     opaque,
     operations,
     optimizers,
@@ -384,9 +385,9 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
 
 def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A method taken from its class: ``str.join``, ``object.__setattr__``, ``torch.Tensor.add``."""
-    handler = builtin_calls.UNBOUND.get(function)
+    handler = object_calls.UNBOUND.get(function)
     if handler is not None:
-        if len(args) < builtin_calls.UNBOUND_TAKE.get(function, 1):
+        if len(args) < object_calls.UNBOUND_TAKE.get(function, 1):
             return m.plainly(function, *args, **kwargs)
         answer = handler(m, args, kwargs)
         if answer is not MISSING:

@@ -15,7 +15,6 @@ import torch
 
 from . import (
     breaks,
-    builtin_calls,
     constant_tensors,
     graph_numbers,
     iterator_polyfills,
@@ -24,12 +23,13 @@ from . import (
     numpy_kinds,
     operations,
     polyfills,
+    text_calls,
 )
 from .attributes import lookup, special_method
+from .frame_calls import current_class, first_argument, why_not_super
 from .frames import Generator, Raised
 from .heap import MISSING
 from .live import PLAIN, Live
-from .machine import current_class, first_argument, why_not_super
 from .recorder import Handle
 from .trust import is_trusted_type, is_user_type
 
@@ -216,7 +216,7 @@ def _str(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs:
         return native(m, cls, args, kwargs)
 
-    return builtin_calls.text_of(m, str, args[0])
+    return text_calls.text_of(m, str, args[0])
 
 
 def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:

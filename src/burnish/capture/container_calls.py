@@ -15,9 +15,22 @@ from typing import Any
 
 import torch
 
-from . import breaks, builtin_calls, calls, classes, copying, operations, polyfills, subscripts, torch_state
+from . import (
+    breaks,
+    calls,
+    classes,
+    copying,
+    iteration_calls,
+    object_calls,
+    operations,
+    polyfills,
+    subscripts,
+    text_calls,
+    torch_state,
+)
 from . import frames as fr
-from .attributes import load_plainly, lookup, store_plainly
+from .attribute_writes import store_plainly
+from .attributes import load_plainly, lookup
 from .frames import Generator
 from .heap import MISSING
 from .live import Live
@@ -56,7 +69,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
                                                           bound or functools.partial(unbound, owner))
     if issubclass(kind, type):
         if name == "__new__":
-            answer = builtin_calls.new_of(m, owner, args, kwargs)
+            answer = object_calls.new_of(m, owner, args, kwargs)
             if answer is not MISSING:
                 return answer
         if name == "fromkeys":
@@ -317,11 +330,11 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
 
 
 def _has_objects(items: Any) -> bool:
-    return builtin_calls._holds_objects(items)
+    return iteration_calls.holds_objects(items)
 
 
 def _is_object(value: Any) -> bool:
-    return builtin_calls._is_object(value)
+    return iteration_calls.is_object(value)
 
 
 def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
@@ -362,7 +375,7 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
         return m.call(polyfills.join, (text, args[0]), {})
     if name in ("format", "__mod__", "format_map"):
         for value in (*args, *kwargs.values()):
-            if not isinstance(value, torch.Tensor) and builtin_calls.needs_python_text(m, value):
+            if not isinstance(value, torch.Tensor) and text_calls.needs_python_text(m, value):
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
     if not kwargs and all([type(a) in operations.SIMPLE for a in args]):
         return m.plainly(method, *args)

@@ -7,17 +7,15 @@ note where values come from, what was read and written, and which torch calls we
 
 from __future__ import annotations
 
-import functools
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from types import CellType
 from typing import Any, NoReturn
 
 from . import frames as fr
-from . import logged, warned
 from .contexts import call_while_handling, extend_context, set_context
 from .delegation import delegate_closed, delegate_of, innermost_delegate, throw_into_foreign
+from .frame_calls import FRAME_CALLS, MISSING
 from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
 from .opcodes.calls import callable_text
 from .opcodes.exceptions import mark_as_raised
@@ -25,7 +23,6 @@ from .opcodes.flow import EXHAUSTED, leave_loop
 from .opcodes.generators import end_send
 from .tracebacks import Trail
 
-MISSING = object()
 MATCH_SELF = 1 << 22  # type flag: a class pattern with one positional sub-pattern matches the subject itself
 
 
@@ -609,95 +606,3 @@ def _is_hashable(function: Any) -> bool:
 
 
 BUILTIN = type(len)
-
-
-# ---- callables that look at the frame that calls them
-
-def frame_locals(frame: Frame) -> dict[str, Any]:
-    values = {}
-    for name, value in zip(frame.code.names, frame.locals, strict=True):
-        if isinstance(value, CellType):
-            value = cell_value(value)
-        if value is not UNBOUND:
-            values[name] = value
-    return values
-
-
-def namespace_of(frame: Frame) -> dict[str, Any]:
-    """What ``locals()`` answers: before Python 3.13 one dictionary a frame, brought up to date each time."""
-    values = frame_locals(frame)
-    known = frame.namespace
-    if sys.version_info >= (3, 13) or known is None:
-        frame.namespace = values
-        return values
-    for name in frame.code.names:
-        known.pop(name, None)
-    known.update(values)
-    return known
-
-
-def current_class(frame: Frame) -> Any:
-    cell = frame.locals[frame.code.class_at]
-    return cell_value(cell) if type(cell) is CellType else cell
-
-
-def first_argument(frame: Frame) -> Any:
-    value = frame.locals[0]
-    return cell_value(value) if type(value) is CellType else value
-
-
-def why_not_super(frame: Frame) -> str | None:
-    """Why ``super()`` cannot find its class and object in a frame, in Python's words."""
-    if not frame.code.co.co_argcount:
-        return "no arguments"
-    if first_argument(frame) is UNBOUND:
-        return "arg[0] deleted"
-    return None if frame.code.class_at >= 0 else "__class__ cell not found"
-
-
-def _super(machine: Machine, args: tuple, kwargs: dict) -> Any:
-    if args:
-        return MISSING
-    frame = machine.frame
-    why = why_not_super(frame)
-    if why is not None:
-        raise Raised(RuntimeError(f"super(): {why}"))
-    return super(current_class(frame), first_argument(frame))
-
-
-def _locals(machine: Machine, args: tuple, kwargs: dict) -> Any:
-    return MISSING if args or kwargs else namespace_of(machine.frame)
-
-
-def _globals(machine: Machine, args: tuple, kwargs: dict) -> Any:
-    return MISSING if args or kwargs else machine.frame.globals
-
-
-def _vars(machine: Machine, args: tuple, kwargs: dict) -> Any:
-    return MISSING if args or kwargs else namespace_of(machine.frame)
-
-
-def _dir(machine: Machine, args: tuple, kwargs: dict) -> Any:
-    return MISSING if args else sorted(frame_locals(machine.frame))
-
-
-def _evaluate(function: Callable) -> Callable:
-    def stand_in(machine: Machine, args: tuple, kwargs: dict) -> Any:
-        if len(args) > 1 or kwargs:
-            return MISSING
-        return function(args[0], machine.frame.globals, frame_locals(machine.frame))
-
-    return stand_in
-
-
-def _exc_info(machine: Machine, args: tuple, kwargs: dict) -> Any:
-    error = machine.handled()
-    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
-
-
-FRAME_CALLS: dict[Any, Callable] = {
-    super: _super, locals: _locals, globals: _globals, vars: _vars, dir: _dir, eval: _evaluate(eval),
-    exec: _evaluate(exec), sys.exc_info: _exc_info, warnings.warn: warned.plain,
-    **{getattr(logged.Logger, name): functools.partial(logged.plain, name) for name in logged.NAMES},
-}
-

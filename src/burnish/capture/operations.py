@@ -20,7 +20,6 @@ import torch
 from . import (
     assertions,
     breaks,
-    builtin_calls,
     iterator_polyfills,
     live,
     numpy_arrays,
@@ -28,9 +27,11 @@ from . import (
     numpy_kinds,
     polyfills,
     subscripts,
+    text_calls,
 )
 from . import frames as fr
-from .attributes import discard, lookup, special_method
+from .attribute_writes import discard
+from .attributes import lookup, special_method
 from .constant_tensors import is_constant
 from .frames import PUSHED, UNBOUND, Generator
 from .heap import MISSING, UNEXPOSED
@@ -182,7 +183,7 @@ def holds_numbers_alone(value: Any) -> bool:
 
 
 def format_by_percent(m: Any, text: str, values: Any) -> Any:
-    if builtin_calls.needs_python_text(m, values):
+    if text_calls.needs_python_text(m, values):
         m.stop(breaks.OPAQUE_CALL, "% formatting of an object with its own text")
     settle_all(m, values)
     return m.perform(operator.mod, text, values)
@@ -602,12 +603,12 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
                 return m.call(polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {})
             if spec:
                 return m.plainly(object.__format__, value, spec)
-            return builtin_calls.text_of(m, str, value)
+            return text_calls.text_of(m, str, value)
         if name == "__format__" and owner is not object:
             break
     if isinstance(value, torch.Tensor):
         return m.perform(format, value, spec)
-    return m.plainly(format, value, spec) if spec else builtin_calls.text_of(m, str, value)
+    return m.plainly(format, value, spec) if spec else text_calls.text_of(m, str, value)
 
 
 def size_text(shape: torch.Size) -> Any:

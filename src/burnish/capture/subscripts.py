@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from . import breaks, constant_tensors, numpy_arrays, numpy_constants, numpy_kinds, operations, polyfills
-from .attributes import discard, lookup, special_method
+from .attribute_writes import discard
+from .attributes import lookup, special_method
 from .heap import MISSING
 from .live import Live
 from .metadata import is_tensor

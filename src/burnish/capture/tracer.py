@@ -25,6 +25,7 @@ from torch.overrides import _pop_mode, _push_mode
 from .. import settings
 from ..errors import InternalError
 from . import (
+    attribute_writes,
     attributes,
     breaks,
     calls,
@@ -53,7 +54,7 @@ from .signals import Signals
 from .trust import OUR_PATH, is_trusted_namespace
 
 # Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
-RUN_AGAIN = ("burnish.capture.builtin_calls", "burnish.capture.framework_logs", "burnish.capture.logged",
+RUN_AGAIN = ("burnish.capture.text_calls", "burnish.capture.framework_logs", "burnish.capture.logged",
              "burnish.capture.warned")
 
 
@@ -81,8 +82,8 @@ ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopItera
 class Tracer(Machine):
     # What an operation means under a trace.
     load_attr = attributes.load  # type: ignore[assignment]
-    store_attr = attributes.store  # type: ignore[assignment]
-    delete_attr = attributes.delete  # type: ignore[assignment]
+    store_attr = attribute_writes.store  # type: ignore[assignment]
+    delete_attr = attribute_writes.delete  # type: ignore[assignment]
     binary = operations.binary  # type: ignore[assignment]
     unary = operations.unary  # type: ignore[assignment]
     truth = operations.truth  # type: ignore[assignment]
