@@ -178,11 +178,11 @@ def test_weights_that_change_are_packed_again(shelf, happened):
 
 # What makes it another graph ------------------------------------------------------------------------------------------
 
-def key_of(function, *args, gradients=False, open_floats=False):
+def key_of(function, *args, gradients=False, open_numbers=()):
     keys = []
 
     def backend(gm, example_inputs):
-        keys.append(graph_key.key_of(gm, example_inputs, gradients, open_floats))
+        keys.append(graph_key.key_of(gm, example_inputs, gradients, open_numbers))
         return gm.forward
 
     burnish.compile(function, backend=burnish.register_backend(backend, "takes keys", runs_python=True))(*args)

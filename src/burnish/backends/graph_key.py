@@ -1,6 +1,6 @@
 """The key of a captured graph: text that is equal where the compiler would make the same of two graphs.
 
-    key_of(gm, example_inputs, gradients=False, open_floats=False)      'input … call_function torch.sin …', or None
+    key_of(gm, example_inputs, gradients=False, open_numbers=())      'input … call_function torch.sin …', or None
 
 It says what each node calls and with what, how the inputs lie, and all that the compiler asks of torch, of the machine
 and of the settings. A graph that holds anything without a name that means the same in another process (a function of
@@ -39,10 +39,11 @@ class NoKey(Exception):
     """Something in the graph has no name that means the same in every process."""
 
 
-def key_of(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open_floats: bool) -> str | None:
+def key_of(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool,
+           open_numbers: tuple[type, ...]) -> str | None:
     try:
-        return "\n".join([*surroundings(), f"gradients {gradients}", f"open floats {open_floats}",
-                          *graph_lines(gm, example_inputs, open_floats)])
+        return "\n".join([*surroundings(), f"gradients {gradients}", f"open {[kind.__name__ for kind in open_numbers]}",
+                          *graph_lines(gm, example_inputs, open_numbers)])
     except NoKey:
         return None
 
@@ -61,7 +62,7 @@ def open_key_of(gm: GraphModule, opened: Any, gradients: bool) -> str | None:
         return None
 
 
-def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_floats: bool) -> list[str]:
+def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_numbers: tuple[type, ...]) -> list[str]:
     numbers: dict[Node, int] = {}
     inputs = iter(example_inputs)
     lines = []
@@ -71,7 +72,7 @@ def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_floats: boo
             example = next(inputs)
             if gpus_of([example]):
                 raise NoKey("a kernel for a GPU is known by its address there")
-            lines.append(f"input {node.meta.get('burnish_state', False)} {input_text(example, open_floats)}")
+            lines.append(f"input {node.meta.get('burnish_state', False)} {input_text(example, open_numbers)}")
             continue
         if node.op == "call_function":
             target = name_of(node.target)
@@ -87,11 +88,11 @@ def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_floats: boo
     return lines
 
 
-def input_text(example: Any, open_floats: bool) -> str:
+def input_text(example: Any, open_numbers: tuple[type, ...]) -> str:
     if isinstance(example, torch.Tensor):
         return str(input_facts(example))
-    if type(example) is float and open_floats:
-        return "float"
+    if type(example) in open_numbers:
+        return type(example).__name__
     return text_of(example, {})
 
 

@@ -1,6 +1,6 @@
 """Compiled graphs on disk, so that a later process need not lower, schedule and compile them again.
 
-    key = key_of(gm, example_inputs, gradients, open_floats)         text; None where there is none
+    key = key_of(gm, example_inputs, gradients, open_numbers)         text; None where there is none
     kept.put(key, recipe, tools)
     recipe, tools = kept.get(key)                                    the same, in another process
 

@@ -85,7 +85,8 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
         gradients = needs_gradients(gm, example_inputs)
         with patch(eager_random=draws_as_eager(gm)):
             recipe, tools = open_recipe_of(gm, opened, gradients)
-        check = Check(gm, opened.space, opened.examples, gradients, has_numbers(example_inputs, (float,)))
+        floats: tuple[type, ...] = (float,) if has_numbers(example_inputs, (float,)) else ()
+        check = Check(gm, opened.space, opened.examples, gradients, floats)
         compiled = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
         events.emit("guards.sizes", text=f"compiled for all {', '.join(opened.space.names)}", program=compiled)
         if not current().compares:
@@ -112,7 +113,7 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
 def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str | None:
     if not opened.shapes:
         return "the sizes are those of no tensor in the graph"
-    if any(isinstance(x, WHOLE) and k not in opened.numbers for k, x in enumerate(example_inputs)):
+    if any(isinstance(x, (int, complex)) and k not in opened.numbers for k, x in enumerate(example_inputs)):
         return "a number among its inputs may be another one in the next call"
     if gpus_of(example_inputs) and current().cuda_graphs:
         return "CUDA graphs are recorded for fixed sizes"
@@ -197,30 +198,34 @@ class Waiting:
 
 
 def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    if has_numbers(example_inputs, WHOLE):
-        return compile_per_number(as_asked(_compile_floats), gm, example_inputs, drawing(gm), WHOLE)
-    return _compile_floats(gm, example_inputs)
+    """Numbers stay open, or as many of them as can be. The others become constants of what is compiled."""
+    return _compile_open_for(gm, example_inputs, (bool, complex), (int, float))
 
 
-WHOLE = (int, complex)
-"""Numbers that become constants of what is compiled: sizes and positions."""
+def _compile_open_for(gm: GraphModule, example_inputs: list[Any], fixed: tuple[type, ...],
+                      open_numbers: tuple[type, ...]) -> CompiledFn:
+    """Compiled with numbers of the types `open_numbers` open. Of the types before those, `fixed`, they are constants.
+    """
+    if has_numbers(example_inputs, fixed):
+        def compile_rest(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+            return _compile_open_for(gm, example_inputs, (), open_numbers)
 
-
-def _compile_floats(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """Floats stay open; where that cannot be, they are constants as well."""
-    if not has_numbers(example_inputs, (float,)):
+        return compile_per_number(as_asked(compile_rest), gm, example_inputs, drawing(gm), fixed)
+    if not has_numbers(example_inputs, open_numbers):
         return _compile(gm, example_inputs)
     try:
-        return _compile(gm, example_inputs, open_floats=True)
+        return _compile(gm, example_inputs, open_numbers)
     except NumberLost as why:
-        events.emit("lower.numbers", text=f"compiled once for each combination of floats: {why}", graph_module=gm)
-        return compile_per_number(as_asked(_compile), gm, example_inputs, drawing(gm), (float,))
+        kind, *others = open_numbers  # whole numbers first: they may be sizes and positions
+        events.emit("lower.numbers", text=f"compiled once for each combination of {kind.__name__}s: {why}",
+                    graph_module=gm)
+        return _compile_open_for(gm, example_inputs, (kind,), tuple(others))
 
 
-def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = False) -> CompiledFn:
+def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[type, ...] = ()) -> CompiledFn:
     try:
         with patch(eager_random=draws_as_eager(gm)):
-            recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), open_floats)
+            recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), open_numbers)
         compiled: Any = recipe.assembled(tools, drawing(gm))
         contest = TrainingContest if compiled.takes_gradients else Contest
         if current().cuda_graphs:
@@ -237,21 +242,23 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_floats: bool = Fal
         name = f"a graph of {len(gm.graph.nodes)} nodes"
         return contest(compiled, drawing(gm), name, clock=clock_for(example_inputs))
     except NumberLost as reason:
-        if open_floats:
+        if open_numbers:
             raise
-        why = str(reason)
-    except Untraceable as reason:
         why = str(reason)
     except Exception as error:
-        if current().on_error == "raise":
+        if int in open_numbers:  # one may be a size, and what stands in for it is none
+            raise NumberLost(f"{type(error).__name__}: {error}") from error
+        if isinstance(error, Untraceable):
+            why = str(error)
+        elif current().on_error == "raise":
             raise
-        # Whatever failed, the graph itself is sound: it runs as it stands.
-        why = f"the compiler failed: {type(error).__name__}: {error}"
-        warn(
-            f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and runs it eagerly. This is a "
-            f"defect of Burnish, not of your program: {why:.2000}",
-            RuntimeWarning,
-        )
+        else:  # whatever failed, the graph itself is sound: it runs as it stands
+            why = f"the compiler failed: {type(error).__name__}: {error}"
+            warn(
+                f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and runs it eagerly. This is a "
+                f"defect of Burnish, not of your program: {why:.2000}",
+                RuntimeWarning,
+            )
     events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm)
     return drawing(gm)
 

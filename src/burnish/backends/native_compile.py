@@ -49,13 +49,14 @@ __all__ = ["compile_graph", "tools"]
 
 
 def compile_graph(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_floats: bool = False
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
 ) -> Recipe:
     """Raises Untraceable where the graph holds what must run as it stands. With `gradients` the results are autograd's,
-    if an input requires gradients. With `open_floats` floats among the inputs may be others in the next call."""
+    if an input requires gradients. Numbers of the types `open_numbers`
+    among the inputs may be others in the next call."""
     if gpus_of(example_inputs):
         offer_gpus()
-    lowered = lower(gm, example_inputs, gradients, open_floats)
+    lowered = lower(gm, example_inputs, gradients, open_numbers)
     written = written_inputs(lowered)
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}
     if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.shown):

@@ -75,7 +75,7 @@ def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: 
     """From the points of the space."""
     if gpus_of(examples(space.points[0])):
         offer_gpus()
-    floats = has_numbers(examples(space.points[0]), (float,))
+    floats: tuple[type, ...] = (float,) if has_numbers(examples(space.points[0]), (float,)) else ()
     lowered = [lowered_at(gm, examples(point), gradients, floats) for point in space.points]
     first = lowered[0]
     if any(len(low.constants) != len(first.constants) or not all(
@@ -112,9 +112,9 @@ NONE_FOR_IT = (ValueError, RuntimeError, IndexError)
 """What is raised for a size that the program cannot have."""
 
 
-def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, open_floats: bool) -> Lowered:
+def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, open_numbers: tuple[type, ...]) -> Lowered:
     try:
-        return lower(gm, inputs, gradients, open_floats)
+        return lower(gm, inputs, gradients, open_numbers)
     except NumberLost as why:
         raise NoFormula(str(why)) from why
     except NONE_FOR_IT as error:

@@ -1,6 +1,6 @@
 """The recipe of a captured graph: from disk, where it was compiled before, or from the compiler.
 
-    recipe, tools = recipe_of(gm, example_inputs, gradients, open_floats)
+    recipe, tools = recipe_of(gm, example_inputs, gradients, open_numbers)
     recipe, tools = open_recipe_of(gm, opened, gradients)                      for many sizes
 
 The compiler is imported when the first graph comes that is on no disk, not by `import burnish`.
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
 
 
-def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool, open_floats: bool) -> tuple[Recipe, Tools]:
+def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool,
+              open_numbers: tuple[type, ...]) -> tuple[Recipe, Tools]:
     def key() -> str | None:
         from .graph_key import key_of
 
-        return key_of(gm, example_inputs, gradients, open_floats)
+        return key_of(gm, example_inputs, gradients, open_numbers)
 
     def compiled() -> Recipe:
         from .native_compile import compile_graph
 
-        return compile_graph(gm, example_inputs, gradients, open_floats)
+        return compile_graph(gm, example_inputs, gradients, open_numbers)
 
     return found_or_made(gm, key, compiled)
 

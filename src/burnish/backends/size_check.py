@@ -1,6 +1,6 @@
 """Whether a program for many sizes is right for sizes that are far from those it was made from.
 
-    check = Check(gm, space, examples, gradients, open_floats)
+    check = Check(gm, space, examples, gradients, open_numbers)
     check((4096,))              the graph is traced there, and the trace must be what formulas say
     check.is_special((1,))      sizes of 0 and 1 say nothing of those around them
 
@@ -41,9 +41,10 @@ class Reach:
 class Check:
     """Whether the trace of a graph for other sizes is what formulas, found at the points of the space, say."""
 
-    def __init__(self, gm: GraphModule, space: Space, examples: Examples, gradients: bool, open_floats: bool):
+    def __init__(self, gm: GraphModule, space: Space, examples: Examples, gradients: bool,
+                 open_numbers: tuple[type, ...]):
         self.gm, self.space, self.examples = gm, space, examples
-        self.gradients, self.open_floats = gradients, open_floats
+        self.gradients, self.open_numbers = gradients, open_numbers
         self.pattern: list[str] | None = None
         self.formulas: tuple[Formula, ...] | None = None
         self.numbers: list[int | Formula] = []
@@ -77,7 +78,7 @@ class Check:
     def text(self, point: Point) -> str:
         from ..lower.trace import trace
 
-        return text_of(trace(self.gm, self.examples(point), self.gradients, self.open_floats).graph)
+        return text_of(trace(self.gm, self.examples(point), self.gradients, self.open_numbers).graph)
 
     def reach(self, texts: Sequence[str]) -> Reach | None:
         """How far it reaches; None where that is not to be told. `texts` are those of the traces at the points."""

@@ -41,7 +41,7 @@ class Handler(NamedTuple):
 class Code:
     """A decoded code object."""
 
-    __slots__ = ("args_total", "by_instruction", "class_at", "co", "handlers", "instructions", "is_async",
+    __slots__ = ("args_total", "by_instruction", "class_at", "co", "dead", "handlers", "instructions", "is_async",
                  "is_generator", "is_special", "lines", "live", "n_locals", "names", "opnames", "parameters",
                  "plain_parameters")
 
@@ -56,6 +56,7 @@ class Code:
         self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
         self.plain_parameters = -1 if co.co_kwonlyargcount or co.co_flags & 12 else co.co_argcount
         self.live: list[int] | None = None
+        self.dead: dict[int, tuple[int, ...]] = {}
         units, index_of = _units(co)
         self.lines = _lines(co, units)
         self.opnames = [dis.opname[op] for _, op, _, _ in units]
@@ -216,3 +217,12 @@ def live_locals(code: Code) -> list[int]:
                 live[i], changed = now, True
     code.live = [mask | cells for mask in live]
     return code.live
+
+
+def dead_locals(code: Code, at: int) -> tuple[int, ...]:
+    """The fast locals that nobody reads from instruction ``at`` on."""
+    dead = code.dead.get(at)
+    if dead is None:
+        alive = live_locals(code)[at]
+        dead = code.dead[at] = tuple(i for i in range(code.n_locals) if not alive >> i & 1)
+    return dead

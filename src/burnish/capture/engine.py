@@ -43,6 +43,7 @@ from .unrebuildable import Unrebuildable
 
 MISS = object()
 FAILED = object()
+NOWHERE: Any = frozenset()
 
 
 @dataclass
@@ -101,14 +102,17 @@ class Program:
         continuation = self.entry
         self.ran_compiled = False
         outcome: Any = None
+        has_traced: set[Continuation] = NOWHERE
         try:
             while True:
                 segments = continuation.segments
                 outcome = MISS
-                for segment in segments:
+                for segment in segments if len(segments) < 2 else continuation.likeliest_first(segments):
                     found = segment.check(slots)
                     if found is None:
                         continue
+                    if len(segments) > 1:
+                        continuation.note(segment)
                     contest = segment.contest
                     if contest is not None and takes_part:
                         found = None
@@ -135,16 +139,18 @@ class Program:
                             slots.clear()  # it may hold an error whose traceback holds this frame
                             found = values = None
                         return answer
-                    outcome = segment.leads_to.build(answer)
+                    outcome = segment.leads_to.build_innermost(answer)
                     found = inputs = values = outputs = answer = None
                     break
                 if outcome is MISS:
+                    if has_traced is NOWHERE:
+                        has_traced = set()
                     if self.why_not_trace(continuation, slots) or not continuation.claim():
                         return self.run_eagerly(continuation, slots, args, kwargs)
                     try:
                         if continuation.segments is not segments:
                             continue  # another thread has traced from here just now
-                        outcome, signal = self.trace(continuation, slots)
+                        outcome, signal = self.trace(continuation, slots, has_traced)
                     finally:
                         continuation.let_go()
                     if signal is None:
@@ -226,11 +232,10 @@ class Program:
         if continuation.segments:
             if stance == "eager_on_recompile":
                 return "stance is eager_on_recompile"
-            limit = settings.current().segment_limit
-            if len(continuation.segments) >= limit:
+            if continuation.is_full(settings.current().segment_limit):
                 self.give_up(
                     continuation,
-                    f"{limit} variants of it exist already (setting segment_limit) and this call "
+                    f"{len(continuation.segments)} variants of it exist already (setting segment_limit) and this call "
                     f"is another: {last_difference(continuation, slots)}",
                 )
                 return continuation.why_given_up
@@ -263,15 +268,20 @@ class Program:
                 "What is compiled asks for something else:", *lines,
                 "What to do: keep it as it was, or set the stance eager_on_recompile or default."])))
 
-    def trace(self, continuation: Continuation, slots: list) -> tuple[Any, Any]:
-        """Trace from ``continuation``; answers the machine after the segment (and the break's instruction)."""
+    def trace(self, continuation: Continuation, slots: list, has_traced: set[Continuation]) -> tuple[Any, Any]:
+        """Trace from ``continuation``; answers the machine after the segment (and the break's instruction).
+        ``has_traced``: where else in this call."""
         settling.goes_on()
         tracer = Tracer(None, self.options)  # type: ignore[arg-type]
         state = global_state(), autocast_nesting()
         machine: Machine | None = None
         try:
             with collection.paused() as resume, tracer.signals:
+                segments = continuation.segments
                 machine, signal = self.trace_on(tracer, continuation, slots, resume)
+                if continuation.segments is not segments and continuation not in has_traced:
+                    has_traced.add(continuation)
+                    continuation.made_in += 1
                 continuation.let_go()  # the instruction at the break may take its time
                 tracer.release()  # and what the program drops there must not be kept alive
             if signal is not None:

@@ -44,9 +44,10 @@ def zip_(*iterables, strict=False):
         return
     while True:
         values = []
-        for i, iterator in enumerate(iterators):
+        while len(values) < len(iterators):  # by number: an iterator of ours would be one more to stop at
+            i = len(values)
             try:
-                value = next(iterator)
+                value = next(iterators[i])
             except StopIteration:
                 if not strict:
                     return
@@ -206,11 +207,12 @@ def zip_longest(*iterables, fillvalue=None):
     done = [False] * active
     while True:
         values = []
-        for i, iterator in enumerate(iterators):
+        while len(values) < len(iterators):
+            i = len(values)
             value = fillvalue
             if not done[i]:
                 try:
-                    value = next(iterator)
+                    value = next(iterators[i])
                 except StopIteration:
                     done[i] = True
                     active -= 1

@@ -7,9 +7,10 @@ layouts are the same continuation, so a loop over a break comes back to where it
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
-from .bytecode import Code, live_locals
+from .bytecode import Code, dead_locals
 from .frames import NULL, UNBOUND, Frame, Generator
 from .lifetimes import is_missed
 
@@ -18,29 +19,18 @@ class FrameLayout:
     """One frame without its values."""
 
     __slots__ = ("bound", "builtins", "code", "completion", "generator", "globals", "handling", "key", "n_stack",
-                 "nulls", "pc", "spare")
+                 "nulls", "pc", "spare", "unbound_on_stack")
 
     def __init__(self, frame: Frame):
         self.code: Code = frame.code
         self.globals, self.builtins = frame.globals, frame.builtins
-        self.pc, self.completion, self.spare = frame.pc, frame.completion, frame.spare
-        self.bound = tuple(i for i, v in enumerate(frame.locals) if v is not UNBOUND)
-        self.n_stack = len(frame.stack)
-        self.nulls = tuple(i for i, v in enumerate(frame.stack) if v is NULL or v is UNBOUND)
-        self.handling = frame.handling is not None
-        self.generator = frame.generator is not None
-        unbound_on_stack = tuple(i for i in self.nulls if frame.stack[i] is UNBOUND)
-        self.key = (id(self.code), id(self.globals), self.pc, self.completion, self.spare, self.bound, self.n_stack,
-                    self.nulls, unbound_on_stack, self.handling, self.generator)
+        self.key = key_of(frame)
+        (_, _, self.pc, self.completion, self.spare, self.bound, self.n_stack, self.nulls, self.unbound_on_stack,
+         self.handling, self.generator) = self.key
 
-    def values(self, frame: Frame) -> list:
-        taken = [frame.locals[i] for i in self.bound]
-        taken += [v for v in frame.stack if v is not NULL and v is not UNBOUND]
-        if self.handling:
-            taken.append(frame.handling)
-        if self.generator:
-            taken.append(frame.generator)
-        return taken
+    @property
+    def n_slots(self) -> int:
+        return len(self.bound) + self.n_stack - len(self.nulls) + self.handling + self.generator
 
     def labels(self) -> list[str]:
         names = [self.code.names[i] for i in self.bound]
@@ -53,9 +43,11 @@ class FrameLayout:
         for i in self.bound:
             local_values[i] = next(values)
         frame = Frame(self.code, self.globals, self.builtins, local_values)
-        unbound = self.key[8]
-        frame.stack = [(UNBOUND if i in unbound else NULL) if i in self.nulls else next(values)
-                       for i in range(self.n_stack)]
+        if self.nulls:
+            frame.stack = [(UNBOUND if i in self.unbound_on_stack else NULL) if i in self.nulls else next(values)
+                           for i in range(self.n_stack)]
+        elif self.n_stack:
+            frame.stack = list(islice(values, self.n_stack))
         frame.pc, frame.completion, frame.spare = self.pc, self.completion, self.spare
         if self.handling:
             frame.handling = next(values)
@@ -66,31 +58,90 @@ class FrameLayout:
         return frame
 
 
+def key_of(frame: Frame) -> tuple:
+    """What makes the layout of a frame: equal keys are equal layouts."""
+    stack = frame.stack
+    nulls = tuple([i for i, v in enumerate(stack) if v is NULL or v is UNBOUND])
+    return (id(frame.code), id(frame.globals), frame.pc, frame.completion, frame.spare,
+            tuple([i for i, v in enumerate(frame.locals) if v is not UNBOUND]), len(stack), nulls,
+            nulls and tuple([i for i in nulls if stack[i] is UNBOUND]), frame.handling is not None,
+            frame.generator is not None)
+
+
+def values_of(frame: Frame) -> list:
+    """Its slots' values, in the order of ``FrameLayout.labels``."""
+    taken = [v for v in frame.locals if v is not UNBOUND]
+    taken += [v for v in frame.stack if v is not NULL and v is not UNBOUND]
+    if frame.handling is not None:
+        taken.append(frame.handling)
+    if frame.generator is not None:
+        taken.append(frame.generator)
+    return taken
+
+
 class Layout:
     """A chain of frames without its values, outermost first."""
 
-    __slots__ = ("frames", "key")
+    __slots__ = ("_callers", "above", "frames", "handles", "key")
 
     def __init__(self, frames: list[FrameLayout]):
         self.frames = frames
-        self.key = tuple(f.key for f in frames)
+        self.key = tuple([f.key for f in frames])
+        self.handles = any(f.handling for f in frames)
+        self.above: dict[tuple, Layout] = {}  # by the key of one frame more
+        self._callers: tuple[Layout, int] | None = None
 
-    def build(self, slots: list) -> Frame:
+    def build(self, slots: list) -> Frame | None:
         values = iter(slots)
         caller = None
         for layout in self.frames:
             frame = layout.build(values)
             frame.caller = caller
             caller = frame
-        assert caller is not None
         return caller
+
+    def build_innermost(self, slots: list) -> Frame:
+        """The same, but for the callers: they wait. Most instructions at a break do not look at them, and they go to
+        the next segment as they came."""
+        callers, n_slots = self._callers or self._split()
+        frame = self.frames[-1].build(iter(slots[n_slots:]))
+        if any(layout.generator for layout in callers.frames):  # a generator knows its frame
+            frame.caller = callers.build(slots[:n_slots])
+        else:
+            frame.waiting = Waiting(callers, slots[:n_slots])
+        return frame
+
+    def _split(self) -> tuple[Layout, int]:
+        callers = self.frames[:-1]
+        self._callers = Layout(callers), sum(layout.n_slots for layout in callers)
+        return self._callers
 
     def labels(self) -> list[str]:
         return [name for frame in self.frames for name in frame.labels()]
 
 
+class Waiting:
+    """The callers of a frame, taken apart still."""
+
+    __slots__ = ("layout", "slots")
+
+    def __init__(self, layout: Layout, slots: list):
+        self.layout, self.slots = layout, slots
+
+    def build(self) -> Frame | None:
+        return self.layout.build(self.slots)
+
+
 def take_apart(top: Frame) -> tuple[Layout, list]:
     """The layout and the slots of the chain that ends in ``top``. Locals nobody will read again are let go."""
+    waiting = top.waiting
+    if waiting is not None:
+        _forget_dead(top, top.pc)
+        key = key_of(top)
+        layout = waiting.layout.above.get(key)
+        if layout is None:
+            layout = waiting.layout.above[key] = Layout([*waiting.layout.frames, FrameLayout(top)])
+        return layout, waiting.slots + values_of(top)
     chain = []
     frame: Frame | None = top
     while frame is not None:
@@ -101,17 +152,16 @@ def take_apart(top: Frame) -> tuple[Layout, list]:
     for frame in chain:
         # A caller waits inside its instruction; what any way out of that instruction reads is alive.
         _forget_dead(frame, frame.pc if frame is top else max(frame.pc - 1, 0))
-        layout = FrameLayout(frame)
-        layouts.append(layout)
-        slots += layout.values(frame)
+        layouts.append(FrameLayout(frame))
+        slots += values_of(frame)
     return Layout(layouts), slots
 
 
 def _forget_dead(frame: Frame, at: int) -> None:
-    alive = live_locals(frame.code)[at]
     values = frame.locals
-    for i, value in enumerate(values):
-        if value is not UNBOUND and not alive >> i & 1 and not is_missed(value):
+    for i in dead_locals(frame.code, at):
+        value = values[i]
+        if value is not UNBOUND and not is_missed(value):
             values[i] = UNBOUND
 
 
@@ -126,4 +176,4 @@ def is_suspended_as(generator: Generator, expected: tuple) -> bool:
     frame = generator.frame if type(generator) is Generator else None
     if frame is None or generator.running or frame.handling is not None:
         return False
-    return (generator.started, FrameLayout(frame).key) == expected
+    return (generator.started, key_of(frame)) == expected

@@ -59,6 +59,9 @@ class Machine:
             frame.locals.clear()
             frame.stack.clear()
             frame.handling = None
+            if frame.waiting is not None:
+                frame.waiting.slots.clear()
+                return
             frame = frame.caller
 
     def step(self) -> None:
@@ -310,6 +313,8 @@ class Machine:
         while frame is not None:
             if frame.handling is not None:
                 return frame.handling
+            if frame.waiting is not None and not frame.waiting.layout.handles:
+                return None
             frame = frame.caller
         return None
 

@@ -28,7 +28,8 @@ APART = 1e-7
 """How far, relatively, stand-ins are from the numbers they stand for: what C++ decides by them stays the same."""
 
 LARGE = 1 << 40
-"""Stand-ins for whole numbers are beyond what programs use."""
+"""Stand-ins for whole numbers are beyond what programs use; below zero in the other trace. So what C++ makes of them as
+sizes and positions, if it does not refuse them, is not the same both times."""
 
 
 class Numbers:
@@ -48,7 +49,7 @@ class Numbers:
         if not math.isfinite(example):
             raise NumberLost(f"{value} is {example}")
         k = len(self.known) * 2 + self.salt + 1
-        found = LARGE + 7919 * k if isinstance(example, int) else \
+        found = (LARGE + 7919 * k) * (-1) ** self.salt if isinstance(example, int) else \
             example * (1 + APART * k) if abs(example) > 1e-30 else APART * k
         assert found not in self.known
         self.known[found] = value

@@ -55,10 +55,10 @@ class Lowered:
 
 
 def lower(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_floats: bool = False
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
 ) -> Lowered:
     """The functional graph of a captured one; with its gradients, if they are asked for and flow."""
-    traced = trace(gm, example_inputs, gradients, open_floats)
+    traced = trace(gm, example_inputs, gradients, open_numbers)
     graph = traced.graph
     announce("trace", graph)
     for step in PASSES:

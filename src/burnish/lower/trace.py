@@ -90,20 +90,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def trace(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_floats: bool = False
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
 ) -> Traced:
     """The ATen calls of a captured graph, and of its gradients if they are asked for. Python numbers among the inputs
-    become constants, except for floats that are to stay open: numbers that may be others in the next call."""
-    traced = trace_once(gm, example_inputs, gradients, open_floats, 0)
+    become constants, except for those of the kinds that are to stay open: they may be others in the next call."""
+    traced = trace_once(gm, example_inputs, gradients, open_numbers, 0)
     if traced.has_numbers:
-        check_numbers(traced, trace_once(gm, example_inputs, gradients, open_floats, 1))
+        check_numbers(traced, trace_once(gm, example_inputs, gradients, open_numbers, 1))
     return traced
 
 
 def trace_once(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open_floats: bool, salt: int
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open_numbers: tuple[type, ...], salt: int
 ) -> Traced:
-    tracer = Tracer(gradients, open_floats, salt)
+    tracer = Tracer(gradients, open_numbers, salt)
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()
@@ -186,10 +186,10 @@ def put_back(state: tuple) -> None:
 class Tracer:
     """Receives every ATen call made while the trace is on."""
 
-    def __init__(self, gradients: bool = False, open_floats: bool = False, salt: int = 0) -> None:
+    def __init__(self, gradients: bool = False, open_numbers: tuple[type, ...] = (), salt: int = 0) -> None:
         self.graph = Graph()
         self.traced = Traced(self.graph)
-        self.gradients, self.open_floats = gradients, open_floats
+        self.gradients, self.open_numbers = gradients, open_numbers
         self.inputs: list[Any] = []
         """What the graph was run with: tensors of this trace, and numbers."""
         self.numbers = Numbers(self.graph, salt)
@@ -211,7 +211,7 @@ class Tracer:
         """Whether code of the user's is among what is differentiated."""
 
     def input(self, example: Any, name: str, is_state: bool) -> Any:
-        if isinstance(example, float) and self.open_floats:
+        if isinstance(example, self.open_numbers) and type(example) is not bool:
             self.inputs.append(self.numbers.input(example, name))
             return self.inputs[-1]
         if not isinstance(example, torch.Tensor):

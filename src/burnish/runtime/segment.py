@@ -3,6 +3,10 @@
     Continuation  = a point of the program; keeps the segments that were traced from there, most recent first
     Segment       = check(slots) -> inputs and values, or None; a compiled graph; finish(values, outputs) -> slots
 
+A loop with a break inside comes to one continuation again and again in a call, with a segment for each round where the
+rounds differ. What came after a segment last time is asked first then, so that a call does not look through all rounds
+for each of them.
+
 Nothing here knows how they were made.
 
 Threads run one program at once and wait for nobody: one of them traces from a continuation, and the others go on as
@@ -16,10 +20,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+MOST_IN_ONE_CALL = 8
+"""So many times the limit of calls that may bring new segments is the limit of the segments of one continuation."""
+
 
 class Segment:
-    __slots__ = ("__weakref__", "break_", "call", "check", "contest", "finish", "graph_module", "guards", "has_effects",
-                 "is_step", "leads_to", "nests", "on", "state", "writes_inputs")
+    __slots__ = ("__weakref__", "break_", "call", "check", "contest", "finish", "followed_by", "graph_module",
+                 "guards", "has_effects", "is_step", "leads_to", "nests", "on", "state", "writes_inputs")
 
     def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
                  graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False,
@@ -35,6 +42,7 @@ class Segment:
         self.has_effects = has_effects  # finish changes what was there before
         self.contest: Any = None  # who makes the whole calls that begin here, where eager may be the faster one
         self.writes_inputs = writes_inputs  # a graph that fails half way cannot simply be run again
+        self.followed_by: weakref.ref[Segment] | None = None  # what held there the next time
         for part in check, graph:
             holders = getattr(part, "holders", None)
             if isinstance(holders, Holders):
@@ -78,11 +86,13 @@ class Holders:
 
 
 class Continuation:
-    __slots__ = ("claims", "given_up", "label", "layout", "location", "segments", "why_given_up")
+    __slots__ = ("claims", "given_up", "label", "last", "layout", "location", "made_in", "segments", "why_given_up")
 
     def __init__(self, layout: Any, label: str, location: Any):
         self.layout, self.label, self.location = layout, label, location
         self.segments: list[Segment] = []
+        self.made_in = 0  # how many calls have added segments: a loop may add many in one, and knows them in the next
+        self.last: weakref.ref[Segment] | None = None  # which one held, where there are several
         self.given_up = False
         self.why_given_up = ""
         self.claims: dict[str, threading.Thread] = {}
@@ -102,3 +112,23 @@ class Continuation:
     def add(self, segment: Segment) -> None:
         """Called by the thread that has claimed it."""
         self.segments = [segment, *self.segments]
+
+    def likeliest_first(self, segments: list[Segment]) -> list[Segment]:
+        """Its segments, several of them, in the order to ask them in."""
+        last = None if self.last is None else self.last()
+        likeliest = None if last is None or last.followed_by is None else last.followed_by()
+        if likeliest is None or likeliest is segments[0] or likeliest not in segments:
+            return segments
+        return [likeliest, *segments]  # twice in the list: it costs less to ask it again than to take it out
+
+    def note(self, segment: Segment) -> None:
+        """It held. Only where there are several of them."""
+        held = weakref.ref(segment)
+        last = None if self.last is None else self.last()
+        if last is not None:
+            last.followed_by = held
+        self.last = held
+
+    def is_full(self, limit: int) -> bool:
+        """Whether calls bring ever new cases. Those that one call brings by itself, in a loop, count as one."""
+        return len(self.segments) >= (limit if self.made_in >= limit else limit * MOST_IN_ONE_CALL)
