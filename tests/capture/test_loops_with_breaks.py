@@ -147,7 +147,7 @@ def test_what_came_next_is_asked_first():
 
 
 def test_callers_of_a_break_are_there_for_who_looks_at_them():
-    """An instruction at a break runs in frames that are put together when they are looked at."""
+    """Most instructions at a break are executed without frames."""
     import sys
 
     def inner(x):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -25,11 +25,13 @@ from ..runtime.call_contest import EAGER_STAYS
 from ..runtime.differentiable import saving_is_watched
 from ..runtime.segment import Continuation, Segment
 from . import binding, breaks, interrupts, signals, tracebacks, whole_calls
+from .answering import Answering
 from .bytecode import decode
 from .changing import changed_numbers, value_at
 from .closing import autocast_nesting, close, restore_state
+from .crossing import cross
 from .failure import write_failure
-from .frames import UNBOUND, Frame, Raised
+from .frames import UNBOUND, Frame
 from .growing import growing
 from .guards import MISSING_ERRORS, first_failure
 from .layout import Layout, take_apart
@@ -139,7 +141,7 @@ class Program:
                             slots.clear()  # it may hold an error whose traceback holds this frame
                             found = values = None
                         return answer
-                    outcome = segment.leads_to.build_innermost(answer)
+                    outcome = segment.leads_to, answer
                     found = inputs = values = outputs = answer = None
                     break
                 if outcome is MISS:
@@ -157,7 +159,13 @@ class Program:
                         return outcome.result
                 else:
                     slots.clear()
-                    outcome = Machine(outcome)
+                    layout, taken = outcome
+                    following, made = cross(layout, taken, self.continuation_for)
+                    if following is not None:
+                        continuation, slots, outcome, taken, made = following, made, None, None, None
+                        continue
+                    outcome, made = made, None
+                    taken.clear()
                     outcome.step()
                 if outcome.frame is None:
                     return outcome.result
@@ -177,7 +185,10 @@ class Program:
     def leave(self, continuation: Continuation, slots: list, outcome: Any, interrupt: BaseException) -> Any:
         """Raise ``interrupt``, which came while code of ours ran, in the program's frames; also the error of a graph
         that cannot be run again. The program's ``with torch.no_grad()`` is left as any other block."""
-        frame = outcome if type(outcome) is Frame else outcome.frame if isinstance(outcome, Machine) else None
+        frame = outcome.frame if isinstance(outcome, Machine) else None
+        if type(outcome) is tuple:
+            layout, taken = outcome
+            frame = layout.build(taken)
         if frame is None and (outcome is None or outcome is MISS) and slots and continuation.layout is not None:
             frame = continuation.layout.build(slots)  # nothing outside has changed since the segment's start
         try:
@@ -520,64 +531,6 @@ class Plain:
 
     def render(self) -> str:
         return self.text
-
-
-class Answering(Machine):
-    """Executes one instruction whose operation has been performed already: every operation gives that answer."""
-
-    def __init__(self, frame: Frame, value: Any, error: BaseException | None):
-        super().__init__(frame)
-        self.value, self.error = value, error
-
-    def answer(self, *args: Any, **kwargs: Any) -> Any:
-        if self.error is not None:
-            raise Raised(self.error)
-        return self.value
-
-    def raise_error(self, error: BaseException, again: bool = False) -> NoReturn:
-        if again:
-            self.reraised = self.error
-        assert self.error is not None
-        raise Raised(self.error)
-
-
-for _name in (
-    "load_attr",
-    "store_attr",
-    "delete_attr",
-    "binary",
-    "unary",
-    "truth",
-    "subscript",
-    "store_subscript",
-    "delete_subscript",
-    "length",
-    "format",
-    "iterate",
-    "next_for",
-    "unpack",
-    "call",
-    "import_name",
-    "import_from",
-    "load_global",
-    "load_cell",
-    "to_tuple",
-    "to_dict",
-    "match_keys",
-    "raise_from",
-    "contains",
-):
-    setattr(Answering, _name, Answering.answer)
-Answering.extend = lambda self, method, target, other: self.answer()  # type: ignore[method-assign]
-Answering.send = lambda self, receiver, value: _sent(self)  # type: ignore[method-assign]
-
-
-def _sent(machine: Answering) -> tuple[bool, Any]:
-    if isinstance(machine.error, StopIteration):
-        return True, machine.error.value
-    return False, machine.answer()
-
-
 def make_binder(function: FunctionType) -> Callable:
     """``bind(function, args, kwargs)`` as straight as the signature allows."""
     co = function.__code__

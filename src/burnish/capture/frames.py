@@ -54,8 +54,8 @@ class Raised(BaseException):
 
 
 class Frame:
-    __slots__ = ("_caller", "builtins", "code", "completion", "depth", "generator", "globals", "handling",
-                 "instructions", "locals", "namespace", "pc", "spare", "stack", "waiting")
+    __slots__ = ("builtins", "caller", "code", "completion", "depth", "generator", "globals", "handling",
+                 "instructions", "locals", "namespace", "pc", "spare", "stack")
 
     def __init__(self, code: Code, namespace: dict, builtins: dict, values: list):
         self.code = code
@@ -66,23 +66,12 @@ class Frame:
         self.stack: list[Any] = []
         self.pc = 0
         self.depth = 0
-        self._caller: Frame | None = None
-        self.waiting: Any = None  # callers that are not put together until somebody asks for them: ``layout.Waiting``
+        self.caller: Frame | None = None
         self.completion = PUSH
         self.generator: Generator | None = None
         self.handling: BaseException | None = None
         self.namespace: dict | None = None  # what locals() has answered here
         self.spare: Any = None  # what the completion needs beside the result
-
-    @property
-    def caller(self) -> Frame | None:
-        if self.waiting is not None:
-            self._caller, self.waiting = self.waiting.build(), None
-        return self._caller
-
-    @caller.setter
-    def caller(self, caller: Frame | None) -> None:
-        self._caller, self.waiting = caller, None
 
     @property
     def line(self) -> int:

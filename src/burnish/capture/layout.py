@@ -82,66 +82,29 @@ def values_of(frame: Frame) -> list:
 class Layout:
     """A chain of frames without its values, outermost first."""
 
-    __slots__ = ("_callers", "above", "frames", "handles", "key")
+    __slots__ = ("crossing", "frames", "key")
 
     def __init__(self, frames: list[FrameLayout]):
         self.frames = frames
         self.key = tuple([f.key for f in frames])
-        self.handles = any(f.handling for f in frames)
-        self.above: dict[tuple, Layout] = {}  # by the key of one frame more
-        self._callers: tuple[Layout, int] | None = None
+        self.crossing: Any = UNBOUND  # what the next instruction does to the slots, once that is known: ``crossing``
 
-    def build(self, slots: list) -> Frame | None:
+    def build(self, slots: list) -> Frame:
         values = iter(slots)
         caller = None
         for layout in self.frames:
             frame = layout.build(values)
             frame.caller = caller
             caller = frame
+        assert caller is not None
         return caller
-
-    def build_innermost(self, slots: list) -> Frame:
-        """The same, but for the callers: they wait. Most instructions at a break do not look at them, and they go to
-        the next segment as they came."""
-        callers, n_slots = self._callers or self._split()
-        frame = self.frames[-1].build(iter(slots[n_slots:]))
-        if any(layout.generator for layout in callers.frames):  # a generator knows its frame
-            frame.caller = callers.build(slots[:n_slots])
-        else:
-            frame.waiting = Waiting(callers, slots[:n_slots])
-        return frame
-
-    def _split(self) -> tuple[Layout, int]:
-        callers = self.frames[:-1]
-        self._callers = Layout(callers), sum(layout.n_slots for layout in callers)
-        return self._callers
 
     def labels(self) -> list[str]:
         return [name for frame in self.frames for name in frame.labels()]
 
 
-class Waiting:
-    """The callers of a frame, taken apart still."""
-
-    __slots__ = ("layout", "slots")
-
-    def __init__(self, layout: Layout, slots: list):
-        self.layout, self.slots = layout, slots
-
-    def build(self) -> Frame | None:
-        return self.layout.build(self.slots)
-
-
 def take_apart(top: Frame) -> tuple[Layout, list]:
     """The layout and the slots of the chain that ends in ``top``. Locals nobody will read again are let go."""
-    waiting = top.waiting
-    if waiting is not None:
-        _forget_dead(top, top.pc)
-        key = key_of(top)
-        layout = waiting.layout.above.get(key)
-        if layout is None:
-            layout = waiting.layout.above[key] = Layout([*waiting.layout.frames, FrameLayout(top)])
-        return layout, waiting.slots + values_of(top)
     chain = []
     frame: Frame | None = top
     while frame is not None:

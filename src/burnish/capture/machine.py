@@ -59,9 +59,6 @@ class Machine:
             frame.locals.clear()
             frame.stack.clear()
             frame.handling = None
-            if frame.waiting is not None:
-                frame.waiting.slots.clear()
-                return
             frame = frame.caller
 
     def step(self) -> None:
@@ -313,8 +310,6 @@ class Machine:
         while frame is not None:
             if frame.handling is not None:
                 return frame.handling
-            if frame.waiting is not None and not frame.waiting.layout.handles:
-                return None
             frame = frame.caller
         return None
 
@@ -536,7 +531,7 @@ class Machine:
     # ---- calls
 
     def call(self, function: Any, args: tuple, kwargs: dict) -> Any:
-        stand_in = FRAME_CALLS.get(function) if _is_hashable(function) else None
+        stand_in = FRAME_CALLS.get(function) if is_hashable(function) else None
         if stand_in is not None:
             answer = stand_in(self, args, kwargs)
             if answer is not MISSING:
@@ -606,7 +601,7 @@ def _can_iterate(kind: type) -> bool:
     return hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
 
 
-def _is_hashable(function: Any) -> bool:
+def is_hashable(function: Any) -> bool:
     return type(function).__hash__ in (object.__hash__, type.__hash__) or isinstance(function, (type, BUILTIN))
 
 
