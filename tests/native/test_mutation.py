@@ -52,6 +52,8 @@ ON_INTERMEDIATES = {
     "a constant": lambda x, y: (torch.tensor([1.0, 2.0]).mul_(2), torch.zeros(3).add_(1)),
     "an expanded row is not written": lambda x, y: (x[:1].expand(4, 6).clone().add_(y), x),
     "reshaped without a copy": lambda x, y: ((z := x + 1), z.view(-1)[3:5].zero_(), z),
+    "reshaped where it lies, which is otherwise inside":
+        lambda x, y: ((z := torch.empty(6, 4).t()).copy_(x), z.t().view(-1)[3:7].zero_(), z * 2)[2],
     "reshaped with a copy": lambda x, y: ((z := x.t() + 1), z.reshape(-1)[3:5].zero_(), z),
     "split parts": lambda x, y: ((z := x + y), [part.mul_(k) for k, part in enumerate(z.split(2, 1))], z)[2],
     "unbound rows": lambda x, y: ((z := x + y), [row.add_(1) for row in z.unbind(0)], z)[2],

@@ -38,8 +38,13 @@ def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
 
 def put(x: torch.Tensor, value: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
     made = x.clone()
-    view(made, maps).copy_(value)
-    return made
+    shown = view(made, maps)
+    if torch._C._is_alias_of(made, shown):
+        shown.copy_(value)
+        return made
+    # It lies otherwise than in eager, and torch has copied what it cannot show: written where that came from.
+    places = view(torch.arange(x.numel(), device=x.device).view(x.shape), maps)
+    return made.copy_(x.flatten().index_put((places,), value.expand(places.shape)).view(x.shape))
 
 
 def convert(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
