@@ -31,13 +31,14 @@ from ..runtime.draft import Draft
 from ..runtime.kernels import NativeKernel
 from ..schedule.choose_calls import choose_calls
 from ..schedule.compute_again import compute_again
-from ..schedule.emit import Launch, view_offset
+from ..schedule.emit import Launch
 from ..schedule.frozen import split_frozen
 from ..schedule.library import memory
 from ..schedule.plan import make_plan
 from ..schedule.split_backward import Halves, split_backward
 from ..schedule.steps import Call, Plan, plan_of_calls
 from ..settings import current
+from ..tensors.views import view_offset
 from .gpu import compile_launches, cubins_here, offer_gpus
 from .graph_key import built
 from .kept import KIND

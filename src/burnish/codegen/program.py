@@ -39,13 +39,14 @@ from ..runtime.draft import Draft, FunctionOf, View
 from ..runtime.kernels import NativeKernel
 from ..runtime.native_calls import Entry, Fixed, InArena, Moving, NativeCalls
 from ..runtime.prims import FUNCTIONS
-from ..schedule.emit import Launch, view_offset
+from ..schedule.emit import Launch
 from ..schedule.library.candidate import OUT, SCRATCH
 from ..schedule.library.own import Stream
 from ..schedule.lives import INTO, is_native, writes_into
 from ..schedule.steps import Call, Plan, Show
 from ..tensors.panels import LayerPanels, Panels
 from ..tensors.types import NumberType, TensorType
+from ..tensors.views import view_offset
 from .driver_text import DriverText
 
 

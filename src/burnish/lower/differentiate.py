@@ -32,10 +32,10 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     check_inputs(tracer)
     given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
     flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
-    if tracer.has_custom:
-        check_shown([out for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows])
     shown = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
     views = views_among(outputs, flows)
+    for k in (*shown, *(view for view, _ in views)):
+        check_shown(outputs[k])
     hidden = {id(base): base for _, base in views if not any(base is out for out in outputs)}
     outputs = [*outputs, *hidden.values()]
     place = {id(out): k for k, out in reversed(list(enumerate(outputs)))}
@@ -132,14 +132,17 @@ def check_inputs(tracer: Tracer) -> None:
             raise Untraceable(f"it writes to {value}, an input, what gradients flow through")
 
 
-def check_shown(outputs: list[Any]) -> None:
-    """What shows an input is made anew with autograd's formula, so it must not have come through another one."""
-    for out in outputs:
-        node = out.grad_fn
-        while node is not None:
-            if isinstance(node, torch.autograd.function.BackwardCFunction):
-                raise Untraceable("a custom function answers with what it was given, and that leaves the graph")
-            node = node.next_functions[0][0] if node.next_functions else None
+def check_shown(out: torch.Tensor) -> None:
+    """What shows another tensor is made anew with autograd's formula, so it must not have come through another one."""
+    node, end = out.grad_fn, None if out._base is None else out._base.grad_fn
+    while node is not None and node is not end:
+        before = node.next_functions[0][0] if node.next_functions else None
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            raise Untraceable("a custom function answers with what it was given, and that leaves the graph")
+        if node.name() == "AsStridedBackward0" and before is not end and not hasattr(before, "variable"):
+            raise Untraceable("gradients through as_strided() of a part of a tensor go to that part alone, and the "
+                              "whole leaves the graph as well")
+        node = before
 
 
 def views_among(outputs: list[Any], flows: list[int]) -> list[tuple[int, Any]]:

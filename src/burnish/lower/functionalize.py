@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,8 +31,10 @@ from ..ops.prims import VIEW
 from ..ops.random import is_philox
 from ..ops.record import NoRule, Op, View, lookup
 from ..tensors.simplify import simplified
-from ..tensors.types import TensorType, contiguous_stride, has_stride
-from ..tensors.views import Map, Maps, Reshape, inverse
+from ..tensors.strided import Strided, line_of
+from ..tensors.strides import is_dense
+from ..tensors.types import TensorType, has_stride
+from ..tensors.views import Map, Maps, inverse, view_offset
 
 
 @dataclass(eq=False, slots=True)
@@ -45,6 +47,8 @@ class Root:
     is_announced: bool = False
     """Whether autograd is told that it is written to."""
     has_unknown_views: bool = False
+    is_whole: bool = False
+    """Whether it is all that lies in its memory, from its beginning on. Of several results others may lie before it."""
     is_reordered: bool = False
     """A copy of something in another order, which is a view of that here."""
     views: dict[Maps, Value] = field(default_factory=dict)
@@ -87,7 +91,9 @@ class Functionalizer:
             if written is not None:
                 self.write_in_place(node, *written)
                 continue
-            chains = self.whole(node) or view_chains(node)
+            if self.take_strides(node):
+                continue
+            chains = view_chains(node)
             if chains is None:
                 self.keep(node)
             else:
@@ -134,33 +140,49 @@ class Functionalizer:
             return
         for old, made in zip(node.results, results, strict=True):
             if old is not None:
-                self.places[old] = Place(Root(made, old.type), ())
+                self.places[old] = Place(Root(made, old.type, is_whole=len(results) == 1), ())
 
-    def whole(self, node: Node) -> Sequence[Sequence[Map]] | None:
-        """`as_strided` of all that a node has made, from its beginning on and in order: another shape, no more. So
-        autograd takes the gradient of a pooling to one pixel, channels-last."""
-        if node.op.name != "aten.as_strided.default" or node.kwargs:
-            return None
-        x, size, stride, *offset = node.args
-        place = self.places[x]
-        # Of several results the others may lie before it, as parts do.
-        is_made = place.root.input is None and not place.maps and not place.root.has_unknown_views and \
-            x.node is not None and len(x.node.results) == 1
-        is_known = offset in ([], [None], [0]) and not any(isinstance(part, Value) for part in (*size, *stride))
-        if not is_made or not is_known or not x.type.is_contiguous:
-            return None
-        shown = replace(x.type, shape=tuple(size), stride=tuple(stride))
-        in_order = has_stride(shown, contiguous_stride(shown.shape)) and shown.numel == x.type.numel
-        return ((Reshape(shown.shape),),) if in_order else None
+    def take_strides(self, node: Node) -> bool:
+        """`as_strided` of what a node has made, which says where everything lies. It is told by where that is in eager.
+        """
+        if not node.op.name.startswith(("aten.as_strided.", "aten.as_strided_copy.")):
+            return False
+        x, size, stride, *offset = (*node.args, *node.kwargs.values())
+        (place, (result,)), numbers = (self.places[x], node.results), (*size, *stride, *offset)
+        root = place.root
+        if not root.is_whole or not is_dense(root.type) or any(isinstance(n, Value) for n in numbers):
+            return False
+        begins = view_offset(place.maps, root.type) if offset in ([], [None]) else offset[0]
+        shown, line = Strided(tuple(size), tuple(stride), begins), line_of(root.type)
+        if not shown.fits(root.type.numel):
+            return False
+        maps = shown.maps(root.type.numel)
+        if maps is not None:
+            self.show(node, result, Place(root, simplified((*line, *maps), root.shape)))
+            return True
+        self.lay_out(root)
+        cut, windows, order = shown.windows()
+        made = self.read_place(Place(root, simplified((*line, cut), root.shape)))
+        for length, step in windows:
+            made = self.build("unfold", made, made.ndim - 1, length, step)
+        is_alias = aliased_argument(node) is not None
+        if is_alias:
+            made, = self.build.apply_typed(VIEW, (made, simplified(order, made.shape)), {}, (result.type,))
+            root.has_unknown_views = True
+        else:
+            made = self.build.restride(self.build.view(made, *order), result.type.stride)
+        self.places[result] = Place(Root(made, result.type, has_unknown_views=is_alias), ())
+        return True
 
     def take_views(self, node: Node, chains: Sequence[Sequence[Map]]) -> None:
         place = self.places[node.args[0]]
-        is_alias = aliased_argument(node) is not None
         for result, maps in zip(node.results, chains, strict=True):
-            assert result is not None
-            shown = Place(place.root, simplified((*place.maps, *maps), place.root.shape))
-            self.places[result] = shown if is_alias else \
-                Place(Root(self.read_place(shown), result.type, is_reordered=True), ())
+            self.show(node, result, Place(place.root, simplified((*place.maps, *maps), place.root.shape)))
+
+    def show(self, node: Node, result: Value | None, shown: Place) -> None:
+        assert result is not None
+        self.places[result] = shown if aliased_argument(node) is not None else \
+            Place(Root(self.read_place(shown), result.type, is_reordered=True, is_whole=len(node.results) == 1), ())
 
     def lay_out(self, root: Root) -> None:
         """Before anyone looks at strides: what is current gets those that eager gives it."""

@@ -27,11 +27,13 @@ from ..ir.gradients import Gradients
 from ..ir.graph import LEAVES, Graph, Node, Value
 from ..ir.infer import result_types
 from ..ir.state import drops_nothing
+from ..ir.storage import aliased_argument
 from ..ir.untraceable import NumberLost, Untraceable
 from ..ops.record import Op, lookup
 from ..tensors.collectives import is_collective_operator
 from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
+from .beginnings import AS_STRIDED, beginnings, check_offset
 from .cudnn import CUDNN
 from .differentiate import add_gradients, custom_backwards
 from .masked_writes import is_masked_write, write_masked
@@ -349,11 +351,20 @@ class Tracer:
         if lengths:
             result = tuple(None if k in lengths else type for k, type in enumerate(result))
         made = self.graph.add(op, graph_args, graph_kwargs, result, self.line)
+        offsets = self.offsets(made if isinstance(made, Value) else made[0], args)
         if isinstance(made, Value):
-            return lazily(func, args, TraceTensor.make(made))
-        results = [lengths.get(k) if value is None else lazily(func, args, TraceTensor.make(value))
+            return lazily(func, args, TraceTensor.make(made, offsets[0] if offsets else 0))
+        results = [lengths.get(k) if value is None else
+                   lazily(func, args, TraceTensor.make(value, offsets[k] if offsets else 0))
                    for k, value in enumerate(made)]
         return results if signature.returns_list else tuple(results)
+
+    def offsets(self, made: Value | None, args: tuple) -> Sequence[int] | None:
+        if made is None or not torch.is_grad_enabled() or aliased_argument(made.node) is None:
+            return None
+        if args[0].requires_grad and made.node.op.target is AS_STRIDED:
+            check_offset(args[0].value, args[3] if len(args) > 3 else None)
+        return beginnings(made.node, args[0].storage_offset())
 
     def apply(self, op: Op, args: tuple) -> TraceTensor:
         """One of our own operators."""

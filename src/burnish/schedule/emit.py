@@ -17,7 +17,7 @@ from ..ops.prims import ADD_AT, REDUCTION_OF, VIEW
 from ..ops.scalar import Access, Scalar, load, reduced
 from ..tensors.indices import Affine, Index, constant
 from ..tensors.types import NAMES, NumberType, TensorType
-from ..tensors.views import source_index, view_type
+from ..tensors.views import view_offset, view_type
 from .boxes import Box, boxes_of
 from .classify import Classes
 from .expressions import ExpressionWriter
@@ -252,18 +252,3 @@ def stored_in(root: Value) -> Value:
     """Whose memory a root is stored in: what adds to another value has none of its own."""
     node = root.node
     return node.args[0] if node is not None and node.op is ADD_AT else root
-
-
-def view_offset(maps: tuple, source: TensorType) -> int:
-    """Where in the source's memory, in elements, a view begins."""
-    shape = source.shape
-    for step in maps:
-        shape = step.result_shape(shape)
-    if 0 in shape:
-        return 0
-    index = source_index(maps, tuple(constant(0, 0) for _ in shape), source.shape, ())
-    assert index is not None
-    return sum(x.offset * stride for x, stride in zip(index, source.stride, strict=True))
-
-
-

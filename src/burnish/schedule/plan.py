@@ -12,9 +12,10 @@ from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import is_shown
 from ..ops.prims import ASSEMBLED, CHECK_INDICES, VIEW
+from ..tensors.views import view_offset
 from .classify import Classes, classify
 from .compute_again import fullest
-from .emit import Launch, emit, view_offset
+from .emit import Launch, emit
 from .fetches import fetch_in_loops
 from .fuse import Fusion, Unit, fuse
 from .groups import Group, is_reduction

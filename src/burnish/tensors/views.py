@@ -211,6 +211,18 @@ def source_index(maps: Maps, index: Index, source: Shape, extents: Shape, hints:
     return found
 
 
+def view_offset(maps: tuple, source: TensorType) -> int:
+    """Where in the source's memory, in elements, a view begins."""
+    shape = source.shape
+    for step in maps:
+        shape = step.result_shape(shape)
+    if 0 in shape:
+        return 0
+    index = source_index(maps, tuple(constant(0, 0) for _ in shape), source.shape, ())
+    assert index is not None
+    return sum(x.offset * stride for x, stride in zip(index, source.stride, strict=True))
+
+
 def inverse(maps: Maps, source: Shape) -> Maps | None:
     """The maps that lead back, where every element of the source is seen once."""
     shapes, back = shapes_along(maps, source), []
