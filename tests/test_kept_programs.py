@@ -13,7 +13,7 @@ from burnish import events
 from burnish.backends import graph_key, kept, native_compile
 from burnish.backends.watcher import new_watch
 from burnish.ir.untraceable import NumberLost, Untraceable
-from burnish.lower.differentiate import Spent
+from burnish.lower.differentiate import Closed
 from burnish.runtime.disk_cache import DiskCache
 from burnish.tensors.sizes import NoFormula, NoNumber
 
@@ -440,7 +440,7 @@ def test_what_could_not_be_made_for_many_sizes_is_not_tried_again(shelf, happene
     assert "lower" not in happened
 
 
-@pytest.mark.parametrize("why", [NoNumber("sizes that fit no formula"), Spent("a gradient"), NumberLost("a number")],
+@pytest.mark.parametrize("why", [NoNumber("sizes that fit no formula"), Closed("a gradient"), NumberLost("a number")],
                          ids=lambda why: type(why).__name__)
 def test_refusals_of_each_kind_can_be_read(why, shelf):
     with burnish.settings.patch(on_error="raise"):

@@ -201,6 +201,22 @@ def test_backward_twice_is_an_error_unless_the_graph_is_retained():
         loss.backward()
 
 
+def test_an_output_without_derivative_leaves_the_others_theirs():
+    def fn(w, x):
+        whole = w // 2
+        return (w * whole.detach() + x).sum(), whole, whole.long() + 1
+
+    w, x = leaf(4, 4), leaf(4, 4)
+    refused = []
+    events.subscribe(lambda event: refused.append(event.data["text"]) if event.kind == "lower.refused" else None)
+    run = compiled_on(fn, w, x)
+    loss, whole, _ = run(w, x)
+    torch.testing.assert_close(torch.autograd.grad(loss, (w, x)), torch.autograd.grad(fn(w, x)[0], (w, x)))
+    assert whole.requires_grad and not refused
+    with pytest.raises(RuntimeError, match="derivative for aten::floor_divide is not implemented"):
+        (run(w, x)[0] + run(w, x)[1].sum()).backward()
+
+
 def test_gradients_add_up_over_calls():
     w = leaf(4, 4)
     run = compiled_on(lambda x, w: (x @ w).square().sum(), torch.ones(4, 4), w)

@@ -135,7 +135,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
     tangents = graph.inputs[gradients.tangents:gradients.tangents + len(gradients.flows)]
     layout = Layout(
         outputs=gradients.outputs, shown=shown, flows=tuple(place[k] for k in gradients.flows),
-        spent=tuple(place[k] for k in gradients.spent),
+        closed=tuple((place[k], words) for k, words in gradients.closed),
         tangents=tuple((value.shape, value.type.stride, value.dtype) for value in tangents),
         saved_inputs=halves.saved_inputs, saved_outputs=tuple(place[k] for k in halves.saved_outputs),
         watched=halves.watched, gradients=gradients.inputs, inputs=gradients.tangents,

@@ -26,8 +26,9 @@ class Gradients:
     """The positions of the inputs whose gradients are the graph's further outputs, in this order."""
     shown: tuple[int, ...] = ()
     """The positions of outputs that require gradients, and are inputs or show a part of one."""
-    spent: tuple[int, ...] = ()
-    """Of `flows` those whose backward the program has run itself: what comes in there is an error."""
+    closed: tuple[tuple[int, str], ...] = ()
+    """Of `flows` those by which backward cannot come in, and what torch says there: the program has run it itself, or
+    an operator has no derivative."""
     views: tuple[tuple[int, int], ...] = ()
     """Outputs that gradients flow into by another one, whose memory they show: their positions, and that one's."""
     hidden: int = 0

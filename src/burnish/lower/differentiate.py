@@ -12,6 +12,7 @@ further outputs. What comes out is one graph for forward and backward, which `sc
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,9 @@ from ..ir.untraceable import Untraceable
 if TYPE_CHECKING:
     from .trace import Tracer
 
-SPENT = "backward through the graph a second time"
-"""What torch says where the captured program has already run the backward of an output itself."""
+CLOSED = re.compile("backward through the graph a second time|derivative for .* is not implemented")
+"""What torch says where the captured program has already run the backward of an output itself, and where there is none.
+"""
 
 
 def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
@@ -45,20 +47,20 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     first = len(tracer.graph.inputs)
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}
     tracer.is_backward = True
-    spent: list[int] = []
+    closed: dict[int, str] = {}
     try:
         with custom_backwards(tracer):
             found = derivatives([outputs[k] for k in flows], sources, list(tangents.values()))
-    except Spent:
-        spent = [k for k in flows if is_spent(outputs[k], sources, tangents[k])]
-        left = [k for k in flows if k not in spent]
+    except Closed:
+        closed = {k: words for k in flows if (words := why_closed(outputs[k], sources, tangents[k])) is not None}
+        left = [k for k in flows if k not in closed]
         found = derivatives([outputs[k] for k in left], sources, [tangents[k] for k in left])
     if tracer.then and len(flows) != 1:
         raise Untraceable("a checkpointed function writes to tensors once more where backward comes to it, and it may "
                           "come by one output and not by another")
     inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
     reached = who_reaches([outputs[k] for k in flows], [tracer.inputs[k] for k in inputs]) if len(flows) > 1 else ()
-    tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(spent),
+    tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(closed.items()),
                                         tuple((k, place[id(base)]) for k, base in views), len(hidden),
                                         tuple(tracer.then), reached)
     return [*outputs, *(gradient.resolve_conj().resolve_neg() for gradient in found if gradient is not None)]
@@ -77,8 +79,12 @@ def custom_backwards(tracer: Tracer) -> Iterator[None]:
         raise Untraceable(f"a custom backward cannot be traced: {type(error).__name__}: {error}") from error
 
 
-class Spent(Untraceable):
-    """The program has run backward itself, and nothing is left of what it needed."""
+class Closed(Untraceable):
+    """Backward cannot come in by an output: one of those `CLOSED` tells of."""
+
+    def __init__(self, words: str):
+        super().__init__(f"its gradients cannot be traced: {words}")
+        self.words = words
 
 
 def derivatives(outputs: list[Any], inputs: list[Any], tangents: list[Any]) -> list[Any]:
@@ -88,8 +94,9 @@ def derivatives(outputs: list[Any], inputs: list[Any], tangents: list[Any]) -> l
         try:
             return list(torch.autograd.grad(outputs, inputs, tangents, allow_unused=True, retain_graph=True))
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-            why = Spent if SPENT in str(error) else Untraceable
-            raise why(f"its gradients cannot be traced: {error}") from error
+            if type(error) is RuntimeError and CLOSED.search(str(error)):
+                raise Closed(str(error)) from error
+            raise Untraceable(f"its gradients cannot be traced: {error}") from error
 
 
 def who_reaches(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
@@ -108,12 +115,12 @@ def who_reaches(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
     return tuple(found[id(x)] for x in inputs)
 
 
-def is_spent(out: Any, inputs: list[Any], tangent: Any) -> bool:
+def why_closed(out: Any, inputs: list[Any], tangent: Any) -> str | None:
     try:
         derivatives([out], inputs, [tangent])
-    except Spent:
-        return True
-    return False
+    except Closed as error:
+        return error.words
+    return None
 
 
 def is_differentiable(x: Any) -> bool:

@@ -62,8 +62,8 @@ class Layout:
     """The others, by their position among all outputs."""
     flows: tuple[int, ...]
     """Positions of the outputs that gradients flow into, among forward's."""
-    spent: tuple[int, ...]
-    """Of those the ones whose backward the program has run itself."""
+    closed: tuple[tuple[int, str], ...]
+    """Of those the ones by which backward cannot come in, and torch's words for it."""
     tangents: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
     """Shape, stride and dtype that backward expects of each."""
     saved_inputs: tuple[int, ...]
@@ -241,9 +241,9 @@ class Compiled(torch.autograd.Function):
         if ctx.kept is None:
             raise RuntimeError(TWICE)
         flowing = [tangents[k] for k in layout.flows]
-        for k in layout.spent:
+        for k, words in layout.closed:
             if tangents[k] is not None:
-                raise RuntimeError(TWICE)
+                raise RuntimeError(words)
         unreached = layout.without_gradient(flowing)
         tangents.clear()
         flowing.reverse()
