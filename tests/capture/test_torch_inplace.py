@@ -153,6 +153,16 @@ def test_transpose_and_unsqueeze_in_place_change_the_argument():
 
 
 @program
+def test_a_view_of_an_argument_that_is_transposed_in_place_afterwards():
+    def fn(x):
+        v = x.view(-1)
+        y = x + 1
+        x.transpose_(0, 1)
+        return y, v[1:], v * 2, x.stride()
+    return fn, lambda i: (torch.randn(3, 4),)
+
+
+@program
 def test_resize_of_an_argument():
     def fn(x, n):
         x.resize_(n)

@@ -436,6 +436,9 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         for value in (*args, *kwargs.values()) if kwargs else args:
             graph_numbers.settle_numbers(m, value)
     args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
+    if name in torch_calls.STATE:
+        # Before it runs: the graph so far is compiled for its inputs as they are, of which this changes one perhaps.
+        return m.stop(breaks.TENSOR_STATE, f"{name}() on a tensor")
     seen = m.recorder.seen
     value = m.perform(function, *args, **kwargs)
     if m.recorder.seen == seen and name not in torch_calls.FACTS:
