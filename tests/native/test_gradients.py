@@ -217,6 +217,18 @@ def test_an_output_without_derivative_leaves_the_others_theirs():
         (run(w, x)[0] + run(w, x)[1].sum()).backward()
 
 
+def test_zeros_that_the_program_returns_may_be_written_to_before_backward():
+    def fn(x):
+        y = x * 1
+        y.zero_()
+        return y
+
+    x = leaf(3, 4)
+    made = compiled_on(fn, x)(x)
+    made.add_(1).sum().backward()
+    assert torch.equal(x.grad, torch.zeros(3, 4))
+
+
 def test_gradients_add_up_over_calls():
     w = leaf(4, 4)
     run = compiled_on(lambda x, w: (x @ w).square().sum(), torch.ones(4, 4), w)

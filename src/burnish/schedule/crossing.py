@@ -18,6 +18,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..ir.graph import Graph, Node, Value, values_in
+from ..ir.state import is_random
 from ..ops.prims import VIEW
 from ..ops.record import Pointwise
 from .classify import is_cheap, is_widened, why_not_loop
@@ -147,8 +148,8 @@ class Crossing:
     def is_computed_again(self, value: Value, seen: set[Value]) -> bool:
         node = value.node
         assert node is not None
-        if node.op is VIEW:
-            return True
+        if node.op is VIEW or not node.operands and not is_random(node):
+            return True  # a constant: as an output of the program it would be written to perhaps before it is read
         if value in self.read_as_stored and value in self.stored:
             return False
         if is_widened(value) and self.sources(node.args[0]) is not None:
