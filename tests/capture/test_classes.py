@@ -806,3 +806,12 @@ def test_generic_class_is_made_through_its_alias():
         return box.item + len(made), box.__orig_class__ == Box[int]
 
     return fn, ordinary
+
+
+@program(breaks=0)
+def test_containers_made_by_the_names_of_their_elements():
+    def fn(x):
+        seen, found = dict[str, list[int]](a=[1]), list[int]((2, 3))
+        found.append(len(set[str]("aab")))
+        return x * sum(found), seen, found, frozenset[int](found), tuple[int, ...](found)
+    return fn, lambda i: (torch.randn(3),)

@@ -5,6 +5,10 @@ import math
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import flex_attention
+
+import burnish
+from burnish.settings import patch
 
 from .caller import program_with_caller
 from .harness import program
@@ -192,3 +196,18 @@ def test_multihead_attention_in_evaluation():
         with torch.no_grad():
             return layer(x, x, x, need_weights=False)[0] + encoder(x)
     return fn, [(torch.randn(2, 5, 16),), (torch.randn(2, 5, 16),)]
+
+
+def test_a_function_of_torchs_own_among_the_arguments_ends_the_graph():
+    def fn(q, k, v):
+        return torch.ops.higher_order.flex_attention(
+            q * 2, k, v, flex_attention._identity, blocks, 0.5, {"BACKEND": "AUTO"}, (), ())[0] + 1
+
+    q, k, v = (torch.randn(1, 2, 8, 4) for _ in range(3))
+    blocks = flex_attention._create_empty_block_mask(q, k).as_tuple()
+    compiled = burnish.compile(fn)
+    with patch(on_error="raise"):
+        for _ in range(3):
+            torch.testing.assert_close(compiled(q, k, v), fn(q, k, v))
+    reasons = burnish.explain(fn)(q, k, v).break_reasons
+    assert len(reasons) == 1 and "an argument of type function" in reasons[0].reason

@@ -97,6 +97,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call_weakref(m, function)
     if isinstance(function, (staticmethod,)):
         return call(m, function.__func__, args, kwargs)
+    if kind is types.GenericAlias and function.__origin__ in WITHOUT_ALIAS:
+        return call(m, function.__origin__, args, kwargs)
     if kind in numpy_kinds.FUNCTION_KINDS:
         answer = numpy_constants.call(m, function, args, kwargs)
         if answer is not MISSING:
@@ -111,6 +113,9 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if is_trusted_type(kind) and kind.__module__ in ("operator", "re", "_operator"):
         return native(m, function, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, f"call of a {kind.__module__}.{kind.__qualname__}")
+
+
+WITHOUT_ALIAS = (list, dict, set, frozenset, tuple)  # what ``list[int]()`` makes is not told that it was called so
 
 
 def call_bound(m: Any, method: MethodType, args: tuple, kwargs: dict) -> Any:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import operator
 import weakref
 from time import perf_counter
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -54,6 +55,7 @@ _new_call = tuple.__new__
 # Classes that torch takes for dtypes. A graph's code cannot name them.
 DTYPE_OF = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 MOST_NAMED = 1024  # elements of a range
+FUNCTIONS = (FunctionType, BuiltinFunctionType)  # the text of a graph has no word for one, torch's own included
 LEGACY_TYPE: type = type(torch.HalfTensor)
 
 
@@ -261,7 +263,7 @@ class Recorder(TorchFunctionMode):
             return tuple(self.argument(v, False) for v in value)
         if kind in numpy_kinds.GIVEN_TO_TORCH and self.takes_numbers and self.tracer.heap.origin_of(value) is None:
             return value.item()
-        if self.tracer.is_constant(value):
+        if self.tracer.is_constant(value) and not isinstance(value, FUNCTIONS):
             return value
         raise NotRecordable(f"an argument of type {kind.__name__}")
 
