@@ -22,6 +22,8 @@ ON_INPUTS = {
     "an item": lambda x, y: x.__setitem__((0, 1), y[2, 3]),
     "items by a mask": lambda x, y: x.__setitem__(y > 0, 5.0),
     "items by an index": lambda x, y: x.__setitem__(torch.tensor([2, 0]), y[:2]),
+    "windows are read after": lambda x, y: ((v := x.unfold(1, 3, 1)), x.add_(y), v * 2)[2],
+    "through strides": lambda x, y: (x[1:].as_strided((2, 3), (6, 2)).mul_(y[:2, :3]), x * 2)[1],
     "read before and after": lambda x, y: (x + 0, x.add_(y), x * 1),
     "a view is read after the base was written": lambda x, y: ((v := x[1:], x.mul_(2))[0] + 0, v),
     "the base is read after a view was written": lambda x, y: (x[1:].mul_(2), x + 0),
@@ -54,6 +56,14 @@ ON_INTERMEDIATES = {
     "reshaped without a copy": lambda x, y: ((z := x + 1), z.view(-1)[3:5].zero_(), z),
     "reshaped where it lies, which is otherwise inside":
         lambda x, y: ((z := torch.empty(6, 4).t()).copy_(x), z.t().view(-1)[3:7].zero_(), z * 2)[2],
+    "windows are read before and after":
+        lambda x, y: ((z := x[0] * 2), (v := z.unfold(0, 3, 1)), v.sum(), z.add_(y[0]), v + 0, v, z),
+    "windows of windows of what is transposed":
+        lambda x, y: ((z := x.t() * 2), (v := z.unfold(0, 2, 1)[1:].unfold(1, 3, 1)), z[1].mul_(y[0, 0]), v * 2, z)[2:],
+    "bits are read after":
+        lambda x, y: ((z := x * 2), (v := z.view(torch.int32)[1:]), z.add_(y), v + 1, z.mul_(y), v)[2:],
+    "strides of its own are read after":
+        lambda x, y: ((z := x * 2), (v := z.as_strided((5, 3), (2, 1))), z.add_(y), v + 1),
     "reshaped with a copy": lambda x, y: ((z := x.t() + 1), z.reshape(-1)[3:5].zero_(), z),
     "split parts": lambda x, y: ((z := x + y), [part.mul_(k) for k, part in enumerate(z.split(2, 1))], z)[2],
     "unbound rows": lambda x, y: ((z := x + y), [row.add_(1) for row in z.unbind(0)], z)[2],

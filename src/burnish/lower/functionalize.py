@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,14 @@ class Root:
     is_written: bool = False
     is_announced: bool = False
     """Whether autograd is told that it is written to."""
-    has_unknown_views: bool = False
+    shows: Root | None = None
+    """What this is a view of without maps, `view.dtype` say. It may be read, but nothing may be written through it."""
+    again: Callable[[], Value] | None = None
+    """Shows that again, as it is now."""
+    version: int = 0
+    """How often it has become another value."""
+    shown_version: int = 0
+    """Which one of `shows` it has been made of."""
     is_whole: bool = False
     """Whether it is all that lies in its memory, from its beginning on. Of several results others may lie before it."""
     is_reordered: bool = False
@@ -118,39 +125,65 @@ class Functionalizer:
         """An operator that makes something fresh, as it stands."""
         source = aliased_argument(node)
         if source is not None:
-            self.lay_out(self.places[source].root)
-        elif draws_in_order(node.op, node):
+            self.show_kept(node, source)
+            return
+        if draws_in_order(node.op, node):
             for value in values_in((node.args, tuple(node.kwargs.values()))):
                 self.lay_out(self.places[value].root)
         results = self.build.apply_typed(
             node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
             tuple(None if value is None else value.type for value in node.results),
         )
-        if source is not None:
-            # A view without maps, `as_strided` say: it may be read, but nothing of its storage may be written.
-            root = self.places[source].root
-            if root.is_written and root.input is not None:
-                raise Untraceable(f"{node.op} of a tensor that was written to")
-            if root.input is None and node.op.name.startswith("aten.as_strided."):
-                raise Untraceable("as_strided() of an intermediate, which need not lie where it lies in eager")
-            root.has_unknown_views = True
-            for old, made in zip(node.results, results, strict=True):
-                if old is not None:
-                    self.places[old] = Place(Root(made, old.type, has_unknown_views=True), ())
-            return
         for old, made in zip(node.results, results, strict=True):
             if old is not None:
                 self.places[old] = Place(Root(made, old.type, is_whole=len(results) == 1), ())
 
+    def show_kept(self, node: Node, source: Value) -> None:
+        """A view without maps."""
+        root = self.places[source].root
+
+        def again(position: int) -> Value:
+            self.lay_out(root)
+            if root.current.node is not None and node.op.name.startswith("aten.as_strided."):
+                raise Untraceable("as_strided() of an intermediate, which need not lie where it lies in eager")
+            made = self.build.apply_typed(
+                node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
+                tuple(None if value is None else value.type for value in node.results))[position]
+            assert made is not None
+            return made
+
+        for position, old in enumerate(node.results):
+            if old is not None:
+                self.show_without_maps(old, root, functools.partial(again, position))
+
+    def show_without_maps(self, value: Value, root: Root, again: Callable[[], Value]) -> None:
+        made = again()
+        self.places[value] = Place(Root(made, value.type, shows=root, again=again, shown_version=root.version), ())
+
+    def refresh(self, root: Root) -> None:
+        """What shows another root without maps is made again after a write to that."""
+        if root.shows is not None and root.again is not None:
+            self.refresh(root.shows)
+            if root.shown_version != root.shows.version:
+                root.shown_version = root.shows.version
+                self.become(root, root.again())
+
+    def become(self, root: Root, value: Value) -> None:
+        root.current = value
+        root.version += 1
+        root.views.clear()
+
     def take_strides(self, node: Node) -> bool:
         """`as_strided` of what a node has made, which says where everything lies. It is told by where that is in eager.
+        An input may begin anywhere in its memory: only steps from where a view of it begins are known.
         """
         if not node.op.name.startswith(("aten.as_strided.", "aten.as_strided_copy.")):
             return False
         x, size, stride, *offset = (*node.args, *node.kwargs.values())
         (place, (result,)), numbers = (self.places[x], node.results), (*size, *stride, *offset)
         root = place.root
-        if not root.is_whole or not is_dense(root.type) or any(isinstance(n, Value) for n in numbers):
+        is_placed = root.is_whole or root.input is not None and offset in ([], [None])
+        if not is_placed or not is_dense(root.type) or any(isinstance(n, Value) for n in numbers):
             return False
         begins = view_offset(place.maps, root.type) if offset in ([], [None]) else offset[0]
         shown, line = Strided(tuple(size), tuple(stride), begins), line_of(root.type)
@@ -160,18 +193,20 @@ class Functionalizer:
         if maps is not None:
             self.show(node, result, Place(root, simplified((*line, *maps), root.shape)))
             return True
-        self.lay_out(root)
         cut, windows, order = shown.windows()
-        made = self.read_place(Place(root, simplified((*line, cut), root.shape)))
-        for length, step in windows:
-            made = self.build("unfold", made, made.ndim - 1, length, step)
-        is_alias = aliased_argument(node) is not None
-        if is_alias:
+
+        def again() -> Value:
+            self.lay_out(root)
+            made = self.read_place(Place(root, simplified((*line, cut), root.shape)))
+            for length, step in windows:
+                made = self.build("unfold", made, made.ndim - 1, length, step)
             made, = self.build.apply_typed(VIEW, (made, simplified(order, made.shape)), {}, (result.type,))
-            root.has_unknown_views = True
+            return made
+
+        if aliased_argument(node) is not None:
+            self.show_without_maps(result, root, again)
         else:
-            made = self.build.restride(self.build.view(made, *order), result.type.stride)
-        self.places[result] = Place(Root(made, result.type, has_unknown_views=is_alias), ())
+            self.places[result] = Place(Root(self.build.copy(again()), result.type, is_whole=True), ())
         return True
 
     def take_views(self, node: Node, chains: Sequence[Sequence[Map]]) -> None:
@@ -186,6 +221,7 @@ class Functionalizer:
 
     def lay_out(self, root: Root) -> None:
         """Before anyone looks at strides: what is current gets those that eager gives it."""
+        self.refresh(root)
         if root.current.type.stride != root.type.stride:
             root.current = self.build.restride(root.current, root.type.stride)
             root.views.clear()
@@ -201,6 +237,7 @@ class Functionalizer:
 
     def read_place(self, place: Place) -> Value:
         root = place.root
+        self.refresh(root)
         if not place.maps:
             return root.current
         found = root.views.get(place.maps)
@@ -211,7 +248,7 @@ class Functionalizer:
     def write_in_place(self, node: Node, targets: list[Value], functional: Op | None) -> None:
         for target in targets:
             place = self.places[target]
-            if place.root.has_unknown_views:
+            if place.root.shows is not None:
                 raise Untraceable(f"{node.op} writes to a tensor that is also seen through strides of its own")
             if overlaps_itself(target.type) or overlaps_itself(place.root.type):
                 raise Untraceable(f"{node.op} writes to a tensor whose elements share memory")
@@ -271,14 +308,12 @@ class Functionalizer:
 
     def store(self, place: Place, value: Value) -> None:
         root = place.root
-        if not place.maps:
-            root.current = value
-        else:
+        if place.maps:
             back = inverse(place.maps, root.shape)
-            root.current = self.build.view(value, *back) if back is not None \
+            value = self.build.view(value, *back) if back is not None \
                 else self.build.put(root.current, value, place.maps)
+        self.become(root, value)
         root.is_written = True
-        root.views.clear()
 
     def output(self, value: Any) -> Any:
         if not isinstance(value, Value):
@@ -287,6 +322,11 @@ class Functionalizer:
         if place.root.input is not None:
             is_itself = value is self.old.inputs[place.root.input]
             return Alias(place.root.input, None if is_itself else value.type, place.maps, is_detached(value))
+        root = place.root
+        while root.shows is not None:
+            root = root.shows
+        if root.input is not None and root.is_written:
+            raise Untraceable("an output shows an input that was written to, through strides of its own")
         made = self.read(value)
         if made.type.stride != value.type.stride and has_stride(made.type, value.type.stride):
             # Strides that mean nothing, but that programs can read.
