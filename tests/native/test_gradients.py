@@ -504,3 +504,22 @@ def test_what_the_loss_does_not_use_has_no_gradient(used):
             assert [x is None for x in found] == [x is None for x in want]
             torch.testing.assert_close(*[[x for x in g if x is not None] for g in (found, want)])
     assert graphs.compiled
+
+
+def test_what_the_loss_does_not_use_has_no_gradient_two_graphs_away():
+    """Autograd walks through the first graph as well, with no gradient for its only output."""
+    def fn(x, w, v):
+        a = torch.sin(x * w)
+        burnish.graph_break()
+        return v * 2, a * a
+
+    x, w, v = torch.randn(4), leaf(4), leaf(4)
+    with patch(never_slower=False, on_error="raise"), Graphs() as graphs:
+        run = burnish.compile(fn)
+        for _ in range(3):
+            w.grad = v.grad = None
+            run(x, w, v)[0].sum().backward()
+            assert w.grad is None and torch.equal(v.grad, torch.full((4,), 2.0))
+        run(x, w, v)[1].sum().backward()
+        assert torch.equal(w.grad, 2 * torch.sin(x * w.detach()) * torch.cos(x * w.detach()) * x)
+    assert graphs.compiled == 4

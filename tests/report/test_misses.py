@@ -134,6 +134,20 @@ def test_the_advice_fits_what_guards_say(name):
     assert words in " ".join(advice(failure).split())
 
 
+@pytest.mark.parametrize("other", [torch.ones(5), torch.ones(2, 5, 3)])
+def test_fewer_or_more_dimensions_than_those_left_open(other):
+    missed = []
+    stop = events.subscribe(lambda event: missed.append(event) if event.kind == "guards.missed" else None)
+    try:
+        compiled = burnish.compile(lambda x: x * 2, backend="eager")
+        for x in (torch.ones(4, 3), torch.ones(5, 3), other):
+            assert torch.equal(compiled(x), x * 2)
+    finally:
+        stop()
+    found = [tuple(failure[1:4]) for failure in missed[-1].data["failures"]]
+    assert ("x (shape)", "(None, 3)", str(tuple(other.shape))) in found
+
+
 def test_a_category_given_with_the_failure_is_taken():
     assert advice(Failure(0, "x", "1", "2", category="shape")) == ADVICE["shape"]
 

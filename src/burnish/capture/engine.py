@@ -411,7 +411,7 @@ class Program:
         self.sizes.setdefault(id(continuation), {}).update(expected)
         if tracer.open_sizes is not None and tracer.open_sizes.symbols.settled:
             closed = self.closed_sizes.setdefault(id(continuation), set())
-            closed.update(tracer.open_sizes.symbols.places[k] for k in tracer.open_sizes.symbols.settled)
+            closed.update(*(tracer.open_sizes.symbols.places[k] for k in tracer.open_sizes.symbols.settled))
         self.ran_compiled |= segment.graph is not None
         closed = time.perf_counter()
         for sink in self.options.sinks:

@@ -74,7 +74,7 @@ def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:
     """The facts of a tensor but for the sizes of some dimensions, which stand there as None. In place of its strides:
     whether it lies in this order of its dimensions, from the fastest to the slowest."""
     facts = tensor_facts(t)
-    if type(t) not in TENSOR_TYPES or facts[2] is None or t.ndim <= max(dims) or t.layout is not torch.strided:
+    if type(t) not in TENSOR_TYPES or facts[2] is None or t.ndim != len(order) or t.layout is not torch.strided:
         return ()
     shape = tuple([None if dim in dims else size for dim, size in enumerate(facts[2])])
     return (*facts[:2], shape, facts[3] == packed_stride(facts[2], order), *facts[4:])

@@ -16,6 +16,7 @@ there on.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,10 +130,10 @@ class OpenSizes:
             try:
                 found = self.computed(handle, tuple(tensor.shape))
             except Exception as error:  # whatever cannot be told is not open
-                if self.symbols.far == len(FAR):
+                if not self.symbols.make_way(functools.partial(
+                        succeeds, self.computed, handle, tuple(tensor.shape)), f"{error}"):
                     self.symbols.settle_all(f"{error}")
                     return None
-                self.symbols.come_nearer()
         return found if any(isinstance(size, live.LiveInt) for size in found) else None
 
     def computed(self, handle: Any, seen: tuple[int, ...]) -> tuple[Any, ...]:
@@ -173,8 +174,11 @@ class OpenSizes:
                 except Exception:
                     cannot.add(at)  # it cannot be repeated for the size that was seen either: this tells nothing
                 else:
-                    self.symbols.settle_all(f"{torch_calls.name_of(call.target)} needs this size: {error}")
-                    return
+                    why = f"{torch_calls.name_of(call.target)} needs this size: {error}"
+                    is_possible = functools.partial(succeeds, self.answers.at, Handle(at), OTHER)
+                    if not self.symbols.settle_one(is_possible, why):
+                        self.symbols.settle_all(why)
+                        return
 
     def ask_whether_one(self, handle: Any) -> None:
         """A dimension of one element would be gone: whether it is one is guarded."""
@@ -268,6 +272,14 @@ class OpenSizes:
         if part.start is not None and part.stop is not None and (
                 isinstance(part.start, live.Live) or isinstance(part.stop, live.Live)):
             part.start <= part.stop  # noqa: B015
+
+
+def succeeds(function: Callable, *args: Any) -> bool:
+    try:
+        function(*args)
+    except Exception:  # of whatever kind: it is asked whether there is one
+        return False
+    return True
 
 
 def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dict[Place, tuple[int, int]]:

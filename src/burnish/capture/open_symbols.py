@@ -7,6 +7,7 @@ seen and one set of them far away, tells which formula of the symbols it is (`Sp
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import events
@@ -37,7 +38,7 @@ class Symbols:
         self.tracer = tracer
         self.leaves: list[live.Expression] = []
         self.hints: list[int] = []
-        self.places: list[Place] = []
+        self.places: list[list[Place]] = []
         self.moves: list[tuple[int, int] | None] = []
         self.most: dict[int, int] = {}
         """Of symbols that the program compares with the end of something, as of a table of positions: that end."""
@@ -67,12 +68,13 @@ class Symbols:
             base = self.leaves[number]
             expected = base if not added else live.Expression(operator.add, (base, added))
             self.tracer.guard_outcome(live.Expression(operator.eq, (leaf, expected)), True)
+            self.places[number].append(place)
             break
         else:
             number, added = len(self.hints), 0
             self.hints.append(size)
             self.leaves.append(leaf)
-            self.places.append(place)
+            self.places.append([place])
             self.moves.append(move)
             self.forget()
             if self.far == len(FAR):
@@ -94,20 +96,28 @@ class Symbols:
         if self.around is None:
             space = Space.around({f"s{k}": hint for k, hint in enumerate(self.hints)},
                                  {f"s{k}": most for k, most in self.most.items()})
+            space.points = [self.held(point) for point in space.points]
             points = list(space.points)
             if self.far < len(FAR):
-                points.append(tuple(min(FAR[self.far] * hint + 5 + k, self.most.get(k, MOST_SIZE))
-                                    for k, hint in enumerate(self.hints)))
+                points.append(self.held(tuple(min(FAR[self.far] * hint + 5 + k, self.most.get(k, MOST_SIZE))
+                                              for k, hint in enumerate(self.hints))))
             self.around = space, points
         return self.around
+
+    def held(self, point: Point) -> Point:
+        """The point with every size that is guarded by value as it was seen."""
+        return tuple([self.hints[k] if k in self.settled else size for k, size in enumerate(point)])
 
     def come_nearer(self) -> None:
         """The program cannot have sizes so far away."""
         self.far += 1
         self.forget()
         if self.far == len(FAR):
-            for number in range(len(self.hints)):
-                self.bound(number)
+            self.bound_all()
+
+    def bound_all(self) -> None:
+        for number in range(len(self.hints)):
+            self.bound(number)
 
     def bound(self, number: int) -> None:
         most = max(point[number] for point in self.space().points)
@@ -207,7 +217,10 @@ class Symbols:
 
     def note_settled(self, expression: live.Expression) -> None:
         """A number is guarded by value."""
-        self.settled.update(self.symbols_of(expression))
+        settled = self.symbols_of(expression) - self.settled
+        if settled:
+            self.settled |= settled
+            self.forget()
 
     def symbols_of(self, expression: Any) -> set[int]:
         if not isinstance(expression, live.Expression) or expression.in_graph:
@@ -218,6 +231,37 @@ class Symbols:
         if expression.operation is None:
             return set()
         return {symbol for operand in expression.operands for symbol in self.symbols_of(operand)}
+
+    def make_way(self, is_possible: Callable[[], bool], why: str) -> bool:
+        """Something cannot be at the points: come nearer, or make one size a constant, so that it can."""
+        level = self.far
+        while self.far < len(FAR):
+            self.far += 1
+            self.forget()
+            if is_possible():
+                if self.far == len(FAR):
+                    self.bound_all()
+                return True
+        self.far = level
+        return self.settle_one(is_possible, why)
+
+    def settle_one(self, is_possible: Callable[[], bool], why: str) -> bool:
+        """Of several open sizes, one stands in the way where it is the only one that cannot be another one: that of a
+        batch which is known to be open for the tokens, say, and not for the cache that they are written to."""
+        left = [k for k in range(len(self.hints)) if k not in self.settled]
+        if len(left) < 2:
+            return False
+        for number in left:
+            self.settled.add(number)
+            self.forget()
+            is_found = is_possible()
+            self.settled.discard(number)
+            self.forget()
+            if is_found:
+                events.emit("guards.sizes", text=f"one size is a constant: {why}")
+                self.tracer.guard_value(self.leaves[number], self.hints[number])
+                return True
+        return False
 
     def settle_all(self, why: str) -> None:
         """From here on every size is a constant."""

@@ -244,6 +244,11 @@ class Compiled(torch.autograd.Function):
         for k, words in layout.closed:
             if tangents[k] is not None:
                 raise RuntimeError(words)
+        if all(tangent is None for tangent in flowing):
+            # Autograd walks on through what the loss reaches by other ways, with no gradient. Noughts would be one.
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
+                ctx.kept = ctx.run = None
+            return (None,) * (layout.inputs + NOT_INPUTS)
         unreached = layout.without_gradient(flowing)
         tangents.clear()
         flowing.reverse()

@@ -40,6 +40,10 @@ class Chosen:
     """Seconds of its gradients by one call of torch's."""
 
 
+LEAST_CHANNELS = 16
+"""That oneDNN's gradients of a window of one pixel with a stride are sure to be right for: as wide as its vectors."""
+
+
 class Layouts:
     """`choose` finds the fastest call of a spec, `seconds` are for measuring one."""
 
@@ -88,11 +92,23 @@ class Layouts:
             # One of which only one time is known says nothing.
             times = [both if all(both) else Both(0.0, 0.0) for both in times]
             links = list(links_of(self.graph, nodes, copy_seconds))
-            self.is_last = dict(zip(nodes, decided(times, links), strict=True))
+            self.is_last = {node: is_last and not self.is_refused(node)
+                            for node, is_last in zip(nodes, decided(times, links), strict=True)}
         return self.is_last
+
+    def is_refused(self, node: Node) -> bool:
+        """Whether its gradients must not be asked for channels-last: oneDNN then writes behind the memory of what it
+        works with, where a window of one pixel skips some and has fewer channels than a vector."""
+        behind = self.backward.get(tuple(node.args[:2]))
+        if behind is None or not behind.args[-1][1] or node.args[0].type.device.type != "cpu":
+            return False
+        weight, stride = node.args[1].type.shape, self.spec_of(node, node.args[0].type).stride
+        return max(weight[2:]) == 1 < max(stride) and weight[1] < LEAST_CHANNELS
 
     def seconds_of(self, node: Node, is_last: bool) -> float | None:
         """Of the convolution and its gradients. None where they were not measured."""
+        if is_last and self.is_refused(node):
+            return None
         spec = in_order(self.spec_of(node, node.args[0].type), is_last=is_last)
         if node in self.clocks:
             behind = self.backward.get(tuple(node.args[:2]))
