@@ -38,6 +38,10 @@ def leaf(i):
     return torch.full((3,), i + 1.0, requires_grad=True),
 
 
+def plainly(fn, x):
+    return fn(x)
+
+
 def going_back(fn, x):
     out = fn(x)
     (out[0] if isinstance(out, tuple) else out).sum().backward()
@@ -336,3 +340,37 @@ def test_backends_that_run_no_python_break_at_hooks_on_intermediates():
         x = X.clone().requires_grad_()
         compiled(x).sum().backward()
         assert x.grad.tolist() == [6.0] * 3
+
+
+@in_one_graph
+def test_what_the_graph_makes_is_seen_another_way():
+    def fn(x):
+        y = x * 2
+        rows = y.view(2, 3)
+        y.unsqueeze_(0)
+        rows.t_().add_(1)
+        y.mul_(2)
+        return y, rows, y.shape, (y.transpose_(0, 1) + 1).squeeze_()
+    return fn, plainly, lambda i: (torch.full((6,), i - 1.5),)
+
+
+@in_one_graph
+def test_what_the_graph_makes_leaves_the_autograd_graph():
+    weight = torch.tensor([0.5, 1.5, -1.0], requires_grad=True)
+
+    def fn(x):
+        state, loss = torch.zeros(3), torch.zeros(())
+        for _ in range(3):
+            state = torch.tanh(state * weight + x)
+            loss = loss + state.sum()
+            state.detach_()
+        return state, state.requires_grad, loss
+    return fn, plainly, lambda i: (X * i,), weight
+
+
+@program_with_caller
+def test_an_argument_is_seen_another_way():
+    def fn(x):
+        x.unsqueeze_(0)
+        return x + 1, x.shape
+    return fn, plainly, lambda i: (torch.full((3,), i + 1.0),)
