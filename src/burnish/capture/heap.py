@@ -60,6 +60,8 @@ IDENTITIES = frozenset(
         types.UnionType,
     )
 ) | numpy_kinds.FACTS | numpy_kinds.FUNCTION_KINDS
+FIXED_WITH_STATE = (type, types.ModuleType, types.FunctionType, enum.Enum)
+"""Of these it is fixed which object is meant, while its attributes may be set at any time."""
 FIXED_MODULES = ("torch._ops", "typing")
 DICTS = (dict, types.MappingProxyType)
 LISTS = (list, collections.deque)
@@ -308,7 +310,7 @@ class Heap:
         """The origin of an outside object's instance dictionary."""
         origin = self.origin_of(obj)
         if origin is None:
-            if not isinstance(obj, (type, types.ModuleType, types.FunctionType)) or id(obj) in self.fresh:
+            if not isinstance(obj, FIXED_WITH_STATE) or id(obj) in self.fresh:
                 return None
             source = self.sources.pin(obj)
         else:
