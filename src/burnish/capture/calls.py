@@ -33,6 +33,7 @@ from . import (
     context_variables,
     direct,
     graph_numbers,
+    library_operators,
     numpy_arrays,
     numpy_constants,
     numpy_kinds,
@@ -92,6 +93,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
         if is_collective_operator(function):
             m.stop(breaks.COLLECTIVE_CALL, str(function))
+        if library_operators.runs_python(function):
+            opaque.stop_after_writes(m, str(function))
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:
         return call_weakref(m, function)

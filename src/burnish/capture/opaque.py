@@ -44,14 +44,23 @@ class OpaqueCall:
         return self.function(*given, **kwargs)
 
 
-def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """Run ``function`` without looking inside and write it down as one node."""
+def stop_after_writes(m: Any, name: str) -> None:
+    """Before Python that the graph runs. What the program has written by then is written when the graph has run."""
+    if m.heap.has_written():
+        m.stop(breaks.OPAQUE_CALL, f"{name}, which may read what was just written")
+
+
+def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool = True) -> Any:
+    """Run ``function`` without looking inside and write it down as one node. ``reads``: whether it may read more than
+    it is given."""
     from .recorder import NotRecordable
     from .tracer import Late
 
     name = getattr(function, "__qualname__", str(function))
     if getattr(m.region, "runs_both", False):
         m.region.refuse(f"a call of {name}")  # of which nobody knows what else it does
+    if reads:
+        stop_after_writes(m, name)
     mark = m.recorder.mark()
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
