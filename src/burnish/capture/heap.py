@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import live, numpy_kinds
+from . import decimals, live, numpy_kinds
 from .changing import CHANGING_NAMES, NUMBERS
 from .delegation import runs_code_when_closed
 from .frames import NULL, UNBOUND, Generator
@@ -149,6 +149,7 @@ class Heap:
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
         self.live_numbers: dict[int, Any] = {}  # by source
         self.dropped: str | None = None  # what the program let go, so that code ran
+        self.has_decimals = False  # whether it has met one: their context is guarded
         self.has_marked = False  # whether it has set attributes on a tensor that it made
         self.guard("state", None, global_state())
 
@@ -196,6 +197,8 @@ class Heap:
                 return live.make(value, live.Expression(None, (source,)), self.tracer)
             if kind not in numpy_kinds.NUMBERS:
                 self.add("equal", source, value)
+                if decimals.is_decimal(kind):
+                    decimals.guard_context(self)
                 return value
             if not is_slot and source.path() not in self.tracer.changing:
                 if value:
