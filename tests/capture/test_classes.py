@@ -7,6 +7,7 @@ import typing
 import pytest
 import torch
 
+from .caller import program_with_caller
 from .calls import Before, ordinary, swing, swinging
 from .harness import program
 
@@ -815,3 +816,53 @@ def test_containers_made_by_the_names_of_their_elements():
         found.append(len(set[str]("aab")))
         return x * sum(found), seen, found, frozenset[int](found), tuple[int, ...](found)
     return fn, lambda i: (torch.randn(3),)
+
+
+def with_bases(fn, x, cls, bases):
+    cls.__bases__ = bases
+    return fn(x)
+
+
+@program_with_caller(breaks=0)
+def test_a_class_is_given_other_bases_between_calls():
+    class First:
+        scale = 2.0
+
+        def step(self, x):
+            return x + 1
+
+    class Second:
+        scale = 3.0
+
+        def step(self, x):
+            return x - 1
+
+    class Middle(First):
+        pass
+
+    class Last(Middle):
+        def step(self, x):
+            return super().step(x) * 10
+
+    last = Last()
+
+    def fn(x):
+        return last.step(x) * last.scale, Last.scale, isinstance(last, First), issubclass(Middle, Second)
+    calls = ((First,), (Second,), (First,), (Second, First))
+    return fn, with_bases, [(torch.ones(2), Middle, bases) for bases in calls]
+
+
+@program_with_caller(breaks=0)
+def test_bases_are_looked_at():
+    class First:
+        scale = 2.0
+
+    class Second:
+        scale = 3.0
+
+    class Last(First):
+        pass
+
+    def fn(x):
+        return x * Last.__bases__[0].scale, len(Last.__mro__)
+    return fn, with_bases, [(torch.ones(2), Last, bases) for bases in ((First,), (Second,), (Second, First))]

@@ -15,7 +15,7 @@ from . import (
     polyfills,
 )
 from . import frames as fr
-from .attributes import lookup
+from .attributes import guard_order, lookup
 from .frame_calls import namespace_of
 from .frames import PUSHED, Generator, Raised
 from .heap import MISSING, dict_of
@@ -91,7 +91,14 @@ def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
             if isinstance(kinds, tuple):
                 return m.call(polyfills.instance_check, (obj, kinds), {})
             return m.call(polyfills.truth_of, (check, kind, obj), {})
+    guard_order(m, type(obj))
     return m.plainly(isinstance, obj, kinds)
+
+
+def _issubclass(m: Any, args: tuple, kwargs: dict) -> Any:
+    if args and isinstance(args[0], type):
+        guard_order(m, args[0])
+    return MISSING
 
 
 SAMPLES = {kind: kind(*args) for kind, *args in (  # of what ``Generator`` stands for
@@ -177,5 +184,6 @@ UNBOUND_TAKE = {object.__getattribute__: 2, object.__setattr__: 3, object.__dela
 
 
 BUILTINS: dict[Any, Callable] = {
-    getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, isinstance: _isinstance, vars: _vars,
+    getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, isinstance: _isinstance,
+    issubclass: _issubclass, vars: _vars,
 }
