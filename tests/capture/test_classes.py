@@ -866,3 +866,63 @@ def test_bases_are_looked_at():
     def fn(x):
         return x * Last.__bases__[0].scale, len(Last.__mro__)
     return fn, with_bases, [(torch.ones(2), Last, bases) for bases in ((First,), (Second,), (Second, First))]
+
+
+def telling(table, asked):
+    """A metaclass that reads what it tells from a table, by the method ``asked``."""
+    if asked == "__getattr__":
+        class Telling(type):
+            def __getattr__(cls, name):
+                if name in table:
+                    return table[name]
+                raise AttributeError(name)
+    else:
+        class Telling(type):
+            def __getattribute__(cls, name):
+                return table[name] if name in table else super().__getattribute__(name)
+    return Telling
+
+
+def told_by(asked):
+    table = {}
+
+    class Told(metaclass=telling(table, asked)):
+        own = 2
+
+        def __init__(self, value):
+            self.value = value
+
+    def fn(x):
+        return Told(x).value * Told.scale + Told.own, hasattr(Told, "nothing")
+
+    def caller(fn, x, scale):
+        table["scale"] = scale
+        return fn(x)
+    return fn, caller, [(torch.ones(2), scale) for scale in (2, 3, 4, 2)]
+
+
+@program_with_caller(breaks=0)
+def test_a_metaclass_tells_attributes_that_are_missing():
+    return told_by("__getattr__")
+
+
+@program_with_caller(breaks=0)
+def test_a_metaclass_tells_every_attribute():
+    return told_by("__getattribute__")
+
+
+@program_with_caller(breaks=0)
+def test_a_class_is_subscripted_by_a_method_of_its_own():
+    table = []
+
+    class Subscripted:
+        def __class_getitem__(cls, key):
+            return key * len(table)
+
+    def fn(x):
+        return x * Subscripted[3]
+
+    def caller(fn, x):
+        table.append(x)
+        return fn(x)
+    return fn, caller, [(torch.ones(2),)] * 4

@@ -242,7 +242,9 @@ def load_plainly(m: Any, obj: Any, name: str) -> Any:
     """``object.__getattribute__`` with the ``__getattr__`` fallback."""
     kind = type(obj)
     # By the class alone: an object may say anything about its ``__class__``, and run the user's code to say it.
-    if kind in NATIVE_TYPES or issubclass(kind, (type, ModuleType)) or is_tensor(obj):
+    if issubclass(kind, type):
+        return _load_from_class_plainly(m, obj, kind, name)
+    if kind in NATIVE_TYPES or issubclass(kind, ModuleType) or is_tensor(obj):
         return load(m, obj, name)
     return _load_past_own_rules(m, obj, kind, name)
 
@@ -445,6 +447,15 @@ def _stop_at_own(m: Any, obj: torch.Tensor, name: str) -> NoReturn:
 
 def _load_from_class(m: Any, cls: type, name: str) -> Any:
     meta = type(cls)
+    if meta is not type:
+        custom, owner = lookup(m, meta, "__getattribute__")
+        if isinstance(custom, FunctionType) and not is_trusted_type(owner):
+            return m.call(polyfills.get_attribute, (cls, name), {})
+    return _load_from_class_plainly(m, cls, meta, name)
+
+
+def _load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
+    """``type.__getattribute__`` with the ``__getattr__`` fallback."""
     if name in ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__", "__class__", "__doc__"):
         value = getattr(cls, name)
         if name in ("__mro__", "__bases__"):
@@ -462,6 +473,9 @@ def _load_from_class(m: Any, cls: type, name: str) -> Any:
         _guard_absent(m, cls, name)
         if on_meta is not MISSING and not hasattr(type(on_meta), "__get__"):
             return _class_value(m, on_meta, on_meta_owner, name)
+        fallback, fallback_owner = lookup(m, meta, "__getattr__")
+        if on_meta is MISSING and isinstance(fallback, FunctionType) and not is_trusted_type(fallback_owner):
+            return m.call(fallback, (cls, name), {})
         return m.heap.adopt(m.plainly(getattr, cls, name))
     kind = type(descriptor)
     if kind is FunctionType:
