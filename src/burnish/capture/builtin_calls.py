@@ -52,6 +52,7 @@ from . import (
     polyfills,
     questions,
     scans,
+    shown_frames,
     tensor_state,
     text_calls,
     warned,
@@ -319,6 +320,7 @@ PYTHON_FUNCTIONS.update(numpy_constants.HANDLERS)
 PYTHON_FUNCTIONS.update(tensor_state.HANDLERS)
 PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(questions.HANDLERS)
+PYTHON_FUNCTIONS.update(shown_frames.HANDLERS)
 BUILTINS.update(decimals.HANDLERS)
 BUILTINS[sys.getrecursionlimit] = questions.recursion_limit
 PYTHON_FUNCTIONS.update(gpu_calls.HANDLERS)
