@@ -2,7 +2,7 @@
 
 A custom ``autograd.Function``, a ``torch.func`` transform or a function the user allowed in the graph is one node whose
 target is the Python callable itself. It runs for real on each run, so nothing it reads needs a guard; but the callable
-must be the same object next time, and must not carry tensors of this run in its closure.
+must be the same object next time, or one that can be made again (``lifted_functions.py``).
 """
 
 from __future__ import annotations
@@ -98,11 +98,25 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
         for value in (*args, *kwargs.values()):
             if isinstance(value, (FunctionType, types.MethodType)):
                 why = why_not_self_contained(m, value)
-    if why is not None:
-        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
     held = {k: value for k, value in enumerate(args) if callable(value) and not isinstance(value, torch.Tensor)}
-    return call_in_graph(m, OpaqueCall(function, name, held),
-                         tuple(value for k, value in enumerate(args) if k not in held), kwargs)
+    rest = tuple(value for k, value in enumerate(args) if k not in held)
+    if why is None:
+        return call_in_graph(m, OpaqueCall(function, name, held), rest, kwargs)
+    if not m.options.runs_python:
+        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
+    return call_lifted(m, function, name, held, rest, kwargs)
+
+
+def call_lifted(m: Any, function: FunctionType, name: str, held: dict[int, Any], args: tuple, kwargs: dict) -> Any:
+    from .lifted_functions import NotLifted, lifted
+
+    try:
+        call, given = lifted(m, function, name, held)
+    except NotLifted as error:
+        why = str(error)
+    else:
+        return call_in_graph(m, call, (*given, *args), kwargs)
+    return m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
 
 
 def is_native(value: Any) -> bool:
