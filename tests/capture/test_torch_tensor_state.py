@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import burnish
+from burnish import events
 
 from .caller import program_with_caller
 from .harness import Same, snapshot
@@ -374,3 +375,62 @@ def test_an_argument_is_seen_another_way():
         x.unsqueeze_(0)
         return x + 1, x.shape
     return fn, plainly, lambda i: (torch.full((3,), i + 1.0),)
+
+
+def compiled_wholly(make):
+    """As ``in_one_graph``, and our own compiler takes the whole of it."""
+    @functools.wraps(make)
+    def test():
+        refused = []
+        stop = events.subscribe(lambda event: refused.append(event) if event.kind == "lower.refused" else None)
+        try:
+            backends(make)
+        finally:
+            stop()
+        assert not refused
+    del test.__wrapped__  # what pytest looks for arguments in
+    return test
+
+
+@compiled_wholly
+def test_a_parameter_is_masked_through_its_data():
+    model, mask = nn.Linear(3, 3), torch.tensor([[1.0, 0.0, 1.0]])
+
+    def fn(x):
+        model.weight.data *= mask
+        for parameter in model.parameters():
+            parameter.data.clamp_(-0.4, 0.4)
+        return model(x)
+    torch.manual_seed(0)
+    nn.init.uniform_(model.weight)
+    nn.init.uniform_(model.bias)
+    return fn, plainly, lambda i: (X * (i + 1),), model
+
+
+@compiled_wholly
+def test_gradients_are_made_of_what_was_written_through_data():
+    weight = torch.full((3,), 0.5, requires_grad=True)
+
+    def fn(x):
+        hidden = torch.tanh(x * weight)
+        loss = (hidden * weight).sum()
+        hidden.data.mul_(2)
+        loss.backward()
+        found, weight.grad = weight.grad, None
+        return loss.detach(), found, hidden.detach()
+    return fn, plainly, lambda i: (X * (i + 1),), weight
+
+
+@in_one_graph
+def test_data_that_leaves_counts_its_own_writes():
+    weight = torch.full((3,), 0.5, requires_grad=True)
+
+    def fn(x):
+        hidden = torch.tanh(x * weight)
+        return hidden.data, (hidden * weight).sum()
+
+    def caller(fn, x):
+        data, loss = fn(x)
+        data.mul_(2)
+        return data, torch.autograd.grad(loss, weight)[0]
+    return fn, caller, lambda i: (X * (i + 1),)
