@@ -926,3 +926,44 @@ def test_a_class_is_subscripted_by_a_method_of_its_own():
         table.append(x)
         return fn(x)
     return fn, caller, [(torch.ones(2),)] * 4
+
+
+@program_with_caller(breaks=0)
+def test_a_class_is_registered_with_an_abstract_one_between_calls():
+    class Abstract(abc.ABC):
+        pass
+
+    class Plain:
+        pass
+
+    plain = Plain()
+
+    def fn(x):
+        return x + (1 if isinstance(plain, (list, Abstract)) else 2), issubclass(Plain, Abstract)
+
+    def caller(fn, x, registers):
+        if registers:
+            Abstract.register(Plain)
+        return fn(x)
+    return fn, caller, [(torch.ones(2), registers) for registers in (False, True, False)]
+
+
+@program_with_caller(breaks=0)
+def test_an_object_comes_to_follow_a_protocol_between_calls():
+    @typing.runtime_checkable
+    class Runs(typing.Protocol):
+        def run(self): ...
+
+    class Plain:
+        pass
+
+    plain = Plain()
+
+    def fn(x):
+        return x + (1 if isinstance(plain, Runs) else 2), isinstance(plain, typing.Iterable)
+
+    def caller(fn, x, changes):
+        changes()
+        return fn(x)
+    return fn, caller, [(torch.ones(2), changes) for changes in (
+        int, lambda: setattr(plain, "run", int), lambda: setattr(Plain, "__iter__", int))]
