@@ -7,6 +7,13 @@ from torch.func import functional_call, grad, vmap
 from .caller import program_with_caller
 from .harness import program
 
+COUNTS = []
+
+
+def counted(t):
+    COUNTS.append(1)
+    return (t * t).sum()
+
 
 def forward_mode_is_warm():
     """The first jvp of a process imports torch code that warns; both worlds should see it done."""
@@ -214,6 +221,21 @@ def test_a_local_function_writes_to_something_outside():
             return (t * scale).sum()
         return grad(loss)(x), len(seen)
     return fn, lambda i: (torch.randn(3),), seen
+
+
+@program
+def test_a_function_outside_writes_to_something_outside():
+    calls = []
+
+    def loss(t):
+        calls.append(1)
+        return (t * t).sum()
+    gradient = grad(loss)
+
+    def fn(x):
+        return gradient(x), grad(counted)(x), len(COUNTS)
+    COUNTS.clear()
+    return fn, lambda i: (torch.ones(3),), calls
 
 
 @program_with_caller

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from . import breaks
+from .custom_writes import written_by
 from .frames import cell_value
 from .live import Live
 from .trust import is_trusted
@@ -101,6 +102,9 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     held = {k: value for k, value in enumerate(args) if callable(value) and not isinstance(value, torch.Tensor)}
     rest = tuple(value for k, value in enumerate(args) if k not in held)
     if why is None:
+        why = next(filter(None, (written_by(one, set()) for one in (function, *held.values()))), None)
+        if why is not None:
+            m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
         return call_in_graph(m, OpaqueCall(function, name, held), rest, kwargs)
     if not m.options.runs_python:
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
