@@ -41,6 +41,20 @@ def test_the_context_is_asked_for():
 
 
 @program_with_caller
+def test_one_context_has_another_precision_each_time():
+    def fn(x):
+        return x + 1, decimal.getcontext().prec
+
+    def caller(fn, x, precision):
+        before, decimal.getcontext().prec = decimal.getcontext().prec, precision
+        try:
+            return fn(x)
+        finally:
+            decimal.getcontext().prec = before
+    return fn, caller, CALLS
+
+
+@program_with_caller
 def test_the_precision_changes_inside():
     def fn(x):
         with decimal.localcontext() as context:

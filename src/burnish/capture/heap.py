@@ -117,7 +117,8 @@ def dict_of(obj: Any) -> Any:
 
 
 def is_compared_by_value(kind: type) -> bool:
-    return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None
+    return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None \
+        and kind.__eq__ is not object.__eq__  # decimal's context, say, which is one object with a changing state
 
 
 _plain_kinds: dict[type, bool] = {}
