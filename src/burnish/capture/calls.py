@@ -449,7 +449,8 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         for value in (*args, *kwargs.values()) if kwargs else args:
             graph_numbers.settle_numbers(m, value)
     args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
-    if name in torch_calls.STATE:
+    if name in torch_calls.STATE and not m.recorder.changes_its_own(
+            name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)):
         # Before it runs: the graph so far is compiled for its inputs as they are, of which this changes one perhaps.
         return m.stop(breaks.TENSOR_STATE, f"{name}() on a tensor")
     seen = m.recorder.seen
