@@ -5,6 +5,7 @@ The statements are to be what they are: PYTEST_DONT_REWRITE.
 
 import pytest
 import torch
+from torch import nn
 
 import burnish
 
@@ -152,3 +153,35 @@ def test_a_check_of_all_elements_by_torch_raises_its_error():
         return x.sqrt()
 
     return fn, [(torch.ones(3), 1), (torch.tensor([1.0, -1.0, 2.0]), 2), (torch.ones(3), 3), (-torch.ones(3), 4)], seen
+
+
+@program(breaks=0)
+def test_a_number_read_from_a_tensor_is_asserted_about():
+    class Lookup(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.rows = nn.Embedding(5, 3), 5
+
+        def forward(self, x):
+            assert x.max().item() < self.rows, f"{x.max().item()} of {self.rows}"
+            if x.min().item() < 0:
+                raise ValueError("negative")
+            return self.table(x)
+    torch.manual_seed(0)
+    return Lookup(), [(torch.tensor([0, last]),) for last in (1, 4, 3, 2)]
+
+
+@program
+def test_such_an_assertion_fails_later():
+    def fn(x):
+        assert x.max().item() <= 0.1, f"{x.max().item()}"
+        return x * 2
+    return fn, [(torch.full((2,), value),) for value in (0.0, 0.05, 0.1, 0.09)]  # as a float32, 0.1 is more than 0.1
+
+
+@program
+def test_a_number_that_is_compared_for_another_reason_is_a_number():
+    def fn(x):
+        total = x.sum().item() > 1
+        return x + total, type(total) is bool, 2 if x.max().item() > 0 else 3
+    return fn, [(torch.full((2,), value),) for value in (0.0, 1.0, -1.0, 2.0)]

@@ -7,6 +7,7 @@ import typing
 import pytest
 import torch
 
+from .caller import program_with_caller
 from .calls import Before, ordinary, swing, swinging
 from .harness import program
 
@@ -815,3 +816,154 @@ def test_containers_made_by_the_names_of_their_elements():
         found.append(len(set[str]("aab")))
         return x * sum(found), seen, found, frozenset[int](found), tuple[int, ...](found)
     return fn, lambda i: (torch.randn(3),)
+
+
+def with_bases(fn, x, cls, bases):
+    cls.__bases__ = bases
+    return fn(x)
+
+
+@program_with_caller(breaks=0)
+def test_a_class_is_given_other_bases_between_calls():
+    class First:
+        scale = 2.0
+
+        def step(self, x):
+            return x + 1
+
+    class Second:
+        scale = 3.0
+
+        def step(self, x):
+            return x - 1
+
+    class Middle(First):
+        pass
+
+    class Last(Middle):
+        def step(self, x):
+            return super().step(x) * 10
+
+    last = Last()
+
+    def fn(x):
+        return last.step(x) * last.scale, Last.scale, isinstance(last, First), issubclass(Middle, Second)
+    calls = ((First,), (Second,), (First,), (Second, First))
+    return fn, with_bases, [(torch.ones(2), Middle, bases) for bases in calls]
+
+
+@program_with_caller(breaks=0)
+def test_bases_are_looked_at():
+    class First:
+        scale = 2.0
+
+    class Second:
+        scale = 3.0
+
+    class Last(First):
+        pass
+
+    def fn(x):
+        return x * Last.__bases__[0].scale, len(Last.__mro__)
+    return fn, with_bases, [(torch.ones(2), Last, bases) for bases in ((First,), (Second,), (Second, First))]
+
+
+def telling(table, asked):
+    """A metaclass that reads what it tells from a table, by the method ``asked``."""
+    if asked == "__getattr__":
+        class Telling(type):
+            def __getattr__(cls, name):
+                if name in table:
+                    return table[name]
+                raise AttributeError(name)
+    else:
+        class Telling(type):
+            def __getattribute__(cls, name):
+                return table[name] if name in table else super().__getattribute__(name)
+    return Telling
+
+
+def told_by(asked):
+    table = {}
+
+    class Told(metaclass=telling(table, asked)):
+        own = 2
+
+        def __init__(self, value):
+            self.value = value
+
+    def fn(x):
+        return Told(x).value * Told.scale + Told.own, hasattr(Told, "nothing")
+
+    def caller(fn, x, scale):
+        table["scale"] = scale
+        return fn(x)
+    return fn, caller, [(torch.ones(2), scale) for scale in (2, 3, 4, 2)]
+
+
+@program_with_caller(breaks=0)
+def test_a_metaclass_tells_attributes_that_are_missing():
+    return told_by("__getattr__")
+
+
+@program_with_caller(breaks=0)
+def test_a_metaclass_tells_every_attribute():
+    return told_by("__getattribute__")
+
+
+@program_with_caller(breaks=0)
+def test_a_class_is_subscripted_by_a_method_of_its_own():
+    table = []
+
+    class Subscripted:
+        def __class_getitem__(cls, key):
+            return key * len(table)
+
+    def fn(x):
+        return x * Subscripted[3]
+
+    def caller(fn, x):
+        table.append(x)
+        return fn(x)
+    return fn, caller, [(torch.ones(2),)] * 4
+
+
+@program_with_caller(breaks=0)
+def test_a_class_is_registered_with_an_abstract_one_between_calls():
+    class Abstract(abc.ABC):
+        pass
+
+    class Plain:
+        pass
+
+    plain = Plain()
+
+    def fn(x):
+        return x + (1 if isinstance(plain, (list, Abstract)) else 2), issubclass(Plain, Abstract)
+
+    def caller(fn, x, registers):
+        if registers:
+            Abstract.register(Plain)
+        return fn(x)
+    return fn, caller, [(torch.ones(2), registers) for registers in (False, True, False)]
+
+
+@program_with_caller(breaks=0)
+def test_an_object_comes_to_follow_a_protocol_between_calls():
+    @typing.runtime_checkable
+    class Runs(typing.Protocol):
+        def run(self): ...
+
+    class Plain:
+        pass
+
+    plain = Plain()
+
+    def fn(x):
+        return x + (1 if isinstance(plain, Runs) else 2), isinstance(plain, typing.Iterable)
+
+    def caller(fn, x, changes):
+        changes()
+        return fn(x)
+    return fn, caller, [(torch.ones(2), changes) for changes in (
+        int, lambda: setattr(plain, "run", int), lambda: setattr(Plain, "__iter__", int))]

@@ -4,6 +4,7 @@ import enum
 
 import torch
 
+from .caller import program_with_caller
 from .harness import program
 
 
@@ -69,3 +70,30 @@ def test_an_enum_is_iterated():
         return x + sum(member.value for member in Plain), [member.name for member in Axis]
 
     return fn, [(torch.ones(1),)]
+
+
+@program_with_caller(breaks=0)
+def test_an_attribute_of_a_member_is_set_between_calls():
+    class Unit(enum.Enum):
+        METRE = 1
+
+    def fn(x, unit):
+        return x * unit.scale, Unit.METRE.scale
+
+    def caller(fn, x, scale):
+        Unit.METRE.scale = scale
+        return fn(x, Unit.METRE)
+
+    return fn, caller, [(torch.ones(2), 2.0), (torch.ones(2), 3.0), (torch.ones(2), 2.0)]
+
+
+@program(breaks=0)
+def test_an_attribute_of_a_member_is_set_by_the_function():
+    class Unit(enum.Enum):
+        METRE = 1
+
+    def fn(x):
+        Unit.METRE.uses = getattr(Unit.METRE, "uses", 0) + 1
+        return x * Unit.METRE.uses
+
+    return fn, [(torch.ones(2),)] * 3

@@ -1,5 +1,8 @@
 """Custom autograd functions: what is saved, what backward returns, and arguments that are no tensors."""
 
+import itertools
+import types
+
 import numpy as np
 import torch
 from torch import nn
@@ -344,3 +347,89 @@ def test_apply_bound_to_a_name():
     def fn(x):
         return cube(x) + table["cube"](x) + table["affine"](x, 2)
     return fn, lambda i: (leaf(3),)
+
+
+@program
+def test_what_forward_counts_is_read_after_it():
+    seen = []
+
+    class Counted(Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            Counted.calls += 1
+            seen.append(Counted.calls)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    def fn(x):
+        y = Counted.apply(x)
+        return y * Counted.calls, len(seen)
+    return fn, [(leaf(3),)] * 4, seen
+
+
+NUMBERS = itertools.count()
+
+
+def reading(state):
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * state.scale
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * state.scale
+    return Scaled
+
+
+@program
+def test_forward_reads_what_was_just_written():
+    state = types.SimpleNamespace(scale=1.0)
+    scaled = reading(state)
+
+    def fn(x, scale):
+        state.scale = scale
+        return scaled.apply(x)
+    return fn, [(leaf(3), scale) for scale in (2, 3, 4, 5)], state
+
+
+@program
+def test_backward_reads_what_was_just_written():
+    state = types.SimpleNamespace(scale=1.0)
+    scaled = reading(state)
+
+    def fn(x, scale):
+        y = scaled.apply(x).sum()
+        state.scale = scale
+        return torch.autograd.grad(y, x)[0]
+    return fn, [(leaf(3), scale) for scale in (2, 3, 4, 5)], state
+
+
+@program
+def test_an_operator_in_python_reads_what_was_just_written():
+    state = types.SimpleNamespace(scale=1.0)
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * state.scale
+    operator = torch.library.custom_op(f"burnish_tests::scaled_{next(NUMBERS)}", scaled, mutates_args=())
+    operator.register_fake(torch.empty_like)
+
+    def fn(x, scale):
+        state.scale = scale
+        return operator(x)
+    return fn, [(torch.ones(3), scale) for scale in (2, 3, 4, 5)], state
+
+
+@program(breaks=0)
+def test_what_reads_nothing_may_come_after_a_write():
+    state = types.SimpleNamespace(calls=0)
+
+    def fn(x):
+        state.calls += 1
+        return Cube.apply(x) + state.calls
+    return fn, lambda i: (leaf(3),), state

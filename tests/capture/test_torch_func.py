@@ -7,6 +7,13 @@ from torch.func import functional_call, grad, vmap
 from .caller import program_with_caller
 from .harness import program
 
+COUNTS = []
+
+
+def counted(t):
+    COUNTS.append(1)
+    return (t * t).sum()
+
 
 def forward_mode_is_warm():
     """The first jvp of a process imports torch code that warns; both worlds should see it done."""
@@ -172,3 +179,83 @@ def test_transforms_of_functions_written_in_c():
     def fn(x):
         return torch.vmap(torch.mul)(x, x), torch.vmap(torch.Tensor.sin)(x), torch.func.grad(torch.sum)(x)
     return fn, lambda i: (torch.randn(2, 3),)
+
+
+@program(breaks=0)
+def test_a_local_function_closes_over_what_was_computed():
+    model = nn.Linear(3, 1)
+
+    def fn(x, k):
+        scale = x.abs().sum() + 1
+        parts = {"shift": x * 2, "weights": [x.sin(), x.cos()]}
+
+        def inner(t):
+            return t * scale + parts["shift"]
+
+        def loss(t):
+            return (inner(t) * parts["weights"][0] + model(t) * k).sum()
+        return grad(loss)(x), vmap(lambda t, power=2: t ** power * scale)(x), torch.func.hessian(loss)(x)
+    return fn, [(torch.randn(3), k) for k in (1, 2, 1, 3)]
+
+
+@program(breaks=0)
+def test_a_closure_is_made_anew_in_each_run():
+    def fn(x):
+        total = torch.zeros(())
+        for i in range(3):
+            offset = x[i]
+            total = total + grad(lambda t: (t * offset).sum() ** 2)(x).sum()  # noqa: B023
+        return total
+    return fn, lambda i: (torch.randn(3),)
+
+
+@program
+def test_a_local_function_writes_to_something_outside():
+    seen = []
+
+    def fn(x):
+        scale = x.sum()
+
+        def loss(t):
+            seen.append(1)
+            return (t * scale).sum()
+        return grad(loss)(x), len(seen)
+    return fn, lambda i: (torch.randn(3),), seen
+
+
+@program
+def test_a_function_outside_writes_to_something_outside():
+    calls = []
+
+    def loss(t):
+        calls.append(1)
+        return (t * t).sum()
+    gradient = grad(loss)
+
+    def fn(x):
+        return gradient(x), grad(counted)(x), len(COUNTS)
+    COUNTS.clear()
+    return fn, lambda i: (torch.ones(3),), calls
+
+
+@program_with_caller
+def test_a_function_of_the_callers_is_another_one_each_time():
+    def fn(x, function):
+        scale = x.sum()
+        return grad(lambda t: function(t * scale).sum())(x)
+
+    def caller(fn, x, k):
+        return fn(x, lambda t: t ** k)
+    return fn, caller, [(torch.randn(3), k) for k in (1, 2, 3, 2)]
+
+
+@program
+def test_gradients_flow_through_what_is_closed_over():
+    def fn(x, w):
+        y = w * 2
+        out = vmap(lambda t: (t * y).sum())(x)
+        out.sum().backward()
+        found = w.grad.clone()
+        w.grad = None
+        return found
+    return fn, lambda i: (torch.randn(4, 3), torch.ones(3, requires_grad=True))

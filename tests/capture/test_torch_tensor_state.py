@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import burnish
+from burnish import events
 
 from .caller import program_with_caller
 from .harness import Same, snapshot
@@ -36,6 +37,10 @@ def in_one_graph(make):
 
 def leaf(i):
     return torch.full((3,), i + 1.0, requires_grad=True),
+
+
+def plainly(fn, x):
+    return fn(x)
 
 
 def going_back(fn, x):
@@ -336,3 +341,96 @@ def test_backends_that_run_no_python_break_at_hooks_on_intermediates():
         x = X.clone().requires_grad_()
         compiled(x).sum().backward()
         assert x.grad.tolist() == [6.0] * 3
+
+
+@in_one_graph
+def test_what_the_graph_makes_is_seen_another_way():
+    def fn(x):
+        y = x * 2
+        rows = y.view(2, 3)
+        y.unsqueeze_(0)
+        rows.t_().add_(1)
+        y.mul_(2)
+        return y, rows, y.shape, (y.transpose_(0, 1) + 1).squeeze_()
+    return fn, plainly, lambda i: (torch.full((6,), i - 1.5),)
+
+
+@in_one_graph
+def test_what_the_graph_makes_leaves_the_autograd_graph():
+    weight = torch.tensor([0.5, 1.5, -1.0], requires_grad=True)
+
+    def fn(x):
+        state, loss = torch.zeros(3), torch.zeros(())
+        for _ in range(3):
+            state = torch.tanh(state * weight + x)
+            loss = loss + state.sum()
+            state.detach_()
+        return state, state.requires_grad, loss
+    return fn, plainly, lambda i: (X * i,), weight
+
+
+@program_with_caller
+def test_an_argument_is_seen_another_way():
+    def fn(x):
+        x.unsqueeze_(0)
+        return x + 1, x.shape
+    return fn, plainly, lambda i: (torch.full((3,), i + 1.0),)
+
+
+def compiled_wholly(make):
+    """As ``in_one_graph``, and our own compiler takes the whole of it."""
+    @functools.wraps(make)
+    def test():
+        refused = []
+        stop = events.subscribe(lambda event: refused.append(event) if event.kind == "lower.refused" else None)
+        try:
+            backends(make)
+        finally:
+            stop()
+        assert not refused
+    del test.__wrapped__  # what pytest looks for arguments in
+    return test
+
+
+@compiled_wholly
+def test_a_parameter_is_masked_through_its_data():
+    model, mask = nn.Linear(3, 3), torch.tensor([[1.0, 0.0, 1.0]])
+
+    def fn(x):
+        model.weight.data *= mask
+        for parameter in model.parameters():
+            parameter.data.clamp_(-0.4, 0.4)
+        return model(x)
+    torch.manual_seed(0)
+    nn.init.uniform_(model.weight)
+    nn.init.uniform_(model.bias)
+    return fn, plainly, lambda i: (X * (i + 1),), model
+
+
+@compiled_wholly
+def test_gradients_are_made_of_what_was_written_through_data():
+    weight = torch.full((3,), 0.5, requires_grad=True)
+
+    def fn(x):
+        hidden = torch.tanh(x * weight)
+        loss = (hidden * weight).sum()
+        hidden.data.mul_(2)
+        loss.backward()
+        found, weight.grad = weight.grad, None
+        return loss.detach(), found, hidden.detach()
+    return fn, plainly, lambda i: (X * (i + 1),), weight
+
+
+@in_one_graph
+def test_data_that_leaves_counts_its_own_writes():
+    weight = torch.full((3,), 0.5, requires_grad=True)
+
+    def fn(x):
+        hidden = torch.tanh(x * weight)
+        return hidden.data, (hidden * weight).sum()
+
+    def caller(fn, x):
+        data, loss = fn(x)
+        data.mul_(2)
+        return data, torch.autograd.grad(loss, weight)[0]
+    return fn, caller, lambda i: (X * (i + 1),)

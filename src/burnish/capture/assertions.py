@@ -31,7 +31,10 @@ LONGEST_RAISE = 200
 def wanted(m: Any) -> bool | None:
     """What a question about truth must be answered for the program to go on: the other answer only raises. None where
     both answers lead on. The question is a jump, and from 3.13 the instruction before it."""
-    code, at = m.frame.code, m.frame.pc
+    return wanted_at(m.frame.code, m.frame.pc)
+
+
+def wanted_at(code: Code, at: int) -> bool | None:
     if code.opnames[at - 1] in ("TO_BOOL", "COMPARE_OP"):
         at += 1
     name, target = code.opnames[at - 1], code.instructions[at - 1][1]
@@ -77,6 +80,47 @@ def can_check(m: Any, condition: torch.Tensor) -> bool:
 def check(m: Any, condition: torch.Tensor) -> None:
     m.perform(torch._assert_async, condition)
     m.has_assertions = True
+
+
+def compared(m: Any, tensor: Any) -> Any:
+    """``assert x.max().item() <= limit``: in place of the number the program goes on with a tensor of it, of a type
+    that holds it exactly. MISSING where it does anything else with the number than to compare it with another one."""
+    if not (m.frame is not None and m.frame.code.opnames[m.frame.pc - 1] == "CALL" and can_check(m, tensor)):
+        return MISSING
+    limit, at = loaded(m.frame)
+    code = m.frame.code
+    if type(limit) not in (int, float) or abs(limit) >= EXACT or code.opnames[at] != "COMPARE_OP" \
+            or wanted_at(code, at + 1) is None:
+        return MISSING
+    if tensor.is_floating_point():
+        return m.perform(torch.Tensor.to, tensor, torch.float64)
+    if type(limit) is int and not tensor.is_complex() and tensor.dtype not in (torch.bool, torch.uint64):
+        return m.perform(torch.Tensor.to, tensor, torch.int64)
+    return MISSING
+
+
+EXACT = 1 << 53
+"""Whole numbers below it are floats without loss."""
+
+
+def loaded(frame: Any) -> tuple[Any, int]:
+    """What the next instructions put on the stack, as far as can be told without running them, and where they end."""
+    code, at = frame.code, frame.pc
+    name, argument = code.opnames[at], code.instructions[at][1]
+    if name == "LOAD_CONST":
+        value = argument
+    elif name == "LOAD_FAST":
+        value = frame.locals[argument]
+    elif name == "LOAD_GLOBAL" and not argument[1]:
+        value = frame.globals.get(argument[0], MISSING)
+    else:
+        return MISSING, at
+    while code.opnames[at + 1] == "LOAD_ATTR":
+        at += 1
+        argument = code.instructions[at][1]
+        name = argument[0] if type(argument) is tuple else argument
+        value = getattr(value, "__dict__", {}).get(name, MISSING) if isinstance(value, torch.nn.Module) else MISSING
+    return value, at + 1
 
 
 def all_true(m: Any, args: tuple, kwargs: dict) -> Any:

@@ -118,6 +118,7 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
                 break
         m.lookups[key] = found
         value, owner = found
+        guard_order(m, kind)
         if owner is not None:
             _guard_absent(m, kind, name, owner)
         if owner is not None and is_trusted_type(owner):
@@ -132,6 +133,15 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
                 if isinstance(value, FunctionType):
                     m.heap.pinned_functions.add(id(value))
     return found
+
+
+def guard_order(m: Any, kind: type) -> None:
+    """That a class keeps its bases: ``__bases__`` may be assigned, its own or those of one that it inherits from."""
+    if (kind, "the order of its bases") not in m.lookups:
+        m.lookups[kind, "the order of its bases"] = (MISSING, None)
+        if not is_trusted_type(kind) and id(kind) not in m.heap.fresh:
+            order = type.__dict__["__mro__"].__get__(kind)
+            m.heap.guard("is", m.heap.sources.pin(kind).attr("__mro__"), order)
 
 
 def _guard_absent(m: Any, kind: type, name: str, owner: type | None = None) -> None:
@@ -232,7 +242,9 @@ def load_plainly(m: Any, obj: Any, name: str) -> Any:
     """``object.__getattribute__`` with the ``__getattr__`` fallback."""
     kind = type(obj)
     # By the class alone: an object may say anything about its ``__class__``, and run the user's code to say it.
-    if kind in NATIVE_TYPES or issubclass(kind, (type, ModuleType)) or is_tensor(obj):
+    if issubclass(kind, type):
+        return _load_from_class_plainly(m, obj, kind, name)
+    if kind in NATIVE_TYPES or issubclass(kind, ModuleType) or is_tensor(obj):
         return load(m, obj, name)
     return _load_past_own_rules(m, obj, kind, name)
 
@@ -435,8 +447,19 @@ def _stop_at_own(m: Any, obj: torch.Tensor, name: str) -> NoReturn:
 
 def _load_from_class(m: Any, cls: type, name: str) -> Any:
     meta = type(cls)
+    if meta is not type:
+        custom, owner = lookup(m, meta, "__getattribute__")
+        if isinstance(custom, FunctionType) and not is_trusted_type(owner):
+            return m.call(polyfills.get_attribute, (cls, name), {})
+    return _load_from_class_plainly(m, cls, meta, name)
+
+
+def _load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
+    """``type.__getattribute__`` with the ``__getattr__`` fallback."""
     if name in ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__", "__class__", "__doc__"):
         value = getattr(cls, name)
+        if name in ("__mro__", "__bases__"):
+            guard_order(m, cls)
         if name == "__dict__" and not is_trusted_type(cls):
             return m.heap.admit(value, m.heap.sources.pin(cls).members)
         return value
@@ -450,6 +473,9 @@ def _load_from_class(m: Any, cls: type, name: str) -> Any:
         _guard_absent(m, cls, name)
         if on_meta is not MISSING and not hasattr(type(on_meta), "__get__"):
             return _class_value(m, on_meta, on_meta_owner, name)
+        fallback, fallback_owner = lookup(m, meta, "__getattr__")
+        if on_meta is MISSING and isinstance(fallback, FunctionType) and not is_trusted_type(fallback_owner):
+            return m.call(fallback, (cls, name), {})
         return m.heap.adopt(m.plainly(getattr, cls, name))
     kind = type(descriptor)
     if kind is FunctionType:
@@ -559,6 +585,7 @@ def _lookup_after(m: Any, kind: type, start: type, name: str) -> tuple[Any, type
     key = (kind, start, name)
     found = m.lookups_after.get(key)
     if found is None:
+        guard_order(m, kind)
         mro = kind.__mro__
         base = next((base for base in mro[mro.index(start) + 1:] if name in base.__dict__), None)
         found = m.lookups_after[key] = (MISSING, None) if base is None else (lookup(m, base, name)[0], base)

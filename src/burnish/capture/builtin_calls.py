@@ -37,6 +37,7 @@ from . import (
     checkpointing,
     container_calls,
     custom_functions,
+    decimals,
     gpu_calls,
     gradients,
     iteration_calls,
@@ -51,6 +52,7 @@ from . import (
     polyfills,
     questions,
     scans,
+    shown_frames,
     tensor_state,
     text_calls,
     warned,
@@ -78,7 +80,6 @@ PURE = frozenset(
         issubclass,
         math.prod,
         sys.intern,
-        sys.getrecursionlimit,
         sys.getsizeof,
         *(f for f in vars(math).values() if callable(f)),
         *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
@@ -319,6 +320,9 @@ PYTHON_FUNCTIONS.update(numpy_constants.HANDLERS)
 PYTHON_FUNCTIONS.update(tensor_state.HANDLERS)
 PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(questions.HANDLERS)
+PYTHON_FUNCTIONS.update(shown_frames.HANDLERS)
+BUILTINS.update(decimals.HANDLERS)
+BUILTINS[sys.getrecursionlimit] = questions.recursion_limit
 PYTHON_FUNCTIONS.update(gpu_calls.HANDLERS)
 PYTHON_FUNCTIONS.update(scans.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")

@@ -174,6 +174,10 @@ def _exception_table(co: CodeType, index_of: list[int]) -> list[Handler]:
                             depth_lasti >> 1, bool(depth_lasti & 1)))
 
 
+LOOKS_AT_LOCALS = frozenset(("locals", "vars", "eval", "exec", "dir", "f_locals"))
+"""Names of what may read any variable."""
+
+
 def live_locals(code: Code) -> list[int]:
     """For each instruction, a bit mask of the fast locals that may still be read from there on.
 
@@ -183,7 +187,7 @@ def live_locals(code: Code) -> list[int]:
         return code.live
     n = len(code.instructions)
     everything = (1 << code.n_locals) - 1
-    if {"locals", "vars", "eval", "exec", "dir"} & set(code.co.co_names):
+    if not LOOKS_AT_LOCALS.isdisjoint(code.co.co_names):
         code.live = [everything] * (n + 1)
         return code.live
     uses, kills, successors = [0] * n, [0] * n, [()] * n

@@ -23,6 +23,7 @@ import torch
 
 from ..tensors.collectives import is_collective_operator
 from . import (
+    assertions,
     binding,
     block_calls,
     breaks,
@@ -33,6 +34,7 @@ from . import (
     context_variables,
     direct,
     graph_numbers,
+    library_operators,
     numpy_arrays,
     numpy_constants,
     numpy_kinds,
@@ -92,6 +94,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
         if is_collective_operator(function):
             m.stop(breaks.COLLECTIVE_CALL, str(function))
+        if library_operators.runs_python(function):
+            opaque.stop_after_writes(m, str(function))
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:
         return call_weakref(m, function)
@@ -422,6 +426,10 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return m.plainly(function, *args)
         if name == "item" and graph_numbers.stays_in_graph(m, tensor):
             return graph_numbers.read(m, tensor)
+        if name == "item":
+            answer = assertions.compared(m, tensor)
+            if answer is not MISSING:
+                return answer
     if name == "retain_grad" and not kwargs:
         tensor, *more = args if type(function) in METHOD_KINDS else (function.__self__, *args)
         if not more and tensor_state.retain_grad(m, tensor) is None:
@@ -441,7 +449,8 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         for value in (*args, *kwargs.values()) if kwargs else args:
             graph_numbers.settle_numbers(m, value)
     args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
-    if name in torch_calls.STATE:
+    if name in torch_calls.STATE and not m.recorder.changes_its_own(
+            name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)):
         # Before it runs: the graph so far is compiled for its inputs as they are, of which this changes one perhaps.
         return m.stop(breaks.TENSOR_STATE, f"{name}() on a tensor")
     seen = m.recorder.seen

@@ -16,6 +16,7 @@ import torch
 from . import (
     breaks,
     constant_tensors,
+    decimals,
     graph_numbers,
     iterator_polyfills,
     live,
@@ -90,6 +91,8 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if issubclass(cls, BaseException) or issubclass(cls, (dict, list, set, tuple, str, int, float)) \
             and is_user_type(cls) or new_owner is object and init_owner is object:
         return m.made(native(m, cls, args, kwargs))
+    if decimals.is_decimal(cls):
+        decimals.guard_context(m.heap)
     if is_trusted_type(cls) and cls.__module__ in SAFE_MODULES:
         return m.made(native(m, cls, args, kwargs))
     return m.stop(breaks.OPAQUE_CALL, f"making a {cls.__module__}.{cls.__qualname__}")

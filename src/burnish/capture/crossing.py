@@ -22,6 +22,7 @@ from .layout import Layout, take_apart
 from .lifetimes import is_missed
 from .machine import Machine, is_hashable
 from .opcodes.flow import EXHAUSTED
+from .shown_frames import looks_at_frames
 
 
 class Place:
@@ -108,7 +109,7 @@ class Crossing:
         """Whether nothing but the operation happens for these operands."""
         operand = slots[self.operands[0]]
         if self.perform is call:
-            return not is_hashable(operand) or operand not in FRAME_CALLS
+            return (not is_hashable(operand) or operand not in FRAME_CALLS) and not looks_at_frames(operand)
         return self.perform is not advance or type(operand) is not Generator
 
     def way(self, answer: Any) -> Way:

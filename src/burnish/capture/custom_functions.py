@@ -20,16 +20,16 @@ import math
 import operator
 import types
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from . import breaks
+from .custom_writes import attributes_after, what_is_written
 from .frames import cell_value
 from .heap import MISSING
 from .live import Expression, Live
-from .opaque import OpaqueCall, call_in_graph
+from .opaque import OpaqueCall, call_in_graph, stop_after_writes
 
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
              torch.memory_format)
@@ -61,13 +61,20 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python")
     names = Names(cls)
     why = why_not_traceable(cls, names) if cls not in CHANGING else "what it reads changes from call to call"
+    written = None if why is None else what_is_written(cls)
+    if written is not None:
+        m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
     call = CustomCall(cls, why)
     if why is None:
         m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
+    reads = why is not None or names.may_be_written()
+    (SELF_CONTAINED.discard if reads else SELF_CONTAINED.add)(cls)
     live = [a for a in (*args, *kwargs.values()) if isinstance(a, Live)]
     if live and not kwargs and all(isinstance(a, float) and not a.expression.in_graph for a in live):
+        if reads:
+            stop_after_writes(m, call.__name__)
         return call_with_numbers(m, call, args)
-    return call_in_graph(m, call, args, kwargs)
+    return call_in_graph(m, call, args, kwargs, reads)
 
 
 def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
@@ -122,6 +129,15 @@ def facts_of(made: Any) -> Any:
 CHANGING: weakref.WeakSet = weakref.WeakSet()
 """Functions that read a constant by name which turned out to be none. They stay native from then on."""
 
+SELF_CONTAINED: weakref.WeakSet = weakref.WeakSet()
+"""Functions that read nothing the program may write."""
+
+
+def may_read_in_backward(node: Any) -> bool:
+    """Whether a node of the autograd graph runs Python that may read what the program writes."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction) \
+        and getattr(node, "_forward_cls", None) not in SELF_CONTAINED
+
 
 class Names:
     """What code read by name, and what it found. Asked before each run whether all of that is still so."""
@@ -139,6 +155,10 @@ class Names:
         value = cell_value(cell)
         self.found.append((cell, None, value))
         return value
+
+    def may_be_written(self) -> bool:
+        """Whether there is a number among them, or the like, which the program may set."""
+        return any(is_constant(was) for _, _, was in self.found)
 
     def are_as_they_were(self) -> bool:
         for place, name, was in self.found:
@@ -292,15 +312,6 @@ def is_torch_function(value: Any) -> bool:
         return value in (torch.Tensor, torch.Size, torch.no_grad, torch.enable_grad, torch.autocast,
                          torch.finfo, torch.iinfo)
     return isinstance(value, (types.FunctionType, staticmethod)) and module in TORCH_NAMESPACES
-
-
-def attributes_after(instructions: list[dis.Instruction], at: int) -> Iterator[str]:
-    """The attributes that are read of what an instruction puts on the stack: ``torch.nn.functional.relu``."""
-    for instruction in instructions[at + 1:]:
-        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            yield instruction.argval
-        elif instruction.opname not in ("CACHE", "EXTENDED_ARG"):
-            return
 
 
 def last_loaded(instruction: dis.Instruction) -> Any:

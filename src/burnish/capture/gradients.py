@@ -28,6 +28,7 @@ from typing import Any
 import torch
 
 from . import breaks
+from .custom_functions import may_read_in_backward
 from .heap import MISSING
 from .lifetimes import Origin
 from .live import Expression
@@ -196,6 +197,8 @@ class Gradients:
             seen[id(node)] = node  # held, so that its address stays its own
             if id(node) in outside:
                 return [], "what led to the loss ran before this segment"
+            if may_read_in_backward(node) and m.heap.has_written():
+                return [], "a custom function's backward may read what was just written"
             if type(node).__name__ == ACCUMULATES:
                 leaves.append(node.variable)
             waiting += [following for following, _ in reversed(node.next_functions)]

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import live, numpy_kinds
+from . import decimals, live, numpy_kinds
 from .changing import CHANGING_NAMES, NUMBERS
 from .delegation import runs_code_when_closed
 from .frames import NULL, UNBOUND, Generator
@@ -60,6 +60,8 @@ IDENTITIES = frozenset(
         types.UnionType,
     )
 ) | numpy_kinds.FACTS | numpy_kinds.FUNCTION_KINDS
+FIXED_WITH_STATE = (type, types.ModuleType, types.FunctionType, enum.Enum)
+"""Of these it is fixed which object is meant, while its attributes may be set at any time."""
 FIXED_MODULES = ("torch._ops", "typing")
 DICTS = (dict, types.MappingProxyType)
 LISTS = (list, collections.deque)
@@ -115,7 +117,8 @@ def dict_of(obj: Any) -> Any:
 
 
 def is_compared_by_value(kind: type) -> bool:
-    return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None
+    return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None \
+        and kind.__eq__ is not object.__eq__  # decimal's context, say, which is one object with a changing state
 
 
 _plain_kinds: dict[type, bool] = {}
@@ -147,6 +150,7 @@ class Heap:
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
         self.live_numbers: dict[int, Any] = {}  # by source
         self.dropped: str | None = None  # what the program let go, so that code ran
+        self.has_decimals = False  # whether it has met one: their context is guarded
         self.has_marked = False  # whether it has set attributes on a tensor that it made
         self.guard("state", None, global_state())
 
@@ -194,6 +198,8 @@ class Heap:
                 return live.make(value, live.Expression(None, (source,)), self.tracer)
             if kind not in numpy_kinds.NUMBERS:
                 self.add("equal", source, value)
+                if decimals.is_decimal(kind):
+                    decimals.guard_context(self)
                 return value
             if not is_slot and source.path() not in self.tracer.changing:
                 if value:
@@ -308,7 +314,7 @@ class Heap:
         """The origin of an outside object's instance dictionary."""
         origin = self.origin_of(obj)
         if origin is None:
-            if not isinstance(obj, (type, types.ModuleType, types.FunctionType)) or id(obj) in self.fresh:
+            if not isinstance(obj, FIXED_WITH_STATE) or id(obj) in self.fresh:
                 return None
             source = self.sources.pin(obj)
         else:

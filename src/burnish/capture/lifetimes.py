@@ -17,6 +17,7 @@ import torch
 
 from .frames import Generator
 from .sources import Source
+from .trust import find_on_type
 
 EXACT = frozenset((dict, list, tuple, collections.deque, collections.OrderedDict, types.MappingProxyType))
 NEVER, ALWAYS, IF_REFERENCED = 0, 1, 2
@@ -52,7 +53,7 @@ def _rule(kind: type) -> int:
 
 def runs_code_at_the_end(kind: type) -> bool:
     """Not where it takes no weak reference (``os.scandir()``): nobody can tell when that ends but who holds it."""
-    return bool(kind.__flags__ & (1 << 9)) and hasattr(kind, "__del__") and kind.__weakrefoffset__ != 0
+    return bool(kind.__flags__ & (1 << 9)) and find_on_type(kind, "__del__") is not None and kind.__weakrefoffset__ != 0
 
 
 NO_KEYS: Set = frozenset()

@@ -21,6 +21,7 @@ from .opcodes.calls import callable_text
 from .opcodes.exceptions import mark_as_raised
 from .opcodes.flow import EXHAUSTED, leave_loop
 from .opcodes.generators import end_send
+from .shown_frames import call_shown, looks_at_frames
 from .tracebacks import Trail
 
 MATCH_SELF = 1 << 22  # type flag: a class pattern with one positional sub-pattern matches the subject itself
@@ -536,6 +537,8 @@ class Machine:
             answer = stand_in(self, args, kwargs)
             if answer is not MISSING:
                 return answer
+        if looks_at_frames(function):
+            return call_shown(self, function, args, kwargs)
         handled = self.handled()
         return function(*args, **kwargs) if handled is None else call_while_handling(handled, function, args, kwargs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import itertools
 from collections.abc import Callable
 from types import FunctionType
@@ -15,13 +16,13 @@ from . import (
     polyfills,
 )
 from . import frames as fr
-from .attributes import lookup
+from .attributes import guard_order, lookup
 from .frame_calls import namespace_of
 from .frames import PUSHED, Generator, Raised
 from .heap import MISSING, dict_of
 from .iteration_calls import wants_python
-from .live import Live
-from .trust import is_trusted_type
+from .live import Expression, Live
+from .trust import find_on_type, is_trusted_type, is_user_type
 
 
 def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -91,7 +92,41 @@ def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
             if isinstance(kinds, tuple):
                 return m.call(polyfills.instance_check, (obj, kinds), {})
             return m.call(polyfills.truth_of, (check, kind, obj), {})
-    return m.plainly(isinstance, obj, kinds)
+    answer = m.plainly(isinstance, obj, kinds)
+    guard_order(m, type(obj))
+    for kind in _flatten(kinds):
+        guard_registered(m, type(obj), kind)
+        if is_asked_for_attributes(kind):
+            guard_attributes(m, obj, kind)
+    return answer
+
+
+def _issubclass(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 2 and isinstance(args[0], type):
+        guard_order(m, args[0])
+        for kind in _flatten(args[1]):
+            guard_registered(m, args[0], kind)
+    return MISSING
+
+
+def guard_registered(m: Any, cls: type, kind: Any) -> None:
+    """Whether a class is one of an abstract one's: it may be registered, or be given the methods, at any time."""
+    key = (cls, "is registered", kind)
+    if isinstance(kind, abc.ABCMeta) and (is_user_type(cls) or is_user_type(kind)) and key not in m.lookups \
+            and not is_asked_for_attributes(kind):
+        m.lookups[key] = (MISSING, None)
+        m.guard_outcome(Expression(issubclass, (cls, kind)), issubclass(cls, kind))
+
+
+def is_asked_for_attributes(kind: Any) -> bool:
+    """Whether ``isinstance`` of it looks for attributes: a ``typing.runtime_checkable`` protocol."""
+    return isinstance(kind, abc.ABCMeta) and bool(find_on_type(kind, "_is_runtime_protocol"))
+
+
+def guard_attributes(m: Any, obj: Any, kind: type) -> None:
+    origin = m.heap.origin_of(obj)
+    if origin is not None and is_user_type(type(obj)):
+        m.guard_outcome(Expression(isinstance, (Expression(None, (origin.source,)), kind)), isinstance(obj, kind))
 
 
 SAMPLES = {kind: kind(*args) for kind, *args in (  # of what ``Generator`` stands for
@@ -177,5 +212,6 @@ UNBOUND_TAKE = {object.__getattribute__: 2, object.__setattr__: 3, object.__dela
 
 
 BUILTINS: dict[Any, Callable] = {
-    getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, isinstance: _isinstance, vars: _vars,
+    getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, isinstance: _isinstance,
+    issubclass: _issubclass, vars: _vars,
 }

@@ -2,7 +2,7 @@
 
 A custom ``autograd.Function``, a ``torch.func`` transform or a function the user allowed in the graph is one node whose
 target is the Python callable itself. It runs for real on each run, so nothing it reads needs a guard; but the callable
-must be the same object next time, and must not carry tensors of this run in its closure.
+must be the same object next time, or one that can be made again (``lifted_functions.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from . import breaks
+from .custom_writes import written_by
 from .frames import cell_value
 from .live import Live
 from .trust import is_trusted
@@ -44,14 +45,23 @@ class OpaqueCall:
         return self.function(*given, **kwargs)
 
 
-def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """Run ``function`` without looking inside and write it down as one node."""
+def stop_after_writes(m: Any, name: str) -> None:
+    """Before Python that the graph runs. What the program has written by then is written when the graph has run."""
+    if m.heap.has_written():
+        m.stop(breaks.OPAQUE_CALL, f"{name}, which may read what was just written")
+
+
+def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool = True) -> Any:
+    """Run ``function`` without looking inside and write it down as one node. ``reads``: whether it may read more than
+    it is given."""
     from .recorder import NotRecordable
     from .tracer import Late
 
     name = getattr(function, "__qualname__", str(function))
     if getattr(m.region, "runs_both", False):
         m.region.refuse(f"a call of {name}")  # of which nobody knows what else it does
+    if reads:
+        stop_after_writes(m, name)
     mark = m.recorder.mark()
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
@@ -89,11 +99,28 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
         for value in (*args, *kwargs.values()):
             if isinstance(value, (FunctionType, types.MethodType)):
                 why = why_not_self_contained(m, value)
-    if why is not None:
-        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
     held = {k: value for k, value in enumerate(args) if callable(value) and not isinstance(value, torch.Tensor)}
-    return call_in_graph(m, OpaqueCall(function, name, held),
-                         tuple(value for k, value in enumerate(args) if k not in held), kwargs)
+    rest = tuple(value for k, value in enumerate(args) if k not in held)
+    if why is None:
+        why = next(filter(None, (written_by(one, set()) for one in (function, *held.values()))), None)
+        if why is not None:
+            m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
+        return call_in_graph(m, OpaqueCall(function, name, held), rest, kwargs)
+    if not m.options.runs_python:
+        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
+    return call_lifted(m, function, name, held, rest, kwargs)
+
+
+def call_lifted(m: Any, function: FunctionType, name: str, held: dict[int, Any], args: tuple, kwargs: dict) -> Any:
+    from .lifted_functions import NotLifted, lifted
+
+    try:
+        call, given = lifted(m, function, name, held)
+    except NotLifted as error:
+        why = str(error)
+    else:
+        return call_in_graph(m, call, (*given, *args), kwargs)
+    return m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
 
 
 def is_native(value: Any) -> bool:

@@ -2,12 +2,15 @@
 
 ``inspect.signature`` of a function takes longer than interpreting a hundred instructions, and Transformers asks it in
 every layer; ``torch.jit.is_tracing`` cannot touch a tensor, so nobody has to watch it. What a GPU is does not change,
-and which one is the current one is guarded: `torch.autocast` asks for both. Entries of ``builtin_calls``.
+and which one is the current one is guarded: `torch.autocast` asks for both. So is how deep a recursion
+may go. Entries of ``builtin_calls``.
 """
 
 from __future__ import annotations
 
 import inspect
+import operator
+import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
@@ -61,6 +64,14 @@ def _about_the_gpu(question: Callable) -> Callable:
         return m.plainly(question, *args, **kwargs)
 
     return handler
+
+
+def recursion_limit(m: Any, args: tuple, kwargs: dict) -> Any:
+    if args or kwargs:
+        return MISSING
+    limit = sys.getrecursionlimit()
+    m.guard_outcome(Expression(operator.eq, (Expression(sys.getrecursionlimit, ()), limit)), True)
+    return limit
 
 
 HANDLERS: dict[Callable, Callable] = {inspect.signature: _signature, torch.jit.is_tracing: _is_tracing,

@@ -178,7 +178,8 @@ class Recorder(TorchFunctionMode):
                     for value in args:
                         self.tracer.open_sizes.close(value)
                 return None
-            if role != torch_calls.RECORD:
+            if role != torch_calls.RECORD and not (
+                    args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)):
                 return role, what
         if type(result) in (tuple, list) and self.tracer.open_sizes is not None:
             self.tracer.open_sizes.close_parted(torch_calls.name_of(func), args, kwargs)
@@ -189,6 +190,13 @@ class Recorder(TorchFunctionMode):
             kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
             return kind, f"{torch_calls.name_of(func)}: {why}"
         return None
+
+    def changes_its_own(self, name: str, tensor: Any) -> bool:
+        """Whether a call changes a tensor object that the graph makes, and nobody outside has, in a way that can be a
+        step of the graph. Torch's own tracer refuses ``detach_``."""
+        return (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python) \
+            and type(tensor) is torch.Tensor and self.tracer.open_sizes is None \
+            and id(tensor) not in self.tracer.origins and self.handle_of(tensor) is not None
 
     def guard_rules(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
         """A fact that a class of the user's tells by rules of its own: it may tell another one of the same tensor."""

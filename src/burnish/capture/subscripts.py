@@ -110,6 +110,10 @@ def subscript_class(m: Any, cls: type, key: Any) -> Any:
         if is_trusted_type(type(cls)):
             return m.plainly(operator.getitem, cls, key)
         return m.call(found, (cls, key), {})
+    of_class, owner = lookup(m, cls, "__class_getitem__") if found is MISSING else (MISSING, None)
+    if isinstance(of_class, classmethod) and isinstance(of_class.__func__, FunctionType) \
+            and owner is not None and not is_trusted_type(owner):
+        return m.call(of_class.__func__, (cls, key), {})
     return m.plainly(operator.getitem, cls, key)
 
 

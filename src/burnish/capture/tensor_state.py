@@ -119,10 +119,22 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
         return MISSING
     if value is tensor:
         return None  # as Module.to does for parameters that are there already
+    if is_own_data(m, tensor, value):
+        return None
     nodes = m.recorder.tensor(tensor), m.recorder.tensor(value)
     m.plainly(setattr, tensor, "data", value)
     step(m, steps.set_data_, *nodes)
     return None
+
+
+def is_own_data(m: Any, tensor: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether ``value`` is what ``tensor.data`` answered before: ``tensor.data *= 2`` sets it again."""
+    read, place = m.recorder.handle_of(value), m.recorder.tensor(tensor)
+    if read is None or not isinstance(read.call, int):
+        return False
+    call = m.recorder.calls[read.call]
+    return getattr(call.target, "torch_attribute", None) == "data" and call.args[0] is place and not any(
+        later.target is steps.set_data_ for later in m.recorder.calls[read.call:])
 
 
 def step(m: Any, target: Callable, *nodes: Handle) -> int:

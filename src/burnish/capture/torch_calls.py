@@ -73,6 +73,9 @@ STATE = frozenset("""
     real_storage_ moveaxis_ set_data
 """.split())
 
+# ... and can about the tensors it makes.
+STATE_IN_GRAPH = frozenset("t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_".split())
+
 # Value arguments: the number changes the result's data, never its shape or type. A live number stays live there.
 VALUE_CALLS = frozenset(
     """

@@ -22,7 +22,16 @@ import torch
 
 from ..runtime.switches import switches
 from ..runtime.tensor_words import tensor_layout, word_at
-from ..runtime.watch import Unwatchable, Watch, argument, dictionary_behind, function_field, slot_offset
+from ..runtime.watch import (
+    ORDER,
+    Unwatchable,
+    Watch,
+    argument,
+    dictionary_behind,
+    function_field,
+    order_field,
+    slot_offset,
+)
 from .changing import READERS
 from .guards import HOOK_TABLES, CheckWriter, Guard
 from .live import Expression
@@ -176,6 +185,10 @@ class Plan:
 
     def field_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
         kind = type(base)
+        if key == "__mro__" and isinstance(base, type):
+            value = ORDER.__get__(base)
+            self.watch.field(base, order_field(), value)
+            return value, False
         if key in FIELDS.get(kind, ()):
             value = getattr(base, key)
             self.watch.field(base, function_field(key) if kind is FunctionType else self.where(base, value), value)

@@ -268,7 +268,7 @@ class Tracer:
             found = self.numbers.call(node.target, args, kwargs)
             if found is not None:
                 return found
-        why = why_not_called(node.target)
+        why = why_not_called(node.target) or why_not_data(node)
         if why is not None:
             raise Untraceable(why)
         if is_custom(node.target):
@@ -497,7 +497,7 @@ def why_not_called(target: Any) -> str | None:
     """Only torch's own functions are run on tensors without data, and custom ones that do nothing but compute."""
     if is_custom(target):
         return target.why_not_traceable and f"{target.__name__} runs as it is: {target.why_not_traceable}"
-    if getattr(target, "torch_attribute", None) in VIEWS:
+    if getattr(target, "torch_attribute", None) in (*VIEWS, "data"):
         return None
     module = getattr(target, "__module__", None) or type(target).__module__ or ""
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
@@ -508,6 +508,31 @@ def why_not_called(target: Any) -> str | None:
             return f"the custom function {owner.__qualname__}"
         return None
     return f"a call of {getattr(target, '__qualname__', target)}"
+
+
+COMPUTES = frozenset("""
+    add sub rsub mul div truediv pow neg abs sqrt exp log sin cos tanh sigmoid relu clamp clamp_min clamp_max sum mean
+    norm matmul mm linear clone eq ne lt le gt ge zeros_like ones_like empty_like
+""".split())
+"""Calls that answer with a tensor of its own."""
+
+
+def why_not_data(node: torch.fx.Node) -> str | None:
+    """``x.data`` counts the writes to it apart from those to ``x``. That is nobody's concern inside of the graph, whose
+    gradients are made of what the tensors hold by then, as eager's; it is where it leaves the graph."""
+    if getattr(node.target, "torch_attribute", None) == "data" and may_leave(node):
+        return "x.data leaves the graph"
+    return None
+
+
+def may_leave(node: torch.fx.Node) -> bool:
+    """Whether a tensor, or another view of what it holds, is an output."""
+    for user in node.users:
+        name = user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "")
+        is_written_elsewhere = name.endswith("_") and user.args[:1] != (node,)
+        if user.op == "output" or not (name in COMPUTES or is_written_elsewhere) and may_leave(user):
+            return True
+    return False
 
 
 def declared(func: Any, args: tuple) -> Any:
