@@ -22,8 +22,8 @@ import torch
 from . import marks, settings, stance
 from . import options as settings_by_name
 from .backends.registry import Backend, lookup
-from .capture import builtin_calls, polyfills
 from .capture.engine import Options, Program
+from .capture.python import builtin_calls, polyfills
 from .errors import UserError
 from .report import dump, progress, show
 from .report.follow import while_wanted

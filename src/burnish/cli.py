@@ -55,8 +55,8 @@ def doctor(options: argparse.Namespace) -> int:
 
 def breaks(options: argparse.Namespace) -> int:
     """Print the page of each break named, or of all of them."""
-    from .capture.break_pages import print_page
     from .capture.breaks import CATALOG
+    from .capture.breaks.pages import print_page
 
     codes = [code.upper() for code in options.code] or sorted(CATALOG)
     for code in codes:

@@ -19,7 +19,7 @@ from .api import is_asynchronous, original_of, runner, why_not_compile
 from .backends.registry import lookup
 from .capture import breaks
 from .capture.engine import Options, Program
-from .capture.guards import FACT_NAMES, STATE_NAMES, Guard
+from .capture.guards.guards import FACT_NAMES, STATE_NAMES, Guard
 from .errors import UserError
 from .report.explain import BreakReason, ExplainOutput
 from .runtime.segment import Segment

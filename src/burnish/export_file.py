@@ -36,8 +36,8 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
-from .capture.torch_calls import READS, STATE, Getter
-from .capture.torch_state import SWITCHES
+from .capture.pytorch.torch_calls import READS, STATE, Getter
+from .capture.pytorch.torch_state import SWITCHES
 from .errors import UserError, warn
 from .export_native import Held, NativeGraph, signature
 from .tensors.graph_module import graph_module

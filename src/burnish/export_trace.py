@@ -24,7 +24,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
 
 from .capture.engine import Program
-from .capture.live import Live
+from .capture.numbers.live import Live
 from .errors import InternalError, Unsupported, UserError
 from .explain import guard_text
 from .report.layout import labelled

@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 import torch
 
 from . import marks, stance
-from .capture.builtin_calls import PYTHON_FUNCTIONS
 from .capture.engine import Options, Program
-from .capture.polyfills import call_entry
+from .capture.python.builtin_calls import PYTHON_FUNCTIONS
+from .capture.python.polyfills import call_entry
 from .errors import UserError
 
 Module = TypeVar("Module", bound=torch.nn.Module)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture import builtin_calls
+from burnish.capture.python import builtin_calls
 from burnish.errors import UserError
 
 from .recording import Recording, operations

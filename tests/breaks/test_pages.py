@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture import break_pages, break_record, breaks
-from burnish.capture.break_kinds import calls, data, language, limits, state
+from burnish.capture import breaks
+from burnish.capture.breaks import calls, data, language, limits, pages, record, state
 
 from .examples import EXAMPLES, run_example
 
@@ -25,8 +25,8 @@ def markers(monkeypatch):
 
 
 def test_docs_breaks_md_is_what_the_catalog_says():
-    stale = "stale: run python -m burnish.capture.break_pages"
-    assert break_pages.PAGES.read_text(encoding="utf-8") == break_pages.write_pages(), stale
+    stale = "stale: run python -m burnish.capture.breaks.pages"
+    assert pages.PAGES.read_text(encoding="utf-8") == pages.write_pages(), stale
 
 
 def test_every_constant_is_in_the_catalog_once_under_a_code_of_its_own():
@@ -41,16 +41,16 @@ def test_every_constant_is_in_the_catalog_once_under_a_code_of_its_own():
 
 
 def test_a_code_cannot_be_taken_twice(monkeypatch):
-    monkeypatch.setattr(break_record, "CATALOG", dict(break_record.CATALOG))
+    monkeypatch.setattr(record, "CATALOG", dict(record.CATALOG))
     texts = dict(title="t", why="w", what_to_do="d", broken="b", fixed="f")
     with pytest.raises(AssertionError, match="B101 is taken by data-branch"):
-        break_record.kind("B101", "again", **texts)
+        record.kind("B101", "again", **texts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_complete_and_belongs_to_a_group(kind):
     assert re.fullmatch(r"B[1-5]\d\d", kind.code)
-    assert kind.code[:2] in break_record.GROUPS
+    assert kind.code[:2] in record.GROUPS
     assert kind.title and not kind.title.endswith("."), "a title is followed by a colon"
     for prose in (kind.why, kind.what_to_do):
         assert prose[0].isupper() or prose[0] == "`"
@@ -77,25 +77,25 @@ def test_an_example_is_a_program_that_runs_fn(name, code):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_has_a_page_its_index_entry_leads_to(kind):
-    pages = break_pages.write_pages()
-    assert pages.count(f'<a id="{kind.code.lower()}"></a>\n### {kind.code} {kind.name}: {kind.title}\n') == 1
-    assert pages.count(f"](#{kind.code.lower()})") == 1
-    assert kind.broken in pages and kind.fixed in pages
+    text = pages.write_pages()
+    assert text.count(f'<a id="{kind.code.lower()}"></a>\n### {kind.code} {kind.name}: {kind.title}\n') == 1
+    assert text.count(f"](#{kind.code.lower()})") == 1
+    assert kind.broken in text and kind.fixed in text
 
 
 def test_check_fails_on_a_stale_file_and_leaves_it_alone(tmp_path, capsys):
     file = tmp_path / "breaks.md"
-    assert break_pages.main(["--file", str(file), "--check"]) == 1
+    assert pages.main(["--file", str(file), "--check"]) == 1
     file.write_text("old")
-    assert break_pages.main(["--file", str(file), "--check"]) == 1
+    assert pages.main(["--file", str(file), "--check"]) == 1
     assert file.read_text() == "old"
     assert "is stale" in capsys.readouterr().err
-    assert break_pages.main(["--file", str(file)]) == 0
-    assert break_pages.main(["--file", str(file), "--check"]) == 0
+    assert pages.main(["--file", str(file)]) == 0
+    assert pages.main(["--file", str(file), "--check"]) == 0
 
 
 def test_a_code_on_the_command_line_prints_its_page(capsys):
-    assert break_pages.main(["b101"]) == 0
+    assert pages.main(["b101"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("B101 data-branch: Python control flow depends on a tensor's value\n")
     assert "    if x.sum() > 0:\n" in printed
@@ -103,5 +103,5 @@ def test_a_code_on_the_command_line_prints_its_page(capsys):
 
 def test_an_unknown_code_is_answered_with_the_known_ones(capsys):
     with pytest.raises(SystemExit):
-        break_pages.main(["B101", "B999"])
+        pages.main(["B101", "B999"])
     assert "there is no break B999; known are B101, B102" in capsys.readouterr().err

@@ -11,11 +11,11 @@ import operator
 from types import FunctionType, MethodType
 from typing import Any
 
-from burnish.capture import frames as fr
-from burnish.capture.binding import bind, frame_for
-from burnish.capture.frames import PUSHED, Frame, Generator
-from burnish.capture.layout import take_apart
-from burnish.capture.machine import Machine
+from burnish.capture.interpreter import frames as fr
+from burnish.capture.interpreter.binding import bind, frame_for
+from burnish.capture.interpreter.frames import PUSHED, Frame, Generator
+from burnish.capture.interpreter.layout import take_apart
+from burnish.capture.interpreter.machine import Machine
 
 ASYNC = 0x280
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture.crossing import Crossing
+from burnish.capture.segments.crossing import Crossing
 
 
 def crossings(compiled):

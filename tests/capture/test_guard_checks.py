@@ -6,8 +6,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import burnish
-from burnish.capture import checks, direct
+from burnish.capture.guards import checks
 from burnish.capture.metadata import SameManyTensors, SameState, global_state, tensor_facts
+from burnish.capture.pytorch import direct
 from burnish.settings import patch
 
 X = torch.arange(6.0).reshape(2, 3)

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.capture import binding, direct
+from burnish.capture.interpreter import binding
+from burnish.capture.pytorch import direct
 
 from .harness import Keywords, program
 

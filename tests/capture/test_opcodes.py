@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from burnish.capture import opcodes
-from burnish.capture.bytecode import decode, live_locals
-from burnish.capture.delegation import runs_code_when_closed
-from burnish.capture.frames import Generator
-from burnish.capture.opcodes import registry
+from burnish.capture.interpreter import opcodes
+from burnish.capture.interpreter.bytecode import decode, live_locals
+from burnish.capture.interpreter.delegation import runs_code_when_closed
+from burnish.capture.interpreter.frames import Generator
+from burnish.capture.interpreter.opcodes import registry
 
 from .machines import Forgetting, Machine, Pushing, Rebuilding, start
 from .opcode_programs import CASES, generators

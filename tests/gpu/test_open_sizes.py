@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 import burnish
 from burnish.backends import native
-from burnish.capture.open_inputs import Like, hollow
+from burnish.capture.sizes.open_inputs import Like, hollow
 from burnish.codegen.triton import compile, open_kernel
 from burnish.codegen.triton.cubin import emitted
 from burnish.codegen.triton.open_kernel import OpenKernel

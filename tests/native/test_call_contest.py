@@ -10,7 +10,7 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.capture import whole_calls
+from burnish.capture.segments import whole_calls
 from burnish.runtime import arenas, settling
 from burnish.runtime.call_contest import EAGER_STAYS, LARGE_ORDER, ORDER, ROUNDS, CallContest, carries_gradients
 from burnish.settings import patch

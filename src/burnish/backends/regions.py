@@ -4,8 +4,8 @@
     gelu = gelu(linear)                 region 0       =>     getitem = region_0[0]
     add = gelu + x                                            add = getitem + x
 
-Capture marks what was called inside of `torch.utils.checkpoint.checkpoint` (`capture/checkpointing.py`). How a region
-is computed again is `runtime/recompute.py`'s business.
+Capture marks what was called inside of `torch.utils.checkpoint.checkpoint` (`capture/pytorch/checkpointing.py`). How a
+region is computed again is `runtime/recompute.py`'s business.
 """
 
 from __future__ import annotations

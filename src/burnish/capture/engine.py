@@ -18,30 +18,32 @@ from typing import Any
 import torch
 
 from .. import events, settings
-from ..errors import BackendError, BurnishError, InternalError, Unsupported, warn
+from ..errors import OURS, BackendError, BurnishError, InternalError, Unsupported, warn
 from ..marks import size_marks
 from ..runtime import collection, settling
 from ..runtime.call_contest import EAGER_STAYS
 from ..runtime.differentiable import saving_is_watched
 from ..runtime.segment import Continuation, Segment
-from . import binding, breaks, interrupts, signals, tracebacks, whole_calls
-from .answering import Answering
-from .bytecode import decode
-from .changing import changed_numbers, value_at
-from .closing import autocast_nesting, close, restore_state
-from .crossing import cross
+from . import breaks, signals
 from .failure import write_failure
-from .frames import UNBOUND, Frame
-from .growing import growing
-from .guards import MISSING_ERRORS, first_failure
-from .layout import Layout, take_apart
-from .machine import Machine
+from .guards.changing import changed_numbers, value_at
+from .guards.growing import growing
+from .guards.guards import MISSING_ERRORS, first_failure
+from .guards.sources import Source
+from .interpreter import binding, interrupts
+from .interpreter.answering import Answering
+from .interpreter.bytecode import decode
+from .interpreter.frames import UNBOUND, Frame
+from .interpreter.layout import Layout, take_apart
+from .interpreter.machine import Machine
 from .metadata import TENSOR_TYPES, default_device, global_state
-from .open_sizes import OpenSizes, Place, Wish, changed_sizes
-from .scrub import scrub
-from .sources import Source
+from .segments import whole_calls
+from .segments.closing import autocast_nesting, close, restore_state
+from .segments.crossing import cross
+from .segments.scrub import scrub
+from .segments.unrebuildable import Unrebuildable
+from .sizes.open_sizes import OpenSizes, Place, Wish, changed_sizes
 from .tracer import Late, Stop, Tracer
-from .unrebuildable import Unrebuildable
 
 MISS = object()
 FAILED = object()
@@ -221,7 +223,7 @@ class Program:
         found = self.continuations.get(layout.key)
         if found is None:
             # What stands in for C code, as `max` of tensors, is nobody's line.
-            theirs = [frame for frame in layout.frames if not frame.code.co.co_filename.startswith(tracebacks.OURS)]
+            theirs = [frame for frame in layout.frames if not frame.code.co.co_filename.startswith(OURS)]
             top = theirs[-1] if theirs else layout.frames[-1]
             line = top.code.lines[min(top.pc, len(top.code.lines) - 1)]
             location = breaks.Location(top.code.co.co_filename, line, top.code.co.co_qualname)

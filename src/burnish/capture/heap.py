@@ -18,15 +18,15 @@ from typing import Any
 
 import torch
 
-from . import decimals, live, numpy_kinds
-from .changing import CHANGING_NAMES, NUMBERS
-from .delegation import runs_code_when_closed
-from .frames import NULL, UNBOUND, Generator
-from .guards import Guard
+from .guards.changing import CHANGING_NAMES, NUMBERS
+from .guards.guards import Guard
+from .guards.sources import Source, Sources
+from .interpreter.delegation import runs_code_when_closed
+from .interpreter.frames import NULL, UNBOUND, Generator
+from .interpreter.opcodes.flow import EXHAUSTED
 from .lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, is_missed, remember, runs_code_at_the_end
 from .metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
-from .opcodes.flow import EXHAUSTED
-from .sources import Source, Sources
+from .numbers import decimals, live, numpy_kinds
 from .trust import is_trusted
 
 MISSING = object()

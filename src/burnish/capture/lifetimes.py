@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from .frames import Generator
-from .sources import Source
+from .guards.sources import Source
+from .interpreter.frames import Generator
 from .trust import find_on_type
 
 EXACT = frozenset((dict, list, tuple, collections.deque, collections.OrderedDict, types.MappingProxyType))

@@ -24,13 +24,16 @@ from torch.overrides import TorchFunctionMode
 
 from ..tensors.graph_module import graph_module
 from ..tensors.regions import GIVEN, MARK, Mark
-from . import breaks, numpy_kinds, torch_calls, warning_filters
-from .element_reads import ReadNumbers, may_read
-from .growing import grown_dim
-from .live import Expression, Live
+from . import breaks
+from .guards.growing import grown_dim
+from .guards.sources import is_module_state
 from .metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
-from .sources import is_module_state
-from .torch_calls import IMMEDIATE
+from .numbers import numpy_kinds
+from .numbers.element_reads import ReadNumbers, may_read
+from .numbers.live import Expression, Live
+from .python import warning_filters
+from .pytorch import torch_calls
+from .pytorch.torch_calls import IMMEDIATE
 
 
 class Call(NamedTuple):

@@ -24,38 +24,27 @@ from torch.overrides import _pop_mode, _push_mode
 
 from .. import settings
 from ..errors import InternalError
-from . import (
-    attribute_writes,
-    attributes,
-    breaks,
-    calls,
-    checkpointing,
-    classes,
-    direct,
-    framework_logs,
-    graph_numbers,
-    live,
-    operations,
-    polyfills,
-    subscripts,
-)
-from . import frames as fr
-from .binding import frame_for
-from .bytecode import Code
-from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
-from .gradients import Gradients
+from . import breaks
 from .heap import MISSING, Heap
-from .layout import FrameLayout, is_exhausted, is_suspended_as
-from .live import Live
-from .machine import Machine
-from .opcodes.flow import EXHAUSTED
+from .interpreter import frames as fr
+from .interpreter.binding import frame_for
+from .interpreter.bytecode import Code
+from .interpreter.frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
+from .interpreter.layout import FrameLayout, is_exhausted, is_suspended_as
+from .interpreter.machine import Machine
+from .interpreter.opcodes.flow import EXHAUSTED
+from .numbers import graph_numbers, live
+from .numbers.live import Live
+from .python import attribute_writes, attributes, calls, classes, framework_logs, operations, polyfills, subscripts
+from .pytorch import checkpointing, direct
+from .pytorch.gradients import Gradients
 from .recorder import Handle, Recorder
 from .signals import Signals
 from .trust import OUR_PATH, is_trusted_namespace
 
 # Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
-RUN_AGAIN = ("burnish.capture.text_calls", "burnish.capture.framework_logs", "burnish.capture.logged",
-             "burnish.capture.warned")
+RUN_AGAIN = ("burnish.capture.python.text_calls", "burnish.capture.python.framework_logs",
+             "burnish.capture.python.logged", "burnish.capture.python.warned")
 
 
 ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
@@ -383,7 +372,7 @@ class Tracer(Machine):
             del trouble
 
     def watched(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        from .tripwire import Tripwire
+        from .guards.tripwire import Tripwire
 
         if getattr(function, "__module__", None) in RUN_AGAIN or isinstance(function, functools._lru_cache_wrapper) \
                 or getattr(function, "_burnish_constant", False):

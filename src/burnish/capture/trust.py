@@ -15,6 +15,8 @@ import typing
 from types import FunctionType, ModuleType
 from typing import Any
 
+from ..errors import OURS
+
 # Torch's Python files whose functions are leaves: they compute with tensors and hold no user state.
 LEAVES = frozenset("""
     torch torch.functional torch.nn.functional torch._tensor torch._jit_internal torch._C torch._lowrank torch.special
@@ -154,4 +156,4 @@ def find_on_type(kind: type, name: str) -> Any:
             return base.__dict__[name]
     return None
 
-OUR_PATH = __file__.rpartition("capture")[0]
+OUR_PATH = OURS

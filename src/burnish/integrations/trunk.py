@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from .. import events, stance
-from ..capture.block_calls import BlockCall
 from ..capture.engine import Continuation, Options, Program
+from ..capture.pytorch.block_calls import BlockCall
 from ..module import Region, call_block
 from ..runtime.segment import Segment
 

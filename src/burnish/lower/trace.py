@@ -489,7 +489,7 @@ VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 
 
 def is_custom(target: Any) -> bool:
-    """Whether a node's target is a custom autograd function (`capture/custom_functions.py`)."""
+    """Whether a node's target is a custom autograd function (`capture/pytorch/custom_functions.py`)."""
     return hasattr(target, "why_not_traceable")
 
 

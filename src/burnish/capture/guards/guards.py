@@ -1,0 +1,374 @@
+"""Guards: what must still hold for a segment to be run again, and the one function that checks them all.
+
+A guard is data: a kind, the source it looks at, what it expects. ``CheckWriter`` turns a list of them, in the order in
+which the trace met them, into the source of one Python function
+
+    def check(S):
+        v0 = S[0]
+        if type(v0) is not k1: return None
+        ...
+        return (graph inputs), (values the exit needs)
+
+so a hit costs straight-line code, and every prerequisite (the type) is checked before what relies on it (a read).
+``failures`` evaluates the same guards one by one to say which failed.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import keyword
+import math
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+
+from ..metadata import (
+    FACT_NAMES,
+    STATE_NAMES,
+    SameManyTensors,
+    SameState,
+    SameTensors,
+    global_state,
+    is_comparable,
+    is_leaf,
+    open_facts,
+    tensor_facts,
+)
+from .sources import Source
+
+WRITTEN = 10 ** 100
+MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
+
+
+class Guard(NamedTuple):
+    kind: str
+    source: Source | None
+    expected: Any = None
+
+
+@functools.lru_cache(256)
+def code_of(text: str, name: str) -> CodeType:
+    """Equal modules have checks that differ in their constants alone."""
+    return compile(text, f"<burnish {name}>", "exec")
+
+
+def refuse(slots: list) -> None:
+    """What a check answers where nobody else is to be asked."""
+
+
+class CheckWriter:
+    """Writes Python source that reads sources into variables and tests guards on them."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.conditions: list[str] = []  # guards not written yet: neighbours become one `if`
+        self.kept: set[int] = set()  # sources that something after the guards needs in a variable
+        self.names: dict[int, str] = {}
+        self.constants: dict[str, Any] = {}
+        self._constant_names: dict[int, str] = {}
+        self.tensors: list[tuple[str, tuple]] = []  # (variable, facts): nothing relies on these, so they come last
+
+    def constant(self, value: Any) -> str:
+        if value is None or value is True or value is False or type(value) is str \
+                or type(value) is int and -WRITTEN < value < WRITTEN:  # Python refuses to write very large ones
+            return repr(value)
+        name = self._constant_names.get(id(value))
+        if name is None:
+            name = self._constant_names[id(value)] = f"k{len(self._constant_names)}"
+            self.constants[name] = value
+        return name
+
+    def load(self, source: Source) -> str:
+        """The variable that holds ``source``, reading it first if nobody has."""
+        if source.kind == "const":
+            return self.constant(source.key)
+        name = self.names.get(id(source))
+        if name is None:
+            expression = self.expression(source)
+            name = self.names[id(source)] = f"v{len(self.names)}"
+            self.flush()
+            self.lines.append(f"{name} = {expression}")
+        return name
+
+    def flush(self) -> None:
+        """Write the collected conditions, so that what follows may rely on them."""
+        for at in range(0, len(self.conditions), 16):
+            self.lines.append(f"if {' or '.join(self.conditions[at:at + 16])}: return None")
+        self.conditions.clear()
+
+    def value(self, source: Source) -> str:
+        """``source`` for a single use: read in place where nobody else will."""
+        if source.kind == "const" or source.children or id(source) in self.names or id(source) in self.kept:
+            return self.load(source)
+        return self.expression(source)
+
+    def expression(self, source: Source) -> str:
+        if source.kind == "slot":
+            return f"S[{source.key[0]}]"
+        assert source.base is not None
+        base = self.load(source.base)
+        if source.kind == "attr":
+            if source.key.isidentifier() and not keyword.iskeyword(source.key):
+                return f"{base}.{source.key}"
+            return f"getattr({base}, {source.key!r})"
+        if source.kind == "members":
+            return f"{base}.__dict__"
+        if source.kind == "item":
+            return f"{base}[{self.constant(source.key)}]"
+        if source.kind == "entry":
+            return f"{self.constant(entry_of)}({base}, {self.constant(source.key)})"
+        if source.kind == "cell":
+            return f"{base}.cell_contents"
+        if source.kind == "call":
+            return f"{base}()"
+        if source.kind == "keys":
+            return f"list({base})"
+        if source.kind == "values":
+            return f"list({base}.values())"
+        raise AssertionError(source.kind)
+
+    def test(self, guard: Guard) -> str:
+        """The condition under which ``guard`` fails."""
+        kind, source, expected = guard
+        if kind == "state":
+            return f"not {self.constant(SameState(expected))}()"
+        if kind == "outcome":
+            expression, value = expected
+            return f"({expression.render(self)}) is not {value}"
+        if kind == "distinct":
+            names = ", ".join(f"id({self.load(s)})" for s in expected)
+            return f"len({{{names}}}) != {len(expected)}"
+        assert source is not None
+        if kind == "is":
+            return f"{self.value(source)} is not {self.constant(expected)}"
+        if kind == "tensor":
+            return f"{self.constant(tensor_facts)}({self.value(source)}) != {self.constant(expected)}"
+        v = self.load(source)
+        if kind == "type":
+            return f"type({v}) is not {self.constant(expected)}"
+        if kind == "equal":
+            return unequal(v, expected, self)
+        if kind == "equal set":
+            return f"{self.constant(typed_key)}(frozenset({v})) != {self.constant(typed_key(expected))}"
+        if kind == "length":
+            return f"len({v}) != {expected}"
+        if kind == "keys":
+            if all(type(k) is str for k in expected):
+                return f"tuple({v}) != {self.constant(expected)}"
+            return f"{self.constant(typed_key)}(tuple({v})) != {self.constant(typed_key(expected))}"
+        if kind in BY_BASE:
+            return f"{self.constant(BY_BASE[kind])}({v}, {self.constant(expected)})"
+        if kind == "has":
+            return f"{self.constant(expected)} not in {v}"
+        if kind == "absent":
+            return f"{self.constant(expected)} in {v}"
+        if kind == "truth":
+            return f"bool({v}) is not {expected}"
+        if kind == "same":
+            return f"{v} is not {self.load(expected)}"
+        if kind == "unlike":
+            return f"{v} is {self.load(expected)}"
+        if kind == "open tensor":
+            return self.test_open(v, *expected)
+        if kind == "no hooks":
+            names = " or ".join(f"{v}[{n!r}]" for n in HOOK_TABLES)
+            return f"{names} or '_compiled_call_impl' in {v}"
+        raise AssertionError(kind)
+
+    def test_open(self, v: str, facts: tuple, dims: tuple[int, ...], order: tuple[int, ...]) -> str:
+        """The condition under which a tensor is another one than expected, but for some sizes. Fact by fact, as
+        ``open_facts`` has them: it is asked on every call."""
+        kind, dtype, shape, _, device, requires_grad, is_leaf_, is_lazy, is_inference, is_view = facts
+        steps, step, factors = [""] * len(shape), 1, ""
+        for dim in order:
+            steps[dim] = f"{step}{factors}"
+            if dim in dims:
+                factors += f" * {v}.shape[{dim}]"
+            else:
+                step *= shape[dim]
+        sizes = [f"{v}.shape[{dim}] != {size}" for dim, size in enumerate(shape) if dim not in dims]
+        leaf = [] if not requires_grad else [f"{self.constant(is_leaf)}({v}) is not {is_leaf_}"]
+        return " or ".join([
+            f"type({v}) is not {self.constant(kind)}", f"{v}.dtype is not {self.constant(dtype)}",
+            f"{v}.layout is not {self.constant(torch.strided)}", f"{v}.ndim != {len(shape)}", *sizes,
+            f"{v}.stride() != ({''.join(f'{step}, ' for step in steps)})",
+            f"{v}.device != {self.constant(device)}", f"{v}.requires_grad is not {requires_grad}", *leaf,
+            f"({v}.is_conj() or {v}.is_neg()) is not {is_lazy}", f"{v}.is_inference() is not {is_inference}",
+            f"{v}._is_view() is not {is_view}"])
+
+    def guard(self, guard: Guard) -> None:
+        source = guard.source
+        if guard.kind == "tensor" and source is not None and not source.children and is_comparable(guard.expected):
+            self.tensors.append((self.load(source), guard.expected))
+            return
+        condition = self.test(guard)  # may write lines that read what it looks at
+        self.conditions.append(condition)
+
+    def compare_tensors(self) -> None:
+        if not self.tensors:
+            return
+        names, facts = zip(*self.tensors, strict=True)
+        self.tensors.clear()
+        group = f"({', '.join(names)},)"
+        if len(names) > 8:
+            self.conditions.append(f"not {self.constant(SameManyTensors(facts))}({group})")
+        else:
+            same = SameTensors(facts)
+            at = self.constant(same)
+            passed = " and ".join([f"{at}.compare({', '.join(names)})", *same.rest(names, self.constant(is_leaf))])
+            self.conditions.append(f"not ({passed}) and not {at}.settle({group})")
+
+    def function(self, name: str, parameters: str, result: str, refused: str = "None") -> Callable:
+        """``refused``: what it answers where a guard does not hold."""
+        self.compare_tensors()
+        self.flush()
+        lines = [f"{line.removesuffix('None')}{refused}" if line.endswith(": return None") else line
+                 for line in self.lines]
+        body = "\n        ".join([*lines, f"return {result}"])
+        text = (f"def {name}({parameters}):\n    try:\n        {body}\n"
+                f"    except missing: return {refused}\n")
+        namespace = {**self.constants, "missing": MISSING_ERRORS, "refuse": refuse}
+        exec(code_of(text, name), namespace)
+        made = namespace.pop(name)  # which refers to them, and goes as soon as it is dropped
+        made.__source__ = text
+        return made
+
+
+def entry_of(container: Any, key: Any) -> Any:
+    """``container[key]`` of a subclass of a builtin container, as the builtin has it."""
+    if isinstance(container, dict):  # whose own __getitem__ would call __missing__
+        value = dict.get(container, key, _base_of)
+        if value is _base_of:
+            raise KeyError(key)
+        return value
+    return _base_of(container).__getitem__(container, key)
+
+
+def _base_of(container: Any) -> Any:
+    return next(b for b in (collections.OrderedDict, dict, list, tuple, collections.deque) if isinstance(container, b))
+
+
+def _keys_of(container: Any) -> tuple:
+    return tuple(_base_of(container).__iter__(container))
+
+
+# Guards on subclasses of builtin containers, past the methods these define: whether the guard fails.
+BY_BASE: dict[str, Callable] = {
+    "has by base": lambda v, key: not dict.__contains__(v, key),
+    "absent by base": lambda v, key: dict.__contains__(v, key),
+    "length by base": lambda v, length: _base_of(v).__len__(v) != length,
+    "keys by base": lambda v, keys: typed_key(_keys_of(v)) != typed_key(keys),
+}
+HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def unequal(v: str, expected: Any, writer: CheckWriter) -> str:
+    kind = type(expected)
+    if kind is float:
+        if math.isnan(expected):
+            return f"type({v}) is not float or {v} == {v}"
+        if expected == 0.0:
+            return f"type({v}) is not float or repr({v}) != {repr(expected)!r}"
+    if kind is complex:
+        return f"type({v}) is not complex or repr({v}) != {repr(expected)!r}"
+    if kind in (tuple, frozenset, slice, range):
+        return f"{writer.constant(typed_key)}({v}) != {writer.constant(typed_key(expected))}"
+    return f"type({v}) is not {writer.constant(kind)} or {v} != {writer.constant(expected)}"
+
+
+def typed_key(value: Any) -> Any:
+    """A value that is equal only for equal constants of equal types (1, True and 1.0 differ)."""
+    if isinstance(value, (tuple, frozenset)):
+        parts = [typed_key(v) for v in value]
+        return (type(value), tuple(parts) if isinstance(value, tuple) else frozenset(parts))
+    if isinstance(value, slice):
+        return (slice, typed_key(value.start), typed_key(value.stop), typed_key(value.step))
+    if isinstance(value, (float, complex)):
+        return (type(value), repr(value))
+    return (type(value), value)
+
+
+class Failure(NamedTuple):
+    source: str
+    expected: str
+    found: str
+
+
+def first_failure(guards: list[Guard], slots: list) -> Failure | None:
+    """The first guard that does not hold for ``slots``, in words."""
+    for guard in guards:
+        writer = CheckWriter()
+        try:
+            condition = writer.test(guard)
+            probe = writer.function("probe", "S", f"({condition}, {_found_expression(guard, writer)})")
+        except Exception as error:  # a guard that cannot be shown must not hide the miss itself
+            return Failure(str(guard.source), guard.kind, f"could not be evaluated: {error}")
+        answer = probe(slots)
+        if answer is None:
+            return Failure(str(guard.source), f"to exist ({guard.kind})", "not there")
+        if answer[0]:
+            return _in_words(guard, answer[1])
+    return None
+
+
+def _found_expression(guard: Guard, writer: CheckWriter) -> str:
+    if guard.kind == "state":
+        return f"{writer.constant(global_state)}()"
+    if guard.kind == "outcome":
+        return f"({guard.expected[0].render(writer)})"
+    if guard.kind == "distinct" or guard.source is None:
+        return "None"
+    return writer.load(guard.source)
+
+
+def _in_words(guard: Guard, found: Any) -> Failure:
+    kind, source, expected = guard
+    where = str(source)
+    if kind == "state":
+        for name, a, b in zip(STATE_NAMES, expected, found, strict=True):
+            if a != b:
+                return Failure(name, repr(a), repr(b))
+    if kind == "tensor":
+        facts = tensor_facts(found)
+        if not facts:
+            return Failure(where, "a tensor", type(found).__name__)
+        for name, a, b in zip(FACT_NAMES, expected, facts, strict=True):
+            if a != b:
+                return Failure(f"{where} ({name})", _fact(a), _fact(b))
+    if kind == "open tensor":
+        facts = open_facts(found, *expected[1:]) or tensor_facts(found)
+        for name, a, b in zip(FACT_NAMES, expected[0], facts, strict=False):
+            if a != b:
+                return Failure(f"{where} ({name if name != 'strides' else 'lying as it did'})", _fact(a), _fact(b))
+        return Failure(where, "a tensor", type(found).__name__)
+    if kind == "outcome":
+        return Failure(expected[0].words(), str(expected[1]), str(found))
+    if kind == "distinct":
+        return Failure(", ".join(map(str, expected)), "different objects", "some are the same object")
+    if kind == "type":
+        return Failure(f"type of {where}", expected.__qualname__, type(found).__qualname__)
+    if kind == "length":
+        return Failure(f"len({where})", str(expected), str(len(found)))
+    if kind in ("has", "absent"):
+        return Failure(f"{expected!r} in {where}", str(kind == "has"), str(kind != "has"))
+    if kind == "no hooks":
+        return Failure(where, "a module without hooks", "hooks")
+    if kind in ("same", "unlike"):
+        return Failure(where, f"{'the same object as' if kind == 'same' else 'another object than'} {expected}",
+                       "another object" if kind == "same" else "the same object")
+    if kind == "truth":
+        return Failure(f"bool({where})", str(expected), str(bool(found)))
+    return Failure(where, _short(expected), _short(found))
+
+
+def _fact(value: Any) -> str:
+    return str(tuple(value)) if isinstance(value, torch.Size) else str(value)
+
+
+def _short(value: Any) -> str:
+    # What a tensor holds is not looked at: that waits for a GPU, and while a stream is recorded it is an error.
+    text = f"a tensor of the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

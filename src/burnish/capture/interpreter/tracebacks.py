@@ -1,0 +1,121 @@
+"""Tracebacks that show the user's frames.
+
+An exception that leaves interpreted code has passed our interpreter's Python frames, which mean nothing to the user,
+and none of the user's, which never existed. While it unwinds we note code and line of each interpreted frame; when it
+leaves, its traceback is built anew from stub frames that carry the user's file, function and line, followed by the
+native part below (the torch function that raised, for one).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from types import CodeType, TracebackType
+from typing import Any
+
+from ...errors import OURS
+
+
+class Trail:
+    """The interpreted frames each travelling exception has passed, innermost first."""
+
+    def __init__(self) -> None:
+        self.passed: dict[int, tuple[BaseException, list[tuple[CodeType, int, dict]]]] = {}
+        self.native: dict[int, TracebackType | None] = {}
+
+    def note(self, error: BaseException, frame: Any) -> None:
+        entry = self.passed.get(id(error))
+        if entry is None or entry[0] is not error:
+            entry = self.passed[id(error)] = (error, [])
+            self.native[id(error)] = _native_part(error.__traceback__)
+        here = (frame.code.co, frame.line, frame.globals)
+        if not entry[1] or entry[1][-1][:2] != here[:2]:
+            entry[1].append(here)
+
+    def show(self, error: BaseException) -> BaseException:
+        """Give ``error`` the traceback of the frames it has passed so far."""
+        entry = self.passed.get(id(error))
+        if entry is None or os.environ.get("BURNISH_FULL_TRACEBACK"):
+            return error
+        made = self.native.get(id(error))
+        for co, line, namespace in entry[1]:
+            if not co.co_filename.startswith(OURS):
+                made = _stub(made, co, line, namespace)
+        return error.with_traceback(made)
+
+    def attach(self, error: BaseException) -> BaseException:
+        """``error`` leaves the program."""
+        self.show(error)
+        self.passed.pop(id(error), None)
+        self.native.pop(id(error), None)
+        return error
+
+    def forget(self) -> None:
+        self.passed.clear()
+        self.native.clear()
+
+
+def _native_part(traceback: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback below our own frames."""
+    last_ours = None
+    at = traceback
+    while at is not None:
+        if at.tb_frame.f_code.co_filename.startswith(OURS):
+            last_ours = at
+        at = at.tb_next
+    return traceback if last_ours is None else last_ours.tb_next
+
+
+def passed(traceback: TracebackType | None) -> tuple[tuple[CodeType, int, dict], ...]:
+    """Which frames a traceback shows, innermost first: what it takes to make one like it on another run. Of ours, that
+    are shown in one of a program under way, there are none."""
+    shown = []
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if not frame.f_code.co_filename.startswith(OURS):
+            shown.append((frame.f_code, traceback.tb_lineno, {"__name__": frame.f_globals.get("__name__")}))
+        traceback = traceback.tb_next
+    return tuple(reversed(shown))
+
+
+def of_passed(frames: tuple[tuple[CodeType, int, dict], ...]) -> TracebackType | None:
+    made = None
+    for co, line, namespace in frames:
+        made = _stub(made, co, line, namespace)
+    return made
+
+
+def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> TracebackType:
+    making = _make_stub(below, co, line, namespace)
+    made = next(making)
+    made.tb_frame.f_globals["__burnish_stub__"] = making  # ended, its frame would know who called it (Python 3.12)
+    return made
+
+
+def _make_stub(
+    below: TracebackType | None, co: CodeType, line: int, namespace: dict
+) -> Iterator[TracebackType]:
+    """In a generator, whose frame forgets its caller when it yields: the traceback must not hold our frames, and with
+    them all that the program had when the error passed."""
+    try:
+        stub = _stub_code(co.co_filename, co.co_name, co.co_qualname, line)
+        exec(stub, {"__name__": namespace.get("__name__"), "__burnish_stub__": _Stub})
+    except _Stub as stop:
+        made = stop.__traceback__
+        assert made is not None
+        while made.tb_next is not None:
+            made = made.tb_next
+        found = [TracebackType(below, made.tb_frame, made.tb_lasti, line)]
+    made = below = None  # the traceback holds this frame
+    yield found.pop()
+
+
+@functools.lru_cache(maxsize=512)
+def _stub_code(filename: str, name: str, qualname: str, line: int) -> CodeType:
+    made = compile("raise __burnish_stub__", filename, "exec")
+    return made.replace(co_name=name, co_qualname=qualname, co_firstlineno=line)
+
+
+class _Stub(Exception):
+    pass

@@ -1,0 +1,104 @@
+"""Tensors that a graph computes of constants alone: what Python reads of them is the same in every run.
+
+    positions = torch.arange(128)
+    if (torch.diff(positions) != 1).any():      no break: which way it goes is known
+    sizes = torch.tensor([4, 32])
+    positions.view(sizes[0], -1)                no break: view(4, -1)
+
+Only what is sure to answer the same again counts (nothing that draws, nothing that leaves memory as it was), and only
+while no recorded call has written to a tensor since the first of them was made: it may be another by then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..metadata import TENSOR_TYPES
+from ..pytorch import torch_calls
+from ..recorder import Handle
+from .element_reads import takes_numbers
+
+SURE = frozenset("""
+    arange zeros ones full eye linspace tril_indices triu_indices tensor as_tensor unbind __iter__
+    abs add all amax amin any argmax argmin bitwise_and bitwise_not bitwise_or cat ceil clamp cumsum diff div eq expand
+    flatten flip floor floor_divide ge gt le logical_and logical_not logical_or lt max mean min mul ne neg outer permute
+    prod remainder repeat reshape roll select sign squeeze stack sub sum t to transpose tril triu unsqueeze view where
+    __getitem__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __floordiv__ __mod__ __neg__ __eq__
+    __ne__ __lt__ __le__ __gt__ __ge__ __and__ __or__ __invert__ __xor__ bool int long float double
+""".split())
+
+
+MAKERS = frozenset("arange zeros ones empty rand randn".split())
+"""Every whole number these are given says how large their result is, or what is in it."""
+
+SIZERS = frozenset("""
+    view reshape expand repeat tile narrow split unflatten pad interpolate new_zeros new_ones new_empty
+    broadcast_to as_strided
+""".split())
+"""... and these, but for the tensor that they are called on."""
+
+
+def is_constant(m: Any, value: torch.Tensor) -> bool:
+    """Whether the one element of a tensor is known."""
+    return value.numel() == 1 and is_known(m, value)
+
+
+def is_known(m: Any, value: Any) -> bool:
+    """Whether all elements of a tensor are."""
+    recorder = m.recorder
+    handle = recorder.handle_of(value) if type(value) in TENSOR_TYPES else None
+    if handle is None or handle.call is None:
+        return False
+    known: dict[int, bool] = {}
+
+    def holds(arg: Any) -> bool:
+        if isinstance(arg, Handle):
+            return arg.call is not None and of_call(arg.call)
+        if isinstance(arg, (tuple, list)):
+            return all(map(holds, arg))
+        if isinstance(arg, slice):
+            return all(map(holds, (arg.start, arg.stop, arg.step)))
+        return type(arg) in torch_calls.IMMEDIATE
+
+    def of_call(at: int) -> bool:
+        if at not in known:
+            call = recorder.calls[at]
+            name = torch_calls.name_of(call.target)
+            known[at] = name in SURE and isinstance(call.target, (str, *torch_calls.STATIC)) and holds(call.args) \
+                and all(map(holds, call.kwargs.values()))
+        return known[at]
+
+    return of_call(handle.call) and not recorder.changes_after(min(known))
+
+
+def with_numbers(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments of a call of torch, with numbers for the tensors that it would read them from."""
+    if name not in MAKERS and name not in SIZERS or not (takes_numbers(args) or takes_numbers(kwargs.values())):
+        return args, kwargs
+    first = name in SIZERS and not isinstance(getattr(function, "__self__", None), torch.Tensor)
+    return (*args[:first], *[number_of(m, value) for value in args[first:]]), {
+        key: value if key in ("input", "self") else number_of(m, value) for key, value in kwargs.items()}
+
+
+def number_of(m: Any, value: Any) -> Any:
+    """A number for a tensor of one whole number that is known, also where it is part of a size or a slice."""
+    kind = type(value)
+    if kind in TENSOR_TYPES:
+        is_whole = not value.is_floating_point() and not value.is_complex() and value.dtype is not torch.bool
+        return m.plainly(value.item) if is_whole and is_constant(m, value) else value
+    if kind is tuple or kind is list:
+        return kind([number_of(m, part) for part in value]) if takes_numbers(value) else value
+    if kind is slice:
+        return slice(*[number_of(m, part) for part in (value.start, value.stop, value.step)])
+    return value
+
+
+def with_limits(m: Any, key: Any) -> Any:
+    """A subscript of a tensor: a slice's limits are numbers, an index by itself stays the tensor it is."""
+    if type(key) is slice and takes_numbers((key,)):
+        return number_of(m, key)
+    if type(key) is tuple and any(type(part) is slice for part in key):
+        return tuple([number_of(m, part) if type(part) is slice else part for part in key])
+    return key

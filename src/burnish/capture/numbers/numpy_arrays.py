@@ -1,0 +1,89 @@
+"""Arrays that NumPy makes of constants.
+
+    torch.from_numpy(np.linspace(0, 1, x.shape[-1]))          clone = constant.clone()
+    x * np.array([0.2, 0.3, 0.5]).max()                       a number
+    return np.zeros(3)                                        made again, as a copy, on each run
+
+While tracing such an array is there for real, and whoever writes to it ends the graph before that. So what it holds is
+known: functions of it are called while tracing, and a tensor made of it is a copy of a constant. Once torch shares its
+memory (``from_numpy``) nothing more is known of it; arrays from outside, or of tensors, are never known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..heap import MISSING
+from ..recorder import Call, Handle
+from .numpy_kinds import ARRAY, NUMBERS
+
+METHODS = frozenset("""
+    astype sum mean min max std var prod cumsum cumprod reshape copy tolist item transpose flatten ravel argmax argmin
+    argsort round clip dot any all squeeze repeat take conj nonzero searchsorted trace diagonal swapaxes
+""".split())
+COPYING = frozenset((torch.tensor,))
+SHARING = frozenset((torch.from_numpy, torch.as_tensor))
+
+
+def is_known(m: Any, value: Any) -> bool:
+    return type(value) is ARRAY and m.arrays.get(id(value)) is value
+
+
+def note(m: Any, value: Any) -> Any:
+    """An array that was made of constants."""
+    if type(value) is ARRAY and value.dtype.type in NUMBERS:
+        m.arrays[id(value)] = value
+    return value
+
+
+def make_tensor(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch.tensor(array)`` and the like, or MISSING."""
+    if not args or not is_known(m, args[0]) or function not in COPYING and function not in SHARING \
+            or kwargs.keys() - {"dtype"} or len(args) > 1 or m.region is not None:
+        return MISSING
+    array = args[0]
+    value = m.plainly(function, array, **kwargs)
+    if function in SHARING and value.numel() and value.data_ptr() == array.ctypes.data:
+        for other in [each for each in m.arrays.values() if shares(each, array)]:
+            del m.arrays[id(other)]
+        m.shared_arrays[id(array)] = (array, value)
+    constant = value.clone()
+    recorder = m.recorder
+    handle = recorder.input(m.heap.sources.pin(constant), constant)
+    recorder.calls.append(Call("clone", (handle,), {}, m.user_line()))
+    recorder.register(value, Handle(len(recorder.calls) - 1))
+    m.answer = None
+    return value
+
+
+def shares(a: Any, b: Any) -> bool:
+    import numpy
+
+    return numpy.may_share_memory(a, b)
+
+
+def build(rebuilder: Any, value: Any) -> str:
+    """An array in the code that ends a segment: a copy of a constant, or a part of one."""
+    m = rebuilder.m
+    made: str
+    if id(value) in m.shared_arrays:
+        tensor = m.shared_arrays[id(value)][1]
+        made = rebuilder.name(value, f"{rebuilder.build(tensor)}.numpy()")
+        return made
+    if not is_known(m, value):
+        return rebuilder.refuse(value)  # type: ignore[no-any-return]
+    root = value
+    while type(root.base) is ARRAY:
+        root = root.base
+    if root.base is not None or root is not value and not root.flags.c_contiguous:
+        return rebuilder.refuse(value)  # type: ignore[no-any-return]
+    if root is value:
+        made = rebuilder.name(value, f"{rebuilder.constant(value.copy(order='K'))}.copy(order='K')")
+        return made
+    note(m, root)
+    whole, at = rebuilder.build(root), value.ctypes.data - root.ctypes.data
+    kind = rebuilder.constant(value.dtype)
+    made = rebuilder.name(value, f"{rebuilder.constant(ARRAY)}({value.shape}, {kind}, {whole}, {at}, {value.strides})")
+    return made

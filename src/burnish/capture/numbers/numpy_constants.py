@@ -1,0 +1,117 @@
+"""NumPy on constants: what it answers is a constant, too.
+
+    x / np.sqrt(x.shape[-1])        np.float64(8.0), and the graph divides by 8.0
+    x.reshape(np.prod(x.shape))
+    x.masked_fill(mask, np.finfo(np.float32).min)
+
+Numbers of NumPy's are values like Python's own: compared by value where they come from outside, and given to torch as
+the Python numbers that torch takes them for. Functions are called while tracing where all they are given are constants
+and so is the answer; arrays that are made so are another story (``numpy_arrays``). Where NumPy would warn, the graph
+ends.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import breaks
+from ..heap import MISSING
+from ..interpreter.frames import Raised
+from . import numpy_arrays
+from .live import Live
+from .numpy_kinds import ARRAY, CLASSES, DTYPES, FACTS, FUNCTIONS, NUMBERS
+
+PLAIN = frozenset((int, float, complex, bool, str, type(None), type(Ellipsis)))
+IN_PLACE = frozenset(vars(operator)[name] for name in (
+    "iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor".split()))
+SEQUENCES = (tuple, list, torch.Size)
+
+
+def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """The answer of a function, class or method of NumPy's, or MISSING where it is more than a constant."""
+    given = (*args, *kwargs.values())
+    owner = getattr(function, "__self__", None) if isinstance(function, types.BuiltinFunctionType) else None
+    if type(owner) in NUMBERS or numpy_arrays.is_known(m, owner) and function.__name__ in numpy_arrays.METHODS:
+        given = (owner, *given)
+    elif function not in FUNCTIONS and function not in CLASSES:
+        return MISSING
+    for value in given:
+        m.heap.expose(value)
+    if not all(is_constant(m, value) for value in given):
+        return MISSING
+    return fold(m, function, tuple(map(settled, args)), {name: settled(value) for name, value in kwargs.items()})
+
+
+def apply(m: Any, operation: Callable, *operands: Any) -> Any:
+    """An operator on numbers of NumPy's."""
+    value = MISSING
+    if all(is_constant(m, operand) for operand in operands) and not (
+            type(operands[0]) is ARRAY and operation in IN_PLACE):
+        value = fold(m, operation, tuple(map(settled, operands)), {})
+    if value is MISSING:
+        kinds = " and ".join(type(operand).__qualname__ for operand in operands)
+        m.stop(breaks.OPAQUE_CALL, f"operator {operation.__name__} on {kinds}")
+    return value
+
+
+def fold(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """``function`` of constants. MISSING where it warns, or answers with something that can be changed."""
+    import numpy
+
+    error: BaseException | None = None
+    value = MISSING
+    try:
+        with warnings.catch_warnings(), numpy.errstate(all="raise"):
+            warnings.simplefilter("error")
+            value = m.plainly(function, *args, **kwargs)
+    except Raised as raised:
+        if isinstance(raised.error, (FloatingPointError, Warning)):
+            return MISSING
+        error = raised.error
+    if error is not None:
+        raise Raised(error)
+    m.answer = None
+    for part in value if type(value) in SEQUENCES else (value,):
+        numpy_arrays.note(m, part)
+    is_list = type(value) is list and getattr(function, "__name__", "") != "tolist"
+    return value if not is_list and is_constant(m, value) else MISSING
+
+
+def is_constant(m: Any, value: Any) -> bool:
+    """Whether the value is guarded, or will be when it is settled. A number that came out of data, or may be another
+    one in the next call, has an origin instead."""
+    kind = type(value)
+    if kind in SEQUENCES:
+        return all(is_constant(m, part) for part in value)
+    if kind is slice:
+        return is_constant(m, (value.start, value.stop, value.step))
+    if kind in NUMBERS:
+        return m.heap.origin_of(value) is None
+    if kind is ARRAY:
+        return numpy_arrays.is_known(m, value)
+    return kind in PLAIN or kind in DTYPES or kind in FACTS or isinstance(value, Live) \
+        and not value.expression.in_graph or isinstance(value, type) and (value in CLASSES or value in PLAIN)
+
+
+def settled(value: Any) -> Any:
+    if isinstance(value, Live):
+        return value.settle()
+    if type(value) is slice:
+        return slice(settled(value.start), settled(value.stop), settled(value.step))
+    if type(value) in SEQUENCES:
+        return (list if type(value) is list else tuple)(map(settled, value))
+    return value
+
+
+def handler_of(function: Callable) -> Callable:
+    return lambda m, args, kwargs: call(m, function, args, kwargs)
+
+
+HANDLERS: dict[Callable, Callable] = {
+    function: handler_of(function) for function in FUNCTIONS if isinstance(function, types.FunctionType)}

@@ -1,0 +1,1 @@
+"""What torch does, under a trace: its calls and state, gradients, control flow, custom functions, optimizers."""

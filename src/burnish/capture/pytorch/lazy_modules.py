@@ -1,0 +1,49 @@
+"""Lazy modules make their parameters in their first call.
+
+    model = nn.Sequential(nn.LazyLinear(3), nn.ReLU())
+    burnish.compile(model, fullgraph=True)(x)          makes them, and computes with them
+    burnish.compile(model, fullgraph=True)(x)          traced anew: it is an ordinary module now
+
+That happens once, so it is no effect that later runs repeat. It is done for real, in the run that is traced; the module
+is another one afterwards (it has become its ordinary class, its hook is gone), so what is guarded of it holds in no
+later call, and the segment that was traced is never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from ..interpreter.frames import Raised
+from ..numbers.live import Expression
+from ..python import operations
+
+make_parameters: Callable = vars(LazyModuleMixin)["_infer_parameters"]
+
+
+def infer_parameters(m: Any, args: tuple, kwargs: dict) -> Any:
+    """The hook that runs before the first call."""
+    if m.region is not None:
+        m.region.refuse("a lazy module's first call")
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+        operations.settle_all(m, value)
+    m.guard_outcome(Expression(never_again, ()), False)
+    error: BaseException | None = None
+    try:
+        make_parameters(*args, **kwargs)
+    except BaseException as caught:
+        error = caught
+    if error is not None:
+        raise Raised(error)
+    return None
+
+
+def never_again() -> bool:
+    """Asked by the segment's check. While tracing the answer was False."""
+    return True
+
+
+HANDLERS: dict[Callable, Callable] = {make_parameters: infer_parameters}

@@ -1,0 +1,106 @@
+"""torch.optim while tracing: its Python is interpreted like any other, but for wrappers meant for another compiler.
+
+``torch.optim`` is decorated for ``torch._dynamo``: it imports it, asks it for graph breaks, keeps it out of
+``zero_grad``. Here the functions behind the decorators are called, and what the decorators do besides is done:
+
+    opt.zero_grad()     _disable_dynamo(zero_grad)               the function itself
+    opt.step()          _use_grad_for_differentiable(step)       ``step_in_grad_mode``: gradients off, as eager has it
+    ...                 _group_tensors_by_device_and_dtype       run as it is: it looks at facts and groups
+
+Where torch.compile has been used in the process, Dynamo has marked more of it as disabled: ``is_kept_from_dynamo``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+from ...settings import current
+from ..heap import MISSING
+
+
+def step_in_grad_mode(step, args, kwargs):  # type: ignore[no-untyped-def]
+    """``_use_grad_for_differentiable`` without what it asks of Dynamo."""
+    before = torch.is_grad_enabled()
+    try:
+        torch.set_grad_enabled(args[0].defaults["differentiable"])
+        return step(*args, **kwargs)
+    finally:
+        torch.set_grad_enabled(before)
+
+
+def _step(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    if getattr(m.options.backend, "asked", {}).get("cuda_graphs", current().cuda_graphs):
+        make_capturable(args[0])
+    return m.call(step_in_grad_mode, (function.__wrapped__, args, kwargs), {})  # type: ignore[attr-defined]
+
+
+def make_capturable(optimizer: torch.optim.Optimizer) -> None:
+    """A step that is to be recorded must not ask the CPU how many there were: the optimizer counts them on the GPU from
+    here on, as its option `capturable` has it. One that was made with it stays as it is."""
+    for group in optimizer.param_groups:
+        if group.get("capturable") is not False or group.get("fused") or not all(map(is_on_gpu, group["params"])):
+            continue
+        group["capturable"] = True
+        optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]  # torch warns of it once
+        for p in group["params"]:
+            state = optimizer.state.get(p, {})
+            if isinstance(state.get("step"), torch.Tensor):
+                state["step"] = state["step"].to(p.device)
+
+
+def is_on_gpu(x: torch.Tensor) -> bool:
+    return x.is_cuda
+
+
+def _undisabled(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """What torch keeps from Dynamo for its own reasons. Outside of torch.optim those are reasons here as well."""
+    inside = function.__wrapped__  # type: ignore[attr-defined]
+    return m.call(inside, args, kwargs) if inside.__module__.startswith("torch.optim.") else MISSING
+
+
+def is_kept_from_dynamo(marks: dict) -> bool:
+    """Whether a mark of torch.compiler.disable is Dynamo's own, put into torch.optim when it first compiles."""
+    inside = marks.get("_torchdynamo_orig_callable")
+    return isinstance(inside, FunctionType) and inside.__module__.startswith("torch.optim.") \
+        and inside.__name__.startswith(("_init_group", "_fused_"))
+
+
+def _code_inside(function: Callable, name: str) -> CodeType | None:
+    """The code of the function that a decorator answers."""
+    found = (c for c in function.__code__.co_consts if isinstance(c, CodeType) and c.co_name == name)
+    return next(found, None)
+
+
+# Decorators of torch, by the code of what they answer.
+BY_CODE: dict[CodeType | None, Callable] = {
+    _code_inside(torch._compile._disable_dynamo, "inner"): _undisabled,
+    _code_inside(torch_optimizer._use_grad_for_differentiable, "_use_grad"): _step,
+}
+BY_CODE.pop(None, None)
+BY_ADDRESS = {id(code): handler for code, handler in BY_CODE.items()}  # the hash of a code object looks at all of it
+
+
+def call_decorated(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """A call of a function with ``__wrapped__``: MISSING unless it is one of the decorators above."""
+    handler = BY_ADDRESS.get(id(function.__code__))
+    return MISSING if handler is None else handler(m, function, args, kwargs)
+
+
+def group_tensors(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Groups lists of tensors by device and type, which the guards fix. It answers the tensors themselves."""
+    m.heap.expose(args)
+    return m.plainly(torch._C._group_tensors_by_device_and_dtype, *args, **kwargs)
+
+
+def check_capturing(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Warns where a step is made part of a CUDA graph that was not told so. Not a thing to repeat."""
+    return m.plainly(HEALTH_CHECK, *args, **kwargs)
+
+
+HEALTH_CHECK = getattr(torch.optim.Optimizer, "_accelerator_graph_capture_health_check",
+                       getattr(torch.optim.Optimizer, "_cuda_graph_capture_health_check", None))

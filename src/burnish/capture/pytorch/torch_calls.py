@@ -1,0 +1,341 @@
+"""What each torch call is to a segment: recorded, a fact about metadata, or a break.
+
+The rule is by what comes back: tensors (or nothing, for in-place calls) are recorded; facts about metadata are
+constants under the guards; anything else carried tensor data into Python. The tables below are the exceptions.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .. import breaks
+
+RECORD = "record"
+FACT = "fact"
+
+# Types of arguments that stand in a graph as they are.
+IMMEDIATE = frozenset((
+    int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
+    torch.memory_format, types.BuiltinFunctionType,
+))
+
+# Tensor properties and methods that read metadata only: constants while the input guards hold.
+FACTS = frozenset("""
+    shape dtype device layout ndim requires_grad is_leaf itemsize nbytes is_cuda is_cpu is_meta is_sparse is_quantized
+    is_mkldnn is_xpu is_mps is_sparse_csr is_nested names is_vulkan is_ipu is_maia is_xla is_hpu is_mtia output_nr
+    size dim stride numel nelement is_contiguous is_floating_point is_complex is_signed element_size get_device
+    is_conj is_neg is_inference storage_offset ndimension is_same_size dense_dim sparse_dim type __len__ has_names
+    is_coalesced is_pinned is_shared is_distributed retains_grad q_scale qscheme _is_view _is_zerotensor
+    result_type can_cast promote_types broadcast_shapes is_tensor is_storage get_default_dtype finfo iinfo
+    is_grad_enabled is_inference_mode_enabled _debug_has_internal_overlap __contains_tensor_subclass__
+    __dir__ __class__ _dimI _dimV __hash__ _parse_to _has_compatible_shallow_copy_type
+""".split())
+
+# Of these, what says nothing of sizes (from 2 on).
+SIZELESS = FACTS - frozenset("""
+    shape nbytes size stride numel nelement storage_offset is_same_size type __len__ broadcast_shapes
+    _debug_has_internal_overlap __dir__
+""".split())
+
+# How many tensors these answer depends on the size of one dimension: which argument that is, besides ``dim``.
+PARTING = {"split": 2, "unsafe_split": 2, "chunk": 2, "unsafe_chunk": 2, "tensor_split": 2, "unbind": 1}
+
+# ... and these depend on several, or in another way.
+ALSO_PARTING = frozenset("hsplit vsplit dsplit __iter__ unravel_index where nonzero".split())
+
+# Calls whose answer is tensor data as Python values.
+READS = frozenset("""
+    item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ equal allclose is_nonzero __contains__
+    __format__ __repr__ __str__ data_ptr storage untyped_storage _typed_storage __dlpack__ __reduce_ex__ __deepcopy__
+    is_set_to _version grad_fn _base cdata grad_dtype
+""".split())
+
+# Output sizes that depend on data. Recording them would bake this run's size into what follows.
+DATA_SHAPED = frozenset("""
+    nonzero nonzero_static masked_select unique unique_consecutive _unique2 _unique argwhere bincount
+    repeat_interleave histogramdd to_sparse coalesce segment_reduce nested_tensor to_padded_tensor
+    combinations _pack_padded_sequence _pad_packed_sequence unique_dim to_sparse_csr to_sparse_coo to_sparse_bsr
+    to_dense_backward pad_packed_sequence pack_padded_sequence
+""".split()) - {"combinations", "nonzero_static"}
+
+# Changes of a tensor object that a graph cannot say about its inputs. addbmm_ makes a tensor that is broadcast larger.
+STATE = frozenset("""
+    requires_grad_ set_ resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ rename_
+    retain_grad register_hook register_post_accumulate_grad_hook share_memory_ _make_subclass detach_ apply_ map_ map2_
+    addbmm_ put_hook_ swap_tensors copy_from_ resize_as_sparse_ sparse_resize_ sparse_resize_and_clear_ pin_memory
+    real_storage_ moveaxis_ set_data
+""".split())
+
+# ... and can about the tensors it makes.
+STATE_IN_GRAPH = frozenset("t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_".split())
+
+# Value arguments: the number changes the result's data, never its shape or type. A live number stays live there.
+VALUE_CALLS = frozenset(
+    """
+    add sub mul div true_divide rsub pow fmod remainder clamp clamp_min clamp_max lt le gt ge eq ne fill_
+    add_ sub_ mul_ div_ pow_ clamp_ clamp_min_ clamp_max_ masked_fill masked_fill_ where addcmul addcdiv
+    addcmul_ addcdiv_
+    lerp lerp_ full_like threshold leaky_relu elu hardtanh softplus dropout __rpow__ __rdiv__ __rsub__ __rtruediv__
+    subtract multiply divide floor_divide floor_divide_ remainder_ fmod_ atan2 maximum minimum xlogy copysign ldexp
+    __radd__ __rmul__ greater less greater_equal less_equal not_equal arctan2 float_power heaviside __rfloordiv__
+    layer_norm
+""".split()
+) - {"layer_norm"}
+
+# What comes out depends on the type of the numbers given: a float of NumPy's is none of Python's.
+BY_ELEMENT_TYPE = frozenset("""
+    tensor as_tensor asarray new_tensor from_numpy result_type can_cast scalar_tensor apply Tensor Parameter Buffer
+""".split())
+
+# Constructors of old to which a torch.Size says how large, and any other sequence what it is to hold, by the number of
+# their arguments then (``x.new(indices, values, size)`` makes a sparse tensor, and is never mistaken).
+OF_SIZE_OR_DATA = {"new": 2, Tensor: 1}
+
+OF_MANY_TENSORS = ("_foreach_", "_fused_")  # what optimizers call: their numbers are all of that kind
+
+GETTER = "__get__"
+SETTER = "__set__"
+
+
+def name_of(func: Any) -> str:
+    name = getattr(func, "__name__", None) or str(func)
+    if name in (GETTER, SETTER, "__delete__"):
+        return getattr(getattr(func, "__self__", None), "__name__", name)
+    return name
+
+
+GPU_CALLS = ("_cuda_", "_accelerator_")
+"""So begin the names of torch's functions that tell a GPU something."""
+
+
+def kept_from_the_recorder(name: str) -> tuple[Any, str]:
+    """The kind of break, and the call in words, of a function that torch made without showing it to anybody."""
+    return (breaks.GPU_CALL, f"torch's {name}()") if name.startswith(GPU_CALLS) else \
+        (breaks.TENSOR_STATE, f"{name}() on a tensor")
+
+
+def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str]:
+    """(RECORD | FACT | the kind of break, the call in words)."""
+    name = name_of(func)
+    accessor = getattr(func, "__name__", None)
+    if accessor == SETTER or accessor == "__delete__":
+        return breaks.TENSOR_STATE, f"assignment to .{name} of a tensor"
+    if name in FACTS and not isinstance(result, Tensor):
+        return FACT, name
+    if accessor == GETTER:
+        if name == "grad":
+            return (FACT, name) if result is None else (RECORD, name)
+        if isinstance(result, Tensor) and name != "_base":
+            return RECORD, name
+        if name == "grad_fn" and result is None or name in ("_base", "_backward_hooks") and result is None:
+            return FACT, name
+        return (breaks.DATA_READ, f".{name} of a tensor") if name in READS else (FACT, name)
+    if name in READS:
+        kind = breaks.DATA_BRANCH if name in ("__bool__", "is_nonzero", "equal", "allclose", "__contains__") \
+            else breaks.DATA_READ
+        return kind, f"{name}()" if not name.startswith("__") else READ_WORDS.get(name, name)
+    if name in STATE:
+        return breaks.TENSOR_STATE, f"{name}() on a tensor"
+    if isinstance(func, OF_LIBRARIES) and not is_sized_without_data(func, args, kwargs, result) \
+            or is_data_shaped(name, args, kwargs):
+        return breaks.DATA_SHAPE, f"{name}: the size of its result depends on the data"
+    if only_tensors(result):
+        return RECORD, name
+    return breaks.DATA_READ, f"{name}() answers with Python values"
+
+
+class Known(NamedTuple):
+    """What is the same for every call of a function."""
+
+    target: Any
+    takes_live_numbers: bool
+    is_plain: bool  # recorded whenever it answers a tensor
+
+
+_known: dict[Any, Known] = {}
+
+
+def known(func: Any) -> Known:
+    found = _known.get(func)
+    if found is None:
+        target, name = target_of(func), name_of(func)
+        is_plain = getattr(func, "__name__", None) not in (GETTER, SETTER, "__delete__") and not any(
+            name in table for table in (FACTS, READS, STATE, DATA_SHAPED, INDEXING)) and not isinstance(
+                func, OF_LIBRARIES)
+        found = Known(target, takes_live_numbers(target), is_plain)
+        if isinstance(func, STATIC) or type(func) is FunctionType and func.__module__ == "torch.nn.functional":
+            _known[func] = found
+    return found
+
+
+STATIC = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+INDEXING = ("where", "__getitem__", "index", "one_hot", "tensor_split")
+READ_WORDS = {"__bool__": "bool() of a tensor", "__int__": "int() of a tensor", "__float__": "float() of a tensor",
+              "__index__": "a tensor used as an index", "__contains__": "`in` on a tensor",
+              "__format__": "formatting a tensor", "__repr__": "printing a tensor", "__array__": "numpy() of a tensor",
+              "__complex__": "complex() of a tensor", "__str__": "str() of a tensor"}
+
+
+OF_LIBRARIES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def is_sized_without_data(operator: Any, args: tuple, kwargs: dict, result: Any) -> bool:
+    """Whether an operator that was registered with torch tells the sizes of its results of tensors without data. Where
+    it does not (``torchvision.ops.nms``, one that has no ``register_fake``), another call may answer other sizes."""
+    overload = getattr(operator, "default", operator)
+    if result is None or getattr(overload, "namespace", None) in ("aten", "prims"):
+        return True
+    try:
+        told = operator(*tree_map(without_data, args), **tree_map(without_data, kwargs))
+    except Exception:
+        return False
+    return [x.shape for x in tree_leaves(told) if isinstance(x, Tensor)] == \
+        [x.shape for x in tree_leaves(result) if isinstance(x, Tensor)]
+
+
+def without_data(x: Any) -> Any:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if type(x) in TENSORS else x
+
+
+TENSORS = (Tensor, torch.nn.Parameter)
+
+
+def is_data_shaped(name: str, args: tuple, kwargs: dict) -> bool:
+    if name in DATA_SHAPED:
+        if name == "repeat_interleave":
+            repeats = args[1] if len(args) > 1 else kwargs.get("repeats", args[0] if len(args) == 1 else None)
+            size = kwargs.get("output_size")
+            return isinstance(repeats, Tensor) and size is None
+        return True
+    if name == "where":
+        return len(args) + len(kwargs) == 1
+    if name == "one_hot":
+        return kwargs.get("num_classes", args[1] if len(args) > 1 else -1) == -1
+    if name == "tensor_split":
+        return any(isinstance(part, Tensor) for part in (*args[1:], *kwargs.values()))
+    if name in INDEXING:
+        return len(args) > 1 and _has_mask(args[1])
+    return False
+
+
+# Calls that read a number from a tensor where it changes values and no size.
+VALUES_BY_NUMBER = frozenset("""
+    select select_scatter roll fill fill_ full_like fill_diagonal_ masked_fill masked_fill_ index_fill index_fill_ add
+    add_ sub sub_ mul mul_ div div_ pow pow_ rsub lerp clamp clamp_ tril tril_ triu triu_ cumsum cumprod softmax
+    log_softmax sort argsort flip __setitem__ kthvalue renorm threshold
+""".split())
+
+
+def sizes_by_tensor(func: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether a call that reads a number from a tensor may answer with another size for another number."""
+    name = name_of(func)
+    if name == "__getitem__":
+        return _has_tensor_in_slice(args[1])
+    if name in ("full", "new_full"):
+        size = kwargs.get("size", args[name == "new_full"] if len(args) > (name == "new_full") else None)
+        return isinstance(size, (tuple, list)) and any(isinstance(part, Tensor) for part in size)
+    return not any(name in table for table in (VALUES_BY_NUMBER, FACTS, READS))
+
+
+def _has_tensor_in_slice(index: Any) -> bool:
+    if isinstance(index, slice):
+        return any(isinstance(part, Tensor) for part in (index.start, index.stop, index.step))
+    return isinstance(index, tuple) and any(_has_tensor_in_slice(part) for part in index)
+
+
+def _has_mask(index: Any) -> bool:
+    if isinstance(index, Tensor):
+        return index.dtype in (torch.bool, torch.uint8) and index.dim() > 0 or index.dtype is torch.bool
+    if isinstance(index, (tuple, list)):
+        return any(_has_mask(i) for i in index)
+    return False
+
+
+def only_tensors(result: Any) -> bool:
+    """Tensors, None, and containers of them; at least one tensor unless nothing came back."""
+    if result is None or isinstance(result, Tensor):
+        return True
+    if isinstance(result, (tuple, list)):
+        return (
+            all(only_tensors(r) for r in result) and len(result) > 0 or isinstance(result, (tuple, list)) and not result
+        )
+    if isinstance(result, dict):
+        return all(only_tensors(r) for r in result.values())
+    return False
+
+
+def writes(target: Any, kwargs: dict) -> bool:
+    """Whether a call changes a tensor in place (by torch's naming rule), or may."""
+    if "out" in kwargs:
+        return True
+    name = target if isinstance(target, str) else getattr(target, "__name__", "_")
+    return (
+        name.endswith("_")
+        and not name.endswith("__")
+        or name in ("__setitem__", "setitem", "batch_norm", "instance_norm", "rnn_tanh", "apply")
+    )
+
+
+def writes_silently(target: Any) -> bool:
+    """Whether a call may write to an argument without counting up its version: running statistics."""
+    return (target if isinstance(target, str) else getattr(target, "__name__", "")) in ("batch_norm", "instance_norm")
+
+
+def takes_live_numbers(target: Any) -> bool:
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name in VALUE_CALLS or name.startswith(OF_MANY_TENSORS)
+
+
+# Tensor methods written in Python; some go by another name than their function does (__pow__ is named pow).
+PYTHON_METHODS = {value: name for name, value in vars(Tensor).items() if isinstance(value, FunctionType)}
+
+
+def _method_name(func: Any) -> str | None:
+    owner = getattr(func, "__objclass__", None)
+    if owner is not None:
+        return func.__name__ if issubclass(Tensor, owner) else None
+    return PYTHON_METHODS.get(func) if isinstance(func, FunctionType) else None
+
+
+def target_of(func: Any) -> Any:
+    """What an fx node names: the method's name for tensor methods, else the function."""
+    accessor = getattr(func, "__name__", None)
+    if accessor == GETTER:
+        return Getter(name_of(func))
+    return _method_name(func) or func
+
+
+class Getter:
+    """``tensor.T`` as a function with a name a graph can print."""
+
+    _made: dict[str, Getter] = {}
+
+    def __new__(cls, name: str) -> Getter:
+        found = cls._made.get(name)
+        if found is None:
+            found = cls._made[name] = super().__new__(cls)
+            found.__name__ = found.__qualname__ = f"get_{name}"
+            found.__module__ = __name__
+            found.torch_attribute = name
+        return found
+
+    def __call__(self, value: Any) -> Any:
+        return getattr(value, self.torch_attribute)
+
+    def __reduce__(self) -> Any:
+        return (Getter, (self.torch_attribute,))
+
+    def __repr__(self) -> str:
+        return f"get_{self.torch_attribute}"
+
+
+def identifier(text: str, at: int) -> str:
+    cleaned = re.sub(r"\W+", "_", text).strip("_").lower()
+    return f"{cleaned or 'input'}" if cleaned and not cleaned[0].isdigit() else f"input_{at}_{cleaned}"

@@ -1,0 +1,49 @@
+"""What templates call when they run, to make Python objects as they were."""
+
+from __future__ import annotations
+
+import collections
+import types
+import warnings
+from typing import Any
+
+from ..interpreter.frames import Frame, Generator
+
+
+def refill(kind: Any, container: Any, items: list) -> None:
+    """Put ``items`` in place of all that is in ``container``, past the methods a subclass defines."""
+    kind.clear(container)
+    if kind is set:
+        set.update(container, items)
+    elif kind is collections.deque:
+        collections.deque.extend(container, items)
+    else:
+        for key, value in items:
+            kind.__setitem__(container, key, value)
+
+
+def generator_shell(name: str, qualname: str, code: types.CodeType, started: bool) -> Generator:
+    made = Generator.__new__(Generator)
+    made.__name__, made.__qualname__, made.code = name, qualname, code
+    made.started, made.running, made.frame, made.noted_by = started, False, None, None
+    return made
+
+
+def set_state(iterator: Any, state: Any) -> None:
+    with warnings.catch_warnings():  # 3.12 announces that itertools will lose it
+        warnings.simplefilter("ignore", DeprecationWarning)
+        iterator.__setstate__(state)
+
+
+def suspend_generator(generator: Generator, frame: Frame | None, started: bool) -> None:
+    generator.frame, generator.running, generator.started = frame, False, started
+
+
+def link_generator(generator: Generator, frame: Frame) -> None:
+    generator.frame = frame  # a suspended frame does not know its generator: Python closes what nobody holds
+
+
+def make_frame(code: Any, namespace: dict, builtins: dict, pc: int, values: list, stack: list, handling: Any) -> Frame:
+    frame = Frame(code, namespace, builtins, values)
+    frame.pc, frame.stack, frame.handling = pc, stack, handling
+    return frame

@@ -1,0 +1,123 @@
+"""What a segment does to objects from outside, as lines of its template.
+
+    print(t0)                    # a call, with its arguments as they were then
+    d1['count'] = 4              # a change
+"""
+
+from __future__ import annotations
+
+import collections
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..heap import SINGLETON_IDS, Origin, items_of
+from ..interpreter.frames import cell_value
+from ..pytorch.gradients import set_gradients
+from .remade import refill, suspend_generator
+from .unrebuildable import Unrebuildable
+
+if TYPE_CHECKING:
+    from .templates import Rebuilder
+
+
+class Effects:
+    """`to`: where the lines are written."""
+
+    def __init__(self, to: Rebuilder):
+        self.to = to
+
+    def write(self) -> None:
+        """Calls in order, then what changed in outside objects."""
+        for effect in self.to.m.effects:
+            args = [self.moment(a, effect.position) for a in effect.args]
+            args += [f"{k}={self.moment(v, effect.position)}" for k, v in effect.kwargs.items()]
+            self.to.lines.append(f"{self.to.constant(effect.function)}({', '.join(args)})")
+        for origin in list(self.to.heap.origins.values()):
+            if self.to.heap.changed(origin):
+                self.change(origin)
+        changed = self.to.m.gradients.changed()
+        if changed:
+            tensors = "".join(f"{self.to.source(origin.source)}, " for origin, _ in changed)
+            gradients = "".join(f"{self.to.build(gradient)}, " for _, gradient in changed)
+            self.to.lines.append(f"{self.to.constant(set_gradients)}(({tensors}), ({gradients}))")
+        for reference, source in self.to.heap.taken_over:
+            generator = reference()
+            if generator is None or id(generator) not in self.to.active:
+                frame = "None" if generator is None or generator.frame is None else self.to.frame(generator.frame)
+                started = generator is None or generator.started
+                self.to.lines.append(
+                    f"{self.to.constant(suspend_generator)}({self.to.source(source)}, {frame}, {started})")
+        self.check_dropped()
+
+    def check_dropped(self) -> None:
+        """An object nobody holds any more, with code that runs on the spot: a generator suspended inside ``try``, or an
+        object with ``__del__``. That moment cannot be replayed."""
+        if self.to.heap.dropped is not None:
+            raise Unrebuildable(None, f"{self.to.heap.dropped} is let go here")
+
+    def moment(self, value: Any, position: int) -> str:
+        """A value of an effect as it was after ``position`` torch calls."""
+        if isinstance(value, torch.Tensor) and self.to.m.changed_after(value, position):
+            handle = self.to.m.clone_at(value, position)
+            return self.to.output(handle)
+        if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
+            parts = ", ".join(self.moment(v, position) for v in value)
+            return f"[{parts}]" if type(value) is list else f"({parts}{',' if len(value) == 1 else ''})"
+        return self.to.build(value)
+
+    def change(self, origin: Origin) -> None:
+        obj, target = origin.obj, self.to.source(origin.source)
+        if isinstance(obj, dict):
+            self.change_dict(origin, target)
+        elif isinstance(obj, CellType):
+            content = cell_value(obj)
+            if id(content) in SINGLETON_IDS and content is not None and not isinstance(content, bool):
+                self.to.lines.append(f"del {target}.cell_contents")
+            else:
+                self.to.lines.append(f"{target}.cell_contents = {self.to.build(content)}")
+        elif isinstance(obj, list):
+            if origin.appended_from is not None:
+                parts = ", ".join(self.to.build(v) for v in list.__getitem__(obj, slice(origin.appended_from, None)))
+                self.to.lines.append(f"{self.to.constant(list.extend)}({target}, [{parts}])")
+            else:
+                parts = ", ".join(self.to.build(v) for v in list.__iter__(obj))
+                self.to.lines.append(f"{self.to.constant(list.__setitem__)}({target}, slice(None), [{parts}])")
+        elif isinstance(obj, (set, collections.deque)):
+            kind = set if isinstance(obj, set) else collections.deque
+            parts = ", ".join(self.to.build(v) for v in kind.__iter__(obj))
+            self.to.lines.append(f"{self.to.constant(refill)}({self.to.constant(kind)}, {target}, [{parts}])")
+        else:
+            for name in origin.written:
+                self.to.lines.append(
+                    f"{self.to.constant(object.__setattr__)}({target}, {name!r}, {self.to.build(getattr(obj, name))})"
+                )
+
+    def change_dict(self, origin: Origin, target: str) -> None:
+        now = dict(items_of(origin.obj))
+        kind: Any = type(origin.obj)
+        if kind is not dict:  # what a subclass defines must not be asked
+            kind = collections.OrderedDict if isinstance(origin.obj, collections.OrderedDict) else dict
+            store, pop = (
+                f"{self.to.constant(kind.__setitem__)}({target}, {{}}, {{}})",
+                f"{self.to.constant(kind.pop)}({target}, {{}}, None)",
+            )
+        else:
+            store, pop = f"{target}[{{}}] = {{}}", f"{target}.pop({{}}, None)"
+        if origin.snapshot is not None:
+            before = {k: v for k, v in origin.snapshot}
+            if list(now)[: len(before)] == list(before):
+                for k, v in now.items():
+                    if k not in before or before[k] is not v:
+                        self.to.lines.append(store.format(self.to.build(k), self.to.build(v)))
+            else:
+                parts = ", ".join(f"({self.to.build(k)}, {self.to.build(v)})" for k, v in now.items())
+                self.to.lines.append(f"{self.to.constant(refill)}({self.to.constant(kind)}, {target}, [{parts}])")
+            return
+        for key, removed in origin.written.items():
+            if removed or key not in now:
+                self.to.lines.append(pop.format(self.to.build(key)))
+        for key in now:  # in the order in which new ones came
+            if key in origin.written:
+                self.to.lines.append(store.format(self.to.build(key), self.to.build(now[key])))

@@ -1,0 +1,1 @@
+"""Open sizes: dimensions that may be others in the next call."""
