@@ -128,3 +128,10 @@ def test_a_number_that_decides_how_many_parts_there_are_is_not_open():
     with pytest.raises((NumberLost, Untraceable)):
         trace(gm, [torch.ones(2, 3), 2], open_numbers=(int,))
     assert trace(gm, [torch.ones(2, 3), 2]).graph.nodes
+
+
+@pytest.mark.parametrize("fn", (lambda x, n: (torch.ones(n) + 1,), lambda x, n: (x.expand(n, 2, 3) * 2,),
+                                lambda x, n: (torch.arange(n) * 2,)))
+def test_a_number_that_is_a_size_is_not_open(fn):
+    with pytest.raises((NumberLost, Untraceable)):
+        trace(torch.fx.symbolic_trace(fn), [torch.ones(2, 3), 4], open_numbers=(int,))

@@ -199,14 +199,21 @@ class Waiting:
 
 def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Numbers stay open, or as many of them as can be. The others become constants of what is compiled."""
+    if has_numbers(example_inputs) and "burnish_waits" not in gm.meta:
+        # It is not capture that calls, which guards the type of a number.
+        return compile_per_number(as_asked(_compile_numbers), gm, example_inputs, drawing(gm), (bool, complex))
     return _compile_open_for(gm, example_inputs, (bool, complex), (int, float))
+
+
+def _compile_numbers(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    return _compile_open_for(gm, example_inputs, (), (int, float))
 
 
 def _compile_open_for(gm: GraphModule, example_inputs: list[Any], fixed: tuple[type, ...],
                       open_numbers: tuple[type, ...]) -> CompiledFn:
     """Compiled with numbers of the types `open_numbers` open. Of the types before those, `fixed`, they are constants.
     """
-    if has_numbers(example_inputs, fixed):
+    if any(isinstance(x, fixed) for x in example_inputs):
         def compile_rest(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
             return _compile_open_for(gm, example_inputs, (), open_numbers)
 

@@ -35,14 +35,14 @@ def compile_per_number(
     eager: Callable[..., Any] | None = None, kinds: tuple[type, ...] = NUMBERS,
 ) -> Callable[..., Any]:
     """Compile for the example inputs now and for other numbers as they come, up to LIMIT. `eager` is how the graph runs
-    as it stands, where that is not plainly. Numbers of other than these `kinds` the compiled graph takes as they come.
+    as it stands, where that is not plainly. Of numbers of other than these `kinds` it takes any of the same type.
     """
-    positions = [i for i, value in enumerate(example_inputs) if isinstance(value, kinds)]
+    positions = [i for i, value in enumerate(example_inputs) if isinstance(value, NUMBERS)]
     compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
     lock = forks.rlock()
 
     def compile_for(inputs: list[Any]) -> Callable[..., Any]:
-        key = tuple(exactly(inputs[i]) for i in positions)
+        key = tuple(exactly(x) if isinstance(x, kinds) else type(x) for x in [inputs[i] for i in positions])
         found = compiled.get(key)
         if found is None:
             with lock:

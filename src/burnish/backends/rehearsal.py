@@ -30,7 +30,7 @@ def rehearse(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) ->
     architecture = int((current().null_device or "sm_90").removeprefix("sm_"))
     try:
         with machines.replaced("cpu", TRITON):
-            lowered = lower(gm, example_inputs, gradients, False)
+            lowered = lower(gm, example_inputs, gradients)
             if lowered.gradients is not None and lowered.gradients.flows:
                 halves, _ = halved(lowered.graph, lowered.gradients, len(lowered.constants))
                 plans = [make_plan(halves.forward), make_plan(halves.backward)]

@@ -40,6 +40,8 @@ class Numbers:
         self.known: dict[float, Value] = {}
 
     def input(self, example: float, name: str) -> float:
+        if isinstance(example, int):
+            example += self.salt  # so that a type that is made of it, a size, is not the same in the other trace
         value = Value(NumberType.of(example), self.graph.fresh_name(name))  # type: ignore[arg-type]
         self.graph.inputs.append(value)
         return self.stand_in(value)
