@@ -1,0 +1,17 @@
+"""The programs of `bench.broken` have breaks, and give what they give in eager."""
+
+import pytest
+import torch
+
+import burnish
+from bench.broken import PROGRAMS
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_has_breaks(name):
+    fn, shape = PROGRAMS[name]
+    compiled, x = burnish.compile(fn, backend="eager"), torch.rand(shape)
+    with torch.no_grad():
+        assert burnish.explain(fn)(x).graph_break_count
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), fn(x))
