@@ -34,15 +34,26 @@ def nobody_listens(monkeypatch):
     monkeypatch.setattr(events, "_subscriptions", ())
 
 
-@pytest.fixture
-def backends():
-    """Torch's settings, which are as they were afterwards."""
+@pytest.fixture(autouse=True)
+def precision_as_it_was():
+    """Of float32's products, in each place that torch keeps it in: `torch.set_float32_matmul_precision` with what its
+    getter said leaves other words there, and a program that was saved then is not found by a process that begins."""
     import torch
 
     found = torch.backends
     places = [found, found.cuda.matmul, found.cudnn.conv, found.mkldnn.matmul, found.mkldnn.conv]
     before = [place.fp32_precision for place in places]
-    with found.__allow_nonbracketed_mutation():  # torch's own tests forbid it
-        yield found
-        for place, precision in zip(places, before, strict=True):
-            place.fp32_precision = precision
+    yield
+    if [place.fp32_precision for place in places] != before:
+        with found.__allow_nonbracketed_mutation():  # torch's own tests forbid it
+            for place, precision in zip(places, before, strict=True):
+                place.fp32_precision = precision
+
+
+@pytest.fixture
+def backends():
+    """Torch's settings, which may be changed; float32's precision is as it was afterwards."""
+    import torch
+
+    with torch.backends.__allow_nonbracketed_mutation():  # torch's own tests forbid it
+        yield torch.backends
