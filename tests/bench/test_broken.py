@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from bench.broken import PROGRAMS
 
 import burnish
-from bench.broken import PROGRAMS
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
