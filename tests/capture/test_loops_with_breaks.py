@@ -89,14 +89,15 @@ def test_rounds_that_differ_are_all_captured_and_found_again(kind, grows):
     assert max(point.made_in for point in points) <= 2
 
 
-def test_calls_that_bring_new_rounds_reach_the_limit():
-    def fn(x, names):
-        for name in names:
-            burnish.graph_break()
-            x = x + len(name)
-        return x
+def add_lengths(x, names):
+    for name in names:
+        burnish.graph_break()
+        x = x + len(name)
+    return x
 
-    compiled = burnish.compile(fn, backend="eager")
+
+def test_calls_that_bring_new_rounds_reach_the_limit():
+    compiled = burnish.compile(add_lengths, backend="eager")
     with patch(segment_limit=3), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for call in range(6):
@@ -108,13 +109,7 @@ def test_calls_that_bring_new_rounds_reach_the_limit():
 
 
 def test_one_call_cannot_bring_rounds_without_end():
-    def fn(x, names):
-        for name in names:
-            burnish.graph_break()
-            x = x + len(name)
-        return x
-
-    compiled = burnish.compile(fn, backend="eager")
+    compiled = burnish.compile(add_lengths, backend="eager")
     names = ["a" * k for k in range(40)]
     with patch(segment_limit=2), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -124,13 +119,7 @@ def test_one_call_cannot_bring_rounds_without_end():
 
 
 def test_what_came_next_is_asked_first():
-    def fn(x, names):
-        for name in names:
-            burnish.graph_break()
-            x = x + len(name)
-        return x
-
-    compiled = burnish.compile(fn, backend="eager")
+    compiled = burnish.compile(add_lengths, backend="eager")
     names = ["a" * k for k in range(8)]
     with patch(native_guards=False):
         for _ in range(2):

@@ -6,6 +6,7 @@ does not take on (Python inside the graph, for one) runs eagerly, node by node, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -199,34 +200,30 @@ class Waiting:
 
 def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Numbers stay open, or as many of them as can be. The others become constants of what is compiled."""
-    if has_numbers(example_inputs) and "burnish_waits" not in gm.meta:
-        # It is not capture that calls, which guards the type of a number.
-        return compile_per_number(as_asked(_compile_numbers), gm, example_inputs, drawing(gm), (bool, complex))
-    return _compile_open_for(gm, example_inputs, (bool, complex), (int, float))
+    is_guarded = "burnish_waits" in gm.meta  # capture calls, which guards the type of a number
+    if any(isinstance(x, FIXED) for x in example_inputs) or has_numbers(example_inputs) and not is_guarded:
+        return compile_per_number(as_asked(_compile_numbers), gm, example_inputs, drawing(gm), FIXED)
+    return _compile_numbers(gm, example_inputs)
 
 
-def _compile_numbers(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    return _compile_open_for(gm, example_inputs, (), (int, float))
+FIXED = (bool, complex)
+"""The types of numbers that are never open."""
 
 
-def _compile_open_for(gm: GraphModule, example_inputs: list[Any], fixed: tuple[type, ...],
-                      open_numbers: tuple[type, ...]) -> CompiledFn:
-    """Compiled with numbers of the types `open_numbers` open. Of the types before those, `fixed`, they are constants.
-    """
-    if any(isinstance(x, fixed) for x in example_inputs):
-        def compile_rest(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-            return _compile_open_for(gm, example_inputs, (), open_numbers)
-
-        return compile_per_number(as_asked(compile_rest), gm, example_inputs, drawing(gm), fixed)
-    if not has_numbers(example_inputs, open_numbers):
+def _compile_numbers(gm: GraphModule, example_inputs: list[Any],
+                     may_be_open: tuple[type, ...] = (int, float)) -> CompiledFn:
+    """Numbers of the types `may_be_open` stay open if that can be, whole ones for the shorter: they may be sizes."""
+    open_numbers = tuple(kind for kind in may_be_open if has_numbers(example_inputs, (kind,)))
+    if not open_numbers:
         return _compile(gm, example_inputs)
     try:
         return _compile(gm, example_inputs, open_numbers)
     except NumberLost as why:
-        kind, *others = open_numbers  # whole numbers first: they may be sizes and positions
+        kind, *others = open_numbers
         events.emit("lower.numbers", text=f"compiled once for each combination of {kind.__name__}s: {why}",
                     graph_module=gm)
-        return _compile_open_for(gm, example_inputs, (kind,), tuple(others))
+        rest = functools.partial(_compile_numbers, may_be_open=tuple(others))
+        return compile_per_number(as_asked(rest), gm, example_inputs, drawing(gm), (kind,))
 
 
 def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[type, ...] = ()) -> CompiledFn:

@@ -53,8 +53,8 @@ def compile_graph(
     gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
 ) -> Recipe:
     """Raises Untraceable where the graph holds what must run as it stands. With `gradients` the results are autograd's,
-    if an input requires gradients. Numbers of the types `open_numbers`
-    among the inputs may be others in the next call."""
+    if an input requires gradients. Numbers of the types `open_numbers` among the
+    inputs may be others in the next call."""
     if gpus_of(example_inputs):
         offer_gpus()
     lowered = lower(gm, example_inputs, gradients, open_numbers)

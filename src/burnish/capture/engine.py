@@ -47,7 +47,6 @@ from .tracer import Late, Stop, Tracer
 
 MISS = object()
 FAILED = object()
-NOWHERE: Any = frozenset()
 
 
 @dataclass
@@ -106,7 +105,7 @@ class Program:
         continuation = self.entry
         self.ran_compiled = False
         outcome: Any = None
-        has_traced: set[Continuation] = NOWHERE
+        has_traced: set[Continuation] | None = None
         try:
             while True:
                 segments = continuation.segments
@@ -147,7 +146,7 @@ class Program:
                     found = inputs = values = outputs = answer = None
                     break
                 if outcome is MISS:
-                    if has_traced is NOWHERE:
+                    if has_traced is None:
                         has_traced = set()
                     if self.why_not_trace(continuation, slots) or not continuation.claim():
                         return self.run_eagerly(continuation, slots, args, kwargs)

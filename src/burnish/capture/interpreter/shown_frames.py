@@ -21,7 +21,7 @@ from .. import breaks
 from ..trust import OUR_PATH, PEEKERS, is_trusted
 from .frame_calls import frame_locals
 
-LOOKERS = (sys._getframe, inspect.currentframe, inspect.stack)
+LOOKERS = frozenset(map(id, (sys._getframe, inspect.currentframe, inspect.stack)))
 SHOWN = compile("[*'']", "", "exec")
 """Goes through what stands in place of its constant. No name is looked up, and none is bound."""
 
@@ -70,7 +70,7 @@ def looks_at_frames(function: Any) -> bool:
     """Whether what is called asks who calls it."""
     if type(function) is MethodType:
         function = function.__func__
-    return any(function is one for one in LOOKERS) or type(function) is FunctionType \
+    return id(function) in LOOKERS or type(function) is FunctionType \
         and not PEEKERS.isdisjoint(function.__code__.co_names) and not is_trusted(function.__globals__.get("__name__"))
 
 

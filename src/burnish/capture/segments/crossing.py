@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..interpreter import frames as fr
 from ..interpreter.answering import Answering
 from ..interpreter.frame_calls import FRAME_CALLS
-from ..interpreter.frames import Frame, Generator
+from ..interpreter.frames import UNBOUND, Frame, Generator
 from ..interpreter.layout import Layout, take_apart
 from ..interpreter.machine import Machine, is_hashable
 from ..interpreter.opcodes.flow import EXHAUSTED
@@ -141,7 +140,7 @@ def crossing_of(layout: Layout) -> Crossing | None:
 
 def cross(layout: Layout, slots: list, continuation_for: Callable[[Layout], Any]) -> tuple[Any, Any]:
     """(the next continuation, its slots), or (None, a machine that is to execute the instruction)."""
-    if layout.crossing is fr.UNBOUND:
+    if layout.crossing is UNBOUND:
         layout.crossing = crossing_of(layout)
     crossing: Crossing | None = layout.crossing
     if crossing is None or not crossing.is_for(slots):

@@ -11,7 +11,17 @@ import math
 from dataclasses import dataclass
 
 from ...ops.scalar import Scalar, compare, const, fma, is_nan, select, unary
-from .floats import at_least, bits, from_bits, integer_to_float, layout, polynomial, shift_left, shift_right, times
+from .floats import (
+    at_least,
+    bits,
+    from_bits,
+    integer_to_float,
+    layout,
+    polynomial,
+    shift_left,
+    shift_right,
+    times,
+)
 
 
 @dataclass(frozen=True)

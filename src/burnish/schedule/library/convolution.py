@@ -24,7 +24,17 @@ from ...tensors.types import TensorType, contiguous_stride, has_stride
 from . import mkl, onednn
 from .candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
 from .layout import channels_last_stride, is_channels_last, with_axis
-from .linear import BIAS, PACKED, RESIDUAL, WEIGHT, X, linear_candidates, native_product, packed_names, with_epilogue
+from .linear import (
+    BIAS,
+    PACKED,
+    RESIDUAL,
+    WEIGHT,
+    X,
+    linear_candidates,
+    native_product,
+    packed_names,
+    with_epilogue,
+)
 from .own_calls import NAME as OWN
 from .own_calls import own_convolution
 from .specs import ConvSpec, LinearSpec
