@@ -70,30 +70,31 @@ class Separator(Rewriter):
             if isinstance(out, Value) and taken.setdefault(base := storage_of(out), owner) is not owner:
                 wrong.append((k, base, owner))
         shared = Counter((base, owner) for _, base, owner in wrong)
-        copies: dict[tuple[Value, Value | None], Value] = {}
+        copies: dict[tuple[Value, Value | None], dict[Value, Value]] = {}
         for k, base, owner in wrong:
             out = self.new.outputs[k]
             if shared[base, owner] == 1:
                 self.new.outputs[k] = self.build.copy(out)
                 continue
             # Several outputs of one storage: it is copied whole, so that it stays one storage.
-            copy = copies.get((base, owner))
-            if copy is None:
-                copy = copies[base, owner] = self.build.copy(base)
-            self.new.outputs[k] = self.shown_again(out, base, copy)
+            again = copies.get((base, owner))
+            if again is None:
+                again = copies[base, owner] = {base: self.build.copy(base)}
+            self.new.outputs[k] = self.shown_again(out, again)
 
-    def shown_again(self, value: Value, base: Value, copy: Value) -> Value:
-        """The same view of the copy."""
-        if value is base:
-            return copy
-        source, node = source_of(value), value.node
-        assert source is not None and node is not None
-        again = self.shown_again(source, base, copy)
-        args = replaced(node.args, lambda v: again if v is source else v)
-        made = self.build.apply_typed(node.op, args, node.kwargs, tuple(v and v.type for v in node.results))
-        found = made[value.position]
-        assert found is not None
-        return found
+    def shown_again(self, value: Value, again: dict[Value, Value]) -> Value:
+        """The same view of the copy: one value for one, for gradients that are one tensor stay one. `again` is what
+        has been shown so far, the copy first."""
+        if value not in again:
+            source, node = source_of(value), value.node
+            assert source is not None and node is not None
+            copy = self.shown_again(source, again)
+            args = replaced(node.args, lambda v: copy if v is source else v)
+            made = self.build.apply_typed(node.op, args, node.kwargs, tuple(v and v.type for v in node.results))
+            found = made[value.position]
+            assert found is not None
+            again[value] = found
+        return again[value]
 
     def separated(self, write: Write) -> Write:
         """Inputs are written one after the other: none may be read after it was written."""
