@@ -35,6 +35,21 @@ def owners(traced: Graph) -> list[Value | None]:
     return [root[out] if isinstance(out, Value) else None for out in traced.outputs]
 
 
+def why_not_separate(graph: Graph, traced: Graph) -> str | None:
+    """What two outputs share that they do not share in eager. One tensor of eager's may be one value, or two in memory
+    of their own, but not two values in one memory: autograd takes over a gradient that nothing else holds."""
+    first: dict[Value, tuple[Value, Value, Value | None]] = {}
+    for out, eager, owner in zip(graph.outputs, traced.outputs, owners(traced), strict=True):
+        if not isinstance(out, Value) or not isinstance(eager, Value):
+            continue
+        other, others, its_owner = first.setdefault(storage_of(out), (out, eager, owner))
+        if owner is not its_owner:
+            return f"{out} and {other} share memory, which {eager} and {others} do not in eager"
+        if eager is others and out is not other:
+            return f"{out} and {other} are two tensors in one memory, and in eager one: {eager}"
+    return None
+
+
 class Separator(Rewriter):
     def __init__(self, graph: Graph, traced: Graph, constants: int):
         super().__init__(graph)
