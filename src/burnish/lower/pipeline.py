@@ -66,7 +66,8 @@ def lower(
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
         let_go(before, (graph, traced.graph))
-    before, graph = graph, separate(graph, traced.graph, len(traced.constants))
+    first = None if traced.gradients is None else traced.gradients.outputs
+    before, graph = graph, separate(graph, traced.graph, len(traced.constants), first)
     announce("separate", graph, before)  # its nodes are the old graph's
     if current().check and (why := why_not_separate(graph, traced.graph)) is not None:
         raise InternalError("separate", why)

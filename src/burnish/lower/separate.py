@@ -18,10 +18,10 @@ from ..ir.rewrite import Rewriter
 from ..ir.storage import aliased_argument, source_of, storage_of
 
 
-def separate(graph: Graph, traced: Graph, constants: int) -> Graph:
+def separate(graph: Graph, traced: Graph, constants: int, first_gradient: int | None = None) -> Graph:
     """`traced` tells what shares memory. So many of the inputs, the last ones, are constants that the graph brought
-    along: eager makes them anew each time."""
-    return Separator(graph, traced, constants).run()
+    along: eager makes them anew each time. Outputs from `first_gradient` on are gradients."""
+    return Separator(graph, traced, constants, first_gradient).run()
 
 
 def owners(traced: Graph) -> list[Value | None]:
@@ -51,9 +51,10 @@ def why_not_separate(graph: Graph, traced: Graph) -> str | None:
 
 
 class Separator(Rewriter):
-    def __init__(self, graph: Graph, traced: Graph, constants: int):
+    def __init__(self, graph: Graph, traced: Graph, constants: int, first_gradient: int | None):
         super().__init__(graph)
         self.traced, self.first_constant = traced, len(graph.inputs) - constants
+        self.traced_gradients = first_gradient
 
     def run(self) -> Graph:
         """No node is another one afterwards: some are added behind them."""
@@ -67,6 +68,7 @@ class Separator(Rewriter):
         super().finish()
         self.new.outputs = list(map(self.without_constant, self.new.outputs))
         self.separate_outputs()
+        self.separate_views()
         self.new.writes = [self.separated(write) for write in self.new.writes if write.input < self.first_constant]
 
     def without_constant(self, out: object) -> object:
@@ -96,6 +98,17 @@ class Separator(Rewriter):
             if again is None:
                 again = copies[base, owner] = {base: self.build.copy(base)}
             self.new.outputs[k] = self.shown_again(out, again)
+
+    def separate_views(self) -> None:
+        """A gradient that is a view of another one: eager's autograd copies the other, for the view holds it."""
+        if self.traced_gradients is None:
+            return
+        found = list(zip(self.traced.outputs, owners(self.traced), strict=True))
+        whole = {owner for out, owner in found[self.traced_gradients:] if owner is not None and out is owner}
+        for k, (eager, owner) in enumerate(found):
+            out = self.new.outputs[k]
+            if k >= self.traced_gradients and isinstance(out, Value) and owner in whole and eager is not owner:
+                self.new.outputs[k] = self.build.copy(out)
 
     def shown_again(self, value: Value, again: dict[Value, Value]) -> Value:
         """The same view of the copy: one value for one, for gradients that are one tensor stay one. `again` is what
