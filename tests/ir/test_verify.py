@@ -9,6 +9,7 @@ from burnish.ir.graph import Alias, Graph, Node, Value, Write
 from burnish.ir.parse import parse_graph
 from burnish.ir.verify import verify
 from burnish.lower import pipeline
+from burnish.lower.separate import why_not_separate
 from burnish.ops.record import lookup
 from burnish.tensors.types import TensorType
 
@@ -175,3 +176,36 @@ def test_pipeline_checks_every_pass_where_the_setting_asks_for_it(monkeypatch):
         pipeline.lower(gm, inputs)
     with settings.patch(check=True), pytest.raises(InternalError, match="'spoil': sin has the type f32\\[9\\]"):
         pipeline.lower(gm, inputs)
+
+
+def test_one_gradient_as_two_tensors_in_one_memory_is_an_error():
+    """Autograd would take both over, and add to both."""
+    traced, kept, doubled, merged = map(parse_graph, (
+        """
+        graph(x: f32[2, 3])
+          a = aten.exp.default x : f32[2, 3]
+          t = aten.t.default a : f32[3, 2]{1, 3}
+          b = aten.exp.default x : f32[2, 3]
+          return t, t, b
+        """, """
+        graph(x: f32[2, 3])
+          a = aten.exp.default x : f32[2, 3]
+          t = view a, permute[1, 0] : f32[3, 2]{1, 3}
+          b = aten.exp.default x : f32[2, 3]
+          return t, t, b
+        """, """
+        graph(x: f32[2, 3])
+          a = aten.exp.default x : f32[2, 3]
+          t = view a, permute[1, 0] : f32[3, 2]{1, 3}
+          u = view a, permute[1, 0] : f32[3, 2]{1, 3}
+          b = aten.exp.default x : f32[2, 3]
+          return t, u, b
+        """, """
+        graph(x: f32[2, 3])
+          a = aten.exp.default x : f32[2, 3]
+          t = view a, permute[1, 0] : f32[3, 2]{1, 3}
+          return t, t, a
+        """))
+    assert why_not_separate(kept, traced) is None
+    assert why_not_separate(doubled, traced) == "u and t are two tensors in one memory, and in eager one: t"
+    assert why_not_separate(merged, traced) == "a and t share memory, which b and t do not in eager"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -142,8 +143,15 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         why_not_twice=why_not_twice(halves.forward),
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()}, hidden=gradients.hidden,
         again=gradients.again, reached=gradients.reached,
+        shared=shared_gradients(gradients.inputs, graph.outputs[gradients.outputs:]),
     )
     return halves, layout
+
+
+def shared_gradients(inputs: Sequence[int], made: Sequence[Any]) -> tuple[int, ...]:
+    """The inputs whose gradient is that of another one as well."""
+    often = Counter(out for out in made if isinstance(out, Value))
+    return tuple(k for k, out in zip(inputs, made, strict=True) if isinstance(out, Value) and often[out] > 1)
 
 
 def shown_input(out: Alias, graph: Graph) -> Shown:

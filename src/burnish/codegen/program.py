@@ -444,7 +444,9 @@ class DriverWriter(DriverText):
             shown = self.strided(name, out.type, view_offset(out.maps, value.type))
             return f"{shown}.detach()" if out.is_detached else shown
         if isinstance(out, Value):
-            if out not in self.returned or isinstance(out.type, NumberType):
+            # A gradient of two inputs is one tensor, as in eager: autograd copies it, because two hold it. Of two
+            # tensors in one memory it would copy neither.
+            if out not in self.returned or isinstance(out.type, NumberType) or self.takes_list:
                 self.returned.add(out)
                 return self.tensor(out)
             # Two tensors of one memory, x and x.transpose(0, 0) say: what is done to one's shape leaves the other.

@@ -9,6 +9,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from .. import events
+from ..errors import InternalError
 from ..ir.gradients import Gradients
 from ..ir.graph import Graph
 from ..ir.verify import verify
@@ -21,7 +22,7 @@ from .draws import draw_at_once
 from .fold import fold
 from .functionalize import functionalize
 from .rejoin import rejoin
-from .separate import separate
+from .separate import separate, why_not_separate
 from .trace import trace
 from .weigh import weigh
 
@@ -65,8 +66,11 @@ def lower(
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
         let_go(before, (graph, traced.graph))
-    before, graph = graph, separate(graph, traced.graph, len(traced.constants))
+    first = None if traced.gradients is None else traced.gradients.outputs
+    before, graph = graph, separate(graph, traced.graph, len(traced.constants), first)
     announce("separate", graph, before)  # its nodes are the old graph's
+    if current().check and (why := why_not_separate(graph, traced.graph)) is not None:
+        raise InternalError("separate", why)
     constants = dict(enumerate(traced.constants, len(graph.inputs) - len(traced.constants)))
     return Lowered(graph, constants, traced.gradients, traced.graph)
 

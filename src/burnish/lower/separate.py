@@ -18,10 +18,10 @@ from ..ir.rewrite import Rewriter
 from ..ir.storage import aliased_argument, source_of, storage_of
 
 
-def separate(graph: Graph, traced: Graph, constants: int) -> Graph:
+def separate(graph: Graph, traced: Graph, constants: int, first_gradient: int | None = None) -> Graph:
     """`traced` tells what shares memory. So many of the inputs, the last ones, are constants that the graph brought
-    along: eager makes them anew each time."""
-    return Separator(graph, traced, constants).run()
+    along: eager makes them anew each time. Outputs from `first_gradient` on are gradients."""
+    return Separator(graph, traced, constants, first_gradient).run()
 
 
 def owners(traced: Graph) -> list[Value | None]:
@@ -35,10 +35,26 @@ def owners(traced: Graph) -> list[Value | None]:
     return [root[out] if isinstance(out, Value) else None for out in traced.outputs]
 
 
+def why_not_separate(graph: Graph, traced: Graph) -> str | None:
+    """What two outputs share that they do not share in eager. One tensor of eager's may be one value, or two in memory
+    of their own, but not two values in one memory: autograd takes over a gradient that nothing else holds."""
+    first: dict[Value, tuple[Value, Value, Value | None]] = {}
+    for out, eager, owner in zip(graph.outputs, traced.outputs, owners(traced), strict=True):
+        if not isinstance(out, Value) or not isinstance(eager, Value):
+            continue
+        other, others, its_owner = first.setdefault(storage_of(out), (out, eager, owner))
+        if owner is not its_owner:
+            return f"{out} and {other} share memory, which {eager} and {others} do not in eager"
+        if eager is others and out is not other:
+            return f"{out} and {other} are two tensors in one memory, and in eager one: {eager}"
+    return None
+
+
 class Separator(Rewriter):
-    def __init__(self, graph: Graph, traced: Graph, constants: int):
+    def __init__(self, graph: Graph, traced: Graph, constants: int, first_gradient: int | None):
         super().__init__(graph)
         self.traced, self.first_constant = traced, len(graph.inputs) - constants
+        self.traced_gradients = first_gradient
 
     def run(self) -> Graph:
         """No node is another one afterwards: some are added behind them."""
@@ -52,6 +68,7 @@ class Separator(Rewriter):
         super().finish()
         self.new.outputs = list(map(self.without_constant, self.new.outputs))
         self.separate_outputs()
+        self.separate_views()
         self.new.writes = [self.separated(write) for write in self.new.writes if write.input < self.first_constant]
 
     def without_constant(self, out: object) -> object:
@@ -70,30 +87,42 @@ class Separator(Rewriter):
             if isinstance(out, Value) and taken.setdefault(base := storage_of(out), owner) is not owner:
                 wrong.append((k, base, owner))
         shared = Counter((base, owner) for _, base, owner in wrong)
-        copies: dict[tuple[Value, Value | None], Value] = {}
+        copies: dict[tuple[Value, Value | None], dict[Value, Value]] = {}
         for k, base, owner in wrong:
             out = self.new.outputs[k]
             if shared[base, owner] == 1:
                 self.new.outputs[k] = self.build.copy(out)
                 continue
             # Several outputs of one storage: it is copied whole, so that it stays one storage.
-            copy = copies.get((base, owner))
-            if copy is None:
-                copy = copies[base, owner] = self.build.copy(base)
-            self.new.outputs[k] = self.shown_again(out, base, copy)
+            again = copies.get((base, owner))
+            if again is None:
+                again = copies[base, owner] = {base: self.build.copy(base)}
+            self.new.outputs[k] = self.shown_again(out, again)
 
-    def shown_again(self, value: Value, base: Value, copy: Value) -> Value:
-        """The same view of the copy."""
-        if value is base:
-            return copy
-        source, node = source_of(value), value.node
-        assert source is not None and node is not None
-        again = self.shown_again(source, base, copy)
-        args = replaced(node.args, lambda v: again if v is source else v)
-        made = self.build.apply_typed(node.op, args, node.kwargs, tuple(v and v.type for v in node.results))
-        found = made[value.position]
-        assert found is not None
-        return found
+    def separate_views(self) -> None:
+        """A gradient that is a view of another one: eager's autograd copies the other, for the view holds it."""
+        if self.traced_gradients is None:
+            return
+        found = list(zip(self.traced.outputs, owners(self.traced), strict=True))
+        whole = {owner for out, owner in found[self.traced_gradients:] if owner is not None and out is owner}
+        for k, (eager, owner) in enumerate(found):
+            out = self.new.outputs[k]
+            if k >= self.traced_gradients and isinstance(out, Value) and owner in whole and eager is not owner:
+                self.new.outputs[k] = self.build.copy(out)
+
+    def shown_again(self, value: Value, again: dict[Value, Value]) -> Value:
+        """The same view of the copy: one value for one, for gradients that are one tensor stay one. `again` is what
+        has been shown so far, the copy first."""
+        if value not in again:
+            source, node = source_of(value), value.node
+            assert source is not None and node is not None
+            copy = self.shown_again(source, again)
+            args = replaced(node.args, lambda v: copy if v is source else v)
+            made = self.build.apply_typed(node.op, args, node.kwargs, tuple(v and v.type for v in node.results))
+            found = made[value.position]
+            assert found is not None
+            again[value] = found
+        return again[value]
 
     def separated(self, write: Write) -> Write:
         """Inputs are written one after the other: none may be read after it was written."""

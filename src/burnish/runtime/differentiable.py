@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from .open_program import OpenProgram
-from .program import restrided
+from .program import is_laid_out, restrided
 
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -83,6 +83,8 @@ class Layout:
     """Positions of the inputs that backward takes as they are when it runs, after the tangents."""
     reached: tuple[int, ...] = ()
     """Of each gradient: from which of `flows` it comes, a bit for each; empty where there is one."""
+    shared: tuple[int, ...] = ()
+    """Positions of the inputs that get one gradient with another input."""
 
     def without_gradient(self, flowing: Sequence[Any]) -> list[int]:
         """Of the gradients those that nothing flows to, for the loss does not use the outputs that they come from."""
@@ -269,6 +271,10 @@ class Compiled(torch.autograd.Function):
             gradients[at + NOT_INPUTS] = gradient
         for at in unreached:
             gradients[at + NOT_INPUTS] = None
+        for at in layout.shared:
+            gradient = gradients[at + NOT_INPUTS]
+            if gradient is not None and ctx.inputs[at]._backward_hooks:  # which may write into it
+                gradients[at + NOT_INPUTS] = gradient.clone()
         return tuple(gradients)
 
 
@@ -284,7 +290,9 @@ def as_expected(x: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torc
             torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
     if x.is_conj() or x.is_neg():  # kernels read memory, and there stands something else
         x = x.resolve_conj().resolve_neg()
-    return x if x.stride() == stride else restrided(x, shape, stride)
+    # Where it is laid out as expected it stays the tensor it is, whatever its strides along dimensions of one element.
+    # Returned as a gradient, a second tensor of the same memory would be taken over by autograd, not copied.
+    return x if x.stride() == stride or is_laid_out(x, shape, stride) else restrided(x, shape, stride)
 
 
 def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:

@@ -106,11 +106,16 @@ def taken(pool: list[Any]) -> list[Any]:
 
 def restrided(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     """The same contents in the memory layout that the kernels were made for."""
-    if all(size <= 1 or is_ == step for size, is_, step in zip(shape, x.stride(), stride, strict=True)):
-        return x.as_strided(shape, stride)  # the step along a dimension of one element leads nowhere
+    if is_laid_out(x, shape, stride):
+        return x.as_strided(shape, stride)
     made = torch.empty_strided(shape, stride, dtype=x.dtype, device=x.device)
     made.copy_(x)
     return made
+
+
+def is_laid_out(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether the elements lie in that layout: the step along a dimension of one element leads nowhere."""
+    return all(size <= 1 or is_ == step for size, is_, step in zip(shape, x.stride(), stride, strict=True))
 
 
 def within(host: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], at: int,

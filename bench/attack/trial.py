@@ -1,0 +1,304 @@
+"""One program, run eagerly, compiled and in float64; every difference that a user could see.
+
+    verdict = tried("linear", lambda: Program(lambda x, w: x @ w, (x, w)))
+    verdict.differences            ["gradient 1 lies as (1, 3), in eager as (3, 1)"]
+    verdict.ratios                 error against float64 of each tensor, in eager's
+    verdict.compiled               how many graphs were compiled
+
+A program is called `CALLS` times. From the second call on gradients are added up. Each call goes backward twice
+(`retain_graph`); after it the gradients are scaled in place, as clipping does, and one is added to each output in
+place. A gradient that is handed out twice, or that shares memory with anything it does not share it with in eager,
+changes values so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+import burnish
+from burnish import events
+
+CALLS = 3
+SECONDS = 60
+FACTOR = 2.0
+"""Of eager's error against float64, that ours may be."""
+ROUNDINGS = 4.0
+"""Added to it, in rounding units of the tensor's largest entry."""
+WITHOUT_TRUTH = {torch.float64: 2.0 ** 20, torch.complex128: 2.0 ** 20}
+"""The same where float64 has no better answer: one in the last place of a step may be many in the result."""
+
+
+@dataclass
+class Program:
+    run: Any
+    """A module, or a function."""
+    args: tuple = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    training: Any = None
+    """Of a function that is a whole step of training, the module whose `changed()` shows what it changes."""
+
+
+@dataclass
+class Seen:
+    """What a user sees of some calls."""
+
+    values: list[Any] = field(default_factory=list)
+    """Tensors with their names, copied as they were, and other results."""
+    facts: list[str] = field(default_factory=list)
+    error: str = ""
+
+
+@dataclass
+class Verdict:
+    name: str
+    differences: list[str]
+    ratios: list[float]
+    compiled: int
+    refused: list[str]
+
+
+class TooLong(BaseException):
+    pass
+
+
+@contextmanager
+def at_most(seconds: int) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def tried(name: str, make: Callable[[], Program]) -> Verdict:
+    """`make` makes the same program each time. Raises TooLong where all takes more than `SECONDS`."""
+    graphs, refused = [0], []
+
+    def note(event: events.Event) -> None:
+        if event.kind == "loops":
+            graphs[0] += 1
+        elif event.kind == "lower.refused":
+            refused.append(event.data["text"])
+
+    burnish.reset()
+    stop = events.subscribe(note)
+    try:
+        with at_most(SECONDS):
+            eager, truth = seen(make(), None), seen(in_double(make()), None)
+            got = seen(make(), burnish.compile)
+    finally:
+        stop()
+    ratios: list[float] = []
+    return Verdict(name, list(differences(eager, got, truth, ratios)), ratios, graphs[0], refused)
+
+
+# ---- the worlds
+
+def in_double(program: Program) -> Program:
+    run, args, kwargs = tree_map(doubled, (program.run, program.args, program.kwargs))
+    return Program(run, args, kwargs, doubled(program.training))
+
+
+def doubled(x: Any) -> Any:
+    """In float64."""
+    if isinstance(x, torch.nn.Module):
+        return x.double()
+    if isinstance(x, torch.Tensor):
+        dtype = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(x.dtype)
+        return x if dtype is None else x.detach().to(dtype).requires_grad_(x.requires_grad)
+    return x
+
+
+def seen(program: Program, compile_with: Callable | None) -> Seen:
+    found = Seen()
+    run = program.run if compile_with is None else compile_with(program.run)
+    given = [x for x in tree_flatten((program.args, program.kwargs))[0] if isinstance(x, torch.Tensor)]
+    state = list(program.run.state_dict(keep_vars=True).values()) if isinstance(program.run, torch.nn.Module) else []
+    leaves = [x for x in (*state, *given) if isinstance(x, torch.Tensor) and x.requires_grad and x.is_leaf]
+    for number in range(CALLS):
+        torch.manual_seed(number)
+        if number == 1:  # the first call is traced: what compiled code returns is to become `.grad` itself
+            for x in leaves:
+                x.grad = None
+        try:
+            outputs = [x for x in tree_flatten(run(*program.args, **program.kwargs))[0]]
+            if program.training is None:
+                go_backward(outputs)
+        except Exception as error:
+            found.error = f"{type(error).__name__}: {error}"
+            return found
+        named = {f"output {k}": x for k, x in enumerate(outputs)}
+        named |= {f"gradient {k}": x.grad for k, x in enumerate(leaves)}
+        named |= {f"input {k}": x for k, x in enumerate(given)} | {f"state {k}": x for k, x in enumerate(state)}
+        if program.training is not None:
+            named |= {f"inner {k}": x for k, x in enumerate(tree_flatten(program.training.changed())[0])}
+        found.facts += [f"call {number}: {fact}" for fact in facts(named)]
+        found.values += [(f"call {number}: {name}", x.detach().clone() if isinstance(x, torch.Tensor) else x)
+                         for name, x in named.items()]
+        write_in_place(outputs, given, leaves)
+        found.values += [(f"after call {number}: {name}", x.detach().clone()) for name, x in named.items()
+                         if isinstance(x, torch.Tensor) and not name.startswith("inner")]
+    return found
+
+
+def go_backward(outputs: Sequence[Any]) -> None:
+    flowing = [x for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
+    for retain in (True, False):
+        if flowing:
+            torch.autograd.backward(flowing, list(map(weights, flowing)), retain_graph=retain)
+
+
+def weights(x: torch.Tensor) -> torch.Tensor:
+    """What flows into an output: of each entry another amount."""
+    flat = (torch.arange(x.numel()) % 7 + 1).to(torch.float64) / 8
+    return flat.to(x.dtype).to(x.device).reshape(x.shape)
+
+
+def write_in_place(outputs: Sequence[Any], given: Sequence[Any], leaves: Sequence[torch.Tensor]) -> None:
+    """As users do after a call: into gradients, each once, and into outputs that are their own."""
+    with torch.no_grad():
+        for x in leaves:
+            if x.grad is not None and x.grad.layout is torch.strided:
+                x.grad.mul_(0.75)
+        for x in outputs:
+            if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.is_floating_point() \
+                    and not any(overlaps(x, other) for other in (*given, *leaves)) and not spread(x):
+                x.add_(1)
+
+
+def spread(x: torch.Tensor) -> bool:
+    return any(step == 0 and size > 1 for size, step in zip(x.shape, x.stride(), strict=True))
+
+
+# ---- what can be seen
+
+def facts(named: dict[str, Any]) -> Iterator[str]:
+    """Everything but the values."""
+    tensors = {name: x for name, x in named.items() if isinstance(x, torch.Tensor)}
+    for name, x in named.items():
+        if name not in tensors:
+            yield f"{name} is {type(x).__name__}"
+        elif x.layout is torch.strided and not x.is_nested:
+            yield f"{name}: {type(x).__name__} {tuple(x.shape)} {x.stride() if x.numel() else ''} {x.dtype} " \
+                  f"requires_grad={x.requires_grad} is_leaf={x.is_leaf}"
+    for (a, x), (b, y) in itertools.combinations(tensors.items(), 2):
+        if x is y:
+            yield f"{a} is {b}"
+        elif overlaps(x, y):
+            yield f"{a} overlaps {b}"
+
+
+def overlaps(x: torch.Tensor, y: torch.Tensor) -> bool:
+    if x.layout is not torch.strided or y.layout is not torch.strided or not x.numel() or not y.numel() \
+            or x.is_nested or y.is_nested:
+        return False
+    (a, b), (c, d) = reach(x), reach(y)
+    return a < d and c < b
+
+
+def reach(x: torch.Tensor) -> tuple[int, int]:
+    far = sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr(), x.data_ptr() + (far + 1) * x.itemsize
+
+
+def differences(eager: Seen, got: Seen, truth: Seen, ratios: list[float]) -> Iterator[str]:
+    if eager.error != got.error:
+        yield f"raises {got.error[:200] or 'nothing'!r}, eager {eager.error[:200] or 'nothing'!r}"
+        return
+    for fact in sorted({*eager.facts} ^ {*got.facts}):
+        yield f"{'only in eager' if fact in eager.facts else 'only compiled'}: {fact}"
+    if [name for name, _ in eager.values] != [name for name, _ in got.values]:
+        yield "other results than eager's"
+        return
+    true = dict(truth.values) if not truth.error else {}
+    for (name, x), (_, y) in zip(eager.values, got.values, strict=True):
+        why = why_wrong(x, y, true.get(name), ratios)
+        if why is not None:
+            yield f"{name}: {why}"
+
+
+def why_wrong(x: Any, y: Any, true: Any, ratios: list[float]) -> str | None:
+    if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
+        return None if repr(x) == repr(y) or isinstance(x, float) and math.isclose(x, y, rel_tol=1e-5) else \
+            f"{y!r:.60}, in eager {x!r:.60}"
+    if x.is_sparse:
+        x, y = x.to_dense(), y.to_dense()
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return f"{tuple(y.shape)} {y.dtype}, in eager {tuple(x.shape)} {x.dtype}"
+    if x.layout is not torch.strided or x.is_nested or not x.numel():
+        return None
+    if not x.is_floating_point() and not x.is_complex():
+        return None if torch.equal(x, y) else f"{int((x != y).sum())} of {x.numel()} entries differ"
+    if not isinstance(true, torch.Tensor) or true.shape != x.shape:
+        true = None
+    # A result in float64 has a better one where float32 went into it.
+    is_double = x.dtype in WITHOUT_TRUTH
+    if is_double and true is not None and torch.allclose(true, x, rtol=1e-11, atol=0, equal_nan=True):
+        true = None
+    finite = torch.isfinite(x)
+    wide = torch.complex128 if x.is_complex() else torch.float64
+    if not torch.equal(x[~finite].nan_to_num(nan=7.0), y[~finite].nan_to_num(nan=7.0)):
+        return "NaN or infinite elsewhere than in eager"
+    if not finite.any():
+        return None
+    x, y = x[finite], y[finite]
+    aim = x.to(wide) if true is None else true.to(wide)[finite]
+    aim = torch.where(torch.isfinite(aim), aim, x.to(wide))
+    eps = torch.finfo(torch.float32 if is_double and true is not None else x.dtype).eps
+    unit = eps * max(float(aim.abs().max()), 1e-30)
+    ours, eagers = float((y.to(wide) - aim).abs().max()), float((x.to(wide) - aim).abs().max())
+    if not math.isfinite(ours):
+        return "not finite where eager is"
+    ratio = (ours + unit / 2) / (eagers + unit / 2)
+    if true is not None:
+        ratios.append(ratio)
+    if ours > FACTOR * eagers + (WITHOUT_TRUTH.get(x.dtype, 64.0) if true is None else ROUNDINGS) * unit:
+        return f"error {ours:.3g}, eager's {eagers:.3g}, largest entry {float(aim.abs().max()):.3g}"
+    return None
+
+
+# ---- the report
+
+def report(verdicts: Sequence[Verdict], seed: int, left_out: Sequence[str] = ()) -> str:
+    ratios = sorted(ratio for verdict in verdicts for ratio in verdict.ratios)
+    ran = sum(1 for verdict in verdicts if verdict.compiled)
+    wrong = [verdict for verdict in verdicts if verdict.differences]
+    lines = [f"seed {seed}: {len(verdicts)} programs, {ran} with graphs that ran compiled "
+             f"({sum(v.compiled for v in verdicts)} graphs), {len(wrong)} differ from eager"]
+    if left_out:
+        lines.append(f"left out: {len(left_out)} ({', '.join(left_out[:8])}{', …' if len(left_out) > 8 else ''})")
+    if ratios:
+        at = [ratios[min(int(share * len(ratios)), len(ratios) - 1)] for share in (0, 0.5, 0.99, 1)]
+        lines.append("error against float64, in eager's: " + ", ".join(
+            f"{name} {value:.2f}" for name, value in zip(("min", "median", "p99", "max"), at, strict=True))
+            + f", of {len(ratios)} tensors")
+    for verdict in wrong:
+        lines.append(f"{verdict.name}:")
+        lines += [f"    {text}" for text in verdict.differences[:6]]
+    return "\n".join(lines)
+
+
+@contextmanager
+def as_attacked() -> Iterator[None]:
+    """Compiled code is kept also where it is slower, draws eager's random numbers, and is made anew."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with burnish.settings.patch(never_slower=False, eager_random=True, cache=False, on_error="raise", check=True):
+            yield
+    finally:
+        torch.set_num_threads(before)
