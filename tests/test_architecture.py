@@ -13,7 +13,7 @@ import pytest
 PACKAGE = "burnish"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
-BASE = {"errors", "events", "settings"}
+BASE = {"errors", "events", "once", "settings"}
 COMPILER = {"lower", "schedule", "codegen"}
 EVERYTHING = {"anything"}
 
@@ -21,6 +21,7 @@ EVERYTHING = {"anything"}
 MAY_IMPORT = {
     "errors": set(),
     "events": {"errors"},
+    "once": set(),
     "settings": {"errors"},
     "runtime": BASE | {"tensors"},
     "report": {"errors", "events"},

@@ -9,12 +9,12 @@ program from disk needs comes first, and where there are programs on disk, nothi
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import sys
 import threading
 
+from ..once import once
 from ..runtime.disk_cache import disk_cache
 
 TO_READ = ("llvmlite.binding", "burnish.backends.kept", "burnish.backends.graph_key")
@@ -24,7 +24,7 @@ LONGEST_WAIT = 5.0
 """Seconds that a fork waits for the thread: what it is in the middle of importing, the child could not import."""
 
 
-@functools.cache
+@once
 def begin() -> None:
     if TO_COMPILE[-1] in sys.modules:
         return

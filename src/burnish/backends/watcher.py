@@ -8,10 +8,10 @@ It is compiled once, and read from disk in later processes: there the compiler m
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 
 from .. import events
+from ..once import once
 from ..runtime.disk_cache import DiskCache, disk_cache
 from ..runtime.kernels import NativeFunction
 from ..runtime.watch import Watch, is_supported, load_watchers
@@ -37,7 +37,7 @@ def watch_at_hand() -> Watch | None:
     return new_watch() if current().native_guards and is_at_hand() else None
 
 
-@functools.cache
+@once
 def watchers() -> tuple[int, int] | None:
     if not is_supported:
         return None
@@ -65,7 +65,7 @@ def kept() -> tuple[NativeFunction, NativeFunction] | None:
     return None if where is None or not is_supported else read(*where)
 
 
-@functools.cache
+@once
 def read(shelf: DiskCache, key: str) -> tuple[NativeFunction, NativeFunction] | None:
     """They stay in memory for ever: checks refer to them."""
     code = shelf.get(KIND, key)

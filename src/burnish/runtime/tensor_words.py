@@ -16,11 +16,12 @@ looked at through Python.
 from __future__ import annotations
 
 import ctypes
-import functools
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from ..once import once
 
 WORD = 8
 ALL = (1 << 64) - 1
@@ -87,7 +88,7 @@ class _Unclear(Exception):
     """What was seen fits no layout."""
 
 
-@functools.cache
+@once
 def tensor_layout() -> TensorLayout | None:
     # Under whatever modes the caller has set: the tensors must be those that these switches make.
     try:

@@ -26,7 +26,6 @@ Where CPython keeps what is read here:
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
 import sys
 import sysconfig
@@ -34,6 +33,7 @@ from collections.abc import Callable, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
+from ..once import once
 from .kernels import NativeFunction, load
 from .switches import ask
 from .tensor_words import WORD, word_at, words_at
@@ -241,12 +241,12 @@ FLAGS = 0x80, 0x01
 """METH_FASTCALL, METH_VARARGS: how the two functions are handed their arguments."""
 
 
-@functools.cache
+@once
 def _method(watcher: int, flags: int) -> _Method:
     return _Method(b"watch", watcher, flags, None)  # for ever: functions refer to it
 
 
-@functools.cache
+@once
 def _new_function() -> Any:
     prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return prototype(("PyCFunction_NewEx", ctypes.pythonapi))
@@ -263,7 +263,7 @@ def c_api(*names: str) -> dict[str, int]:
     return {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
 
 
-@functools.cache
+@once
 def _slot_finder() -> Any:
     return ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("_PyObject_GetDictPtr", ctypes.pythonapi))
 
@@ -292,7 +292,7 @@ def slot_offset(descriptor: Any) -> int:
 ORDER = type.__dict__["__mro__"]
 
 
-@functools.cache
+@once
 def order_field() -> int:
     """Where in a class the tuple of its bases stands, in the order in which they are asked."""
     offset = word_at(word_at(id(ORDER) + 40) + 16)
@@ -301,7 +301,7 @@ def order_field() -> int:
     return offset
 
 
-@functools.cache
+@once
 def function_field(name: str) -> int:
     """Where a function keeps what it shows under a name."""
     def make(where: Any) -> FunctionType:

@@ -36,6 +36,7 @@ import torch
 
 from ...backends.watcher import is_at_hand, new_watch
 from ...errors import InternalError
+from ...runtime import forks
 from ...runtime.segment import Holders
 from ...runtime.watch import Unwatchable, hits
 from .guards import MISSING_ERRORS, Guard
@@ -96,6 +97,7 @@ class Keeper:
         self.general: Callable[[], Callable | None] = lambda: None
         """The check that asks the watch there is, of the module there is; whoever asks by it holds it."""
         self.holders = Holders()
+        self.renewing = forks.lock()
 
     def ask(self, slots: list) -> Any:
         found = self.full(slots)
@@ -123,8 +125,12 @@ class Keeper:
 
     def count(self, slots: list) -> None:
         self.passed += 1
-        if self.passed >= self.wait and (self.passed >= UNPREPARED or self.is_verified or is_at_hand()):
-            self.renew(slots)
+        if self.passed >= self.wait and (self.passed >= UNPREPARED or self.is_verified or is_at_hand()) \
+                and self.renewing.acquire(blocking=False):
+            try:  # one thread makes a watch, and the others do not wait for it
+                self.renew(slots)
+            finally:
+                self.renewing.release()
 
     def renew(self, slots: list) -> None:
         """Make a watch of the state in which the check has just passed."""
@@ -156,6 +162,7 @@ class Keeper:
                 # One function fewer on the way: the watch's own check, and only where that says no another one.
                 straight = FunctionType(made.check.__code__, made.check.__globals__, "check", (self.refused,))
                 straight.general = general  # type: ignore[attr-defined]  # which nobody else may hold from here on
+                straight.kept = made.check.kept  # type: ignore[attr-defined]  # it outlives `made`
                 self.holders.ask_by(self.marked(straight))
 
     def refused(self, slots: list) -> Any:
