@@ -782,6 +782,53 @@ def test_value_that_comes_to_lie_where_another_lay_is_seen_after_a_watch_could_n
         same(compiled(X), fn(X))
 
 
+@pytest.mark.parametrize("place", ["dictionary", "members", "list", "cell"])
+def test_what_another_thread_puts_in_place_while_a_watch_is_made_is_seen(place, monkeypatch):
+    """The watch must not hand out the tensor that was there before: it may be gone."""
+    from burnish.runtime.watch import Watch
+
+    def tensor():
+        return torch.full((3,), float(next(numbers)))
+
+    numbers, replaced = iter(range(100)), []
+    table, items, cell, holder = {"scale": tensor()}, [tensor()], tensor(), types.SimpleNamespace(shift=tensor())
+
+    def fn(x):
+        return x * table["scale"] + items[0] - cell + holder.shift
+
+    def replace():
+        nonlocal cell
+        if place == "dictionary":
+            table["scale"] = tensor()
+        elif place == "members":
+            holder.shift = tensor()
+        elif place == "list":
+            items[0] = tensor()
+        else:
+            cell = tensor()
+
+    method = {"list": "list_item", "cell": "cell"}.get(place, "dictionary")
+    enter = getattr(Watch, method)
+
+    def interrupted(watch, *args):
+        if len(replaced) < 2 and (method != "dictionary" or args[0] is table or args[0] is vars(holder)):
+            replaced.append(args)  # as if the other thread ran just here
+            replace()
+        return enter(watch, *args)
+
+    monkeypatch.setattr(Watch, method, interrupted)
+    compiled = burnish.compile(fn, backend="eager")
+    with patch(check=False):
+        for _ in range(400):
+            before, found = fn(X), compiled(X)
+            assert any(torch.equal(found, wanted) for wanted in (before, fn(X)))
+    monkeypatch.undo()
+    assert len(replaced) == 2 and is_watched(compiled)
+    sees(compiled, fn, X)
+    replace()
+    sees(compiled, fn, X)
+
+
 def test_one_thread_makes_a_watch_and_the_others_go_on(monkeypatch):
     from burnish.capture.guards import watched as module
 

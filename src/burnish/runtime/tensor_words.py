@@ -45,6 +45,15 @@ def word_at(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
 
 
+def word_behind(address: int, index: int) -> int:
+    """A word of what the pointer at an address points to, which is followed and read in one step of the interpreter: no
+    other thread can free it in between. A ValueError where it points to nothing."""
+    return _POINTER.from_address(address)[index]
+
+
+_POINTER = ctypes.POINTER(ctypes.c_uint64)
+
+
 def words_at(address: int, count: int) -> list[int]:
     return list((ctypes.c_uint64 * count).from_address(address))
 

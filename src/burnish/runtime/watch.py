@@ -36,7 +36,7 @@ from typing import Any
 from ..once import once
 from .kernels import NativeFunction, load
 from .switches import ask
-from .tensor_words import WORD, word_at, words_at
+from .tensor_words import WORD, word_at, word_behind, words_at
 
 TYPE = 8
 """Where an object's type stands."""
@@ -96,8 +96,14 @@ class Watch:
             found = self.words[address] = word_at(address)
         return found
 
+    def expect(self, address: int, word: int) -> None:
+        """That a word is what Python code has seen. To read it here would be to look a second time, and another thread
+        may have changed it in between: the watch would then go on from an object that is not there any more."""
+        if self.words.setdefault(address, word) != word:
+            raise Unwatchable
+
     def type(self, obj: Any) -> None:
-        self.word(id(obj) + TYPE)
+        self.expect(id(obj) + TYPE, id(type(obj)))
 
     def members(self, obj: Any) -> dict:
         """The dictionary of an object that is known to live."""
@@ -106,11 +112,12 @@ class Watch:
         if type(table) is not dict or not slot or word_at(slot) != id(table):
             raise Unwatchable
         self.type(obj)
-        self.word(slot)
+        self.expect(slot, id(table))
         return table
 
     def dictionary(self, table: dict) -> bool:
-        """All that is in it. Answers whether this very dictionary has to be there, with these very objects."""
+        """All that is in it. Answers whether this very dictionary has to be there, with these very objects. Read its
+        items afterwards: a change in between is then one that the watch sees."""
         address = id(table)
         is_loose = has_loose_values and self.word(address + VALUES) != 0
         if address not in self.versions:
@@ -123,10 +130,14 @@ class Watch:
         """Where they lie: how many there may be and how many there are, then the values, then their order as bytes."""
         self.word(id(table) + KEYS)
         at = self.word(id(table) + VALUES)
-        count = self.word(at) & 0xFF
-        found = [self.word(at + 8 + 8 * k) for k in range(count)]
-        for k in range(count, count + (count + 7) // 8):
-            self.word(at + 8 + 8 * k)
+        try:
+            count = word_behind(id(table) + VALUES, 0) & 0xFF
+            words = [word_behind(id(table) + VALUES, k) for k in range(1 + count + (count + 7) // 8)]
+        except ValueError:
+            raise Unwatchable from None
+        for k, word in enumerate(words):
+            self.expect(at + 8 * k, word)
+        found = words[1:1 + count]
         if sorted(word for word in found if word) != sorted(map(id, table.values())):
             raise Unwatchable
 
@@ -137,15 +148,15 @@ class Watch:
         else:
             self.noughts[id(table) + USED] = None
 
-    def list_item(self, items: list, index: int) -> None:
-        at = self.list_length(items)
-        if not 0 <= index < at:
+    def list_item(self, items: list, index: int, value: Any) -> None:
+        self.list_length(items)
+        if not 0 <= index < self.words[id(items) + SIZE]:
             raise Unwatchable
-        self.word(self.word(id(items) + ITEMS) + 8 * index)
+        self.expect(self.word(id(items) + ITEMS) + 8 * index, id(value))
 
-    def list_length(self, items: list) -> int:
+    def list_length(self, items: list) -> None:
         self.type(items)
-        return self.word(id(items) + SIZE)
+        self.word(id(items) + SIZE)
 
     def tuple_item(self, items: tuple, index: int) -> None:
         self.tuple_length(items)
@@ -157,9 +168,9 @@ class Watch:
         self.type(items)
         self.word(id(items) + SIZE)
 
-    def cell(self, cell: CellType) -> None:
+    def cell(self, cell: CellType, value: Any) -> None:
         self.type(cell)
-        self.word(id(cell) + CELL)
+        self.expect(id(cell) + CELL, id(value))
 
     def field(self, obj: Any, offset: int, value: Any) -> None:
         """A field of an object's own, which holds `value`."""
