@@ -166,11 +166,11 @@ def names() -> dict[Any, str]:
     found: dict[Any, str] = {}
     for prefix in NAMESPACES:
         namespace = sys.modules.get(prefix) or reached(prefix)
-        for name, value in vars(namespace).items():
+        for name, value in list(vars(namespace).items()):  # other threads import into it
             if isinstance(value, BuiltinFunctionType | FunctionType):
                 found.setdefault(value, f"{prefix}.{name}")
     for module in (operator, math, builtins):
-        for name, value in vars(module).items():
+        for name, value in list(vars(module).items()):
             if isinstance(value, BuiltinFunctionType | type):
                 found[value] = f"{module.__name__}.{name}"
     return found

@@ -11,6 +11,7 @@ import contextlib
 import sys
 
 from .. import events
+from ..loaded import loaded
 from ..once import once
 from ..runtime.disk_cache import DiskCache, disk_cache
 from ..runtime.kernels import NativeFunction
@@ -24,7 +25,7 @@ CODEGEN = f"{__package__.rpartition('.')[0]}.codegen"
 def is_at_hand() -> bool:
     """Whether no part of the compiler has to be loaded first. Under other backends than ours nobody needs it else, and
     where programs come from disk nobody may."""
-    return watchers.cache_info().currsize > 0 or f"{CODEGEN}.llvm.compile" in sys.modules or kept() is not None
+    return watchers.cache_info().currsize > 0 or loaded(f"{CODEGEN}.llvm.compile") is not None or kept() is not None
 
 
 def new_watch() -> Watch | None:
@@ -77,6 +78,6 @@ def read(shelf: DiskCache, key: str) -> tuple[NativeFunction, NativeFunction] | 
 def place() -> tuple[DiskCache, str] | None:
     """Where they lie on disk. None where nobody has asked yet for what lies there: that alone takes longer than a watch
     saves."""
-    asked = sys.modules.get(f"{__package__}.graph_key")
+    asked = loaded(f"{__package__}.graph_key")
     shelf = None if asked is None else disk_cache()
     return None if asked is None or shelf is None else (shelf, f"{asked.built()}\n{sys.version}")
