@@ -52,11 +52,13 @@ def intercepted(function: Callable, args: tuple, kwargs: dict) -> Any:
     if current().eager_random:  # by now: it was not when the graph was recorded, and the rules ask
         with patch(eager_random=False):
             return intercepted(function, args, kwargs)
-    torch._C._push_on_torch_dispatch_stack(interceptor())
+    modes = torch._C._len_torch_dispatch_stack()
     try:
+        torch._C._push_on_torch_dispatch_stack(interceptor())  # in here: an interrupt may come right behind it
         return function(*args, **kwargs)
     finally:
-        torch._C._pop_torch_dispatch_stack(None)
+        if torch._C._len_torch_dispatch_stack() > modes:
+            torch._C._pop_torch_dispatch_stack(None)
 
 
 @once

@@ -1,0 +1,1 @@
+"""Programs that try to break Burnish, for as long as they are given."""
