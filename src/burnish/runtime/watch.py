@@ -12,6 +12,26 @@ Words are compared in the order in which they were entered, up to the first that
 as soon as those before it keep alive what lies there: what is pinned lives, as it is an argument; a dictionary that has
 the version it had holds what it held. Nothing is held on to here, and what the check hands out it finds by address.
 
+The contract of all code that reads the memory of other objects (this module, `tensor_words`, `state_watch`, `owned`,
+`frozen`, the native code in `codegen.llvm.watcher` and `sampler`, and `capture.guards.watch_plan`):
+
+1. *Layout.* An offset is found by trying it on objects made for that, or comes with a Python version that
+   `is_supported` names. Where the trial is not clear, nothing is read.
+2. *Lock.* Memory is read with the interpreter's lock held, and native checks are called with it. They run no Python
+   code between the first comparison and the last reference taken. Threads without that lock may change tensors
+   meanwhile, as they may in eager.
+3. *Making.* Python code that makes a watch can lose the lock between any two instructions. So it holds a reference to
+   each object whose memory it reads. It enters what it has seen (`Watch.expect`) and does not read it again. It enters
+   a dictionary's version before it reads an item, and follows a pointer in one step (`word_behind`).
+4. *Checking.* Words are compared in an order in which each keeps alive what the next one is read from, up to the first
+   that differs. Nothing behind that one is read.
+5. *Holding.* A value that is known by its address alone is held (`kept`) by each function that knows it so. Native
+   code, and what describes it to CPython, is made by `once` and never freed.
+6. *Using.* A new watch is used after it has handed out the very objects that the check in Python finds, and has passed
+   before and after that check. When it says no, the check in Python decides.
+7. *Switching off.* Under `native_guards=False` (BURNISH_NATIVE_GUARDS=0) no watch is made. Guards are then checked in
+   Python, and frozen state by version, address and samples of the tensors that the call holds.
+
 Where CPython keeps what is read here:
 
 * Every dictionary has a version, which no other state of any dictionary has had. From 3.13 on, though, attributes that
