@@ -438,3 +438,34 @@ def test_a_few_interrupts_at_chance_moments_leave_nothing_behind():
 def test_interrupts_for_a_minute_leave_nothing_behind():
     done = run_attack(1, 1 << 30)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("where", ["let_go", "continuation_for"])
+def test_an_interrupt_between_a_break_and_what_follows_leaves_the_programs_blocks(where, monkeypatch):
+    from burnish.capture.engine import Program
+    from burnish.capture.interpreter.machine import Machine
+
+    owner, depth, came = Machine if where == "let_go" else Program, Depth(), []
+    before = getattr(owner, where)
+
+    def interrupted(*args):
+        result = before(*args)
+        if not came:
+            came.append(1)
+            raise KeyboardInterrupt
+        return result
+
+    def fn(x):
+        with depth:
+            if x.sum() > 0:
+                x = x + 1
+            return torch.sin(x)
+
+    monkeypatch.setattr(owner, where, interrupted)
+    compiled, x = burnish.compile(fn), torch.ones(3)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(x)
+    assert came and depth.now == 0
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), torch.sin(x + 1))
+    assert burnish.was_compiled(compiled) and depth.now == 0

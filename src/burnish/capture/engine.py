@@ -171,7 +171,9 @@ class Program:
                 if outcome.frame is None:
                     return outcome.result
                 layout, taken = take_apart(outcome.frame)
-                outcome.let_go()
+                machine, outcome = outcome, (layout, taken)  # where an interrupt finds the program from here on
+                machine.let_go()
+                machine = None
                 # Only the slots hold what the program holds, so that what it drops goes at once.
                 continuation, slots, outcome, taken = self.continuation_for(layout), taken, None, None
         except BaseException as error:
