@@ -13,7 +13,7 @@ import pytest
 PACKAGE = "burnish"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
-BASE = {"errors", "events", "settings"}
+BASE = {"errors", "events", "loaded", "once", "settings"}
 COMPILER = {"lower", "schedule", "codegen"}
 EVERYTHING = {"anything"}
 
@@ -21,6 +21,8 @@ EVERYTHING = {"anything"}
 MAY_IMPORT = {
     "errors": set(),
     "events": {"errors"},
+    "loaded": set(),
+    "once": set(),
     "settings": {"errors"},
     "runtime": BASE | {"tensors"},
     "report": {"errors", "events"},

@@ -1,5 +1,11 @@
-"""Attackers: programs that others wrote or that are made at random, compiled and run beside eager.
+"""Attackers: programs that nobody here wrote, made at random or taken from elsewhere, compiled beside eager.
 
-    python -m bench.attack.databases --seed 0 --count 100
-    python -m bench.attack.models --seed 0 --count 100
+    python -m bench.attack.programs --seed 7 --count 1000       the language corpus with changed texts
+    python -m bench.attack.errors --seed 7 --count 1000         operators that fail on their data
+    python -m bench.attack.models --seed 7 --count 100          NNSmith's models
+    python -m bench.attack.databases                            torch's databases of modules and functions
+    python -m bench.attack.threads --minutes 10                 threads, cold caches, resets
+    python -m bench.attack.interrupts --minutes 10              signals at any line of a first call
+
+Each prints its seed, what differs from eager, and how many programs ran compiled.
 """

@@ -17,7 +17,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
-import functools
 import hmac
 import json
 import keyword
@@ -40,6 +39,7 @@ from .capture.pytorch.torch_calls import READS, STATE, Getter
 from .capture.pytorch.torch_state import SWITCHES
 from .errors import UserError, warn
 from .export_native import Held, NativeGraph, signature
+from .once import once
 from .tensors.graph_module import graph_module
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Unwritable(Exception):
 
 # ---- operations by name
 
-@functools.cache
+@once
 def operations() -> dict[str, Callable[..., Any]]:
     """Every function a file may name."""
     found: dict[str, Callable[..., Any]] = {"operator.getitem": operator.getitem}
@@ -104,7 +104,7 @@ def operations() -> dict[str, Callable[..., Any]]:
     return found
 
 
-@functools.cache
+@once
 def names() -> dict[Any, str]:
     """The inverse; of several names the one that stands first."""
     found: dict[Any, str] = {}
@@ -125,7 +125,7 @@ def is_method(name: Any) -> bool:
     return name in COMMON or name in methods()
 
 
-@functools.cache
+@once
 def methods() -> frozenset[str]:
     known = torch.overrides.get_overridable_functions().get(torch.Tensor, ())
     return frozenset(getattr(function, "__name__", "") for function in known) - NEVER | METHODS

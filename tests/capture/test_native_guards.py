@@ -747,6 +747,119 @@ def test_collections_that_change_the_module_within_a_check_are_seen():
         gc.set_threshold(*threshold)
 
 
+def test_value_that_comes_to_lie_where_another_lay_is_seen_after_a_watch_could_not_be_made(monkeypatch):
+    """A segment goes on asking by the last watch. The values that it knows by their addresses must live as long."""
+    from burnish.capture.guards import watched as module
+
+    def copy(text):
+        return "".join(list(text))  # equal, and another object
+
+    names, others = [copy("first name")], [copy("other name")]
+
+    def fn(x):
+        return x * (2 if names[0] == "first name" else 3) + (1 if others[0] == "other name" else 0)
+
+    compiled = watched(fn, X)
+    names[0] = copy("first name")  # from here on only the list and a watch hold it
+    for _ in range(8):
+        sees(compiled, fn, X)
+    assert is_watched(compiled)
+    monkeypatch.setattr(module, "new_watch", lambda: None)
+    before, others[0] = others[0], copy("other name")
+    for _ in range(8):
+        sees(compiled, fn, X)  # the watch says no, the guards hold, and another watch cannot be made
+    assert not is_watched(compiled)
+    others[0] = before
+    sees(compiled, fn, X)
+    address, names[0] = id(names[0]), ""
+    tried = []
+    for k in range(1000):
+        tried.append(copy(f"name {k:05}"))
+        if id(tried[-1]) == address:
+            break
+    names[0] = tried[-1]
+    with patch(check=False):
+        same(compiled(X), fn(X))
+
+
+@pytest.mark.parametrize("place", ["dictionary", "members", "list", "cell"])
+def test_what_another_thread_puts_in_place_while_a_watch_is_made_is_seen(place, monkeypatch):
+    """The watch must not hand out the tensor that was there before: it may be gone."""
+    from burnish.runtime.watch import Watch
+
+    def tensor():
+        return torch.full((3,), float(next(numbers)))
+
+    numbers, replaced = iter(range(100)), []
+    table, items, cell, holder = {"scale": tensor()}, [tensor()], tensor(), types.SimpleNamespace(shift=tensor())
+
+    def fn(x):
+        return x * table["scale"] + items[0] - cell + holder.shift
+
+    def replace():
+        nonlocal cell
+        if place == "dictionary":
+            table["scale"] = tensor()
+        elif place == "members":
+            holder.shift = tensor()
+        elif place == "list":
+            items[0] = tensor()
+        else:
+            cell = tensor()
+
+    method = {"list": "list_item", "cell": "cell"}.get(place, "dictionary")
+    enter = getattr(Watch, method)
+
+    def interrupted(watch, *args):
+        if len(replaced) < 2 and (method != "dictionary" or args[0] is table or args[0] is vars(holder)):
+            replaced.append(args)  # as if the other thread ran just here
+            replace()
+        return enter(watch, *args)
+
+    monkeypatch.setattr(Watch, method, interrupted)
+    compiled = burnish.compile(fn, backend="eager")
+    with patch(check=False):
+        for _ in range(400):
+            before, found = fn(X), compiled(X)
+            assert any(torch.equal(found, wanted) for wanted in (before, fn(X)))
+    monkeypatch.undo()
+    assert len(replaced) == 2 and is_watched(compiled)
+    sees(compiled, fn, X)
+    replace()
+    sees(compiled, fn, X)
+
+
+def test_one_thread_makes_a_watch_and_the_others_go_on(monkeypatch):
+    from burnish.capture.guards import watched as module
+
+    compiled = burnish.compile(lambda x: x * 2, backend="eager")
+    begun, may_end, made = threading.Event(), threading.Event(), []
+    plan = module.Plan
+
+    def slow(*args):
+        made.append(args)
+        begun.set()
+        assert may_end.wait(60)
+        return plan(*args)
+
+    monkeypatch.setattr(module, "Plan", slow)
+
+    def call():
+        with patch(check=False):
+            for _ in range(8):
+                same(compiled(X), X * 2)
+
+    with patch(check=False):
+        compiled(X)
+    first = threading.Thread(target=call)
+    first.start()
+    assert begun.wait(60)
+    call()  # while the other thread makes the watch
+    may_end.set()
+    first.join(60)
+    assert len(made) == 1 and is_watched(compiled)
+
+
 def test_threads_call_while_another_one_changes_the_module():
     class Scaled(nn.Module):
         def __init__(self):

@@ -354,3 +354,118 @@ def test_a_handler_that_only_notes_what_came_is_run_once(monkeypatch):
         assert burnish.was_compiled(compiled)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_handlers_are_put_back_when_one_of_them_raises_meanwhile(alarm, at, monkeypatch):
+    """A trace takes the place of each handler in turn, and gives it back. The signal comes at any of these moments."""
+    from burnish.capture import signals
+
+    numbers, calls, put = [signal.SIGINT, signal.SIGTERM, alarm], [], signal.signal
+    before = [signal.getsignal(number) for number in numbers]
+
+    def interrupted(number, handler):
+        result = put(number, handler)
+        calls.append(number)
+        if len(calls) == at + 1:
+            signal.raise_signal(alarm)
+        return result
+
+    monkeypatch.setattr(signals.signal, "signal", interrupted)
+    compiled, x = burnish.compile(lambda x: torch.sin(x) * 2), torch.ones(3)
+    try:
+        compiled(x)
+    except LateError:
+        pass
+    else:
+        assert at >= len(calls)
+    monkeypatch.undo()
+    assert [signal.getsignal(number) for number in numbers] == before
+    torch.testing.assert_close(compiled(x), torch.sin(x) * 2)
+    assert burnish.was_compiled(compiled)
+
+
+def test_the_caller_gets_the_handlers_own_error_when_the_compiler_has_just_ended(alarm):
+    from burnish.capture.signals import Signals
+
+    signals = Signals()
+
+    def late(number):
+        """As a signal that comes right behind the call: it is still to pass a compiler."""
+        signals.passes, signals.waits = True, False
+        signal.raise_signal(number)
+
+    with pytest.raises(LateError), signals:
+        late(alarm)
+    assert not signals.passes and not signals.waits
+
+
+def test_an_interrupt_behind_a_mode_that_was_put_on_leaves_no_mode(monkeypatch):
+    """As one that comes between the call and the `try` that takes it off. With a mode left on, this thread would
+    compile nothing any more."""
+    def interrupted(*args):
+        torch._C._push_on_torch_dispatch_stack(Depth())
+        raise KeyboardInterrupt
+
+    class Once:
+        calls = 0
+
+        def __call__(self, gm, example_inputs):
+            self.calls += 1
+            return interrupted() if self.calls == 1 else gm.forward
+
+    compiled, x = burnish.compile(lambda x: torch.sin(x) * 2, backend=Once()), torch.ones(3)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(x)
+    assert torch._C._len_torch_dispatch_stack() == torch._C._len_torch_function_stack() == 0
+    torch.testing.assert_close(compiled(x), torch.sin(x) * 2)
+    assert burnish.was_compiled(compiled)
+
+
+def run_attack(minutes, rounds):
+    return subprocess.run(
+        [sys.executable, "-m", "bench.attack.interrupts", "--minutes", str(minutes), "--rounds", str(rounds), "--seed",
+         "1"], capture_output=True, text=True, timeout=400, cwd=ROOT, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"})
+
+
+def test_a_few_interrupts_at_chance_moments_leave_nothing_behind():
+    done = run_attack(1, 25)
+    assert done.returncode == 0 and done.stdout.endswith("25 interrupted first calls, 0 wrong\n"), done.stdout
+
+
+@pytest.mark.slow  # it takes a minute
+def test_interrupts_for_a_minute_leave_nothing_behind():
+    done = run_attack(1, 1 << 30)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("where", ["let_go", "continuation_for"])
+def test_an_interrupt_between_a_break_and_what_follows_leaves_the_programs_blocks(where, monkeypatch):
+    from burnish.capture.engine import Program
+    from burnish.capture.interpreter.machine import Machine
+
+    owner, depth, came = Machine if where == "let_go" else Program, Depth(), []
+    before = getattr(owner, where)
+
+    def interrupted(*args):
+        result = before(*args)
+        if not came:
+            came.append(1)
+            raise KeyboardInterrupt
+        return result
+
+    def fn(x):
+        with depth:
+            if x.sum() > 0:
+                x = x + 1
+            return torch.sin(x)
+
+    monkeypatch.setattr(owner, where, interrupted)
+    compiled, x = burnish.compile(fn), torch.ones(3)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(x)
+    assert came and depth.now == 0
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), torch.sin(x + 1))
+    assert burnish.was_compiled(compiled) and depth.now == 0

@@ -1,7 +1,11 @@
 """One compiled function, called from eight threads: each gets what eager gives it, and compiling is done once."""
 
 import functools
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +17,7 @@ from burnish import events, settings
 
 from .at_once import at_once
 
+ROOT = Path(__file__).resolve().parents[2]
 THREADS = 8
 CALLS = 6
 
@@ -263,3 +268,21 @@ def test_a_user_function_that_waits_for_the_other_threads(hasty):
 
     compiled = burnish.compile(fn)
     agree(lambda x: x * 2 + 1, compiled, [(torch.randn(4),) for _ in range(3)], 3)
+
+
+def attack(*arguments):
+    return subprocess.run([sys.executable, "-m", "bench.attack.threads", *arguments], capture_output=True, text=True,
+                          timeout=400, cwd=ROOT, check=False, env={
+                              **os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0", "BURNISH_CACHE": "1",
+                              "BURNISH_NEVER_SLOWER": "1"})
+
+
+def test_threads_of_a_process_that_has_compiled_nothing_yet():
+    done = attack("--rounds", "1", "--seed", "1")
+    assert done.returncode == 0 and done.stdout.endswith("1 processes of 8 threads, 0 failed\n"), done.stdout
+
+
+@pytest.mark.slow  # many processes
+def test_threads_of_many_processes_that_have_compiled_nothing_yet():
+    done = attack("--minutes", "2", "--seed", "2")
+    assert done.returncode == 0, done.stdout

@@ -140,8 +140,9 @@ def test_list_tuple_cell_and_slot_are_seen():
         __slots__ = ("a",)
     items, cell, slotted = [1, 2, object()], types.CellType(5), Slotted()
     slotted.a = items
-    checks = [watching(lambda watch: watch.list_item(items, 1)), watching(lambda watch: watch.list_length(items)),
-              watching(lambda watch: watch.cell(cell)),
+    checks = [watching(lambda watch: watch.list_item(items, 1, items[1])),
+              watching(lambda watch: watch.list_length(items)),
+              watching(lambda watch: watch.cell(cell, cell.cell_contents)),
               watching(lambda watch: watch.field(slotted, slot_offset(Slotted.a), items))]
     assert all(check() for check in checks)
     items[1] = 3
@@ -151,7 +152,7 @@ def test_list_tuple_cell_and_slot_are_seen():
     slotted.a = None
     assert not any(check() for check in checks)
     with pytest.raises(Unwatchable):
-        watching(lambda watch: watch.list_item(items, 7))
+        watching(lambda watch: watch.list_item(items, 7, None))
 
 
 @pytest.mark.parametrize("name,value", [("__code__", (lambda: 1).__code__), ("__defaults__", (1,)),

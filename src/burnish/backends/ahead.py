@@ -9,12 +9,12 @@ program from disk needs comes first, and where there are programs on disk, nothi
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
-import sys
 import threading
 
+from ..loaded import loaded
+from ..once import once
 from ..runtime.disk_cache import disk_cache
 
 TO_READ = ("llvmlite.binding", "burnish.backends.kept", "burnish.backends.graph_key")
@@ -24,9 +24,9 @@ LONGEST_WAIT = 5.0
 """Seconds that a fork waits for the thread: what it is in the middle of importing, the child could not import."""
 
 
-@functools.cache
+@once
 def begin() -> None:
-    if TO_COMPILE[-1] in sys.modules:
+    if loaded(TO_COMPILE[-1]) is not None or _begun.setdefault("by", me := object()) is not me:
         return
     shelf = disk_cache()
     is_kept = shelf is not None and shelf.why_not is None and any(shelf.entries())
@@ -49,11 +49,13 @@ def _import(names: tuple[str, ...]) -> None:
         if _over.is_set():
             return
         try:
-            importlib.import_module(name)
+            module = importlib.import_module(name)
             if name == "burnish.backends.graph_key":
-                sys.modules[name].warm_up()
+                module.warm_up()
         except Exception:
             return  # whoever needs it will be told
 
 
 _over = threading.Event()
+_begun: dict[str, object] = {}
+"""By the one thread that came first: `setdefault` is one step."""

@@ -14,7 +14,6 @@ rules are those of `ops.random`, carried out at once. With the setting `eager_ra
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..once import once
 from ..runtime import cuda
 from ..runtime.random import FUNCTIONS
 from ..settings import current, patch
@@ -52,14 +52,16 @@ def intercepted(function: Callable, args: tuple, kwargs: dict) -> Any:
     if current().eager_random:  # by now: it was not when the graph was recorded, and the rules ask
         with patch(eager_random=False):
             return intercepted(function, args, kwargs)
-    torch._C._push_on_torch_dispatch_stack(interceptor())
+    modes = torch._C._len_torch_dispatch_stack()
     try:
+        torch._C._push_on_torch_dispatch_stack(interceptor())  # in here: an interrupt may come right behind it
         return function(*args, **kwargs)
     finally:
-        torch._C._pop_torch_dispatch_stack(None)
+        if torch._C._len_torch_dispatch_stack() > modes:
+            torch._C._pop_torch_dispatch_stack(None)
 
 
-@functools.cache
+@once
 def has_name_of_drawing(name: str) -> bool:
     return any(word in name for word in WORDS)
 
@@ -110,7 +112,7 @@ def may_draw(node: Node) -> bool:
     return has_name_of_drawing(name) and not draws_nothing(name, node.args, node.kwargs)
 
 
-@functools.cache
+@once
 def performed(function: Callable) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         return intercepted(function, args, kwargs)
@@ -119,7 +121,7 @@ def performed(function: Callable) -> Callable:
     return call
 
 
-@functools.cache
+@once
 def interceptor() -> Any:
     """Made when something is drawn: `ops` and `lower` are not imported before there is something to compile."""
     from ..lower.functionalize import functional_form
@@ -127,7 +129,7 @@ def interceptor() -> Any:
     from ..ops.record import NoRule, Op, lookup
     from . import gpu  # noqa: F401  (says whether numbers on a GPU are drawn so)
 
-    @functools.cache
+    @once
     def rule_of(func: Any) -> tuple[Op | None, str | None]:
         """The operator whose rule says what is drawn, and where a call in place, or with `out`, writes it."""
         if not isinstance(func, torch._ops.OpOverload):
@@ -200,7 +202,7 @@ def bits_on_gpu(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
     return made.view(-1)[:count].reshape(size)
 
 
-@functools.cache
+@once
 def kernel() -> Any:
     from ..codegen.llvm import compile_kernel
     from ..schedule.parse_loops import parse_kernel
@@ -213,7 +215,7 @@ def kernel() -> Any:
     """))
 
 
-@functools.cache
+@once
 def kernel_on_gpu(device: torch.device) -> Any:
     from ..schedule.parse_loops import parse_kernel
     from .gpu import compile_kernel_for_gpu

@@ -18,6 +18,7 @@ import torch
 from .. import events
 from ..codegen.triton.functions import why_not_printable
 from ..codegen.triton.tiles import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, is_shared_out
+from ..once import once
 from ..ops import random
 from ..runtime import cuda
 from ..runtime.cuda import CudaKernel
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ..codegen.triton.open_kernel import OpenKernel as Opened
 
 
-@functools.cache
+@once
 def matrix_maker() -> Maker:
     from ..codegen.triton.matrix_compile import maker
 
@@ -45,7 +46,7 @@ def clock() -> Clock | None:
     return clock_of_torch() if torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing() else None
 
 
-@functools.cache
+@once
 def clock_of_torch() -> Clock:
     from ..codegen.triton.timing import seconds_of
 
@@ -131,7 +132,7 @@ OPEN_COMPILERS: dict[str, CompileOpen] = {TRITON.name: compile_open_for_gpu}
 """By the name of the machine, but for the CPU."""
 
 
-@functools.cache
+@once
 def offer_gpus() -> None:
     """Once a graph comes that computes on one."""
     why = cuda.why_not()

@@ -10,7 +10,6 @@ the user's, say, or an operator of an extension) has no key.
 from __future__ import annotations
 
 import builtins
-import functools
 import hashlib
 import math
 import operator
@@ -24,6 +23,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..once import once
 from ..runtime.devices import gpus_of
 from ..runtime.disk_cache import disk_cache
 from ..settings import current
@@ -161,16 +161,16 @@ def reached(path: str) -> Any:
     return found
 
 
-@functools.cache
+@once
 def names() -> dict[Any, str]:
     found: dict[Any, str] = {}
     for prefix in NAMESPACES:
         namespace = sys.modules.get(prefix) or reached(prefix)
-        for name, value in vars(namespace).items():
+        for name, value in list(vars(namespace).items()):  # other threads import into it
             if isinstance(value, BuiltinFunctionType | FunctionType):
                 found.setdefault(value, f"{prefix}.{name}")
     for module in (operator, math, builtins):
-        for name, value in vars(module).items():
+        for name, value in list(vars(module).items()):
             if isinstance(value, BuiltinFunctionType | type):
                 found[value] = f"{module.__name__}.{name}"
     return found
@@ -182,7 +182,7 @@ def warm_up() -> None:
     built()
 
 
-@functools.cache
+@once
 def folder() -> str:
     return str(Path(torch.__file__).parent) + os.sep
 
@@ -212,7 +212,7 @@ def switches() -> tuple:
     )
 
 
-@functools.cache
+@once
 def built() -> str:
     """Who compiles, for which machine. LLVM comes with llvmlite, which is not loaded to ask."""
     import llvmlite
@@ -241,7 +241,7 @@ def machine() -> str:
     return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 
-@functools.cache
+@once
 def source_digest() -> str:
     """Of Burnish's own files. Reading them all takes longer than linking a program: what they came to is remembered by
     their sizes and times."""

@@ -19,13 +19,13 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import events, settings
 from ..ir.untraceable import NumberLost, Untraceable
+from ..once import once
 from ..runtime import blas, threads, vector_math
 from ..runtime.disk_cache import disk_cache
 from ..runtime.draft import FunctionOf
@@ -292,7 +292,7 @@ class Reader:
         return record(what)(*map(self.value, parts))
 
 
-@cache
+@once
 def record(name: str) -> Any:
     if name not in RECORDS:
         raise ValueError(f"an entry of the kind {name!r:.40}")
@@ -322,7 +322,7 @@ def find_candidate(spec: Any, name: str) -> Any:
     return next((candidate for candidate in candidates(spec) if candidate.name == name), None)
 
 
-@cache
+@once
 def symbols() -> dict[str, int]:
     """What native code calls that is not in it."""
     found = threads.addresses()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from ..ir.state import is_random
 from ..ir.storage import is_shown
 from ..ir.untraceable import Untraceable
 from ..lower.pipeline import Lowered, lower
+from ..once import once
 from ..ops.prims import RUN
 from ..runtime.cuda import CudaKernel
 from ..runtime.devices import gpus_of
@@ -73,7 +73,7 @@ def written_inputs(lowered: Lowered) -> tuple[int, ...]:
     return tuple(write.input for write in lowered.graph.writes if write.input < count)
 
 
-@functools.cache
+@once
 def tools() -> Tools:
     return Tools(runner(), sampler(), watch_at_hand)
 

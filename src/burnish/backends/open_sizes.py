@@ -29,6 +29,7 @@ from ..codegen.program import write_driver
 from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable import NumberLost
 from ..lower.pipeline import Lowered, lower
+from ..once import once
 from ..runtime.devices import gpus_of
 from ..runtime.open_draft import OpenDraft
 from ..schedule.choose_open import choose_open_calls
@@ -87,7 +88,7 @@ def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: 
     reaches = reaches_of(first.graph, examples(space.points[0])) if written else {}
     parts: OpenPlain | OpenFrozen | OpenHalved
 
-    @functools.cache
+    @once
     def reach() -> Reach | None:
         return Check(gm, space, examples, gradients, floats).reach([text_of(low.traced) for low in lowered])
 

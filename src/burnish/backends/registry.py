@@ -25,6 +25,7 @@ from typing import Any, TypeVar, overload
 from torch.fx import GraphModule
 
 from ..errors import BackendError, BurnishError, UserError, did_you_mean
+from ..once import once
 from ..runtime import forks
 from .numbers import compile_per_number, has_numbers, own_copy
 
@@ -163,7 +164,7 @@ def lookup(backend: str | CompilerFn) -> Backend:
     return known[0] if known else Backend(_name_of(backend), backend)
 
 
-@functools.cache
+@once
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     """What installed packages offer, found once, loaded only when asked for."""
     return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}

@@ -92,12 +92,14 @@ class Shapes:
         if why is not None:
             raise Untraceable(why)  # the user's code is not run once more
         with tracing, plain_tensors(), torch.no_grad():
-            torch._C._push_on_torch_dispatch_stack(self.tracer)
+            modes = torch._C._len_torch_dispatch_stack()
             try:
+                torch._C._push_on_torch_dispatch_stack(self.tracer)  # in here: an interrupt may come right behind it
                 if isinstance(target, str):
                     return getattr(args[0], target)(*args[1:], **kwargs)
                 return target(*args, **kwargs)
             except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                 raise Untraceable(f"{target} cannot be traced: {error}") from error
             finally:
-                torch._C._pop_torch_dispatch_stack(None)
+                if torch._C._len_torch_dispatch_stack() > modes:
+                    torch._C._pop_torch_dispatch_stack(None)

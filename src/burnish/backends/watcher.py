@@ -8,10 +8,11 @@ It is compiled once, and read from disk in later processes: there the compiler m
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 
 from .. import events
+from ..loaded import loaded
+from ..once import once
 from ..runtime.disk_cache import DiskCache, disk_cache
 from ..runtime.kernels import NativeFunction
 from ..runtime.watch import Watch, is_supported, load_watchers
@@ -24,7 +25,7 @@ CODEGEN = f"{__package__.rpartition('.')[0]}.codegen"
 def is_at_hand() -> bool:
     """Whether no part of the compiler has to be loaded first. Under other backends than ours nobody needs it else, and
     where programs come from disk nobody may."""
-    return watchers.cache_info().currsize > 0 or f"{CODEGEN}.llvm.compile" in sys.modules or kept() is not None
+    return watchers.cache_info().currsize > 0 or loaded(f"{CODEGEN}.llvm.compile") is not None or kept() is not None
 
 
 def new_watch() -> Watch | None:
@@ -37,7 +38,7 @@ def watch_at_hand() -> Watch | None:
     return new_watch() if current().native_guards and is_at_hand() else None
 
 
-@functools.cache
+@once
 def watchers() -> tuple[int, int] | None:
     if not is_supported:
         return None
@@ -65,7 +66,7 @@ def kept() -> tuple[NativeFunction, NativeFunction] | None:
     return None if where is None or not is_supported else read(*where)
 
 
-@functools.cache
+@once
 def read(shelf: DiskCache, key: str) -> tuple[NativeFunction, NativeFunction] | None:
     """They stay in memory for ever: checks refer to them."""
     code = shelf.get(KIND, key)
@@ -77,6 +78,6 @@ def read(shelf: DiskCache, key: str) -> tuple[NativeFunction, NativeFunction] | 
 def place() -> tuple[DiskCache, str] | None:
     """Where they lie on disk. None where nobody has asked yet for what lies there: that alone takes longer than a watch
     saves."""
-    asked = sys.modules.get(f"{__package__}.graph_key")
+    asked = loaded(f"{__package__}.graph_key")
     shelf = None if asked is None else disk_cache()
     return None if asked is None or shelf is None else (shelf, f"{asked.built()}\n{sys.version}")

@@ -171,7 +171,9 @@ class Program:
                 if outcome.frame is None:
                     return outcome.result
                 layout, taken = take_apart(outcome.frame)
-                outcome.let_go()
+                machine, outcome = outcome, (layout, taken)  # where an interrupt finds the program from here on
+                machine.let_go()
+                machine = None
                 # Only the slots hold what the program holds, so that what it drops goes at once.
                 continuation, slots, outcome, taken = self.continuation_for(layout), taken, None, None
         except BaseException as error:
@@ -285,7 +287,7 @@ class Program:
         ``has_traced``: where else in this call."""
         settling.goes_on()
         tracer = Tracer(None, self.options)  # type: ignore[arg-type]
-        state = global_state(), autocast_nesting()
+        state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
         machine: Machine | None = None
         try:
             with collection.paused() as resume, tracer.signals:
@@ -300,6 +302,8 @@ class Program:
                 machine.step()
             return machine.as_plain(), signal
         except BaseException as error:
+            if machine is None:
+                interrupts.drop_our_modes(tracer, modes)
             if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
                 restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
                 tracer.release()

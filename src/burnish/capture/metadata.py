@@ -169,8 +169,7 @@ def is_comparable(facts: tuple) -> bool:
 
 def default_device() -> Any:
     """What ``torch.set_default_device`` was given, without importing the module that keeps it."""
-    keeper = sys.modules.get("torch.utils._device")
-    return None if keeper is None else keeper.CURRENT_DEVICE
+    return getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None)  # it may have begun to be imported
 
 
 def global_state() -> tuple:
@@ -204,12 +203,11 @@ class SameState:
         self.tries = TRIES if FOR_COMPILERS is not None else 0
 
     def __call__(self) -> bool:
-        if self.compare():
-            keeper = sys.modules.get("torch.utils._device")
-            if (_is_inference(), _count_modes(), _count_dispatch_modes(), _autocast_dtype("cpu"),
-                    _autocast_dtype("cuda"), None if keeper is None else keeper.CURRENT_DEVICE,
-                    precision_on_gpus()) == self.others:
-                return True
+        if self.compare() and self.others == (
+                _is_inference(), _count_modes(), _count_dispatch_modes(), _autocast_dtype("cpu"),
+                _autocast_dtype("cuda"), getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None),
+                precision_on_gpus()):
+            return True
         return self.settle()
 
     def settle(self) -> bool:

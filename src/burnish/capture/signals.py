@@ -7,25 +7,26 @@ C++ that calls back into Python cannot always pass an error on: the process woul
     with signals:                       # from here on, a signal is noted
         if signals.came:
             signals.answer(frame)       # its handler runs, and raises what it raises
-        with signals.at_once(): ...     # what may take long, and can be left anywhere
+        signals.at_once(compile, graph) # what may take long, and can be left anywhere
 
 Only the main thread meets signals, so in another one this does nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from .trust import OUR_PATH
+
+T = TypeVar("T")
 
 # Those that a program has handlers for. The others stop, continue or kill a process, or tell of a crash.
 NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGBREAK")
@@ -51,18 +52,39 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             return
         self.waits = True
-        for number in NUMBERS:
-            handler = signal.getsignal(number)
-            if callable(handler):
-                self.handlers[number] = handler
-                signal.signal(number, self.note)
+        try:
+            for number in NUMBERS:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self.handlers[number] = handler
+                    signal.signal(number, self.note)
+        except BaseException:  # of a handler that is still the program's
+            self.put_back()
+            raise
 
-    def __exit__(self, *error: object) -> None:
-        self.waits = False
-        for number, handler in self.handlers.items():
-            if signal.getsignal(number) == self.note:  # the program may have set another one
-                signal.signal(number, handler)
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self.put_back()
+        finally:
+            self.waits = self.passes = False
+        if isinstance(error, Passing):  # the signal came when what it was to pass had just ended
+            raise error.error from None
         self.answer()
+
+    def put_back(self) -> None:
+        """The program's handlers. One that is back may raise while the others are put back: then it goes on with those,
+        and raises that at the end."""
+        raised: BaseException | None = None
+        missing = list(self.handlers)
+        while missing:
+            try:
+                if signal.getsignal(missing[-1]) == self.note:  # the program may have set another one
+                    signal.signal(missing[-1], self.handlers[missing[-1]])
+                missing.pop()
+            except BaseException as error:
+                raised = error.error if isinstance(error, Passing) else error
+        if raised is not None:
+            raise raised
 
     def note(self, number: int, frame: FrameType | None) -> Any:
         if self.waits:
@@ -83,17 +105,17 @@ class Signals:
             number = self.came.pop(0)
             self.handlers[number](number, sys._getframe(1))
 
-    @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
+    def at_once(self, function: Callable[..., T], *args: Any) -> T:
+        """Call what may take long, and can be left anywhere."""
         waited = self.waits
         try:
             self.answer()
             self.waits, self.passes = False, True
-            yield
+            return function(*args)
         except Passing as passing:
             raise passing.error from None
         finally:
-            self.waits, self.passes = waited, False
+            self.passes, self.waits = False, waited
 
 
 def may_stop_at(frame: Any) -> bool:

@@ -112,8 +112,9 @@ def trace_once(
     with tracing, plain_tensors(), dispatcher_kept():
         before = switches()
         regions = Regions(tracer, gm, env)
-        torch._C._push_on_torch_dispatch_stack(tracer)
-        try:  # right behind it: an interrupt may come any time
+        modes = torch._C._len_torch_dispatch_stack()
+        try:
+            torch._C._push_on_torch_dispatch_stack(tracer)  # in here: an interrupt may come right behind it
             for node in gm.graph.nodes:
                 regions.before(node)
                 if node.op == "placeholder":
@@ -133,11 +134,12 @@ def trace_once(
             if gradients:
                 outputs = add_gradients(tracer, list(outputs))
         finally:
+            if torch._C._len_torch_dispatch_stack() > modes:
+                torch._C._pop_torch_dispatch_stack(None)
             for mode in reversed(env.values()):
                 if isinstance(mode, torch._C._InferenceMode):
                     # Its end puts back what the dispatcher was told before it: now, not when the object is collected.
                     mode.__exit__(None, None, None)
-            torch._C._pop_torch_dispatch_stack(None)
             put_back(before)
             regions.leave()
     tracer.traced.graph.outputs = [tracer.output(out) for out in outputs]
@@ -400,11 +402,13 @@ class Tracer:
     def again(self, rule: Callable, args: tuple, kwargs: dict) -> Any:
         """An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn.
         """
-        torch._C._push_on_torch_dispatch_stack(self)
+        modes = torch._C._len_torch_dispatch_stack()
         try:
+            torch._C._push_on_torch_dispatch_stack(self)
             return rule(*args, **kwargs)
         finally:
-            torch._C._pop_torch_dispatch_stack(None)
+            if torch._C._len_torch_dispatch_stack() > modes:
+                torch._C._pop_torch_dispatch_stack(None)
 
     def unwrapped(self, tree: Any) -> Any:
         kind = type(tree)

@@ -11,7 +11,6 @@ whose code is compiled has room for eager's intermediates and for its own, twice
 from __future__ import annotations
 
 import ctypes
-import functools
 import mmap
 import sys
 import weakref
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..once import once
 from . import forks
 
 LARGE = 32 << 20
@@ -93,7 +93,7 @@ def trim() -> None:
         release(ctypes.c_size_t(0))
 
 
-@functools.cache
+@once
 def _system(name: str) -> Callable[..., int] | None:
     """A function of the C library, where it does what is said here."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

@@ -8,11 +8,11 @@ a dispatcher and without Python. Other libraries are left to torch, which may kn
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import torch
 
+from ..once import once
 from .threads import addresses_in
 
 PLAIN = {torch.float32: "sgemm_", torch.float64: "dgemm_"}
@@ -20,7 +20,7 @@ PACKED = "cblas_sgemm_compute"
 """One of the matrices was packed before, see `schedule.library.mkl`."""
 
 
-@functools.cache
+@once
 def symbols() -> dict[str, int]:
     """All of them, or none."""
     if not torch.backends.mkl.is_available():

@@ -16,7 +16,6 @@ The driver's library is opened when the first kernel comes. Nothing here touches
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib.metadata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ..once import once
 from .kernels import NativeKernel, Words
 
 POINTER, NUMBER, NOTHING, SIZE = 0, 1, 2, 3
@@ -140,7 +140,7 @@ def complain() -> None:
     raise RuntimeError(f"a kernel of Burnish was not started: {explained(result)}")
 
 
-@functools.cache
+@once
 def driver() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
@@ -176,7 +176,7 @@ def elsewhere(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
         return run(*arguments)
 
 
-@functools.cache
+@once
 def why_not() -> str | None:
     """Why no kernels are made for the GPUs of this machine, in a sentence; None if they are."""
     if not torch.cuda.is_available():

@@ -12,13 +12,13 @@ into the graphs, and those of two streams may run at once.
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
+from ..once import once
 from . import collection, forks
 
 
@@ -134,7 +134,7 @@ class TorchGraphs:
                       lambda: torch.zeros((), device=self.device))
 
 
-@functools.cache
+@once
 def engine_of(device: torch.device) -> TorchGraphs:
     return TorchGraphs(device)
 

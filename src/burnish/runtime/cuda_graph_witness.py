@@ -58,11 +58,13 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
 def witnessed(program: Callable[..., Any], inputs: Sequence[Any], device: torch.device) -> tuple[Any, str | None]:
     """What it gives, and why such a run cannot be recorded; None where it can."""
     witness = Witness(device)
-    torch._C._push_on_torch_dispatch_stack(witness)  # type: ignore[arg-type]
+    modes = torch._C._len_torch_dispatch_stack()
     try:
+        torch._C._push_on_torch_dispatch_stack(witness)  # type: ignore[arg-type]  # an interrupt may come behind it
         return program(*inputs), witness.why
     finally:
-        torch._C._pop_torch_dispatch_stack(None)
+        if torch._C._len_torch_dispatch_stack() > modes:
+            torch._C._pop_torch_dispatch_stack(None)
 
 
 __all__ = ["witnessed"]

@@ -21,11 +21,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from .. import events, settings
+from ..once import once
 
 MAGIC = b"burnish cache 2\n"
 DIGEST = 32
@@ -173,7 +173,7 @@ def disk_cache() -> DiskCache | None:
     return _opened(current.cache_dir or default_folder()) if current.cache else None
 
 
-@cache
+@once
 def _opened(folder: Path) -> DiskCache:
     made = DiskCache(folder)
     if made.why_not is not None:

@@ -11,13 +11,14 @@ to do it takes fifteen milliseconds to come into the process. Anything but that 
 from __future__ import annotations
 
 import ctypes
-import functools
 import mmap
 import os
 import struct
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+from ..once import once
 
 HEADER, SECTION, SYMBOL, RELOCATION = (struct.Struct(form) for form in (
     "<16sHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"))
@@ -59,7 +60,7 @@ class Unknown(Exception):
     """Something in an object file that this linker does not do."""
 
 
-@functools.cache
+@once
 def is_supported() -> bool:
     return sys.platform == "linux" and os.uname().machine == "x86_64" and ctypes.sizeof(ctypes.c_void_p) == 8
 
@@ -161,7 +162,7 @@ def _put_in(memory: mmap.mmap, at: int, end: int, kind: int, value: int, base: i
     memory[at:at + width] = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
 
 
-@functools.cache
+@once
 def _process() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
@@ -174,7 +175,7 @@ def _in_process(name: str) -> int:
         raise Unknown from None
 
 
-@functools.cache
+@once
 def _protect() -> Any:
     found = getattr(_process(), "mprotect", None)
     if found is not None:

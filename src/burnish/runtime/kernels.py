@@ -135,7 +135,7 @@ def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Nativ
 
         linked = llvm_linker.link(object_code, function, symbols)
     with _lock:
-        found = _recent[key] = NativeFunction(linked, object_code, function)
+        found = _recent.setdefault(key, NativeFunction(linked, object_code, function))  # another thread was first
         if len(_recent) > MOST_RECENT:
             _recent.popitem(last=False)
     return found

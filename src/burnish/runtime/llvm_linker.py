@@ -17,6 +17,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
+from ..once import once
 from . import forks
 
 
@@ -41,14 +42,14 @@ _lock = forks.lock()
 _numbers = itertools.count()
 
 
-@functools.cache
+@once
 def _linker() -> llvm.LLJIT:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.create_lljit_compiler()
 
 
-@functools.cache
+@once
 def fork_between_calls() -> None:
     """A fork waits until no other thread is inside of LLVM, so that the child may go on with it. llvmlite has one lock
     around its calls."""

@@ -13,13 +13,13 @@ As in `tensor_words`, where things lie is found by trying.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..once import once
 from .tensor_words import LONGEST, WORD, tensor_layout, words_at
 from .watch import Unwatchable, Watch
 
@@ -97,7 +97,7 @@ def words_around(places: Sequence[int], reaches: Sequence[tuple[int, int]]) -> l
     return list(found)
 
 
-@functools.cache
+@once
 def state_layout() -> StateLayout | None:
     layout = tensor_layout()
     if layout is None:

@@ -10,13 +10,13 @@ told, once.
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..once import once
 from ..tensors.precision import precision_on_gpus
 
 BYTE, WHOLE = 0xFF, (1 << 64) - 1
@@ -56,7 +56,7 @@ ASKED: tuple[tuple[str, str, int | None, int, Callable[[], int] | None], ...] = 
 CONTEXT = "_ZN2at13globalContextEv"
 
 
-@functools.cache
+@once
 def switches() -> list[Switch] | None:
     folder = Path(torch.__file__).parent / "lib"
     try:
@@ -82,6 +82,6 @@ def _address(library: ctypes.CDLL, symbol: str) -> int:
     return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
 
 
-@functools.cache
+@once
 def _prototype() -> Any:
     return ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int32)

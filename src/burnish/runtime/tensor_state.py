@@ -14,12 +14,12 @@ They are run as they are, each at its place, and compilers compile what is betwe
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from torch.fx import Node
 
+from ..once import once
 from ..tensors.collectives import is_collective_operator
 
 
@@ -68,7 +68,7 @@ def stands_alone(node: Node) -> bool:
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
-@functools.cache
+@once
 def is_foreign_and_writes(operator: Any) -> bool:
     """Of operators that are not torch's own there are no forms that leave their arguments alone."""
     family = operator if isinstance(operator, torch._ops.OpOverloadPacket) else operator._overloadpacket

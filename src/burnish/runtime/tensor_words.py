@@ -16,11 +16,12 @@ looked at through Python.
 from __future__ import annotations
 
 import ctypes
-import functools
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from ..once import once
 
 WORD = 8
 ALL = (1 << 64) - 1
@@ -42,6 +43,15 @@ KIND = (1 << 40) - 1
 
 def word_at(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
+
+
+def word_behind(address: int, index: int) -> int:
+    """A word of what the pointer at an address points to, which is followed and read in one step of the interpreter: no
+    other thread can free it in between. A ValueError where it points to nothing."""
+    return _POINTER.from_address(address)[index]
+
+
+_POINTER = ctypes.POINTER(ctypes.c_uint64)
 
 
 def words_at(address: int, count: int) -> list[int]:
@@ -87,7 +97,7 @@ class _Unclear(Exception):
     """What was seen fits no layout."""
 
 
-@functools.cache
+@once
 def tensor_layout() -> TensorLayout | None:
     # Under whatever modes the caller has set: the tensors must be those that these switches make.
     try:

@@ -10,10 +10,11 @@ C interface and does all of that. A torch without it still brings the OpenMP lib
 from __future__ import annotations
 
 import ctypes
-import functools
 from pathlib import Path
 
 import torch
+
+from ..once import once
 
 PARALLEL = "torch_parallel_for"
 LIBTORCH = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
@@ -23,7 +24,7 @@ OPENMP_FUNCTIONS = (
 )
 
 
-@functools.cache
+@once
 def addresses() -> dict[str, int]:
     """Of `torch_parallel_for`, or else of what it can be written with on OpenMP, or of nothing."""
     folder = Path(torch.__file__).parent / "lib"

@@ -9,10 +9,11 @@ there, native code computes with expansions of its own, and without one lane by 
 from __future__ import annotations
 
 import ctypes
-import functools
 from pathlib import Path
 
 import torch
+
+from ..once import once
 
 ACCURACY = {"erfc": "u15"}
 """In tenths of a last place, half way through the names. What is not here comes as u10."""
@@ -20,7 +21,7 @@ ACCURACY = {"erfc": "u15"}
 FUNCTIONS = "sin cos tan asinh acosh atanh erfc pow lgamma".split()
 
 
-@functools.cache
+@once
 def addresses(lanes: int, dtype: str) -> dict[str, tuple[str, int]]:
     """By operation, the symbol and its address. Empty where torch exports none for vectors of so many lanes."""
     file = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
@@ -39,7 +40,7 @@ def addresses(lanes: int, dtype: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-@functools.cache
+@once
 def symbols() -> dict[str, int]:
     """All of them, by symbol."""
     return {symbol: address for lanes in (2, 4, 8, 16) for dtype in ("f32", "f64")

@@ -12,6 +12,26 @@ Words are compared in the order in which they were entered, up to the first that
 as soon as those before it keep alive what lies there: what is pinned lives, as it is an argument; a dictionary that has
 the version it had holds what it held. Nothing is held on to here, and what the check hands out it finds by address.
 
+The contract of all code that reads the memory of other objects (this module, `tensor_words`, `state_watch`, `owned`,
+`frozen`, the native code in `codegen.llvm.watcher` and `sampler`, and `capture.guards.watch_plan`):
+
+1. *Layout.* An offset is found by trying it on objects made for that, or comes with a Python version that
+   `is_supported` names. Where the trial is not clear, nothing is read.
+2. *Lock.* Memory is read with the interpreter's lock held, and native checks are called with it. They run no Python
+   code between the first comparison and the last reference taken. Threads without that lock may change tensors
+   meanwhile, as they may in eager.
+3. *Making.* Python code that makes a watch can lose the lock between any two instructions. So it holds a reference to
+   each object whose memory it reads. It enters what it has seen (`Watch.expect`) and does not read it again. It enters
+   a dictionary's version before it reads an item, and follows a pointer in one step (`word_behind`).
+4. *Checking.* Words are compared in an order in which each keeps alive what the next one is read from, up to the first
+   that differs. Nothing behind that one is read.
+5. *Holding.* A value that is known by its address alone is held (`kept`) by each function that knows it so. Native
+   code, and what describes it to CPython, is made by `once` and never freed.
+6. *Using.* A new watch is used after it has handed out the very objects that the check in Python finds, and has passed
+   before and after that check. When it says no, the check in Python decides.
+7. *Switching off.* Under `native_guards=False` (BURNISH_NATIVE_GUARDS=0) no watch is made. Guards are then checked in
+   Python, and frozen state by version, address and samples of the tensors that the call holds.
+
 Where CPython keeps what is read here:
 
 * Every dictionary has a version, which no other state of any dictionary has had. From 3.13 on, though, attributes that
@@ -26,7 +46,6 @@ Where CPython keeps what is read here:
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
 import sys
 import sysconfig
@@ -34,9 +53,10 @@ from collections.abc import Callable, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
+from ..once import once
 from .kernels import NativeFunction, load
 from .switches import ask
-from .tensor_words import WORD, word_at, words_at
+from .tensor_words import WORD, word_at, word_behind, words_at
 
 TYPE = 8
 """Where an object's type stands."""
@@ -96,8 +116,14 @@ class Watch:
             found = self.words[address] = word_at(address)
         return found
 
+    def expect(self, address: int, word: int) -> None:
+        """That a word is what Python code has seen. To read it here would be to look a second time, and another thread
+        may have changed it in between: the watch would then go on from an object that is not there any more."""
+        if self.words.setdefault(address, word) != word:
+            raise Unwatchable
+
     def type(self, obj: Any) -> None:
-        self.word(id(obj) + TYPE)
+        self.expect(id(obj) + TYPE, id(type(obj)))
 
     def members(self, obj: Any) -> dict:
         """The dictionary of an object that is known to live."""
@@ -106,11 +132,12 @@ class Watch:
         if type(table) is not dict or not slot or word_at(slot) != id(table):
             raise Unwatchable
         self.type(obj)
-        self.word(slot)
+        self.expect(slot, id(table))
         return table
 
     def dictionary(self, table: dict) -> bool:
-        """All that is in it. Answers whether this very dictionary has to be there, with these very objects."""
+        """All that is in it. Answers whether this very dictionary has to be there, with these very objects. Read its
+        items afterwards: a change in between is then one that the watch sees."""
         address = id(table)
         is_loose = has_loose_values and self.word(address + VALUES) != 0
         if address not in self.versions:
@@ -123,10 +150,14 @@ class Watch:
         """Where they lie: how many there may be and how many there are, then the values, then their order as bytes."""
         self.word(id(table) + KEYS)
         at = self.word(id(table) + VALUES)
-        count = self.word(at) & 0xFF
-        found = [self.word(at + 8 + 8 * k) for k in range(count)]
-        for k in range(count, count + (count + 7) // 8):
-            self.word(at + 8 + 8 * k)
+        try:
+            count = word_behind(id(table) + VALUES, 0) & 0xFF
+            words = [word_behind(id(table) + VALUES, k) for k in range(1 + count + (count + 7) // 8)]
+        except ValueError:
+            raise Unwatchable from None
+        for k, word in enumerate(words):
+            self.expect(at + 8 * k, word)
+        found = words[1:1 + count]
         if sorted(word for word in found if word) != sorted(map(id, table.values())):
             raise Unwatchable
 
@@ -137,15 +168,15 @@ class Watch:
         else:
             self.noughts[id(table) + USED] = None
 
-    def list_item(self, items: list, index: int) -> None:
-        at = self.list_length(items)
-        if not 0 <= index < at:
+    def list_item(self, items: list, index: int, value: Any) -> None:
+        self.list_length(items)
+        if not 0 <= index < self.words[id(items) + SIZE]:
             raise Unwatchable
-        self.word(self.word(id(items) + ITEMS) + 8 * index)
+        self.expect(self.word(id(items) + ITEMS) + 8 * index, id(value))
 
-    def list_length(self, items: list) -> int:
+    def list_length(self, items: list) -> None:
         self.type(items)
-        return self.word(id(items) + SIZE)
+        self.word(id(items) + SIZE)
 
     def tuple_item(self, items: tuple, index: int) -> None:
         self.tuple_length(items)
@@ -157,9 +188,9 @@ class Watch:
         self.type(items)
         self.word(id(items) + SIZE)
 
-    def cell(self, cell: CellType) -> None:
+    def cell(self, cell: CellType, value: Any) -> None:
         self.type(cell)
-        self.word(id(cell) + CELL)
+        self.expect(id(cell) + CELL, id(value))
 
     def field(self, obj: Any, offset: int, value: Any) -> None:
         """A field of an object's own, which holds `value`."""
@@ -241,12 +272,12 @@ FLAGS = 0x80, 0x01
 """METH_FASTCALL, METH_VARARGS: how the two functions are handed their arguments."""
 
 
-@functools.cache
+@once
 def _method(watcher: int, flags: int) -> _Method:
     return _Method(b"watch", watcher, flags, None)  # for ever: functions refer to it
 
 
-@functools.cache
+@once
 def _new_function() -> Any:
     prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return prototype(("PyCFunction_NewEx", ctypes.pythonapi))
@@ -263,7 +294,7 @@ def c_api(*names: str) -> dict[str, int]:
     return {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
 
 
-@functools.cache
+@once
 def _slot_finder() -> Any:
     return ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("_PyObject_GetDictPtr", ctypes.pythonapi))
 
@@ -292,7 +323,7 @@ def slot_offset(descriptor: Any) -> int:
 ORDER = type.__dict__["__mro__"]
 
 
-@functools.cache
+@once
 def order_field() -> int:
     """Where in a class the tuple of its bases stands, in the order in which they are asked."""
     offset = word_at(word_at(id(ORDER) + 40) + 16)
@@ -301,7 +332,7 @@ def order_field() -> int:
     return offset
 
 
-@functools.cache
+@once
 def function_field(name: str) -> int:
     """Where a function keeps what it shows under a name."""
     def make(where: Any) -> FunctionType:

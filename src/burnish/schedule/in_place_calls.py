@@ -14,7 +14,6 @@ end. Whoever reads what was there before comes before: the steps are in order by
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ import torch
 
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import storage_of
+from ..once import once
 from ..ops.prims import ASSEMBLED, PUT
 from ..tensors.views import Diagonal, Map, Maps, Permute, Slice
 
@@ -57,7 +57,7 @@ def put_into(x: torch.Tensor, value: torch.Tensor, maps: Maps) -> torch.Tensor:
     return x
 
 
-@functools.cache
+@once
 def overload_that_writes(name: str) -> Any:
     """The overload that writes into its first argument, of an operator called "aten.index_copy.default"."""
     _, packet, overload = name.split(".")

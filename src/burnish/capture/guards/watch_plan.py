@@ -151,7 +151,8 @@ class Plan:
             base = self.behind(source, base)
             kind = type(base)
         if kind in TABLES:
-            return base[key], self.content(source, base, is_certain)
+            holds = self.content(source, base, is_certain)  # its version before its items, see `Watch.dictionary`
+            return base[key], holds
         if kind is list:
             return self.of_list(source, base, key), False
         if isinstance(base, tuple) and kind.__getitem__ is tuple.__getitem__ and type(key) is int:
@@ -162,14 +163,16 @@ class Plan:
     def of_list(self, source: Source, base: list, key: Any) -> Any:
         if type(key) is not int:
             raise Unwatchable
-        self.watch.list_item(base, key)
+        value = list.__getitem__(base, key)
+        self.watch.list_item(base, key, value)
         self.states[id(source)] = (id(base), list.__len__(base))
-        return list.__getitem__(base, key)
+        return value
 
     def entry_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
         if isinstance(base, dict):
             self.watch.type(base)
-            return dict.__getitem__(base, key), self.content(source, base, is_certain)
+            holds = self.content(source, base, is_certain)
+            return dict.__getitem__(base, key), holds
         if isinstance(base, list):
             return self.of_list(source, base, key), False
         if isinstance(base, tuple) and type(key) is int:
@@ -180,8 +183,9 @@ class Plan:
     def cell_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
         if type(base) is not CellType:
             raise Unwatchable
-        self.watch.cell(base)
-        return base.cell_contents, False
+        value = base.cell_contents
+        self.watch.cell(base, value)
+        return value, False
 
     def field_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
         kind = type(base)

@@ -36,6 +36,7 @@ import torch
 
 from ...backends.watcher import is_at_hand, new_watch
 from ...errors import InternalError
+from ...runtime import forks
 from ...runtime.segment import Holders
 from ...runtime.watch import Unwatchable, hits
 from .guards import MISSING_ERRORS, Guard
@@ -96,6 +97,7 @@ class Keeper:
         self.general: Callable[[], Callable | None] = lambda: None
         """The check that asks the watch there is, of the module there is; whoever asks by it holds it."""
         self.holders = Holders()
+        self.renewing = forks.lock()
 
     def ask(self, slots: list) -> Any:
         found = self.full(slots)
@@ -123,8 +125,12 @@ class Keeper:
 
     def count(self, slots: list) -> None:
         self.passed += 1
-        if self.passed >= self.wait and (self.passed >= UNPREPARED or self.is_verified or is_at_hand()):
-            self.renew(slots)
+        if self.passed >= self.wait and (self.passed >= UNPREPARED or self.is_verified or is_at_hand()) \
+                and self.renewing.acquire(blocking=False):
+            try:  # one thread makes a watch, and the others do not wait for it
+                self.renew(slots)
+            finally:
+                self.renewing.release()
 
     def renew(self, slots: list) -> None:
         """Make a watch of the state in which the check has just passed."""
@@ -137,8 +143,9 @@ class Keeper:
             self.wait = LONGEST_WAIT
             return
         unwatched = self.written.union(source for source, times in self.fickle.items() if times >= FICKLE)
-        try:
-            made = Plan(self.guards, self.inputs, self.values, slots, watch, unwatched).make()
+        try:  # `plan` is needed below, for what it holds
+            plan = Plan(self.guards, self.inputs, self.values, slots, watch, unwatched)
+            made = plan.make()
         except (Unwatchable, RuntimeError, *MISSING_ERRORS):
             return
         if was_worth_it:
@@ -147,8 +154,11 @@ class Keeper:
             changed = [source for source, state in made.states.items() if before.states.get(source, state) != state]
             if len(changed) <= FEW:
                 self.fickle.update(changed)
-        # Something may have changed while it was made.
-        if made.check(slots) is not None and self.full(slots) is not None and made.check(slots) is not None:
+        # Something may have changed while it was made. The plan holds all that it has met, so nothing that the watch
+        # hands out is gone yet; where other objects are there by now, another thread has put them there.
+        found = made.check(slots)
+        again = None if found is None else self.full(slots)
+        if again is not None and are_same(found, again) and made.check(slots) is not None:
             self.made = made
             self.fast = self.verified(made.check) if self.is_verified else made.check
             general = self.general()
@@ -156,6 +166,7 @@ class Keeper:
                 # One function fewer on the way: the watch's own check, and only where that says no another one.
                 straight = FunctionType(made.check.__code__, made.check.__globals__, "check", (self.refused,))
                 straight.general = general  # type: ignore[attr-defined]  # which nobody else may hold from here on
+                straight.kept = made.check.kept  # type: ignore[attr-defined]  # it outlives `made`
                 self.holders.ask_by(self.marked(straight))
 
     def refused(self, slots: list) -> Any:
@@ -178,10 +189,14 @@ class Keeper:
                 if fast(slots) is None:
                     return None  # another thread has changed something just now
                 raise InternalError("checking guards", "what is watched has not changed, and the guards do not hold")
-            for ours, theirs in zip(found, again, strict=True):
-                for mine, other in zip(ours, theirs, strict=True):
-                    if mine is not other and type(mine) not in ATOMS and not (type(mine) is tuple and mine == other):
-                        raise InternalError("checking guards", "the watch hands out another object than the check")
+            if not are_same(found, again):
+                raise InternalError("checking guards", "the watch hands out another object than the check")
             return found
 
         return check
+
+
+def are_same(found: tuple, again: tuple) -> bool:
+    """Whether two checks hand out the same objects. Plain values are only equal: some are made for each call."""
+    return all(mine is other or type(mine) in ATOMS or type(mine) is tuple and mine == other
+               for ours, theirs in zip(found, again, strict=True) for mine, other in zip(ours, theirs, strict=True))

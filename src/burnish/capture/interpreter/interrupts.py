@@ -78,6 +78,16 @@ def count_modes() -> tuple[int, int]:
     return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
 
 
+def drop_our_modes(tracer: Tracer, dispatch_modes: int) -> None:
+    """After a trace that was interrupted: the recorder, and dispatch modes above so many. The program has none there,
+    as a trace ends where it enters one."""
+    while torch._C._len_torch_dispatch_stack() > dispatch_modes:
+        torch._C._pop_torch_dispatch_stack(None)
+    while (count := torch._C._len_torch_function_stack()) \
+            and torch._C._get_function_stack_at(count - 1) is tracer.recorder:
+        torch._C._pop_torch_function_stack()
+
+
 def drop_modes(counts: tuple[int, int]) -> None:
     """Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off.
     """

@@ -95,8 +95,7 @@ def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple
     if now != start:
         restore_state(start)
     try:
-        with signals.at_once():
-            return backend(graph_module, examples)
+        return signals.at_once(backend, graph_module, examples)
     finally:
         if now != global_state():
             restore_state(now, nesting)

@@ -12,8 +12,8 @@ One function for all sizes. A thread claims a region of the scratch memory, then
 from __future__ import annotations
 
 import ctypes
-import functools
 
+from ...once import once
 from ...ops.scalar import Access, Scalar, load
 from ...runtime.kernels import NativeFunction, NativeKernel
 from ...runtime.kernels import load as load_code
@@ -98,7 +98,7 @@ def _block(attention: Attention, number: int) -> list[int]:
             4 * score.out[1], 4 * value.out[0], 4 * value.out[1], starts[value.sum]]
 
 
-@functools.cache
+@once
 def _function() -> NativeFunction:
     return load_code(object_code(print_attention(host()), host()), "attention", shared_symbols())
 

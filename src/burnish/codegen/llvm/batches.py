@@ -9,8 +9,7 @@ and walks over the tiles of `tiles` with it.
 
 from __future__ import annotations
 
-import functools
-
+from ...once import once
 from ...runtime.kernels import NativeFunction, NativeKernel, load
 from ...schedule.library.own import Batched, Step
 from .compile import object_code
@@ -152,7 +151,7 @@ def driver_text() -> str:
                          numbers=", ".join(f"i64 {n}" for n in range(lanes)))
 
 
-@functools.cache
+@once
 def driver() -> NativeFunction:
     return load(object_code(driver_text(), host()), "batched", shared_symbols())
 

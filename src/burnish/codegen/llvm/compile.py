@@ -25,6 +25,7 @@ from llvmlite.binding import ffi
 
 from ... import events
 from ...errors import InternalError
+from ...once import once
 from ...runtime import blas, forks, threads, vector_math
 from ...runtime.disk_cache import disk_cache
 from ...runtime.kernels import NativeKernel, bind, load
@@ -197,7 +198,7 @@ def _machine(target: Host) -> llvm.TargetMachine:
     return machines[target]
 
 
-@functools.cache
+@once
 def symbols() -> dict[str, int]:
     """What kernels call that is not in them."""
     found = threads.addresses()
@@ -214,7 +215,7 @@ def _workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@functools.cache
+@once
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_workers(), "burnish-codegen")
 

@@ -9,11 +9,11 @@ the result first, row by row; the product is added to it.
 
 from __future__ import annotations
 
-import functools
 import struct
 
 import torch
 
+from ...once import once
 from ...runtime import blas
 from ...runtime.kernels import NativeFunction, NativeKernel, load
 from ...schedule.library.mkl import TRANSPOSED, Gemm
@@ -113,13 +113,13 @@ def make_gemm(gemm: Gemm) -> Step:
     return Step(kernel, (("out", 0), ("a", 0), ("b", 0), ("added", 0) if adds else 0, sizes))
 
 
-@functools.cache
+@once
 def dtypes() -> frozenset[torch.dtype]:
     """Of matrices that can be multiplied as they lie."""
     return frozenset(dtype for dtype, symbol in blas.PLAIN.items() if symbol in blas.symbols())
 
 
-@functools.cache
+@once
 def _function(symbol: str) -> NativeFunction:
     call = _of_numbers() if symbol == blas.PACKED else _of_addresses()
     text = TEXT.format(triple=host().triple, attributes=host().attributes, symbol=symbol, **call,

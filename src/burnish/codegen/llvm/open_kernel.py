@@ -10,13 +10,13 @@ Lanes are chosen among the variables along which all that is read lies at known 
 
 from __future__ import annotations
 
-import functools
 import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ... import events
+from ...once import once
 from ...ops.scalar import Access, Scalar, make
 from ...runtime.cuda import CudaKernel
 from ...runtime.kernels import NativeKernel, bind
@@ -189,7 +189,7 @@ def choose(box: Box, target: Host) -> Plan:
 
 def guess(box: Box) -> Box:
     """The box with the sizes that were seen."""
-    @functools.cache
+    @once
     def access(a: Access) -> Access:
         return replace(a, offset=hint(a.offset), strides=tuple(map(hint, a.strides)),
                        indirect=tuple(map(hint, a.indirect)))

@@ -8,8 +8,7 @@ One native function for all sizes: a line of the copy is an item, zeros or a bor
 
 from __future__ import annotations
 
-import functools
-
+from ...once import once
 from ...runtime.kernels import NativeFunction, NativeKernel, load
 from ...schedule.library.own import Step
 from ...tensors.types import TensorType
@@ -110,7 +109,7 @@ attributes #0 = {{ nounwind {attributes} }}
 """
 
 
-@functools.cache
+@once
 def _function() -> NativeFunction:
     text = TEXT.format(triple=host().triple, attributes=host().attributes, words=load_words("words", WORDS))
     return load(object_code(text, host()), "pad", shared_symbols())

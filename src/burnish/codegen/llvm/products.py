@@ -9,13 +9,13 @@ each. A thread takes the next task when it is done with one, so that no thread w
 
 from __future__ import annotations
 
-import functools
 import os
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
+from ...once import once
 from ...runtime import forks
 from ...runtime.kernels import NativeFunction, NativeKernel, Words, load
 from ...schedule.library import own
@@ -137,7 +137,7 @@ def driver_text() -> str:
                          words=load_words("plan", PLAN), offsets=load_offsets("at", bases))
 
 
-@functools.cache
+@once
 def driver() -> NativeFunction:
     return load(object_code(driver_text(), host()), "product", shared_symbols())
 
@@ -162,7 +162,7 @@ def tile_function(tile: Tile) -> NativeFunction:
     return made
 
 
-@functools.cache
+@once
 def with_assembler() -> None:
     """Tiles hold the processor's own instructions as text."""
     initialize()
@@ -265,7 +265,7 @@ def _numbers(product: Product, part: Sum, *, is_last: bool) -> list[int]:
     return words
 
 
-@functools.cache
+@once
 def tile_shape() -> Shape | None:
     """For 32 registers 28 sums, for 16 of them 12: what is left holds weights and numbers of x."""
     machine = host()

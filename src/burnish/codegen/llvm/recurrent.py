@@ -11,8 +11,7 @@ and `hidden` and `cell` the states as they are by now. A thread takes a directio
 
 from __future__ import annotations
 
-import functools
-
+from ...once import once
 from ...ops.scalar import Access, Scalar, load
 from ...runtime.kernels import NativeFunction, NativeKernel
 from ...runtime.kernels import load as load_code
@@ -76,7 +75,7 @@ def make_recurrent(recurrence: Recurrence) -> Step:
     return Step(kernel, (*((spots[name], 0) if name in spots else 0 for name in TABLE[:-1]), plan))
 
 
-@functools.cache
+@once
 def _function() -> NativeFunction:
     return load_code(object_code(print_recurrent(host()), host()), "recurrent", shared_symbols())
 

@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-import functools
-
+from ...once import once
 from ...runtime.kernels import NativeKernel, bind
 from .compile import object_code
 from .target import host
@@ -50,7 +49,7 @@ exit:
 """
 
 
-@functools.cache
+@once
 def sampler() -> NativeKernel:
     code = object_code(TEXT.format(triple=host().triple), host())
     return bind("sampler", code, "sampler", {}, buffers=4, cycles=10_000)

@@ -9,9 +9,9 @@ no compilation, and a step of it about two nanoseconds.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
+from ...once import once
 from ...runtime.kernels import NativeFunction, NativeKernel, NativeSequence, Operand, load
 from .compile import object_code
 from .target import host
@@ -65,6 +65,6 @@ def compile_sequence(steps: Sequence[tuple[NativeKernel, Sequence[Operand]]]) ->
     return NativeSequence(runner(), steps)
 
 
-@functools.cache
+@once
 def runner() -> NativeFunction:
     return load(object_code(RUNNER, host()), "run", {})

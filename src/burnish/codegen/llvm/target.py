@@ -8,11 +8,11 @@ A `Host` is plain data, so tests can print for a machine that is not there: `Hos
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
+from ...once import once
 from ...runtime import forks
 from ...runtime.llvm_linker import fork_between_calls
 
@@ -59,7 +59,7 @@ def preset(cpu: str) -> Host:
     return Host(triple, cpu, "", bits, has_masks, has_gathers)
 
 
-@functools.cache
+@once
 def host() -> Host:
     """The machine this runs on."""
     initialize()
@@ -75,7 +75,7 @@ def host() -> Host:
     return Host(triple, llvm.get_host_cpu_name(), features.flatten(), bits, has_masks, bool(features.get("avx2")))
 
 
-@functools.cache
+@once
 def initialize() -> None:
     """Make LLVM ready to generate for this machine."""
     fork_between_calls()

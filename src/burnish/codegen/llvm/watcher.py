@@ -29,6 +29,7 @@ from __future__ import annotations
 import functools
 import sys
 
+from ...once import once
 from ...runtime.kernels import NativeFunction
 from ...runtime.watch import WORDS_AT_ONCE, load_watchers
 from .compile import object_code
@@ -350,7 +351,7 @@ def text() -> str:
     return functools.reduce(lambda made, part: made.replace(f"{{{part}}}", parts[part]), parts, TEMPLATE)
 
 
-@functools.cache
+@once
 def compile_watchers() -> tuple[NativeFunction, NativeFunction]:
     """Once in a process, and kept for ever: checks refer to them."""
     return load_watchers(object_code(text(), host()))

@@ -8,13 +8,13 @@ Equal kernels are one, and stay where they are for as long as the process runs.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from ... import events
+from ...once import once
 from ...runtime import cuda, forks
 from ...runtime.cuda import CudaKernel
 from ...schedule.emit import Launch
@@ -128,7 +128,7 @@ class OpenForms:
                 _forms.setdefault(key, made)
 
     def made(self, printed: Printed, cubin: Cubin) -> Loaded:
-        @functools.cache
+        @once
         def unaligned() -> cuda.Function:
             return on_gpu(compile_cubin(printed, self.architecture, is_aligned=False), self.device)
 

@@ -9,13 +9,13 @@ another thread is compiling already is waited for.
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
+from ...once import once
 from ...runtime import forks
 from ...runtime.disk_cache import disk_cache
 from . import emit, workers
@@ -132,7 +132,7 @@ def made_with(architecture: int) -> str:
     return f"triton {triton_version()} sm_{architecture}"
 
 
-@functools.cache
+@once
 def triton_version() -> str:
     """Asked without importing it, which takes a fifth of a second."""
     return importlib.metadata.version("triton")

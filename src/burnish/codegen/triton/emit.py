@@ -8,7 +8,6 @@ nothing that imports it is imported here.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InternalError
+from ...once import once
 from .source import forget, function_of
 from .types import NUMBERS, POINTERS
 
@@ -97,7 +97,7 @@ def parameters_of(ptx: str, name: str) -> int:
     return found.group(1).count(".param")
 
 
-@functools.cache
+@once
 def language() -> dict[str, Callable]:
     """What printed kernels may use."""
     import triton.language as tl

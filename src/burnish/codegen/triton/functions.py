@@ -7,9 +7,9 @@ Most are the polynomials of `codegen.mathematics`; what a GPU has instructions f
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
+from ...once import once
 from ...ops.scalar import Access, Scalar, load, make, walk
 from ..mathematics import expand, plain, why_not_expandable
 from .instructions import expanded
@@ -40,7 +40,7 @@ def why_not_printable(root: Scalar) -> str | None:
     return None
 
 
-@functools.cache
+@once
 def why_not_written(op: str, dtype: str, arguments: int) -> str | None:
     why = why_not_expandable(op, dtype)
     if why is not None:
@@ -49,7 +49,7 @@ def why_not_written(op: str, dtype: str, arguments: int) -> str | None:
     return None if left is None else f"Triton has no form for {left.op} of {left.args[0].dtype}"
 
 
-@functools.cache
+@once
 def expansion_of(op: str, dtype: str, arguments: int) -> Scalar:
     given = tuple(load(dtype, Access(k, 0, ())) for k in range(arguments))
     by_instructions = expanded(op, dtype, given)
@@ -73,7 +73,7 @@ def operation_text(x: Scalar, args: list[str], emit: Callable[[str], str], funct
             return operations.apply(x.op, x.dtype if x.op == "select" else dtype, args)
 
 
-@functools.cache
+@once
 def function_text(op: str, dtype: str) -> str:
     arguments = 2 if op in ("pow", "atan2", "random_bits", "remainder", "fmod", "floor_div") else 1
     lines = [f"def {function_name(op, dtype)}({', '.join(ARGUMENTS[:arguments])}):"]

@@ -8,8 +8,7 @@ the address that stands there. Sizes stand in the words themselves, behind the k
 
 from __future__ import annotations
 
-import functools
-
+from ...once import once
 from ...runtime import cuda
 from ...runtime.kernels import NativeFunction, NativeKernel, load
 from ..llvm.compile import object_code
@@ -115,7 +114,7 @@ done:
 """
 
 
-@functools.cache
+@once
 def launcher(address: int) -> NativeFunction:
     """`address` is that of the driver's function."""
     return load(object_code(LAUNCHER, host()), "launch", {cuda.LAUNCH: address})

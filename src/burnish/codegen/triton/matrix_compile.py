@@ -10,7 +10,6 @@ its programs want more memory than they can share say, is answered with the reas
 from __future__ import annotations
 
 import contextvars
-import functools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ import torch
 
 from ... import events
 from ...errors import InternalError
+from ...once import once
 from ...runtime import cuda, forks
 from ...runtime.cuda import CudaKernel
 from ...schedule.library.matrix import KernelSpec, Made, Maker, Tiles
@@ -70,7 +70,7 @@ def printed_for(spec: KernelSpec, tiles: Tiles | None) -> Printed:
     return print_kernel(spec.kernel) if tiles is None else print_matrix(spec.kernel, tiles, spec.precision)
 
 
-@functools.cache
+@once
 def stream_of(index: int) -> Stream:
     return Stream(index, lambda: cuda.current_stream(index), complain)
 

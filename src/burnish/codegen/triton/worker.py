@@ -9,7 +9,6 @@ process ends when the other end closes, as it does when who started this one end
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import select
@@ -20,6 +19,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
+from ...once import once
 from .emit import Cubin, Job, emitted, language, packed, unpacked
 
 LENGTH = struct.Struct("<Q")
@@ -136,7 +136,7 @@ def answer(message: bytes) -> bytes:
     return MADE + SECONDS.pack(time.perf_counter() - start) + made
 
 
-@functools.cache
+@once
 def files_in() -> str:
     return MEMORY if os.access(MEMORY, os.W_OK) else tempfile.gettempdir()
 

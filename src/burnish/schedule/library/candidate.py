@@ -15,13 +15,13 @@ All of them run without gradients.
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ...once import once
 from ...tensors.types import TensorType
 from .own import Step, Stream
 from .specs import Spec
@@ -138,7 +138,7 @@ def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorT
         return made if further else made[0]
 
     further_types = [type for _, type in further]
-    candidate = Candidate(name, spec, operands, run, output, run_into=run_into, steps=functools.cache(make),
+    candidate = Candidate(name, spec, operands, run, output, run_into=run_into, steps=once(make),
                           scratch=scratch, further=further, **rest)
     return candidate
 

@@ -14,12 +14,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
+from ...once import once
 from ...tensors.types import TensorType
 from . import mkl, onednn, own
 from .candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
@@ -76,7 +76,7 @@ def _natively(spec: LinearSpec) -> Callable[[], Sequence[Step]] | None:
 def native_product(gemm: mkl.Gemm, **names: str) -> Callable[[], Sequence[Step]]:
     """Of operands that the candidate calls otherwise."""
     spots = {name: (operand, 0) for name, operand in names.items()}
-    return functools.cache(lambda: [own.maker().gemm(gemm).moved(**spots)])
+    return once(lambda: [own.maker().gemm(gemm).moved(**spots)])
 
 
 def transposed(spec: LinearSpec) -> Operand:

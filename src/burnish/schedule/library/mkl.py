@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ...once import once
 from ...tensors.types import TensorType
 from . import own
 
@@ -66,7 +66,7 @@ class Gemm:
         return 2 * self.count * self.rows * self.columns * self.depth
 
 
-@cache
+@once
 def library() -> ctypes.CDLL | None:
     """libtorch_cpu with MKL's packed products, or None where it has none (other BLAS, other systems)."""
     path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"

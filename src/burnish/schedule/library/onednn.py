@@ -8,10 +8,9 @@ Shared by the linear and the convolution candidates.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 
+from ...once import once
 from ...tensors.types import TensorType
 from .specs import Activation, ConvSpec, LinearSpec
 
@@ -79,6 +78,6 @@ def why_not_dtype(type: TensorType) -> str | None:
     return f"oneDNN's fused operators do not compute in {type.dtype}"
 
 
-@cache
+@once
 def _has_bfloat16() -> bool:
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -1,0 +1,201 @@
+"""Interrupts at every moment of a first call: what stands afterwards is what stood before, and the function compiles.
+
+    python -m bench.attack.interrupts --minutes 10
+
+A signal's handler raises at the n-th line that runs in a first call, for an n that is drawn anew each time (`lines`),
+or after a time that is (`timer`). Checked after each: the caller gets the handler's own exception; the handler, torch's
+switches, its stacks of modes and the garbage collector are as they were; the function then computes what eager does,
+and does so compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+import burnish
+
+
+class LateError(Exception):
+    """What the handler raises, in turn with others."""
+
+
+KINDS: tuple[type[BaseException], ...] = (LateError, KeyboardInterrupt, SystemExit, MemoryError, RecursionError)
+
+
+class Depth:
+    now = 0
+
+    def __enter__(self) -> None:
+        self.now += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.now -= 1
+
+
+def programs(depth: Depth) -> dict[str, Callable[[torch.Tensor], Any]]:
+    net = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8))
+
+    def infer(x: torch.Tensor) -> Any:
+        with depth:
+            with torch.no_grad():
+                y = net(x) * 2
+            z = torch.sin(x) + y.sum()
+            if z.sum() > 1e9:
+                z = z + 1
+            return torch.tanh(z).softmax(-1) @ x.t(), z
+
+    def train(x: torch.Tensor) -> Any:
+        with depth:
+            loss = (nn.functional.silu(net(x)) * x).sum()
+            return torch.autograd.grad(loss, list(net.parameters()))
+
+    return {"infer": infer, "train": train}
+
+
+def surroundings() -> tuple[Any, ...]:
+    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+            torch.is_autocast_enabled("cpu"), torch._C._len_torch_function_stack(),
+            torch._C._len_torch_dispatch_stack(), gc.isenabled(), sys.getprofile(),
+            signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT))
+
+
+class Attack:
+    def __init__(self, seed: int):
+        self.random = random.Random(seed)
+        self.kind: type[BaseException] = LateError
+        self.is_armed = False
+        self.hit: list[str] = []
+        self.depth = Depth()
+        self.programs = programs(self.depth)
+        self.x = torch.randn(4, 8)
+        self.wanted = {name: fn(self.x) for name, fn in self.programs.items()}
+        self.lines = {name: self.count_lines(fn) for name, fn in self.programs.items()}
+        self.seconds = {name: self.time(fn) for name, fn in self.programs.items()}
+        signal.signal(signal.SIGALRM, self.handle)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if self.is_armed:
+            self.is_armed = False
+            raise self.kind
+
+    def first_call(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        burnish.reset()
+        self.depth.now = 0
+        return burnish.compile(fn)
+
+    def time(self, fn: Callable[..., Any]) -> float:
+        compiled, started = self.first_call(fn), time.perf_counter()
+        compiled(self.x)
+        return time.perf_counter() - started
+
+    def count_lines(self, fn: Callable[..., Any]) -> int:
+        counts = []
+        for _ in range(2):  # the first one imports
+            compiled, count = self.first_call(fn), [0]
+
+            def trace(frame: FrameType, event: str, arg: Any, count: list[int] = count) -> Any:
+                count[0] += event == "line"
+                return trace  # noqa: B023
+
+            sys.settrace(trace)
+            compiled(self.x)
+            sys.settrace(None)
+            counts.append(count[0])
+        return counts[-1]
+
+    def at_line(self, compiled: Callable[..., Any], n: int) -> None:
+        count = 0
+
+        def trace(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal count
+            count += event == "line"
+            if count == n and self.is_armed:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGALRM)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            compiled(self.x)
+            self.is_armed = False
+        finally:
+            sys.settrace(None)
+
+    def after(self, compiled: Callable[..., Any], seconds: float) -> None:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            compiled(self.x)
+            self.is_armed = False
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def round(self) -> str | None:
+        """One interrupted call. What was wrong after it, or None."""
+        name, how = self.random.choice(sorted(self.programs)), self.random.choice(("lines", "timer"))
+        self.kind = self.random.choice(KINDS)
+        moment = self.random.randrange(1, self.lines[name]) if how == "lines" \
+            else self.random.uniform(1e-6, self.seconds[name])
+        where = f"{name}, {how} {moment}, {self.kind.__name__}"
+        compiled, before, raised = self.first_call(self.programs[name]), surroundings(), None
+        self.is_armed = True
+        try:
+            (self.at_line if how == "lines" else self.after)(compiled, moment)  # type: ignore[operator]
+        except BaseException as error:
+            raised = error
+        self.is_armed = False
+        self.hit = [] if raised is None else [frame.name for frame in traceback.extract_tb(raised.__traceback__)]
+        if raised is not None and type(raised) is not self.kind:
+            return f"{where}: the caller got {''.join(traceback.format_exception(raised))}"
+        if surroundings() != before:
+            return f"{where}: {surroundings()} and not {before}; hit {self.hit}"
+        if self.depth.now and "__enter__" not in self.hit and "__exit__" not in self.hit:
+            return f"{where}: a with block was not left; hit {self.hit}"
+        for _ in range(3):
+            found, wanted = compiled(self.x), self.wanted[name]
+            torch.testing.assert_close(found, wanted)
+        if not burnish.was_compiled(compiled):
+            return f"{where}: it does not compile any more; hit {self.hit}"
+        return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
+    parser.add_argument("--rounds", type=int, default=1 << 62)
+    options = parser.parse_args()
+    faulthandler.enable()
+    print(f"seed {options.seed}", flush=True)
+    torch.manual_seed(options.seed)
+    torch.set_num_threads(options.threads)
+    burnish.settings.configure(never_slower=False, cache=False)
+    attack, until, wrong, rounds = Attack(options.seed), time.monotonic() + 60 * options.minutes, 0, 0
+    while time.monotonic() < until and rounds < options.rounds:
+        rounds += 1
+        try:
+            found = attack.round()
+        except Exception:
+            found = f"afterwards, hit {attack.hit}\n{traceback.format_exc()}"
+        if found is not None:
+            wrong += 1
+            print(f"WRONG {found}", flush=True)
+    print(f"{rounds} interrupted first calls, {wrong} wrong")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
