@@ -24,6 +24,7 @@ from torch.fx import GraphModule, Node
 from ..once import once
 from ..runtime import cuda
 from ..runtime.random import FUNCTIONS
+from ..runtime.restoring import restoring
 from ..settings import current, patch
 from .eager import run
 from .numbers import own_copy
@@ -78,7 +79,7 @@ def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:
 def drawing(gm: GraphModule) -> CompiledFn:
     """The graph as it stands, but for what it draws."""
     if draws_as_eager(gm) or not any(may_draw(node) for node in gm.graph.nodes):
-        return run(gm)
+        return restoring(gm, run(gm))
     forward: Any = None
 
     def call(*args: Any) -> Any:
@@ -94,7 +95,7 @@ def drawing(gm: GraphModule) -> CompiledFn:
             forward = with_regions(made).forward
         return forward(*args)
 
-    return call
+    return restoring(gm, call)
 
 
 def draws_as_eager(gm: GraphModule) -> bool:

@@ -24,6 +24,7 @@ from ..runtime.cuda_graphs import Graphed
 from ..runtime.cuda_graphs_of_training import GraphedTraining
 from ..runtime.devices import gpus_of
 from ..runtime.differentiable import autograd_is_watched
+from ..runtime.restoring import restoring
 from ..runtime.training_contest import TrainingContest
 from ..settings import current, patch
 from ..tensors.sizes import NoFormula
@@ -37,7 +38,7 @@ from .registry import CompiledFn, register_backend
 from .size_check import Check
 
 
-@register_backend(runs_python=True, perform=perform, ahead=ahead.begin, recomputes=True)
+@register_backend(runs_python=True, perform=perform, ahead=ahead.begin, recomputes=True, restores=True)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
     if current().null_device is not None:
@@ -46,7 +47,7 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         rehearse(gm, example_inputs, needs_gradients(gm, example_inputs))
         return drawing(gm)
     if has_steps(gm):
-        return in_pieces(gm, as_asked(burnish if gm.meta.get("burnish_open") is None else for_each_size))
+        return restoring(gm, in_pieces(gm, as_asked(burnish if gm.meta.get("burnish_open") is None else for_each_size)))
     waits = gm.meta.get("burnish_waits", 0)
     if waits or autograd_is_watched():
         return Waiting(gm, _compile_for_sizes, waits or (1 if gm.meta.get("burnish_open") is not None else 2))

@@ -48,8 +48,9 @@ class Backend:
 
     `perform(function, args, kwargs)` is how torch calls are made while a graph is recorded, where that is not plainly.
     `ahead()` is told when a trace begins whose graph the backend will get. `recomputes` says that it computes what
-    belongs to a checkpointed region (`tensors/regions.py`) again in backward. `asked` are the settings that it compiles
-    under, where a mode or options ask for some.
+    belongs to a checkpointed region (`tensors/regions.py`) again in backward. `restores` says that what it compiles has
+    written to no input when it raises, or marks the error (`runtime/restoring.py`). `asked` are the settings that it
+    compiles under, where a mode or options ask for some.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Backend:
     perform: Perform | None = None
     ahead: Callable[[], None] | None = None
     recomputes: bool = False
+    restores: bool = False
     asked: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __call__(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
@@ -98,30 +100,31 @@ _lock = forks.lock()
 @overload
 def register_backend(
     compiler_fn: F, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None,
-    ahead: Callable[[], None] | None = None, recomputes: bool = False,
+    ahead: Callable[[], None] | None = None, recomputes: bool = False, restores: bool = False,
 ) -> F: ...
 
 
 @overload
 def register_backend(
     compiler_fn: None = None, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None,
-    ahead: Callable[[], None] | None = None, recomputes: bool = False,
+    ahead: Callable[[], None] | None = None, recomputes: bool = False, restores: bool = False,
 ) -> Callable[[F], F]: ...
 
 
 def register_backend(
     compiler_fn: CompilerFn | None = None, name: str | None = None, *, runs_python: bool = False,
     perform: Perform | None = None, ahead: Callable[[], None] | None = None, recomputes: bool = False,
+    restores: bool = False,
 ) -> Any:
     """Let `burnish.compile(backend=name)` find a function. Called, or as a decorator with or without arguments.
 
     `name` defaults to the function's own. Registering the same function again, or a new definition of it (a
     notebook cell that is run again), replaces it; a name taken by another function is a UserError. For
-    `runs_python`, `perform`, `ahead` and `recomputes` see `Backend`.
+    `runs_python`, `perform`, `ahead`, `recomputes` and `restores` see `Backend`.
     """
     if compiler_fn is None:
         return functools.partial(register_backend, name=name, runs_python=runs_python, perform=perform, ahead=ahead,
-                                 recomputes=recomputes)
+                                 recomputes=recomputes, restores=restores)
     if not callable(compiler_fn):
         raise UserError(
             f"register_backend was given {compiler_fn!r:.80}, which cannot be called. Give it a function that takes "
@@ -135,7 +138,7 @@ def register_backend(
                 f'There is already a backend called "{name}", from {_definition(taken.fn)}. Register this one under '
                 f"another name: register_backend(fn, name=...)."
             )
-        _backends[name] = Backend(name, compiler_fn, runs_python, perform, ahead, recomputes)
+        _backends[name] = Backend(name, compiler_fn, runs_python, perform, ahead, recomputes, restores)
     return compiler_fn
 
 

@@ -23,6 +23,7 @@ from ..marks import size_marks
 from ..runtime import collection, settling
 from ..runtime.call_contest import EAGER_STAYS
 from ..runtime.differentiable import saving_is_watched
+from ..runtime.restoring import is_half_done
 from ..runtime.segment import Continuation, Segment
 from . import breaks, signals
 from .failure import write_failure
@@ -127,11 +128,14 @@ class Program:
                     outputs: Any = ()
                     if segment.call is not None:
                         nesting = autocast_nesting() if segment.nests else None
+                        drawn = torch.get_rng_state() if segment.draws else None
                         try:
                             outputs = segment.call(*inputs) if segment.on is None else segment.on(inputs)
                         except BaseException as error:
                             if not may_run_again(segment, nesting, error):
                                 raise
+                            if drawn is not None:
+                                torch.set_rng_state(drawn)
                             outputs = FAILED
                         if outputs is FAILED:
                             return self.rerun(continuation, slots)
@@ -486,9 +490,10 @@ class Program:
 
 
 def may_run_again(segment: Segment, nesting: Any, error: BaseException) -> bool:
-    """Whether a graph that raised can be run as plain Python instead. Torch's switches are as they were before it."""
+    """Whether a graph that raised can be run as plain Python instead: it has written to none of its inputs. Torch's
+    switches are as they were before it."""
     restore_state(segment.state, nesting)
-    if not isinstance(error, Exception) or segment.writes_inputs or saving_is_watched() or signals.raised(error):
+    if not isinstance(error, Exception) or is_half_done(error) or saving_is_watched() or signals.raised(error):
         return False  # checkpointing stops a run so, in the hook that sees what autograd saves
     events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
     return True

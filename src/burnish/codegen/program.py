@@ -105,7 +105,10 @@ class DriverWriter(DriverText):
         for k, tensor in self.constants.items():
             self.names[graph.inputs[k]] = self.bind("constant", tensor)
         last = self.last_uses(parameters if self.takes_list else ())
+        written, commits = first_write(self.plan), 0
         for number, step in enumerate(self.plan.steps):
+            if number == written:
+                commits = len(self.lines)
             match step:
                 case Launch():
                     self.launch(step)
@@ -119,6 +122,9 @@ class DriverWriter(DriverText):
         self.flush()
         self.write_inputs()
         self.line(f"return ({''.join(f'{self.output(out)}, ' for out in graph.outputs)})")
+        if written is not None:
+            self.lines[commits:] = ["try:", *(f"    {line}" for line in self.lines[commits:]),
+                                    "except BaseException as error: half_done(error); raise"]
         names = [self.names[value] for value in parameters]
         if self.takes_list and names:
             self.lines.insert(0, f"{''.join(f'{name}, ' for name in names)} = inputs; inputs.clear()")
@@ -517,6 +523,23 @@ class DriverWriter(DriverText):
             if value not in kept:
                 found.setdefault(number, []).append(value)
         return found
+
+
+def first_write(plan: Plan) -> int | None:
+    """The first step that writes to an input, where a step after it calls what may raise: an error from there on says
+    so (`runtime.restoring`)."""
+    stored = [number for number, step in enumerate(plan.steps) if not plan.placed.keys().isdisjoint(stored_by(step))]
+    called = [number for number, step in enumerate(plan.steps) if isinstance(step, Call)]
+    return stored[0] if stored and called and called[-1] >= stored[0] else None
+
+
+def stored_by(step: Any) -> list[Value]:
+    match step:
+        case Launch(kernel, buffers):
+            return [buffers[at] for at in kernel.stored]
+        case Call(node):
+            return [value for value in node.results if value is not None]
+    return []
 
 
 def handed_on(plan: Plan) -> set[Value]:

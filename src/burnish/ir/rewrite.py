@@ -32,6 +32,7 @@ class Rewriter:
     def run(self) -> Graph:
         for value in self.old.inputs:
             self.env[value] = self.new.copy_input(value)
+        self.begin()
         for node in self.old.nodes:
             self.build.line = node.line
             args = replaced(node.args, self.env.__getitem__)
@@ -46,6 +47,9 @@ class Rewriter:
                     self.env[old] = made
         self.finish()
         return self.new
+
+    def begin(self) -> None:
+        """What comes before the first node."""
 
     def kept(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
         """The node as it was. Where it reads something that lies otherwise now, so may its results."""

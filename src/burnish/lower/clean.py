@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..ir.build import Builder
+from ..ir.failures import is_kept
 from ..ir.graph import Alias, Graph, Value, replaced, values_in
 from ..ir.state import is_random
 from ..ops.prims import VIEW
@@ -67,10 +68,10 @@ def joined_view(build: Builder, known: dict, source: Value, maps: tuple, old: Va
 
 
 def needed_nodes(graph: Graph) -> set[int]:
-    """The nodes that outputs and writes depend on, that draw random numbers in order, or that check and may raise."""
+    """The nodes that outputs and writes depend on, that draw random numbers in order, or that may raise."""
     needed: set[int] = set()
     stack = [value.node for value in values_in(tuple(graph.outputs))] + [write.value.node for write in graph.writes]
-    stack += [node for node in graph.nodes if is_random(node) or not node.results]
+    stack += [node for node in graph.nodes if is_kept(node)]
     while stack:
         node = stack.pop()
         if node is None or id(node) in needed:

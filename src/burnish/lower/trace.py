@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ..ir.build import Builder
 from ..ir.gradients import Gradients
 from ..ir.graph import LEAVES, Graph, Node, Value
 from ..ir.infer import result_types
@@ -34,6 +35,7 @@ from ..tensors.collectives import is_collective_operator
 from ..tensors.strides import preserved_stride
 from ..tensors.types import NAMES, TensorType, has_stride
 from .beginnings import AS_STRIDED, beginnings, check_offset
+from .classes import check_classes, is_one_hot
 from .cudnn import CUDNN
 from .differentiate import add_gradients, custom_backwards
 from .masked_writes import is_masked_write, write_masked
@@ -260,6 +262,8 @@ class Tracer:
         picked = None if at is None else self.pick(args, at)
         if picked is not None:
             return picked
+        if is_one_hot(node.target, args, kwargs):
+            check_classes(Builder(self.graph), args, kwargs)
         if is_masked_write(node.target, args):
             return write_masked(*args)
         if node.op == "call_method":

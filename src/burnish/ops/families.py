@@ -12,6 +12,7 @@ from . import casts as casts
 from . import comparisons as comparisons
 from . import convolution as convolution
 from . import creation as creation
+from . import failures as failures
 from . import functions as functions
 from . import indexing as indexing
 from . import joining as joining

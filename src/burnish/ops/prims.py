@@ -16,7 +16,7 @@
     add_at   x, value, places                          adds to elements of x; its result says that it has been done
     again    x, after                                  x, told apart from it for a while; see lower.regions
     held     x, after                                  x itself, for code that is to run when `after` is there
-    check_indices  wrong, operator, args, kwargs       nothing, or the operator's own complaint
+    check    wrong, operator, args, kwargs, about       nothing, or the operator's own complaint
 
 They have no eager kernel: each is made into loops, or run by what `runtime` has for it.
 """
@@ -46,7 +46,7 @@ PREPARE: Op = record("prepare")
 RUN: Op = record("run")
 ASSEMBLED: Op = record("assembled")
 FETCH: Op = record("fetch")
-CHECK_INDICES: Op = record("check_indices")
+CHECK: Op = record("check")
 ADD_AT: Op = record("add_at")
 AGAIN: Op = record("again")
 HELD: Op = record("held")

@@ -89,6 +89,8 @@ class Op:
     decompose: Callable | None = None
     decompose_value: Callable | None = None
     """The same where only the first of several results is read: of a maximum the value, not where it stands."""
+    check: Callable | None = None
+    """Whether it may raise for some data, and for which: see `ops.failures`."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What single passes want to know of it: `library` its kind of library call, for one."""
 

@@ -139,14 +139,23 @@ def _limits(x: torch.Tensor) -> torch.iinfo:
     return torch.iinfo(torch.uint8 if x.dtype is torch.bool else x.dtype)
 
 
-def check_indices(wrong: torch.Tensor, name: str, args: tuple, kwargs: Sequence[tuple[str, Any]]) -> None:
-    """Where an index is out of range the operator itself, "aten.index.Tensor" say, complains of it."""
-    if wrong.item():
+def check(wrong: torch.Tensor, name: str, args: tuple, kwargs: Sequence[tuple[str, Any]], about: tuple) -> None:
+    """Where data is wrong the operator itself, "aten.index.Tensor" say, complains of it; before its arguments are
+    there, the check does."""
+    if not wrong.item():
+        return
+    if args:
         operator: Any = torch.ops
         for part in name.split("."):
             operator = getattr(operator, part)
         operator(*args, **dict(kwargs))
-        raise IndexError(f"{name}: an index is out of range")
+    match about[0]:
+        case "in_range":
+            raise IndexError(f"{name}: an index is out of range")
+        case "not_zero":
+            raise RuntimeError("ZeroDivisionError")
+        case _:
+            raise RuntimeError(f"{name}: a probability is not in 0 … 1")
 
 
 def number(name: str, *operands: float) -> float:
@@ -166,5 +175,5 @@ FUNCTIONS = {
     "max": reduce_max, "min": reduce_min, "any": reduce_any, "all": reduce_all, "argmax": reduce_argmax,
     "argmin": reduce_argmin, "running_sum": running_sum, "running_prod": running_prod, "running_max": running_max,
     "running_min": running_min, "running_argmax": running_argmax, "running_argmin": running_argmin,
-    "check_indices": check_indices, "held": held, **recurrent.FUNCTIONS, **random.FUNCTIONS,
+    "check": check, "held": held, **recurrent.FUNCTIONS, **random.FUNCTIONS,
 }

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from .restoring import half_done
+
 
 class Program:
     """`make_frame()` gives what one run at a time needs. The driver is `run(frame, *inputs)`."""
@@ -145,6 +147,7 @@ FOR_COMPILERS = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 """A module of torch's in C++."""
 
 BUILT_IN: dict[str, Any] = {
+    "half_done": half_done,
     "restrided": restrided, "within": within, "as_strided": torch.as_strided, "empty_strided": torch.empty_strided,
     "empty_cpu": empty_on("cpu"), "empty_cuda": empty_on("cuda"),
     "shown": getattr(FOR_COMPILERS, "_reinterpret_tensor", shown),

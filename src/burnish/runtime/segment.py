@@ -25,23 +25,24 @@ MOST_IN_ONE_CALL = 8
 
 
 class Segment:
-    __slots__ = ("__weakref__", "break_", "call", "check", "contest", "finish", "followed_by", "graph_module",
+    __slots__ = ("__weakref__", "break_", "call", "check", "contest", "draws", "finish", "followed_by", "graph_module",
                  "guards", "has_effects", "is_step", "leads_to", "nests", "on", "state", "writes_inputs")
 
     def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
                  graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False,
-                 has_effects: bool = True):
+                 has_effects: bool = True, draws: bool = False):
         self.call: Callable | None
         self.on: Callable[[tuple], Any] | None
         self.check, self.graph, self.finish = check, graph, finish
         self.leads_to = leads_to  # None: the result is returned; else the shape of the frames to go on with
         self.guards, self.graph_module, self.break_ = guards, graph_module, break_
         self.state = state  # torch's global switches as the guards found them: put back when the graph fails half way
+        self.draws = draws  # and may fail: torch's random state is put back then
         self.nests = nests  # autocast is entered or left in the graph
         self.is_step = is_step  # what it does makes its own guards fail
         self.has_effects = has_effects  # finish changes what was there before
         self.contest: Any = None  # who makes the whole calls that begin here, where eager may be the faster one
-        self.writes_inputs = writes_inputs  # a graph that fails half way cannot simply be run again
+        self.writes_inputs = writes_inputs
         self.followed_by: weakref.ref[Segment] | None = None  # what held there the next time
         for part in check, graph:
             holders = getattr(part, "holders", None)

@@ -1,7 +1,7 @@
 """What indices pick is fetched by the loops that compute with it, and the indices are looked at once.
 
     e = aten.embedding.default w, i             wrong = any(i < 0 or i >= 30000)
-    y = aten.add.Tensor e, p              =>    check_indices wrong, …               raises what eager raises
+    y = aten.add.Tensor e, p              =>    check wrong, …                       raises what eager raises
                                                 e = fetch w, …
                                                 y = aten.add.Tensor e, p             one kernel
 
@@ -20,11 +20,13 @@ from typing import Any
 
 import torch
 
+from ..ir.failures import add_check, covers
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.rewrite import Rewriter
+from ..ops.failures import InRange
 from ..ops.gathered import Gathered, Picked
 from ..ops.parts import Joined
-from ..ops.prims import CHECK_INDICES, FETCH, REDUCTION_OF, RUN, RUN_ALONG, VIEW
+from ..ops.prims import CHECK, FETCH, REDUCTION_OF, RUN, RUN_ALONG, VIEW
 from ..ops.record import NoRule, Pointwise
 from ..tensors.types import NAMES
 from .classify import why_not_loop
@@ -99,8 +101,11 @@ class Fetcher(Rewriter):
     def __init__(self, graph: Graph, fetched: dict[Node, tuple]):
         super().__init__(graph)
         self.fetched = fetched
+        self.checked: set[tuple] = set()
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Value | None:
+        if node.op is CHECK:
+            self.checked.add(args[4])
         picks = self.fetched.get(node)
         if picks is None:
             return None
@@ -123,9 +128,9 @@ class Fetcher(Rewriter):
         return made
 
     def check(self, node: Node, args: tuple, kwargs: dict[str, Any], index: Value, low: int, size: int) -> None:
-        g = self.build
-        wrong = g("bitwise_or.Tensor", g("lt.Scalar", index, low), g("ge.Scalar", index, size))
-        g.apply_typed(CHECK_INDICES, (g.reduce("any", wrong, ()), node.op.name, args, tuple(kwargs.items())), {}, ())
+        condition = InRange(index, low, size)
+        if covers(condition) not in self.checked:
+            add_check(self.build, condition, node.op.name, args, kwargs.items())
 
 
 __all__ = ["fetch_in_loops"]

@@ -32,10 +32,11 @@ from .siblings import renumbered
 
 
 def store_in_place(
-    graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]]
+    graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]], checked: int = -1
 ) -> tuple[list[Any], dict[Value, Value]]:
     """The steps with such kernels changed, and the values that need no memory now, each with the input that it lies in.
-    `used` are the values that each step touches."""
+    `used` are the values that each step touches, and behind the step `checked` none raises: no input is written
+    before."""
     steps = list(steps)
     last = {storage_of(value): number for number, values in enumerate(used) for value in values}
     makers = {step.buffers[at]: number for number, step in enumerate(steps) if isinstance(step, Launch)
@@ -47,7 +48,7 @@ def store_in_place(
     for write in graph.writes:
         value, input = write.value, graph.inputs[write.input]
         number = makers.get(value)
-        if number is None or value in leaving or targets[value] > 1 or value.type != input.type:
+        if number is None or number <= checked or value in leaving or targets[value] > 1 or value.type != input.type:
             continue
         if last.get(input, -1) > number or input in leaving or input in targets:
             continue

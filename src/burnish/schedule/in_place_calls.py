@@ -69,9 +69,11 @@ def overload_that_writes(name: str) -> Any:
 
 def calls_in_place(
     graph: Graph, calls: Sequence[Node | None], used: Sequence[Sequence[Value]],
+    checked: int = -1,
 ) -> tuple[dict[Node, Any], dict[Value, Value]]:
     """The calls that may write into their first argument, with the operators that do, and the values that lie in inputs
-    then. `calls` has the node of each step that is a call, `used` the values that each step touches."""
+    then. `calls` has the node of each step that is a call, `used` the values that each step
+    touches, and behind the step `checked` none raises: no input is written before."""
     last = {storage_of(value): number for number, values in enumerate(used) for value in values}
     leaving = {storage_of(value) for value in values_in(tuple(graph.outputs))}
     targets = [write.value for write in graph.writes]
@@ -85,7 +87,7 @@ def calls_in_place(
     for write in graph.writes:
         input, value = graph.inputs[write.input], write.value
         chain: list[Value] = []
-        while value in forms:
+        while value in forms and forms[value][0] > checked:
             chain.append(value)
             value = forms[value][1].args[0]
         if value is input and chain and targets.count(chain[0]) == 1 and input not in targets \

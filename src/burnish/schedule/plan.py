@@ -11,8 +11,9 @@ from __future__ import annotations
 from .. import events
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import is_shown
-from ..ops.prims import ASSEMBLED, CHECK_INDICES, VIEW
+from ..ops.prims import ASSEMBLED, CHECK, VIEW
 from ..tensors.views import view_offset
+from .checks import check_first, last_that_may_fail
 from .classify import Classes, classify
 from .compute_again import fullest
 from .emit import Launch, emit
@@ -34,14 +35,15 @@ def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, tur
     """`is_open`: it is one of several plans for sizes that are told at run time, and they are given memory together.
     `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large.
     `turns`: it goes forward and then backward, as a whole step of training does."""
-    graph = share_homes(graph)
+    graph = share_homes(check_first(graph))
     graph = scatter_in_loops(fetch_in_loops(graph if is_open else divide_long_rows(graph)))
     classes = classify(graph, is_open)
     fusion = fuse(graph, classes, fullest(graph) if turns else 0)
     steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
-    steps, placed = store_in_place(graph, steps, [touched(step) for step in steps])
-    written, within = calls_in_place(
-        graph, [step.node if isinstance(step, Call) else None for step in steps], [touched(step) for step in steps])
+    calls = [step.node if isinstance(step, Call) else None for step in steps]
+    checked = last_that_may_fail(calls)
+    steps, placed = store_in_place(graph, steps, [touched(step) for step in steps], checked)
+    written, within = calls_in_place(graph, calls, [touched(step) for step in steps], checked)
     steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
     over: dict[Value, Value] = {}
     if not is_open:
@@ -69,7 +71,7 @@ def touched(step: Step) -> list[Value]:
 def explain(classes: Classes, fusion: Fusion) -> str:
     """Why things were not fused, in words."""
     lines = [f"library call: {node.results[0] if node.results else node}: {why}"
-             for node, why in classes.why_library.items() if node.op is not ASSEMBLED and node.op is not CHECK_INDICES]
+             for node, why in classes.why_library.items() if node.op is not ASSEMBLED and node.op is not CHECK]
     for unit in fusion.units:
         if isinstance(unit.what, Group):
             lines += [f"not fused with {', '.join(map(str, unit.what.roots))}: {why}" for why in unit.what.refusals]

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..ir.build import Builder
+from ..ir.failures import is_kept
 from ..ir.gradients import Gradients
 from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ..ir.part import part
-from ..ir.state import is_random
 from ..ir.storage import storage_of
 from .crossing import Crossing, given_formally, late_as_can_be
 from .memory_budget import choose
@@ -143,8 +143,3 @@ class Splitter:
         graph.writes = [Write(inputs.index(self.graph.inputs[write.input]), env[write.value], write.is_silent)
                         for write in self.late_writes]
         return graph
-
-
-def is_kept(node: Node) -> bool:
-    """Whether it does something besides making values: it draws random numbers, or checks and may raise."""
-    return is_random(node) or not node.results

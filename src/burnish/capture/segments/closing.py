@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ... import events, settings
+from ...runtime.restoring import draws_and_may_fail, restoring
 from ...runtime.segment import Segment
 from ..breaks import Break
 from ..guards.checks import check_twice, write_check
@@ -54,6 +55,7 @@ def close(
     _guard_against_aliases(tracer)
     recorder = tracer.recorder
     graph_module, graph = None, None
+    written = recorder.written_inputs()
     if recorder.calls or rebuilder.outputs:
         graph_module = recorder.graph_module(rebuilder.outputs)
     check, is_step = _check(tracer, rebuilder, slots)
@@ -63,6 +65,7 @@ def close(
         opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
         graph_module.meta["burnish_waits"] = waits(tracer, is_again, is_step, opened is not None)
         graph_module.meta["burnish_open"] = opened
+        graph_module.meta["burnish_written"] = [handle.key for handle in written]
         graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected,
                           tracer.signals)
     finish = _finish(rebuilder, answer)
@@ -75,7 +78,8 @@ def close(
         graph_module=graph_module,
         break_=why,
         state=tracer.heap.guards[0].expected,
-        writes_inputs=bool(recorder.written_inputs()),
+        writes_inputs=bool(written),
+        draws=graph_module is not None and draws_and_may_fail(graph_module),
         nests=any(call.target in NESTING for call in recorder.calls),
         is_step=is_step,
         has_effects=has_effects,
@@ -95,7 +99,8 @@ def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple
     if now != start:
         restore_state(start)
     try:
-        return signals.at_once(backend, graph_module, examples)
+        compiled = signals.at_once(backend, graph_module, examples)
+        return compiled if getattr(backend, "restores", False) else restoring(graph_module, compiled)
     finally:
         if now != global_state():
             restore_state(now, nesting)
