@@ -17,7 +17,7 @@ ON_INPUTS = {
     "twice": lambda x, y: x.add_(y).mul_(x),
     "a function": lambda x, y: x.sigmoid_() + y,
     "a function of two orders": lambda x, y: x.abs_().add_(1).polygamma_(1) + y,
-    "bits shifted by an operator of Python": lambda x, y: (operator.ilshift(x.long(), 2), operator.irshift(y.long(), 1)),
+    "bits are shifted": lambda x, y: (operator.ilshift(x.long(), 2), operator.irshift(y.long(), 1)),
     "a row": lambda x, y: x[1].mul_(y[0]),
     "every other column": lambda x, y: x[:, ::2].add_(y[:, ::2]),
     "a transposed one": lambda x, y: x.t().sub_(y.t()),

@@ -160,7 +160,7 @@ def test_a_graph_that_cannot_be_compiled_draws_the_same_numbers(x):
 @pytest.mark.parametrize("draw", [
     lambda x: x.normal_(), lambda x: x.normal_(2.0, 3.0), lambda x: x.uniform_(-1, 1), lambda x: x.bernoulli_(0.3),
     lambda x: x.random_(2, 9), lambda x: nn.init.normal_(x), lambda x: nn.init.xavier_uniform_(x),
-], ids=["normal_", "normal_ of another mean", "uniform_", "bernoulli_", "random_", "init.normal_", "init.xavier_uniform_"])
+], ids=["normal_", "normal_ of a mean", "uniform_", "bernoulli_", "random_", "init.normal_", "init.xavier_uniform_"])
 def test_numbers_drawn_in_place_are_part_of_the_graph(draw, x):
     compiled = burnish.compile(lambda x: draw(torch.empty_like(x)) + x)
     with torch.no_grad(), patch(never_slower=False, on_error="raise"):
