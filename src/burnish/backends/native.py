@@ -29,6 +29,7 @@ from ..settings import current, patch
 from ..tensors.sizes import NoFormula
 from . import ahead
 from .drawing import drawing, draws_as_eager, perform
+from .inference_results import in_mode, mode_of_results
 from .leaving import leaving, switches_left
 from .numbers import LIMIT, compile_per_number, has_numbers, open_beside_sizes, own_copy
 from .pieces import has_steps, in_pieces
@@ -87,8 +88,12 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
         with patch(eager_random=draws_as_eager(gm)):
             recipe, tools = open_recipe_of(gm, opened, gradients)
         check = Check(gm, opened.space, opened.examples, gradients, open_beside_sizes(example_inputs))
-        compiled = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
+        compiled: Any = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
+        contest = TrainingContest if compiled.takes_gradients else Contest
         events.emit("guards.sizes", text=f"compiled for all {', '.join(opened.space.names)}", program=compiled)
+        mode = mode_of_results(gm)
+        if mode is not None:
+            compiled = in_mode(compiled, mode)
         if not current().compares:
             return compiled
         positions = list(opened.shapes)
@@ -97,7 +102,6 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
             # Not the product of all their sizes: with a cache of many tensors no two calls would be alike.
             return float(sum(inputs[k].numel() for k in positions))
 
-        contest = TrainingContest if compiled.takes_gradients else Contest
         return contest(compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work=work,
                        clock=clock_for(example_inputs))
     except (NoFormula, Untraceable) as reason:
@@ -245,15 +249,18 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
             recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), open_numbers)
         compiled: Any = recipe.assembled(tools, drawing(gm))
         contest = TrainingContest if compiled.takes_gradients else Contest
+        mode = mode_of_results(gm)
         if current().cuda_graphs:
             compiled = with_cuda_graphs(compiled, gm, example_inputs, recipe.written)
         left = switches_left(gm)
-        if left or autocast_is_on() or current().cuda_graphs:
+        if left or autocast_is_on() or current().cuda_graphs or mode is not None:
             gm.meta.pop("burnish_digest", None)  # there is more to it than its program
         if autocast_is_on():
             compiled = without_autocast(compiled)
         if left:
             compiled = leaving(compiled, left)
+        if mode is not None:
+            compiled = in_mode(compiled, mode)
         if not current().compares:
             return compiled
         name = f"a graph of {len(gm.graph.nodes)} nodes"

@@ -31,6 +31,7 @@ from ..guards.sources import Source
 from ..heap import SINGLETON_IDS, Heap
 from ..interpreter import tracebacks
 from ..interpreter.frames import Frame, Generator, cell_value
+from ..metadata import WithoutRules
 from ..numbers import numpy_arrays, numpy_kinds
 from ..numbers.live import Live
 from ..python import operations, warning_filters
@@ -62,6 +63,8 @@ class Rebuilder:
         self.sources: dict[int, tuple[int, Source]] = {}
         self.outputs: list[Handle] = []
         self.output_at: dict[int, int] = {}
+        self.in_inference_mode: list[bool | None] = []
+        """Of each output whether it was made there; None of what is not a tensor."""
         self.active: dict[int, int] = {}  # generators whose frame is running: index of the frame
         self.clones: dict[int, str] = {}
         self.leaves = False  # what is built goes back to plain Python: nothing here will advance it
@@ -91,11 +94,13 @@ class Rebuilder:
             at = self.sources[id(source)] = (len(self.sources), source)
         return f"V[{at[0]}]"
 
-    def output(self, handle: Handle) -> str:
+    def output(self, handle: Handle, value: Any) -> str:
         at = self.output_at.get(id(handle))
         if at is None:
             at = self.output_at[id(handle)] = len(self.outputs)
             self.outputs.append(handle)
+            with WithoutRules():
+                self.in_inference_mode.append(value.is_inference() if isinstance(value, torch.Tensor) else None)
         return f"G[{at}]"
 
     # ---- values
@@ -116,7 +121,7 @@ class Rebuilder:
             return self.source(origin.source)
         handle = self.recorder.handle_of(value)
         if handle is not None:
-            return self.name(value, self.output(handle))
+            return self.name(value, self.output(handle, value))
         builder = BUILDERS.get(kind)
         if builder is not None:
             return builder(self, value)
@@ -137,7 +142,7 @@ class Rebuilder:
             raise Unrebuildable(value)
         if handle.call is None:
             return self.name(value, self.source(handle.source))
-        output = self.output(handle)
+        output = self.output(handle, value)
         name = self.name(value, f"{self.constant(no_view)}({output})" if id(value) in self.own_gradients else output)
         attributes = value.__dict__ if type(value) in (torch.Tensor, torch.nn.Parameter) else {}
         for key, part in attributes.items():
@@ -445,7 +450,7 @@ class _SourceNames:
         return self.rebuilder.constant(value)
 
     def graph_number(self, handle: Handle) -> str:
-        return self.rebuilder.output(handle)
+        return self.rebuilder.output(handle, None)
 
 
 def slots_of(kind: type) -> list[tuple[str, Any]]:
