@@ -1,6 +1,6 @@
 """What is put into the text of a program: writes, aliases, breaks, effects and exceptions.
 
-The functions at the top are called by the changed programs, inside what is compiled. They look at the types of what
+The functions of `functions` are called by the changed programs, inside what is compiled. They look at the types of what
 they are given, so that any local variable will do.
 """
 
@@ -8,87 +8,73 @@ from __future__ import annotations
 
 import ast
 import random
+from collections.abc import Callable
 from typing import Any
 
 import torch
-
-LOG: list[Any] = []
-"""What the inserted effects leave behind; part of the state that is compared."""
-
-CALLS = [0]
-"""How often `fail_at` was called in this world."""
-
-
-def restart() -> None:
-    LOG.clear()
-    CALLS[0] = 0
-
-
-# ---- called by the programs
-
-def write(x: Any, amount: float) -> None:
-    """Add to a tensor in place, where eager allows it."""
-    if isinstance(x, torch.Tensor) and x.dtype.is_floating_point and not (x.requires_grad and x.is_leaf):
-        x.add_(amount)
-    elif isinstance(x, list) and len(x) < 20:  # a loop over a list that grows would not end
-        x.append(amount)
-    elif isinstance(x, dict):
-        x["written"] = amount
-
-
-def write_part(x: Any, amount: float) -> None:
-    if isinstance(x, torch.Tensor) and x.dtype.is_floating_point and x.dim() and not (x.requires_grad and x.is_leaf):
-        x[:1] = amount
-
-
-def alias(x: Any, way: int) -> Any:
-    """The same memory under another shape, or the object itself."""
-    if isinstance(x, torch.Tensor) and x.layout is torch.strided:
-        return (x.view_as(x), x[...], x.detach(), x.transpose(0, -1) if x.dim() > 1 else x)[way]
-    return x
-
-
-def note(x: Any) -> None:
-    """An effect on a list that is there before and after the call."""
-    LOG.append(x.shape if isinstance(x, torch.Tensor) else type(x).__name__)
-
-
-def note_sum(x: Any) -> None:
-    """An effect that keeps a tensor."""
-    if isinstance(x, torch.Tensor) and x.dtype.is_floating_point:
-        LOG.append(x.detach().sum())
-
-
-def read(x: Any) -> None:
-    """A graph break: Python looks at a tensor's value."""
-    if isinstance(x, torch.Tensor) and x.dtype.is_floating_point and x.numel() and float(x.detach().sum()) > 1e30:
-        LOG.append("large")
-
-
-@torch.compiler.disable
-def outside(x: Any) -> None:
-    """A graph break: a call that is not captured."""
-    LOG.append(id(x) == id(x))
 
 
 class Inserted(Exception):
     """Raised by a program on purpose."""
 
 
-def fail_at(count: int) -> None:
-    CALLS[0] += 1
-    if CALLS[0] == count:
-        raise Inserted(f"call {count}")
+def functions(log: list[Any]) -> dict[str, Callable]:
+    """What a changed program calls, by name. `log` is what the effects leave behind: a world has one of its own, since
+    a generator of another world may be closed, and leave an effect, at any time."""
+    calls = [0]
+
+    def write(x: Any, amount: float) -> None:
+        """Add to a tensor in place, where eager allows it."""
+        if isinstance(x, torch.Tensor) and x.dtype.is_floating_point and not (x.requires_grad and x.is_leaf):
+            x.add_(amount)
+        elif isinstance(x, list) and len(x) < 20:  # a loop over a list that grows would not end
+            x.append(amount)
+        elif isinstance(x, dict):
+            x["written"] = amount
+
+    def write_part(x: Any, amount: float) -> None:
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dim() and not (x.requires_grad and x.is_leaf):
+            x[:1] = amount
+
+    def alias(x: Any, way: int) -> Any:
+        """The same memory under another shape, or the object itself."""
+        if isinstance(x, torch.Tensor) and x.layout is torch.strided:
+            return (x.view_as(x), x[...], x.detach(), x.transpose(0, -1) if x.dim() > 1 else x)[way]
+        return x
+
+    def note(x: Any) -> None:
+        """An effect on a list that is there before and after the call."""
+        log.append(x.shape if isinstance(x, torch.Tensor) else type(x).__name__)
+
+    def note_sum(x: Any) -> None:
+        """An effect that keeps a tensor."""
+        if isinstance(x, torch.Tensor) and x.dtype.is_floating_point:
+            log.append(x.detach().sum())
+
+    def read(x: Any) -> None:
+        """A graph break: Python looks at a tensor's value."""
+        if isinstance(x, torch.Tensor) and x.dtype.is_floating_point and x.numel() and float(x.detach().sum()) > 1e30:
+            log.append("large")
+
+    @torch.compiler.disable
+    def outside(x: Any) -> None:
+        """A graph break: a call that is not captured."""
+        log.append(id(x) == id(x))
+
+    def fail_at(count: int) -> None:
+        calls[0] += 1
+        if calls[0] == count:
+            raise Inserted(f"call {count}")
+
+    def fail_if_large(x: Any) -> None:
+        if isinstance(x, torch.Tensor) and x.dim() and x.shape[0] > 3:
+            raise Inserted(f"{tuple(x.shape)}")
+
+    made = (write, write_part, alias, note, note_sum, read, outside, fail_at, fail_if_large)
+    return {PREFIX + function.__name__: function for function in made}
 
 
-def fail_if_large(x: Any) -> None:
-    if isinstance(x, torch.Tensor) and x.dim() and x.shape[0] > 3:
-        raise Inserted(f"{tuple(x.shape)}")
-
-
-FUNCTIONS = {f.__name__: f for f in (write, write_part, alias, note, note_sum, read, outside, fail_at, fail_if_large)}
 PREFIX = "inserted_"
-NAMES = {PREFIX + name: function for name, function in FUNCTIONS.items()}
 
 
 # ---- put into the text

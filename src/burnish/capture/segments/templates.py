@@ -40,7 +40,7 @@ from ..pytorch import tensor_state
 from ..pytorch.gradients import no_view
 from ..recorder import Handle, Recorder
 from ..trust import is_trusted_type, is_user_type
-from .remade import generator_shell, link_generator, make_frame, set_state
+from .remade import attributes_of_partial, generator_shell, link_generator, make_frame, set_state
 from .unrebuildable import Unrebuildable
 
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
@@ -94,7 +94,7 @@ class Rebuilder:
             at = self.sources[id(source)] = (len(self.sources), source)
         return f"V[{at[0]}]"
 
-    def output(self, handle: Handle, value: Any) -> str:
+    def output(self, handle: Handle, value: Any = None) -> str:
         at = self.output_at.get(id(handle))
         if at is None:
             at = self.output_at[id(handle)] = len(self.outputs)
@@ -292,7 +292,7 @@ class Rebuilder:
     def partial(self, value: functools.partial) -> str:
         function, args, kwargs = self.build(value.func), self.build(value.args), self.build(value.keywords)
         name = self.name(value, f"{self.constant(functools.partial)}({function}, *{args}, **{kwargs})")
-        for key, part in value.__dict__.items():
+        for key, part in (attributes_of_partial(value) or {}).items():
             self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")
         return name
 
@@ -450,7 +450,7 @@ class _SourceNames:
         return self.rebuilder.constant(value)
 
     def graph_number(self, handle: Handle) -> str:
-        return self.rebuilder.output(handle, None)
+        return self.rebuilder.output(handle)
 
 
 def slots_of(kind: type) -> list[tuple[str, Any]]:
