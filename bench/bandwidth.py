@@ -26,6 +26,7 @@ from torch.nn import functional as F
 import burnish
 from burnish.settings import patch
 
+from . import fallbacks
 from .clocks import WallClock, clock_for, wait
 from .command import device, dtype
 from .machine import describe
@@ -178,4 +179,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    fallbacks.exit_with(main)

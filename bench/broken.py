@@ -23,6 +23,7 @@ from torch import nn
 import burnish
 from burnish.settings import patch
 
+from . import fallbacks
 from .steady import compare, take_turns, warm_up
 
 WIDTH, LAYERS, ROWS = 64, 12, 8
@@ -123,4 +124,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    fallbacks.exit_with(main, sys.argv[1:])

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import caches
+from . import caches, fallbacks
 
 CONTESTANTS = ("eager", "burnish cold", "burnish warm")
 PROMPT = 16
@@ -87,4 +87,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    fallbacks.exit_with(main)

@@ -26,6 +26,8 @@ from typing import Any
 
 import torch
 
+from . import fallbacks
+
 STEADY_CALLS = 25
 COLUMNS = {"load": "burnish.load", "link": "the program for the first call's inputs, ready to run",
            "first": "the first call's own run beyond a later one: pages come from the file, weights are packed"}
@@ -105,4 +107,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    fallbacks.exit_with(main, sys.argv[1:])

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import caches
+from . import caches, fallbacks
 from .plot import COLOURS, OTHERS, why_not_plot
 from .record import BURNISH
 from .steady import take_turns, warm_up
@@ -219,4 +219,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    fallbacks.exit_with(main)

@@ -7,6 +7,7 @@ Everything about a contestant may fail but eager: what failed has its reason in 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import caches
+from . import caches, fallbacks
 from .accuracy import DRAWS, error_ratio, relative_error, typical_error
 from .clocks import WallClock, clock_for, wait
 from .contestants import Contestant, contestant_of
@@ -72,14 +73,15 @@ class SideBySide:
             os.environ.update(caches.variables(caches.folder_of(self.job.caches, name)))
             contestant.bring()
             side = self.work.side(contestant)
-            begun = time.perf_counter()
-            side.prepare()
-            side.begin()
-            result.first_call = time.perf_counter() - begun
-            self.sides[name] = side
-            self.note_error(name)
-            self.tell({"stage": "settles", "contestant": name})
-            result.details = {**contestant.details, **settle(side)}
+            with fallbacks.refused() if name.startswith(BURNISH) else contextlib.nullcontext():
+                begun = time.perf_counter()
+                side.prepare()
+                side.begin()
+                result.first_call = time.perf_counter() - begun
+                self.sides[name] = side
+                self.note_error(name)
+                self.tell({"stage": "settles", "contestant": name})
+                result.details = {**contestant.details, **settle(side)}
         except Exception as error:
             self.sides.pop(name, None)
             result.why = one_line(error)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +20,7 @@ import torch
 import burnish
 from burnish import events
 
+from . import fallbacks
 from .compare import tensors_of
 from .models import FUNCTIONS, MODELS
 
@@ -122,4 +122,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    fallbacks.exit_with(main)

@@ -25,6 +25,7 @@ from torch import nn
 
 import burnish
 
+from . import fallbacks
 from .memory import give_back, memory
 
 NEAR = 2e-4
@@ -190,4 +191,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    fallbacks.exit_with(main)

@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import caches
+from . import caches, fallbacks
 from .apart import apart, hand_back
 from .command import contestants, dtype, natural
 from .contestants import contestant_of
@@ -140,4 +139,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    fallbacks.exit_with(main)

@@ -17,14 +17,13 @@ import argparse
 import json
 import math
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import caches
+from . import caches, fallbacks
 from .apart import apart, hand_back
 from .contestants import Contestant, contestant_of
 from .record import EAGER
@@ -246,4 +245,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    fallbacks.exit_with(main)

@@ -35,6 +35,28 @@ def nobody_listens(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def no_unnamed_fallback(request, nobody_listens):
+    """A fallback that the test does not name fails it: the result is right all the same, and nothing else would notice.
+    `@pytest.mark.falls_back("refused", "sizes")` names the causes that a test expects.
+    """
+    from burnish.report.fallbacks import CAUSES, collect_fallbacks
+
+    marks = list(request.node.iter_markers("falls_back"))
+    named = {cause for mark in marks for cause in mark.args}
+    assert named <= CAUSES.keys(), f"{named - CAUSES.keys()} are no causes of fallbacks: {list(CAUSES)}"
+    with collect_fallbacks() as found:
+        yield
+    LOG = os.environ.get("FALLBACK_LOG")
+    if LOG:
+        with open(LOG, "a") as file:
+            for f in {f.cause: f for f in found}.values():
+                file.write(repr((request.node.nodeid, str(f)[:200])) + "\n")
+        return
+    unnamed = [str(fallback) for fallback in found if fallback.cause not in named]
+    assert not unnamed, "fallbacks that the test does not name:\n" + "\n".join(unnamed)
+
+
+@pytest.fixture(autouse=True)
 def precision_as_it_was():
     """Of float32's products, in each place that torch keeps it in: `torch.set_float32_matmul_precision` with what its
     getter said leaves other words there, and a program that was saved then is not found by a process that begins."""

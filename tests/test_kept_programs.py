@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -426,6 +427,35 @@ def test_how_far_a_program_reaches_comes_from_disk_with_it(shelf, monkeypatch):
     assert not traced
 
 
+def test_graph_of_many_sizes_with_a_number_is_kept_and_found(shelf, happened):
+    def f(x, s):
+        return torch.relu(x @ x.T) * s
+
+    for run in range(2):
+        burnish.reset()
+        happened.clear()
+        compiled = burnish.compile(f)
+        for rows in (4, 9, 10, 33, 70):
+            x = torch.linspace(-1, 1, rows * 8).reshape(rows, 8)
+            torch.testing.assert_close(compiled(x, rows * 0.5), f(x, rows * 0.5), rtol=1e-4, atol=1e-4)
+        assert happened.count("segment") == 2, "one of fixed sizes, one for all of them"
+        assert ("loops" in happened) == (run == 0)
+
+
+def test_keys_of_many_sizes_tell_numbers_by_their_type_and_whole_numbers_by_value():
+    def key(second, third):
+        gm = torch.fx.symbolic_trace(lambda x, s, n: x * s)
+        points = ((4,), (9,))
+        opened = SimpleNamespace(
+            space=SimpleNamespace(points=points, names=("s0",)), shapes={0: (4, 3)}, numbers={},
+            examples=lambda point: [torch.ones(point[0], 3), second, third])
+        return graph_key.open_key_of(gm, opened, False)
+
+    assert key(1.5, 2) == key(2.5, 2)
+    assert len({key(1.5, 2), key(1.5, 3), key(1, 2), key(True, 2)}) == 4
+
+
+@pytest.mark.falls_back("sizes", "numbers")
 def test_what_could_not_be_made_for_many_sizes_is_not_tried_again(shelf, happened):
     def f(x):
         return x[: x.shape[0] // 2].sin()

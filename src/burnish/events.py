@@ -1,7 +1,7 @@
 """One stream of events: what the compiler did, as it does it.
 
-Base module. Capture, runtime and the rest `emit`; reports, logs and tests `subscribe`. Nobody who emits knows who
-listens, and with no listener an event costs one function call.
+Base module. Capture, runtime and the rest `emit`; reports, logs and tests `subscribe`. With no subscriber an event
+costs one function call.
 
     seen = []
     stop = subscribe(seen.append)
@@ -10,8 +10,9 @@ listens, and with no listener an event costs one function call.
     seen[0].data["text"]
 
 An event's kind starts with the stage it belongs to, one of `settings.STAGES`, as in "guards" or "guards.missed".
-The datum `text`, where there is one, is the event in words. Work that only an event needs is put behind
-`is_watched()`.
+The datum `text`, where there is one, is the event in words. The datum `fallback` marks an event after which something
+runs slower than it was meant to (see `report.fallbacks`). Work that only an event needs is put behind
+`is_watched(kind)`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,8 @@ class _Subscription:
     """Compared by identity: one function may subscribe twice, and each of its subscriptions ends by itself."""
 
     fn: Subscriber
+    kinds: frozenset[str] | None
+    """None: all of them."""
 
 
 # Replaced, never changed in place, so that emit reads it without the lock.
@@ -56,20 +59,22 @@ def emit(kind: str, /, **data: Any) -> None:
         _deliver(Event(kind, time.perf_counter(), data))
 
 
-def is_watched() -> bool:
-    """Does anybody listen? Asked before gathering data that costs more than a call."""
-    return bool(_subscriptions)
+def is_watched(kind: str | None = None) -> bool:
+    """Whether a subscriber takes events of this kind, or, without one, of every kind. Asked before gathering data that
+    costs more than a call."""
+    return any(s.kinds is None or kind in s.kinds for s in _subscriptions)
 
 
-def subscribe(fn: Subscriber) -> Callable[[], None]:
-    """Call `fn` with every event from now on. The result ends the subscription; calling it again does nothing.
+def subscribe(fn: Subscriber, kinds: Collection[str] | None = None) -> Callable[[], None]:
+    """Call `fn` with every event from now on, or with those of `kinds`. The result ends the subscription; calling it
+    again does nothing.
 
     `fn` runs in whichever thread emitted, with the torch function modes off: what it does to tensors is not
     recorded into a graph that is being captured. A subscriber that raises is dropped with a warning, for an
     onlooker must not change what the program does.
     """
     global _subscriptions
-    subscription = _Subscription(fn)
+    subscription = _Subscription(fn, None if kinds is None else frozenset(kinds))
     with _lock:
         _subscriptions = (*_subscriptions, subscription)
     return lambda: _drop(subscription)
@@ -84,6 +89,8 @@ def _drop(subscription: _Subscription) -> None:
 def _deliver(event: Event) -> None:
     with DisableTorchFunction():
         for subscription in _subscriptions:
+            if subscription.kinds is not None and event.kind not in subscription.kinds:
+                continue
             try:
                 subscription.fn(event)
             except Exception as error:

@@ -11,6 +11,7 @@ The world is built twice: one copy runs eagerly, one compiled. Every call's resu
 arguments afterwards, what it printed and the optional third element of the return value (any state the
 program wants compared) must agree. The first call of a compiled function is traced, later ones are
 replayed, so a program makes at least three calls (a list of fewer is cycled with fresh worlds' arguments).
+How the result came about (breaks, graphs, calls that traced) is pinned by `pins.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import contextlib
 import copy
 import functools
 import io
+import math
 import random
 import types
 import warnings
@@ -30,6 +32,8 @@ import numpy as np
 import torch
 
 import burnish
+
+from . import pins
 
 CALLS = 3
 
@@ -44,17 +48,19 @@ def program(make: Callable | None = None, *, breaks: int | None = None, exact: b
         same = Same(exact, same_text)
         expected = run_world(make, lambda fn: fn)
         burnish.reset()
-        found = run_world(make, lambda fn: burnish.compile(fn, backend="eager", fullgraph=breaks == 0))
+        with pins.watched() as course:
+            found = run_world(make, lambda fn: burnish.compile(fn, backend="eager", fullgraph=breaks == 0), course)
         assert len(expected) == len(found)
         for i, (want, got) in enumerate(zip(expected, found, strict=True)):
             for part in want:
                 same(want[part], got[part], f"call {i}: {part}")
+        pins.check(make.__code__.co_filename, make.__name__, course)
 
     test.__name__, test.__doc__, test.__module__ = make.__name__, make.__doc__, make.__module__
     return test
 
 
-def run_world(make: Callable, compiler: Callable) -> list[dict[str, Any]]:
+def run_world(make: Callable, compiler: Callable, course: pins.Course | None = None) -> list[dict[str, Any]]:
     """Build the world, call its function ``CALLS`` times or as often as the program says, note all that can be seen."""
     seed(0)
     fn, calls, *state = make()
@@ -66,6 +72,8 @@ def run_world(make: Callable, compiler: Callable) -> list[dict[str, Any]]:
     for i, args in enumerate(calls):
         args, kwargs = (args[:-1], args[-1].kwargs) if args and isinstance(args[-1], Keywords) else (args, {})
         seed(i)
+        if course is not None:
+            course.call = i + 1
         out, text, trouble = None, io.StringIO(), None
         with contextlib.redirect_stdout(text), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
@@ -197,6 +205,9 @@ class Same:
             self(type(want.__cause__).__name__, type(got.__cause__).__name__, f"{path} cause")
         elif isinstance(want, np.ndarray):
             np.testing.assert_array_equal(want, got, err_msg=path)
+        elif isinstance(want, float) and not self.exact:
+            assert math.isclose(want, got, rel_tol=1e-5, abs_tol=1e-6) or math.isnan(want) and math.isnan(got), (
+                f"{path}: {want!r} expected, got {got!r}")
         elif isinstance(
             want, (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, slice, range)
         ):

@@ -321,3 +321,20 @@ def test_cached_tensor_depends_on_data_of_the_first_call():
         key = 1 if x.sum() > 0 else 2
         return x[:2] + memo(key), memo.cache_info().currsize
     return fn, swinging
+
+
+@program
+def test_partial_of_a_partial_made_before_a_break_is_flat():
+    @torch.compiler.disable
+    def outside(x):
+        pass
+
+    def total(*args, **kwargs):
+        return sum(args) + sum(kwargs.values())
+
+    def fn(x):
+        one = functools.partial(total, x, a=1)
+        outside(x)
+        two = functools.partial(one, 2, b=3)
+        return two(4), two.args, two.func is total, vars(one)
+    return fn, ordinary

@@ -486,3 +486,28 @@ def test_error_thrown_behind_a_break_meets_the_handler_of_a_generator_that_was_a
         return first, made.throw(ValueError), states
 
     return fn, ordinary
+
+
+@program
+def test_error_thrown_behind_a_break_advances_what_the_generator_delegates_to():
+    @torch.compiler.disable
+    def outside(x):
+        pass
+
+    def inner(x):
+        try:
+            yield x
+        except ValueError:
+            yield x - 1
+        return "done"
+
+    def outer(x):
+        result = yield from inner(x)
+        yield result
+
+    def fn(x):
+        running = outer(x)
+        next(running)
+        outside(x)
+        return running.throw(ValueError), next(running)
+    return fn, [(torch.ones(3),), (torch.ones(3),), (torch.ones(2, 3),), (torch.ones(3),)]

@@ -216,3 +216,13 @@ def test_error_of_a_backend_leaves_torchs_switches_as_they_were():
         with pytest.raises(burnish.BackendError):
             compiled(torch.ones(3))
         assert torch.is_grad_enabled()
+
+
+@program
+def test_message_about_operands_names_the_type_of_a_number():
+    def fn(x, scale):
+        try:
+            return scale @ x, ""
+        except TypeError as error:
+            return x * scale, str(error)
+    return fn, [(torch.ones(2), s) for s in (2.5, 3.5, 4.5)]

@@ -1,5 +1,7 @@
 """Writes inside compiled code: to inputs, intermediates and views of both; and what shares memory afterwards."""
 
+import operator
+
 import pytest
 import torch
 from torch import nn
@@ -14,6 +16,8 @@ ON_INPUTS = {
     "the whole": lambda x, y: x.add_(y),
     "twice": lambda x, y: x.add_(y).mul_(x),
     "a function": lambda x, y: x.sigmoid_() + y,
+    "a function of two orders": lambda x, y: x.abs_().add_(1).polygamma_(1) + y,
+    "bits are shifted": lambda x, y: (operator.ilshift(x.long(), 2), operator.irshift(y.long(), 1)),
     "a row": lambda x, y: x[1].mul_(y[0]),
     "every other column": lambda x, y: x[:, ::2].add_(y[:, ::2]),
     "a transposed one": lambda x, y: x.t().sub_(y.t()),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -154,6 +155,20 @@ def test_a_graph_that_cannot_be_compiled_draws_the_same_numbers(x):
         assert watched("lower.refused", lambda: seeded(compiled, x))
         for _ in range(3):
             assert torch.equal(seeded(compiled, x), wanted)
+
+
+@pytest.mark.parametrize("draw", [
+    lambda x: x.normal_(), lambda x: x.normal_(2.0, 3.0), lambda x: x.uniform_(-1, 1), lambda x: x.bernoulli_(0.3),
+    lambda x: x.random_(2, 9), lambda x: nn.init.normal_(x), lambda x: nn.init.xavier_uniform_(x),
+], ids=["normal_", "normal_ of a mean", "uniform_", "bernoulli_", "random_", "init.normal_", "init.xavier_uniform_"])
+def test_numbers_drawn_in_place_are_part_of_the_graph(draw, x):
+    compiled = burnish.compile(lambda x: draw(torch.empty_like(x)) + x)
+    with torch.no_grad(), patch(never_slower=False, on_error="raise"):
+        assert watched("loops", lambda: compiled(x))
+        assert torch.equal(seeded(compiled, x), seeded(compiled, x))
+        drawn = torch.cat([seeded(compiled, x, seed=n) - x for n in range(200)])
+        wanted = torch.cat([seeded(draw, torch.empty_like(x), seed=n) for n in range(200)])
+        assert abs(drawn.mean() - wanted.mean()) < 5 * wanted.std() * (2 / wanted.numel()) ** 0.5
 
 
 # -- one kernel with what reads it -------------------------------------------------------------------------------------

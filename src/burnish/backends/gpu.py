@@ -142,7 +142,7 @@ def offer_gpus() -> None:
         offer("cuda", TRITON)
         start_early()
     else:
-        events.emit("lower.refused", text=f"graphs on GPUs run their operators one by one: {why}")
+        events.emit("lower.refused", text=f"graphs on GPUs run their operators one by one: {why}", fallback="refused")
 
 
 def are_offered() -> bool:

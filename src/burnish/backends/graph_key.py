@@ -28,6 +28,7 @@ from ..runtime.devices import gpus_of
 from ..runtime.disk_cache import disk_cache
 from ..settings import current
 from ..tensors.regions import MARK
+from .numbers import open_beside_sizes
 
 NAMESPACES = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch._C._nn",
               "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C", "torch.functional")
@@ -53,11 +54,12 @@ def open_key_of(gm: GraphModule, opened: Any, gradients: bool) -> str | None:
     space = opened.space
     try:
         first, *others = ([*opened.examples(point)] for point in space.points)
+        open_numbers = open_beside_sizes(first)
         varied = [k for k in range(len(first)) if k in opened.shapes or k in opened.numbers]
         return "\n".join([
             *surroundings(), f"gradients {gradients}", f"open {list(opened.shapes)}", f"{space.names} {space.points}",
-            *(f"input {k} {input_text(example[k], True)}" for example in others for k in varied),
-            *graph_lines(gm, first, True)])
+            *(f"input {k} {input_text(example[k], open_numbers)}" for example in others for k in varied),
+            *graph_lines(gm, first, open_numbers)])
     except NoKey:
         return None
 

@@ -92,6 +92,14 @@ def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) 
         shelf.put(KIND, key, content)
 
 
+def written_and_read(recipe: Kept, tools: Tools) -> tuple[Any, Tools]:
+    """The program as a later process gets it, or itself where it has no form on disk."""
+    try:
+        return unpacked(packed(recipe, tools))
+    except NotKept:
+        return recipe, tools
+
+
 def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
@@ -125,7 +133,8 @@ def read(content: bytes) -> tuple[Any, Tools] | None:
     except Exception as error:
         if settings.current().on_error == "raise":
             raise
-        events.emit("cache.unreadable", text=f"what is kept of a compiled graph cannot be read: {error}")
+        events.emit("cache.unreadable", text=f"what is kept of a compiled graph cannot be read: {error}",
+                    fallback="internal")
         return None
 
 

@@ -30,8 +30,9 @@ from ..settings import current, patch
 from ..tensors.sizes import NoFormula
 from . import ahead
 from .drawing import drawing, draws_as_eager, perform
+from .inference_results import in_mode, mode_of_results
 from .leaving import leaving, switches_left
-from .numbers import LIMIT, compile_per_number, has_numbers, own_copy
+from .numbers import LIMIT, compile_per_number, has_numbers, open_beside_sizes, own_copy
 from .pieces import has_steps, in_pieces
 from .recipes import open_recipe_of, recipe_of
 from .registry import CompiledFn, register_backend
@@ -87,10 +88,13 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
         gradients = needs_gradients(gm, example_inputs)
         with patch(eager_random=draws_as_eager(gm)):
             recipe, tools = open_recipe_of(gm, opened, gradients)
-        floats: tuple[type, ...] = (float,) if has_numbers(example_inputs, (float,)) else ()
-        check = Check(gm, opened.space, opened.examples, gradients, floats)
-        compiled = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
+        check = Check(gm, opened.space, opened.examples, gradients, open_beside_sizes(example_inputs))
+        compiled: Any = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
+        contest = TrainingContest if compiled.takes_gradients else Contest
         events.emit("guards.sizes", text=f"compiled for all {', '.join(opened.space.names)}", program=compiled)
+        mode = mode_of_results(gm)
+        if mode is not None:
+            compiled = in_mode(compiled, mode)
         if not current().compares:
             return compiled
         positions = list(opened.shapes)
@@ -99,22 +103,34 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
             # Not the product of all their sizes: with a cache of many tensors no two calls would be alike.
             return float(sum(inputs[k].numel() for k in positions))
 
-        contest = TrainingContest if compiled.takes_gradients else Contest
         return contest(compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work=work,
                        clock=clock_for(example_inputs))
     except (NoFormula, Untraceable) as reason:
-        why = str(reason)
+        why, cause = str(reason), "sizes"
     except Exception as error:
         if current().on_error == "raise":
             raise
-        why = f"the compiler failed: {type(error).__name__}: {error}"
-    events.emit("guards.sizes", text=f"compiled for each size by itself: {why}", graph_module=gm)
+        why, cause = compiler_failed(gm, error, "compiles it for each size by itself"), "internal"
+    events.emit("guards.sizes", text=f"compiled for each size by itself: {why}", graph_module=gm, fallback=cause)
     return apiece
+
+
+def compiler_failed(gm: GraphModule, error: Exception, instead: str) -> str:
+    """The reason as text, after one warning: an internal failure must not stay unseen."""
+    why = f"the compiler failed: {type(error).__name__}: {error}"
+    warn(
+        f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and {instead}. This is a "
+        f"defect of Burnish, not of your program: {why:.2000}",
+        RuntimeWarning,
+    )
+    return why
 
 
 def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str | None:
     if not opened.shapes:
         return "the sizes are those of no tensor in the graph"
+    if any(isinstance(x, torch.Tensor) for x in opened.given):
+        return "an input is lazily conjugated, or not a plain strided tensor"
     if any(isinstance(x, (int, complex)) and k not in opened.numbers for k, x in enumerate(example_inputs)):
         return "a number among its inputs may be another one in the next call"
     if gpus_of(example_inputs) and current().cuda_graphs:
@@ -222,26 +238,30 @@ def _compile_numbers(gm: GraphModule, example_inputs: list[Any],
     except NumberLost as why:
         kind, *others = open_numbers
         events.emit("lower.numbers", text=f"compiled once for each combination of {kind.__name__}s: {why}",
-                    graph_module=gm)
+                    graph_module=gm, fallback="numbers")
         rest = functools.partial(_compile_numbers, may_be_open=tuple(others))
         return compile_per_number(as_asked(rest), gm, example_inputs, drawing(gm), (kind,))
 
 
 def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[type, ...] = ()) -> CompiledFn:
+    cause = "refused"
     try:
         with patch(eager_random=draws_as_eager(gm)):
             recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), open_numbers)
         compiled: Any = recipe.assembled(tools, drawing(gm))
         contest = TrainingContest if compiled.takes_gradients else Contest
+        mode = mode_of_results(gm)
         if current().cuda_graphs:
             compiled = with_cuda_graphs(compiled, gm, example_inputs, recipe.written)
         left = switches_left(gm)
-        if left or autocast_is_on() or current().cuda_graphs:
+        if left or autocast_is_on() or current().cuda_graphs or mode is not None:
             gm.meta.pop("burnish_digest", None)  # there is more to it than its program
         if autocast_is_on():
             compiled = without_autocast(compiled)
         if left:
             compiled = leaving(compiled, left)
+        if mode is not None:
+            compiled = in_mode(compiled, mode)
         if not current().compares:
             return compiled
         name = f"a graph of {len(gm.graph.nodes)} nodes"
@@ -258,13 +278,8 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
         elif current().on_error == "raise":
             raise
         else:  # whatever failed, the graph itself is sound: it runs as it stands
-            why = f"the compiler failed: {type(error).__name__}: {error}"
-            warn(
-                f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and runs it eagerly. This is a "
-                f"defect of Burnish, not of your program: {why:.2000}",
-                RuntimeWarning,
-            )
-    events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm)
+            why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
+    events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm, fallback=cause)
     return drawing(gm)
 
 

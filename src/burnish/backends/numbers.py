@@ -11,7 +11,7 @@ the first one's result. So the numbers become part of what is compiled for:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.fx import Graph, GraphModule
@@ -26,7 +26,12 @@ LIMIT = 8
 NUMBERS = (int, float, complex)
 
 
-def has_numbers(inputs: list[Any], kinds: tuple[type, ...] = NUMBERS) -> bool:
+def open_beside_sizes(inputs: Sequence[Any]) -> tuple[type, ...]:
+    """The types of numbers that stay open in a graph for many sizes. Whole numbers are sizes there, or constants."""
+    return (float,) if has_numbers(inputs, (float,)) else ()
+
+
+def has_numbers(inputs: Sequence[Any], kinds: tuple[type, ...] = NUMBERS) -> bool:
     return any(isinstance(value, kinds) for value in inputs)
 
 

@@ -42,7 +42,7 @@ from ..tensors.sizes import NoFormula, NoNumber, NotAlike, Space
 from ..tensors.views import Map
 from .gpu import compile_launches, offer_gpus, open_compiler_for
 from .native_compile import halved, launches_of, reaches_of, written_inputs
-from .numbers import has_numbers
+from .numbers import open_beside_sizes
 from .recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
 from .size_check import Check, Examples, Reach, text_of
 
@@ -76,8 +76,8 @@ def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: 
     """From the points of the space."""
     if gpus_of(examples(space.points[0])):
         offer_gpus()
-    floats: tuple[type, ...] = (float,) if has_numbers(examples(space.points[0]), (float,)) else ()
-    lowered = [lowered_at(gm, examples(point), gradients, floats) for point in space.points]
+    open_numbers = open_beside_sizes(examples(space.points[0]))
+    lowered = [lowered_at(gm, examples(point), gradients, open_numbers) for point in space.points]
     first = lowered[0]
     if any(len(low.constants) != len(first.constants) or not all(
             map(is_equal, low.constants.values(), first.constants.values())) for low in lowered):
@@ -90,7 +90,7 @@ def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: 
 
     @once
     def reach() -> Reach | None:
-        return Check(gm, space, examples, gradients, floats).reach([text_of(low.traced) for low in lowered])
+        return Check(gm, space, examples, gradients, open_numbers).reach([text_of(low.traced) for low in lowered])
 
     if first.gradients is not None and (first.gradients.flows or first.gradients.shown):
         parts = differentiable(lowered, space, reach)

@@ -46,7 +46,10 @@ def watchers() -> tuple[int, int] | None:
         one, of_tuple = kept() or compiled()
         return one.address, of_tuple.address
     except Exception as error:  # without it guards are checked in Python, as they are where this is switched off
-        events.emit("guards.unwatched", text=f"no native code for guards: {type(error).__name__}: {error}")
+        if current().on_error == "raise":
+            raise
+        events.emit("guards.unwatched", text=f"no native code for guards: {type(error).__name__}: {error}",
+                    fallback="internal")
         return None
 
 

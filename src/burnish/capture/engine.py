@@ -255,13 +255,15 @@ class Program:
                     continuation,
                     f"{len(continuation.segments)} variants of it exist already (setting segment_limit) and this call "
                     f"is another: {last_difference(continuation, slots)}",
+                    cause="limit",
                 )
                 return continuation.why_given_up
         return None
 
-    def give_up(self, continuation: Continuation, why: str, is_told: bool = True) -> None:
+    def give_up(self, continuation: Continuation, why: str, is_told: bool = True, cause: str = "refused") -> None:
         continuation.given_up, continuation.why_given_up = True, why
-        events.emit("guards.given_up", text=f"{continuation.location}: runs eagerly from here, because {why}")
+        events.emit("guards.given_up", text=f"{continuation.location}: runs eagerly from here, because {why}",
+                    fallback=cause)
         if is_told:
             warn(f"burnish: {continuation.location} runs eagerly from now on, because {why}. "
                  f"Set BURNISH_SHOW=guards to see what changes between calls.")
@@ -270,7 +272,7 @@ class Program:
         if not continuation.segments:
             return
         fails = self.options.stance() == "fail_on_recompile"
-        if not fails and not events.is_watched():
+        if not fails and not events.is_watched("guards.missed"):
             return
         failures = []
         for i, segment in enumerate(continuation.segments):
@@ -412,7 +414,7 @@ class Program:
                 raise
             if settings.current().on_error == "raise":
                 raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
-            self.give_up(continuation, of_failure(tracer, error))
+            self.give_up(continuation, of_failure(tracer, error), cause="internal")
             return
         if continuation is self.entry and signal is not None:
             whole_calls.begin(self, segment)
@@ -460,7 +462,7 @@ class Program:
         """An error of ours. What has run has run for real, so plain execution can go on from the same state."""
         if settings.current().on_error == "raise":
             raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
-        self.give_up(continuation, of_failure(tracer, error))
+        self.give_up(continuation, of_failure(tracer, error), cause="internal")
         at = tracer.frame
         at.pc -= 1
         signal: Any = Stop(breaks.OPAQUE_OPCODE, "internal error")

@@ -29,6 +29,7 @@ from .heap import MISSING, Heap
 from .interpreter import frames as fr
 from .interpreter.binding import frame_for
 from .interpreter.bytecode import Code
+from .interpreter.delegation import delegate_of
 from .interpreter.frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
 from .interpreter.layout import FrameLayout, is_exhausted, is_suspended_as
 from .interpreter.machine import Machine
@@ -273,6 +274,10 @@ class Tracer(Machine):
 
     def throw(self, generator: Generator, error: BaseException, completion: int) -> Any:
         waiting = self.frame
+        delegate = delegate_of(generator.frame) if generator.frame is not None else None
+        while type(delegate) is Generator and delegate.frame is not None:
+            self.take_over(delegate)  # the error goes on in it, and it may yield again
+            delegate = delegate_of(delegate.frame)
         try:
             return super().throw(generator, error, completion)
         except Raised as raised:

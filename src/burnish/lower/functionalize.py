@@ -296,6 +296,8 @@ class Functionalizer:
                 return self.build.full(target.shape, args[1], target.type)
             case "aten.fill_.Tensor":
                 return args[1]
+            case "aten.polygamma_.default":
+                return self.build("polygamma", args[1], args[0])
         if functional is None:
             raise Untraceable(f"{node.op} has no form that leaves its argument alone")
         required = {a.name for a in functional.target._schema.arguments if not a.has_default_value()}
@@ -415,7 +417,9 @@ def functional_form(func: Any) -> Any:
     """The overload with the same arguments that writes to none of them."""
     name = func._schema.name.split("::")[1]
     wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
-    for base in (name.removesuffix("_"), f"{name}_functional"):
+    # Of `x <<= 1` it is `x << 1`; every other in-place operator has one underscore more than its functional form.
+    plain = name.replace("__i", "__", 1) if name.endswith("__") else name.removesuffix("_")
+    for base in (plain, f"{plain}_functional"):
         packet = getattr(torch.ops.aten, base, None)
         for overload in packet.overloads() if packet is not None else ():
             found = getattr(packet, overload)

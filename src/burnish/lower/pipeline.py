@@ -78,14 +78,14 @@ def lower(
 def let_go(graph: Graph, needed: Sequence[Graph]) -> None:
     """Take a graph apart that has become another one. Nodes and their values refer to each other: they would wait for
     the collector, which would look at all of them once the compiler is done."""
-    if not events.is_watched() and all(graph is not other for other in needed):
+    if not events.is_watched("lower") and all(graph is not other for other in needed):
         for node in graph.nodes:
             node.results = ()
 
 
 def announce(stage: str, graph: Graph, before: Graph | None = None) -> None:
     """A pass is done: tell who listens, and check it where the setting `check` is on."""
-    if events.is_watched():
+    if events.is_watched("lower"):
         events.emit("lower", text=f"after {stage}\n{graph}", stage=stage, graph=graph)
     if current().check:
         verify(graph, stage, before, strides=stage in KEEP_STRIDES)

@@ -30,12 +30,12 @@ def start(is_wanted: Callable[[], bool], to: TextIO | None = None) -> Callable[[
 
     def show(event: Event) -> None:
         stream = to or sys.stderr
-        if event.kind != "kernels.measuring" or not is_wanted() or not stream.isatty():
+        if not is_wanted() or not stream.isatty():
             return
         stream.write("\r\x1b[K" + line(**event.data)[:shutil.get_terminal_size().columns - 1])
         stream.flush()
 
-    return subscribe(show)
+    return subscribe(show, kinds=["kernels.measuring"])
 
 
 def line(done: int, total: int, what: str) -> str:

@@ -134,7 +134,7 @@ class OpenProgram:
         self.known.discard(point)
         with self.lock:
             self.refused.add(point)
-        events.emit("guards.sizes", text=f"not for {', '.join(map(str, point))}: {error}")
+        events.emit("guards.sizes", text=f"not for {', '.join(map(str, point))}: {error}", fallback="internal")
         return self.otherwise
 
     def is_right_for(self, point: tuple[int, ...]) -> bool:

@@ -51,7 +51,7 @@ def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, tur
     plan = Plan(graph, steps, placed=placed | within, over=over)
     if not is_open:
         place_in_arena(plan, gives_back)
-    if events.is_watched():
+    if events.is_watched("loops"):
         why = "\n".join([explain(classes, fusion), *apart])
         events.emit("loops", text=f"{plan}\n{why}", plan=plan)
     return plan

@@ -207,6 +207,7 @@ class Machine:
             return self.raise_here(RuntimeError("generator ignored GeneratorExit"))
         else:
             caller.stack.append(value)
+        frame.completion, frame.spare = fr.PUSH, None  # whoever resumes it next says how: suspended frames are alike
         return True
 
     def _complete(self, caller: Frame, frame: Frame, value: Any) -> None:

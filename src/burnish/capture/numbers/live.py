@@ -86,6 +86,8 @@ class LiveStr(str, Live):
 
 KINDS: dict[type, type] = {int: LiveInt, float: LiveFloat, str: LiveStr}
 PLAIN = {LiveInt: int, LiveFloat: float, LiveStr: str}
+for _live, _plain in PLAIN.items():
+    _live.__name__ = _plain.__name__  # Python's messages about operands name their types
 
 
 def make(value: Any, expression: Expression, tracer: Any) -> Any:

@@ -66,6 +66,8 @@ def close(
         graph_module.meta["burnish_waits"] = waits(tracer, is_again, is_step, opened is not None)
         graph_module.meta["burnish_open"] = opened
         graph_module.meta["burnish_written"] = [handle.key for handle in written]
+        if any(call.target is torch._C._InferenceMode for call in recorder.calls):
+            graph_module.meta["burnish_inference"] = tuple(rebuilder.in_inference_mode)
         graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected,
                           tracer.signals)
     finish = _finish(rebuilder, answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import types
 import warnings
 from typing import Any
@@ -20,6 +21,12 @@ def refill(kind: Any, container: Any, items: list) -> None:
     else:
         for key, value in items:
             kind.__setitem__(container, key, value)
+
+
+def attributes_of_partial(value: functools.partial) -> dict | None:
+    """None where it has no dictionary yet. Looking for `__dict__` makes one, and from then on a partial of this partial
+    is nested instead of flat."""
+    return functools.partial.__reduce__(value)[2][3]  # type: ignore[index]
 
 
 def generator_shell(name: str, qualname: str, code: types.CodeType, started: bool) -> Generator:

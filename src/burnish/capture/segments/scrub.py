@@ -21,6 +21,7 @@ from ..interpreter.frames import Frame, Generator, cell_value
 from ..numbers.live import Live
 from ..python.operations import ITERATORS, SIMPLE
 from ..python.table_iterators import TABLE_ITERATORS, table_of
+from .remade import attributes_of_partial
 from .templates import VIEWS, slots_of
 
 
@@ -152,9 +153,11 @@ class Scrubber:
     def partial(self, value: functools.partial) -> functools.partial:
         (function, args), changed = self.parts((value.func, value.args))
         self.clean(value.keywords)
-        self.clean(value.__dict__)
+        attributes = attributes_of_partial(value)
+        if attributes is not None:
+            self.clean(attributes)
         if changed:
-            value.__setstate__((function, args, value.keywords, value.__dict__ or None))
+            value.__setstate__((function, args, value.keywords, attributes))
         return value
 
     def function(self, value: FunctionType) -> FunctionType:

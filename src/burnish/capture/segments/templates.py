@@ -31,6 +31,7 @@ from ..guards.sources import Source
 from ..heap import SINGLETON_IDS, Heap
 from ..interpreter import tracebacks
 from ..interpreter.frames import Frame, Generator, cell_value
+from ..metadata import WithoutRules
 from ..numbers import numpy_arrays, numpy_kinds
 from ..numbers.live import Live
 from ..python import operations, warning_filters
@@ -39,7 +40,7 @@ from ..pytorch import tensor_state
 from ..pytorch.gradients import no_view
 from ..recorder import Handle, Recorder
 from ..trust import is_trusted_type, is_user_type
-from .remade import generator_shell, link_generator, make_frame, set_state
+from .remade import attributes_of_partial, generator_shell, link_generator, make_frame, set_state
 from .unrebuildable import Unrebuildable
 
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
@@ -62,6 +63,8 @@ class Rebuilder:
         self.sources: dict[int, tuple[int, Source]] = {}
         self.outputs: list[Handle] = []
         self.output_at: dict[int, int] = {}
+        self.in_inference_mode: list[bool | None] = []
+        """Of each output whether it was made there; None of what is not a tensor."""
         self.active: dict[int, int] = {}  # generators whose frame is running: index of the frame
         self.clones: dict[int, str] = {}
         self.leaves = False  # what is built goes back to plain Python: nothing here will advance it
@@ -91,11 +94,13 @@ class Rebuilder:
             at = self.sources[id(source)] = (len(self.sources), source)
         return f"V[{at[0]}]"
 
-    def output(self, handle: Handle) -> str:
+    def output(self, handle: Handle, value: Any = None) -> str:
         at = self.output_at.get(id(handle))
         if at is None:
             at = self.output_at[id(handle)] = len(self.outputs)
             self.outputs.append(handle)
+            with WithoutRules():
+                self.in_inference_mode.append(value.is_inference() if isinstance(value, torch.Tensor) else None)
         return f"G[{at}]"
 
     # ---- values
@@ -116,7 +121,7 @@ class Rebuilder:
             return self.source(origin.source)
         handle = self.recorder.handle_of(value)
         if handle is not None:
-            return self.name(value, self.output(handle))
+            return self.name(value, self.output(handle, value))
         builder = BUILDERS.get(kind)
         if builder is not None:
             return builder(self, value)
@@ -137,7 +142,7 @@ class Rebuilder:
             raise Unrebuildable(value)
         if handle.call is None:
             return self.name(value, self.source(handle.source))
-        output = self.output(handle)
+        output = self.output(handle, value)
         name = self.name(value, f"{self.constant(no_view)}({output})" if id(value) in self.own_gradients else output)
         attributes = value.__dict__ if type(value) in (torch.Tensor, torch.nn.Parameter) else {}
         for key, part in attributes.items():
@@ -287,7 +292,7 @@ class Rebuilder:
     def partial(self, value: functools.partial) -> str:
         function, args, kwargs = self.build(value.func), self.build(value.args), self.build(value.keywords)
         name = self.name(value, f"{self.constant(functools.partial)}({function}, *{args}, **{kwargs})")
-        for key, part in value.__dict__.items():
+        for key, part in (attributes_of_partial(value) or {}).items():
             self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")
         return name
 

@@ -63,7 +63,8 @@ class OpenInputs:
 
     space: Space
     given: Sequence[Any]
-    """The inputs as they were: a Like for each tensor, and numbers."""
+    """The inputs as they were: a Like for each plain tensor, and numbers. Any other tensor stands for itself, and the
+    backend must not ask for examples of other sizes."""
     shapes: Mapping[int, Sequence[int | Formula]]
     """Of the inputs that are tensors with open dimensions."""
     orders: Mapping[int, tuple[int, ...]]

@@ -130,7 +130,7 @@ def native(kernel: Kernel, target: Host) -> NativeKernel:
     text, cycles = print_module(kernel, target)
     code = object_code(text, target)
     made = bind(kernel.name, code, SYMBOL, symbols(), len(kernel.dtypes), cycles)
-    if events.is_watched():
+    if events.is_watched("kernels"):
         events.emit("kernels", name=kernel.name, text=text, seconds=time.perf_counter() - start)
     return made
 

@@ -69,7 +69,7 @@ def compiled(kernel: Kernel, boxes: Sequence[Box], sizes: int, target: Host) -> 
     text, cycles = print_module(kernel, boxes, target)
     code = object_code(text, target)
     made = bind(kernel.name, code, SYMBOL, symbols(), len(kernel.dtypes) + sizes, cycles)
-    if events.is_watched():
+    if events.is_watched("kernels"):
         events.emit("kernels", name=kernel.name, text=text, seconds=0.0)
     return made
 

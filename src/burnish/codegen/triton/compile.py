@@ -73,7 +73,7 @@ def architecture_of(device: int) -> int:
 
 def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
     for one, made in zip(printed, compile_cubins(printed, architecture), strict=True):
-        if events.is_watched():
+        if events.is_watched("kernels"):
             events.emit("kernels", name=one.name, text=one.text, seconds=made.seconds)
         yield made.cubin
 

@@ -54,7 +54,7 @@ def make(wanted: Sequence[tuple[KernelSpec, Tiles | None]]) -> list[Made | str]:
             kernel = context.run(loaded, printed, cubin, index, architecture)
         except (InternalError, RuntimeError) as error:
             return str(error).partition("\n")[0]
-        if events.is_watched():
+        if events.is_watched("kernels"):
             events.emit("kernels", name=printed.name, text=printed.text)
         with _lock:
             return _made.setdefault(key, kernel)

@@ -94,7 +94,7 @@ def fastest(launch: Launch, device: int, load: Load, seconds_of: Callable[[Run],
         return None
     best = min(times, key=times.__getitem__)
     best = best if times[best] < WORTH * times[0] else 0
-    if events.is_watched():
+    if events.is_watched("kernels.measured"):
         lines = [f"  {VARIANTS[number]}: {1e6 * seconds:.1f} us" for number, seconds in times.items()]
         events.emit("kernels.measured", text="\n".join([f"{launch.kernel.name}: {VARIANTS[best]}", *lines]))
     return best

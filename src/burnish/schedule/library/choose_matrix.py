@@ -83,7 +83,7 @@ def choose_matrix(work: Work, maker: Maker, memory: Memory = memory) -> Candidat
     torchs += least[RESULT] if work.after is not None and work.counts_after else 0.0
     name = min(own, key=own.__getitem__, default=None)
     is_won = name is not None and own[name] < WORTH * torchs
-    if events.is_watched():
+    if events.is_watched("kernels.measured"):
         events.emit("kernels.measured", text=told(work, torchs, own, measured.dropped, name if is_won else None))
     return candidate(name, *offered[name], maker) if name is not None and is_won else None
 

@@ -36,7 +36,7 @@ def seconds_of(spec: ConvSpec, wanted: tuple[bool, ...] | None, clock: Clock, me
     found = memory.measured(key, list, 0.0, is_thorough=True, by=lambda *_: measured(spec, backward, clock))
     if found is None or NAME not in found.least:
         return None
-    if events.is_watched():
+    if events.is_watched("kernels.measured"):
         events.emit("kernels.measured", text=f"{backward or spec}: {1e6 * found.least[NAME]:.1f} us")
     return found.least[NAME]
 

@@ -1,0 +1,41 @@
+"""A benchmark in which something fell back is an error: its figures would be of something else than is said.
+
+    if __name__ == "__main__":
+        fallbacks.exit_with(main)
+
+    with fallbacks.refused():          raises where anything in the block fell back
+        ...
+
+The causes are those of `burnish.report.fallbacks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NoReturn
+
+
+def exit_with(main: Callable[..., int | None], *args: Any, named: Collection[str] = ()) -> NoReturn:
+    """Run `main` and leave with what it returns, or with 1 where something fell back for a cause that is not named."""
+    from burnish.report.fallbacks import collect_fallbacks
+
+    with collect_fallbacks() as found:
+        status = main(*args) or 0
+    unnamed = [fallback for fallback in found if fallback.cause not in named]
+    for fallback in unnamed:
+        print(f"FALLBACK {str(fallback):.400}", file=sys.stderr)
+    print(f"{len(unnamed)} fallbacks that are not expected", file=sys.stderr)
+    sys.exit(status or min(len(unnamed), 1))
+
+
+@contextlib.contextmanager
+def refused(named: Collection[str] = ()) -> Iterator[None]:
+    from burnish.report.fallbacks import collect_fallbacks
+
+    with collect_fallbacks() as found:
+        yield
+    unnamed = [str(fallback) for fallback in found if fallback.cause not in named]
+    if unnamed:
+        raise RuntimeError("it ran with fallbacks: " + "; ".join(unnamed)[:2000])
