@@ -2,6 +2,7 @@
 begins with nothing compiled, the default stance, the same random numbers, and torch's threads out of its way."""
 
 import os
+import re
 
 import pytest
 
@@ -37,21 +38,17 @@ def nobody_listens(monkeypatch):
 @pytest.fixture(autouse=True)
 def no_unnamed_fallback(request, nobody_listens):
     """A fallback that the test does not name fails it: the result is right all the same, and nothing else would notice.
-    `@pytest.mark.falls_back("refused", "sizes")` names the causes that a test expects.
+    `@pytest.mark.falls_back("refused", "sizes")` names the causes that a test expects; `only=` is an expression for the
+    ids of the parameters that it is about.
     """
     from burnish.report.fallbacks import CAUSES, collect_fallbacks
 
-    marks = list(request.node.iter_markers("falls_back"))
-    named = {cause for mark in marks for cause in mark.args}
+    parameters = request.node.callspec.id if hasattr(request.node, "callspec") else ""
+    named = {cause for mark in request.node.iter_markers("falls_back")
+             if re.fullmatch(mark.kwargs.get("only", ".*"), parameters, re.DOTALL) for cause in mark.args}
     assert named <= CAUSES.keys(), f"{named - CAUSES.keys()} are no causes of fallbacks: {list(CAUSES)}"
     with collect_fallbacks() as found:
         yield
-    LOG = os.environ.get("FALLBACK_LOG")
-    if LOG:
-        with open(LOG, "a") as file:
-            for f in {f.cause: f for f in found}.values():
-                file.write(repr((request.node.nodeid, str(f)[:200])) + "\n")
-        return
     unnamed = [str(fallback) for fallback in found if fallback.cause not in named]
     assert not unnamed, "fallbacks that the test does not name:\n" + "\n".join(unnamed)
 

@@ -313,6 +313,7 @@ def test_a_graph_that_holds_something_large_is_not_kept(shelf, happened, monkeyp
     assert "cache.program" not in happened
 
 
+@pytest.mark.falls_back("internal")
 def test_an_entry_that_cannot_be_read_is_compiled_anew(shelf, happened, monkeypatch):
     make, args = CASES["pointwise"]
     run_twice(make, args, happened)

@@ -255,6 +255,7 @@ def test_wrong_arguments_of_the_function_are_its_own_type_error():
             compiled()
 
 
+@pytest.mark.falls_back("limit")
 def test_warning_names_the_users_function_when_a_module_changes_too_often():
     class Changing(torch.nn.Module):
         def forward(self, x):

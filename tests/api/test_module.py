@@ -343,6 +343,7 @@ def test_was_compiled_tells_of_the_last_call(net, compiled):
     assert not burnish.was_compiled(compiled)
 
 
+@pytest.mark.falls_back("limit")
 def test_was_compiled_is_false_where_compiling_was_given_up(compiled):
     with burnish.settings.patch(segment_limit=1):
         compiled(X)
@@ -353,6 +354,7 @@ def test_was_compiled_is_false_where_compiling_was_given_up(compiled):
         assert burnish.was_compiled(compiled)
 
 
+@pytest.mark.falls_back("limit", only=r"module|function")
 @pytest.mark.parametrize("kind", ["module", "function"])
 def test_the_warning_of_giving_up_points_at_the_users_line(net, kind):
     called = burnish.compile(net if kind == "module" else (lambda x: x * 2), backend="eager")

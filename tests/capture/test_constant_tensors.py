@@ -116,6 +116,7 @@ def test_a_number_read_of_what_data_went_into_is_a_break():
         burnish.compile(fn, fullgraph=True, backend="eager")(torch.arange(12.0), torch.tensor(1))
 
 
+@pytest.mark.falls_back("sizes")
 def test_a_number_read_of_a_tensor_made_of_a_size_that_varies():
     def fn(x):
         half = torch.div(x.shape[0], 2, rounding_mode="trunc")

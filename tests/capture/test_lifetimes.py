@@ -128,6 +128,7 @@ class Held:
     """What weak references point to."""
 
 
+@pytest.mark.falls_back("refused", only=r"finalize|callback")
 @pytest.mark.parametrize("watch", [
     lambda held, gone: weakref.finalize(held, gone.append, "gone"),
     lambda held, gone: weakref.ref(held, lambda _: gone.append("gone")),

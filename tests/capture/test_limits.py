@@ -12,6 +12,7 @@ from burnish.capture.tracer import Tracer
 from burnish.settings import patch
 
 
+@pytest.mark.falls_back("limit")
 def test_past_the_limit_a_point_runs_eagerly_with_one_warning_that_names_the_cause():
     def fn(x, config):
         return x * len(config["scale"])
@@ -62,6 +63,7 @@ def test_an_internal_error_raises_where_asked(broken_subscripts):
         compiled(torch.ones(2))
 
 
+@pytest.mark.falls_back("internal")
 def test_an_internal_error_falls_back_to_eager_and_leaves_a_dump_that_replays(broken_subscripts):
     def fn(x, log):
         y = x * 2

@@ -96,6 +96,7 @@ def add_lengths(x, names):
     return x
 
 
+@pytest.mark.falls_back("limit")
 def test_calls_that_bring_new_rounds_reach_the_limit():
     compiled = burnish.compile(add_lengths, backend="eager")
     with patch(segment_limit=3), warnings.catch_warnings(record=True) as told:
@@ -108,6 +109,7 @@ def test_calls_that_bring_new_rounds_reach_the_limit():
     assert any("setting segment_limit" in str(each.message) for each in told)
 
 
+@pytest.mark.falls_back("limit")
 def test_one_call_cannot_bring_rounds_without_end():
     compiled = burnish.compile(add_lengths, backend="eager")
     names = ["a" * k for k in range(40)]

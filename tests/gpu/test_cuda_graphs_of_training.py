@@ -329,6 +329,7 @@ def test_other_parameters_are_recorded_anew_and_backward_takes_those_of_its_forw
     assert engine.replays == replays + 1
 
 
+@pytest.mark.falls_back("sizes")
 def test_every_size_has_its_graphs_up_to_a_number(engine):
     net, other = twins()
     run = burnish.compile(net, mode="reduce-overhead")

@@ -275,6 +275,7 @@ def test_examples_of_sizes_that_find_no_room_take_none():
     assert Like.of(x) == like
 
 
+@pytest.mark.falls_back("sizes")
 def test_where_cuda_graphs_are_wanted_each_size_is_compiled_by_itself(monkeypatch):
     monkeypatch.setattr(native, "gpus_of", lambda inputs: {torch.device("cuda", 0)})
     with watching() as seen, burnish.settings.patch(cuda_graphs=True):
@@ -284,6 +285,7 @@ def test_where_cuda_graphs_are_wanted_each_size_is_compiled_by_itself(monkeypatc
     assert any("CUDA graphs are recorded for fixed sizes" in why for why in seen.why_apiece), seen.words
 
 
+@pytest.mark.falls_back("internal")
 def test_sizes_whose_form_nobody_can_compile_run_all_the_same(monkeypatch):
     """Some rows are held in another way, and its kernel is compiled when the first of them comes."""
     real, refused = machine.Interpreted, []

@@ -59,6 +59,7 @@ def trained(model, tmp_path, **kwargs):
     return trainer, torch.tensor([*losses, trainer.evaluate()["eval_loss"]])
 
 
+@pytest.mark.falls_back("numbers", "sizes", only=r"compile")
 @pytest.mark.parametrize("compile_", [
     burnish.compile, pytest.param(burnish.compile_, marks=pytest.mark.slow),
     pytest.param(burnish.compile_regions, marks=pytest.mark.slow),
@@ -77,6 +78,7 @@ def test_trainer_trains_a_compiled_model_as_an_eager_one(tmp_path, compile_):
     torch.testing.assert_close(again.state_dict(), inside.state_dict())
 
 
+@pytest.mark.falls_back("numbers", "sizes")
 def test_trainer_goes_on_from_a_checkpoint_of_a_compiled_model(tmp_path):
     whole, _ = trained(burnish.compile(gpt2()), tmp_path, save_steps=2, save_strategy="steps")
     kept = tmp_path / "checkpoint-2"

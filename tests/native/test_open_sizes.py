@@ -188,6 +188,7 @@ def test_sizes_thought_to_be_equal_that_are_not():
     "a half": lambda x: x[:x.shape[0] // 2] * 2,
     "filled up to eight": lambda x: F.pad(x, (0, 0, 0, -x.shape[0] % 8)),
 }.items())
+@pytest.mark.falls_back("numbers", "sizes", only=r"a half-<lambda>|filled up to eight-<lambda>")
 def test_what_is_no_formula_is_compiled_for_each_size(name, fn):
     seen = called_with(fn, rows(16, sizes=(8, 9, 10, 20, 31)))
     assert seen.why_apiece and not seen.is_open
@@ -212,6 +213,7 @@ def test_both_sides_of_a_question_are_compiled_for():
     assert seen.segments == 3
 
 
+@pytest.mark.falls_back("sizes")
 def test_a_slice_that_goes_beyond_the_end():
     seen = called_with(lambda x: (x[:50] + 1, x[-3:]), rows(16, sizes=(8, 9, 70, 60, 3, 51, 50, 2)))
     assert seen.is_open and seen.segments <= 5
@@ -513,6 +515,7 @@ def test_threads_with_sizes_of_their_own():
         assert all(pool.map(work, (6, 30, 50, 7, 100, 9)))
 
 
+@pytest.mark.falls_back("sizes")
 def test_sizes_of_one_in_the_middle():
     """What is left of a slice may be one row, or none, for some sizes."""
     calls = [(torch.randn(n, 4),) for n in (20, 21, 40, 11, 10, 12, 13, 100)]

@@ -110,6 +110,10 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.falls_back("numbers", "sizes", only=(
+    r"index|neg step|stack size|tensor of size|roll|meshgrid|where eq|bool mask idx"))
+@pytest.mark.falls_back("numbers", only=r"slices")
+@pytest.mark.falls_back("limit", only=r"closure")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_sizes_in_python(name):
     with warnings.catch_warnings():

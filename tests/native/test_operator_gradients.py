@@ -20,6 +20,7 @@ def op_db():
         yield [op for op in operators() if op.supports_autograd and torch.float32 in op.dtypes and op.name not in KNOWN]
 
 
+@pytest.mark.falls_back("refused", only=r"0|3|4|5|6")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_gradients_are_right_on_a_sample(op_db, part):
     outcomes = [check_operator(op, 1) for op in op_db[part::PARTS]]

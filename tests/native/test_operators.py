@@ -23,6 +23,7 @@ def wrong(ops, dtype, samples):
     return [f"{o.verdict} {o.name}: {o.detail}" for o in outcomes if o.verdict in ("different", "crashed")]
 
 
+@pytest.mark.falls_back("refused", only=r"0|1|2|4|5|7|10|11|14|15")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_operators_are_right_on_a_sample(op_db, part):
     assert not wrong(op_db[part::PARTS], torch.float32, 1)

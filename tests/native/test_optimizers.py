@@ -73,6 +73,7 @@ def test_a_rate_in_a_tensor_is_filled_by_a_schedule(name):
     assert (seen.breaks, seen.refused, seen.given_up) == ([], [], []) and seen.segments <= 5
 
 
+@pytest.mark.falls_back("refused")
 def test_lbfgs_and_sparse_adam_break_and_go_as_eager_goes():
     def searched(compiler):
         model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()

@@ -81,6 +81,7 @@ def test_each_continuation_is_compiled_once(hasty):
     assert [len(point.segments) for point in program.continuations.values()] == [1]
 
 
+@pytest.mark.falls_back("sizes")
 def test_threads_do_not_use_up_the_limit_of_segments(hasty):
     compiled = burnish.compile(chain)
     with warnings.catch_warnings():

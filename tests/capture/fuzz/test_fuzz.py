@@ -24,6 +24,7 @@ def programs(draw):
 
 
 # Hypothesis would shrink the decisions, which changes the whole program; our own shrinker deletes statements instead.
+@pytest.mark.falls_back("refused")
 @settings(max_examples=60, derandomize=True, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
           suppress_health_check=list(HealthCheck))
 @given(programs())
