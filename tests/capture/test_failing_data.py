@@ -42,6 +42,7 @@ def error_of(fn, *args):
     return None
 
 
+@pytest.mark.falls_back("refused", only=r"ctc_loss|torch\.linalg\.lstsq.*")
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_error_of_a_result_that_is_not_used(call):
     text = f"def fn(p, q, x):\n    {call.text}\n    return x + 1\n"
@@ -205,6 +206,7 @@ def test_caches_are_written_in_place_behind_one_check():
         torch.testing.assert_close(cache, old)
 
 
+@pytest.mark.falls_back("refused", "sizes")
 def test_programs_that_fail_do_as_eager_does():
     """A few of those that `python -m bench.attack.errors` makes."""
     raised = compiled = 0

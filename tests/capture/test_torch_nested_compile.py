@@ -1,5 +1,6 @@
 """Compiled functions and modules inside compiled ones, and asking whether one is being compiled."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -48,6 +49,7 @@ def test_compiled_submodule_is_trained_and_switched(compiled):
     return fn, [(torch.randn(3, 2), t) for t in (True, False, True, False)]
 
 
+@pytest.mark.falls_back("refused")
 @program_with_compiler
 def test_function_compiled_inside_the_function(compiled):
     def fn(x, k):
