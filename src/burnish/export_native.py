@@ -19,6 +19,7 @@ import hashlib
 import hmac
 import operator
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,6 @@ class Held:
         self.module: GraphModule | None = None
         self.lock = forks.lock()
         self.read: Callable[[Any], Any] = operator.attrgetter(*self.names) if self.names else lambda module: ()
-        reads = "".join(f"a[{k}].shape, a[{k}].stride(), a[{k}].dtype, a[{k}].requires_grad, "
-                        for k in range(len(self.names)))
-        self.stamp_of: Callable[[Sequence[torch.Tensor]], tuple] = eval(f"lambda a: ({reads})")
         self.first: tuple = ()
         self.watched: tuple[Callable[..., Any], tuple] | None = None
         """What finds the tensors as they were when it was made, and their stamp."""
@@ -72,7 +70,7 @@ class Held:
     def graph(self) -> GraphModule:
         with self.lock:
             if self.decode is not None:
-                self.first = self.stamp_of(self.tensors)
+                self.first = stamp_of(self.tensors)
                 self.module, self.decode = self.decode(), None
             assert self.module is not None
             return self.module
@@ -96,7 +94,7 @@ class Held:
     def looked_at(self, module: GraphModule) -> tuple[tuple[torch.Tensor, ...], tuple]:
         found = self.read(module)
         own = (found,) if len(self.names) == 1 else found
-        stamp = self.stamp_of(own)
+        stamp = stamp_of(own)
         return own, AS_FIRST if stamp == self.first else stamp
 
     def watch(self, module: GraphModule) -> None:
@@ -108,6 +106,10 @@ class Held:
             found = find(module)  # still: something may have changed meanwhile
             if found is not None and all(map(operator.is_, found[0], own)):
                 self.watched = find, stamp
+
+
+def stamp_of(tensors: Sequence[torch.Tensor]) -> tuple:
+    return tuple([(x.shape, x.stride(), x.dtype, x.requires_grad) for x in tensors])
 
 
 class NativeGraph:
@@ -197,14 +199,15 @@ def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
         if node.op == "placeholder":
             values[node] = graph.node_copy(node)
     own = {}
-    for name in names:
-        own[name] = graph.placeholder(f"own_{name.replace('.', '_')}")
+    for number, name in enumerate(names):
+        own[name] = graph.placeholder(re.sub(r"\W", "_", f"own_{number}_{name}", flags=re.ASCII))
         own[name].meta["burnish_state"] = True
     for node in module.graph.nodes:
         if node.op == "get_attr":
             values[node] = own[str(node.target)]
         elif node.op != "placeholder":
             values[node] = graph.node_copy(node, values.__getitem__)
+    graph.set_codegen(module.graph._codegen)  # one from a file checks what it prints
     return graph_module({}, graph, "Lifted")
 
 

@@ -308,7 +308,7 @@ def test_a_damaged_graph_is_told_of_when_it_is_asked_for(path):
         rewritten(path, lambda name, content: content.replace(b"nn.functional.gelu", b"nn.functional.tool")
                   if name == DESCRIPTION else content)
         loaded = burnish.load(path, trust=True)
-        with pytest.raises(UserError, match="cannot be loaded: it asks for the operation"):
+        with pytest.raises(UserError, match="cannot be loaded: at 'gelu', number 7 of its graph, it asks for"):
             loaded.graph_module
 
 
