@@ -32,6 +32,7 @@ from .backends.graph_key import NoKey, built, input_facts, switches
 from .backends.watcher import is_at_hand, new_watch
 from .runtime import forks
 from .runtime.disk_cache import disk_cache
+from .runtime.file_trust import Distrusted, read_trusted
 from .runtime.owned import owned
 from .tensors.graph_module import graph_module
 
@@ -168,12 +169,13 @@ class NativeGraph:
         """A program that needs nothing of the graph to be found and to run."""
         if key[1] is not AS_FIRST or not self.ready:
             return None
-        content = self.programs.get(self.ready.get(ready_digest(key, own), ""))
+        digest = self.ready.get(ready_digest(key, own), "")
+        content = self.programs.get(digest)
         if content is None:
             return None
         from .backends.ready import ready
 
-        return ready(content, self.eager)
+        return ready(content, digest, self.eager)
 
     def eager(self, *inputs: Any) -> Any:
         return self.drawn(*inputs)
@@ -231,11 +233,14 @@ def own_secret() -> bytes | None:
         return None
     path: Path = shelf.folder / "secret"
     try:
-        if not path.exists():
+        if not os.path.lexists(path):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(os.urandom(32))
-        found = path.read_bytes()
+        found = read_trusted(path, shelf.folder, private=True)
     except OSError:
+        return None
+    except Distrusted as error:
+        shelf.refuse(f"{error}, so files are neither signed with it nor believed for it")
         return None
     return found if len(found) == 32 else None

@@ -204,7 +204,7 @@ def turned(attributes):
     edited(attributes=turned),
 ], ids=["no signature", "another signature", "other code", "another graph", "other inputs", "weights lie otherwise"])
 def test_code_that_this_user_did_not_write_does_not_run(path, change, happened, monkeypatch):
-    monkeypatch.setattr(ready, "ready", lambda content, eager: pytest.fail("its code was linked"))
+    monkeypatch.setattr(ready, "ready", lambda content, digest, eager: pytest.fail("its code was linked"))
     with torch.no_grad():
         burnish.save(Model().eval(), path, (X,))
         rewritten(path, change)
