@@ -283,10 +283,10 @@ def recipe_of(function, *args):
 def test_an_entry_is_text_and_bytes_and_writes_itself_again():
     with torch.no_grad():
         recipe = recipe_of(Mixed().eval(), torch.linspace(-1, 1, 768).reshape(2, 8, 48))
-    content = kept.packed(recipe, native_compile.tools())
+    content = kept.packed(recipe, native_compile.tools(), "its key")
     size = int.from_bytes(content[:8], "little")
-    assert set(json.loads(content[8:8 + size])) == {"shared", "root", "bytes"}
-    assert kept.packed(*kept.unpacked(content)) == content
+    assert set(json.loads(content[8:8 + size])) == {"key", "shared", "root", "bytes"}
+    assert kept.packed(*kept.unpacked(content, "its key"), "its key") == content
 
 
 def test_layers_that_are_alike_are_written_once():
@@ -296,7 +296,8 @@ def test_layers_that_are_alike_are_written_once():
                                      for _ in range(count))).eval()
 
     with torch.no_grad():
-        few, many = (len(kept.packed(recipe_of(stack(n), torch.ones(32, 64)), native_compile.tools())) for n in (2, 12))
+        few, many = (len(kept.packed(recipe_of(stack(n), torch.ones(32, 64)), native_compile.tools(), ""))
+                     for n in (2, 12))
     assert many < 2 * few
 
 

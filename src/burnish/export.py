@@ -118,6 +118,11 @@ class Exported:
     """Prints, warnings and log records of the function, which the graph does not make."""
     native: NativeGraph | None = None
     """The same, compiled. ``burnish.save`` makes it, and ``burnish.load`` where the file holds it."""
+    is_trusted: bool = True
+    """Whether it was made here, or comes from a file that this user wrote or trusts."""
+    keeps_switches: bool = False
+    """Whether torch's switches (gradient mode, autocast) are put back after a call. A stranger's graph may set them
+    for itself, and not for its caller."""
 
     @property
     def graph_module(self) -> torch.fx.GraphModule:
@@ -126,9 +131,19 @@ class Exported:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         run = self.graph_module if self.native is None else self.native
-        results = run(*self.graph_inputs(args, kwargs))
+        inputs = self.graph_inputs(args, kwargs)
+        results = self.run_keeping_switches(run, inputs) if self.keeps_switches else run(*inputs)
         leaves = [output.value if output.node is None else results[output.node] for output in self.outputs]
         return pytree.tree_unflatten(leaves, self.result)
+
+    def run_keeping_switches(self, run: Any, inputs: list[torch.Tensor]) -> Any:
+        from .backends.leaving import put_back, state
+
+        before = state()
+        try:
+            return run(*inputs)
+        finally:
+            put_back(before)
 
     def graph_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The flat inputs of the graph for a call, which must be like the one that was exported."""
@@ -380,9 +395,10 @@ def save(
 def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported:
     """What ``save`` or ``Exported.save`` wrote.
 
-    trust: whether machine code in the file may run. ``None``: if this user's Burnish wrote it, which its signature
-        says; a file from elsewhere is compiled anew. Besides, nothing in a file is executed but torch operations, named
-        in it.
+    trust: whether machine code in the file may run, and operators of other libraries than torch be called. ``None``:
+        if this user's Burnish wrote it, which its signature says; a file from elsewhere is compiled anew. Besides, a
+        file names operations of torch that compute tensors from tensors, and nothing in it becomes Python code. A file
+        that is not sound is refused with a ``UserError``. ``SECURITY.md`` says what that protects from.
     """
     from .export_file import load as load_file
 

@@ -19,6 +19,7 @@ import hashlib
 import hmac
 import operator
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from .backends.graph_key import NoKey, built, input_facts, switches
 from .backends.watcher import is_at_hand, new_watch
 from .runtime import forks
 from .runtime.disk_cache import disk_cache
+from .runtime.file_trust import Distrusted, read_trusted
 from .runtime.owned import owned
 from .tensors.graph_module import graph_module
 
@@ -54,9 +56,6 @@ class Held:
         self.module: GraphModule | None = None
         self.lock = forks.lock()
         self.read: Callable[[Any], Any] = operator.attrgetter(*self.names) if self.names else lambda module: ()
-        reads = "".join(f"a[{k}].shape, a[{k}].stride(), a[{k}].dtype, a[{k}].requires_grad, "
-                        for k in range(len(self.names)))
-        self.stamp_of: Callable[[Sequence[torch.Tensor]], tuple] = eval(f"lambda a: ({reads})")
         self.first: tuple = ()
         self.watched: tuple[Callable[..., Any], tuple] | None = None
         """What finds the tensors as they were when it was made, and their stamp."""
@@ -72,7 +71,7 @@ class Held:
     def graph(self) -> GraphModule:
         with self.lock:
             if self.decode is not None:
-                self.first = self.stamp_of(self.tensors)
+                self.first = stamp_of(self.tensors)
                 self.module, self.decode = self.decode(), None
             assert self.module is not None
             return self.module
@@ -96,7 +95,7 @@ class Held:
     def looked_at(self, module: GraphModule) -> tuple[tuple[torch.Tensor, ...], tuple]:
         found = self.read(module)
         own = (found,) if len(self.names) == 1 else found
-        stamp = self.stamp_of(own)
+        stamp = stamp_of(own)
         return own, AS_FIRST if stamp == self.first else stamp
 
     def watch(self, module: GraphModule) -> None:
@@ -108,6 +107,10 @@ class Held:
             found = find(module)  # still: something may have changed meanwhile
             if found is not None and all(map(operator.is_, found[0], own)):
                 self.watched = find, stamp
+
+
+def stamp_of(tensors: Sequence[torch.Tensor]) -> tuple:
+    return tuple([(x.shape, x.stride(), x.dtype, x.requires_grad) for x in tensors])
 
 
 class NativeGraph:
@@ -166,12 +169,13 @@ class NativeGraph:
         """A program that needs nothing of the graph to be found and to run."""
         if key[1] is not AS_FIRST or not self.ready:
             return None
-        content = self.programs.get(self.ready.get(ready_digest(key, own), ""))
+        digest = self.ready.get(ready_digest(key, own), "")
+        content = self.programs.get(digest)
         if content is None:
             return None
         from .backends.ready import ready
 
-        return ready(content, self.eager)
+        return ready(content, digest, self.eager)
 
     def eager(self, *inputs: Any) -> Any:
         return self.drawn(*inputs)
@@ -197,14 +201,15 @@ def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
         if node.op == "placeholder":
             values[node] = graph.node_copy(node)
     own = {}
-    for name in names:
-        own[name] = graph.placeholder(f"own_{name.replace('.', '_')}")
+    for number, name in enumerate(names):
+        own[name] = graph.placeholder(re.sub(r"\W", "_", f"own_{number}_{name}", flags=re.ASCII))
         own[name].meta["burnish_state"] = True
     for node in module.graph.nodes:
         if node.op == "get_attr":
             values[node] = own[str(node.target)]
         elif node.op != "placeholder":
             values[node] = graph.node_copy(node, values.__getitem__)
+    graph.set_codegen(module.graph._codegen)  # one from a file checks what it prints
     return graph_module({}, graph, "Lifted")
 
 
@@ -228,11 +233,14 @@ def own_secret() -> bytes | None:
         return None
     path: Path = shelf.folder / "secret"
     try:
-        if not path.exists():
+        if not os.path.lexists(path):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(os.urandom(32))
-        found = path.read_bytes()
+        found = read_trusted(path, shelf.folder, private=True)
     except OSError:
+        return None
+    except Distrusted as error:
+        shelf.refuse(f"{error}, so files are neither signed with it nor believed for it")
         return None
     return found if len(found) == 32 else None

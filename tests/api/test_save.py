@@ -204,7 +204,7 @@ def turned(attributes):
     edited(attributes=turned),
 ], ids=["no signature", "another signature", "other code", "another graph", "other inputs", "weights lie otherwise"])
 def test_code_that_this_user_did_not_write_does_not_run(path, change, happened, monkeypatch):
-    monkeypatch.setattr(ready, "ready", lambda content, eager: pytest.fail("its code was linked"))
+    monkeypatch.setattr(ready, "ready", lambda content, digest, eager: pytest.fail("its code was linked"))
     with torch.no_grad():
         burnish.save(Model().eval(), path, (X,))
         rewritten(path, change)
@@ -308,7 +308,7 @@ def test_a_damaged_graph_is_told_of_when_it_is_asked_for(path):
         rewritten(path, lambda name, content: content.replace(b"nn.functional.gelu", b"nn.functional.tool")
                   if name == DESCRIPTION else content)
         loaded = burnish.load(path, trust=True)
-        with pytest.raises(UserError, match="cannot be loaded: it asks for the operation"):
+        with pytest.raises(UserError, match="cannot be loaded: at 'gelu', number 7 of its graph, it asks for"):
             loaded.graph_module
 
 

@@ -4,7 +4,8 @@
     kept.put(key, recipe, tools)
     recipe, tools = kept.get(key)                                    the same, in another process
 
-An entry is one JSON document and the bytes it speaks of: machine code, and constants. Arrays are tagged with what they
+An entry is one JSON document and the bytes it speaks of: machine code, and constants. The document holds the digest of
+the key that it was made for, and is read for no other. Arrays are tagged with what they
 stand for. What is shared (functions, words, kernels) stands once, in the order in which it can be made. Nothing is
 unpickled; what stands there is machine code and the text of drivers, which is why `disk_cache` reads its folder only
 where nobody else may write.
@@ -82,7 +83,7 @@ def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) 
     if is_off and programs is None:
         return
     try:
-        content = packed(recipe, tools)
+        content = packed(recipe, tools, digest_of(key))
     except NotKept as why:
         events.emit("cache.not_kept", text=f"a compiled graph is not kept on disk: it holds {why}")
         return
@@ -109,25 +110,27 @@ def put_refusal(key: str, why: Exception) -> None:
     shelf = disk_cache()
     if shelf is not None:
         kind = next(kind.__name__ for kind in type(why).__mro__ if kind.__name__ in REFUSALS)
-        shelf.put(KIND, key, framed({"refused": [kind, str(why)]}, []))
+        shelf.put(KIND, key, framed({"key": digest_of(key), "refused": [kind, str(why)]}, []))
 
 
 def get(key: str, programs: Programs | None = None) -> tuple[Any, Tools] | None:
     """From `programs`, or from disk. Raises one of REFUSALS where that is what compiling did."""
-    found = None if programs is None else programs.get(digest_of(key))
+    digest = digest_of(key)
+    found = None if programs is None else programs.get(digest)
     if found is None:
         shelf = disk_cache()
         found = None if shelf is None else shelf.get(KIND, key)
         if found is None:
             return None
         if programs is not None:
-            programs[digest_of(key)] = found
-    return read(found)
+            programs[digest] = found
+    return read(found, digest)
 
 
-def read(content: bytes) -> tuple[Any, Tools] | None:
+def read(content: bytes, digest: str) -> tuple[Any, Tools] | None:
+    """None where it cannot be read, or was made for another key than the one of this digest."""
     try:
-        return unpacked(content)
+        return unpacked(content, digest)
     except tuple(REFUSALS.values()):
         raise
     except Exception as error:
@@ -140,10 +143,10 @@ def read(content: bytes) -> tuple[Any, Tools] | None:
 
 # ---- writing
 
-def packed(recipe: Kept, tools: Tools) -> bytes:
+def packed(recipe: Kept, tools: Tools, digest: str) -> bytes:
     writer = Writer()
     root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.sampler)]
-    document = {"shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
+    document = {"key": digest, "shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
     return framed(document, writer.blobs)
 
 
@@ -249,9 +252,11 @@ class Writer:
 
 # ---- reading
 
-def unpacked(content: bytes) -> tuple[Any, Tools]:
+def unpacked(content: bytes, digest: str) -> tuple[Any, Tools]:
     size = int.from_bytes(content[:8], "little")
     written = json.loads(content[8:8 + size])
+    if written["key"] != digest:
+        raise ValueError(f"it was compiled for the graph {written['key']!r:.20}, and stands under {digest!r:.20}")
     if "refused" in written:
         kind, why = written["refused"]
         raise REFUSALS[kind](why)
@@ -310,7 +315,16 @@ def record(name: str) -> Any:
 
 def operator(name: str) -> Any:
     namespace, operator, overload = name.split(".")
+    if namespace not in OPERATORS:
+        raise ValueError(f"an operator of {namespace!r:.40}")
     return getattr(getattr(getattr(torch.ops, namespace), operator), overload)
+
+
+def constant(kind: type, name: str) -> Any:
+    found = getattr(torch, name)
+    if type(found) is not kind:
+        raise ValueError(f"{name!r:.40} for a {kind.__name__}")
+    return found
 
 
 MAKE: dict[str, Callable[[list], Any]] = {
@@ -318,7 +332,7 @@ MAKE: dict[str, Callable[[list], Any]] = {
     "float": lambda parts: float.fromhex(parts[0]),
     "dict": lambda parts: dict(zip(parts[::2], parts[1::2], strict=True)),
     "device": lambda parts: torch.device(parts[0]), "slice": lambda parts: slice(*parts),
-    **dict.fromkeys(TORCH.values(), lambda parts: getattr(torch, parts[0])),
+    **{name: lambda parts, kind=kind: constant(kind, parts[0]) for kind, name in TORCH.items()},
     "operator": lambda parts: operator(parts[0]),
     "ours": lambda parts: getattr(importlib.import_module(OURS + parts[0]), parts[1]),
     "increment_version": lambda parts: torch._C._increment_version,

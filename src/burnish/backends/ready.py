@@ -1,9 +1,9 @@
 """A compiled graph that comes with an exported file, run without the graph.
 
-    run = ready(content, eager)          None where it has to be looked for, or made, by way of the graph
+    run = ready(content, digest, eager)     None where it has to be looked for, or made, by way of the graph
 
-`content` is what `kept.packed` made. It was compiled in the plain way (`native._compile`, nothing stands around
-the program), for surroundings and inputs like those at hand: who asks has made sure of that.
+`content` is what `kept.packed` made for the key of that digest. It was compiled in the plain way (`native._compile`,
+nothing stands around the program), for surroundings and inputs like those at hand: who asks has made sure of that.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .recipes import COMPILED_STAGES
 from .registry import CompiledFn
 
 
-def ready(content: bytes, eager: Callable[..., Any]) -> CompiledFn | None:
+def ready(content: bytes, digest: str, eager: Callable[..., Any]) -> CompiledFn | None:
     settings = current()
     if settings.null_device is not None or settings.cuda_graphs or settings.dump is not None \
             or settings.show & COMPILED_STAGES or autograd_is_watched():
         return None
-    found = kept.read(content)
+    found = kept.read(content, digest)
     if found is None:
         return None
     recipe, tools = found

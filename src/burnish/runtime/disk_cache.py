@@ -5,10 +5,13 @@
     shelf.get("kernel", text)                  the bytes, or None
 
 The first line of a key says by what and for what an entry was made; it is kept beside it, for `cache_file`.
-Anything may happen to a file: it is cut short, comes from elsewhere, two processes write it at once, the disk is full.
-So an entry is written aside and renamed, begins with the digest of what follows, and one that does not fit is no entry.
-Entries hold machine code: they are only read from a folder that nobody else can write to. What was used least lately
-goes first when there is too much. Nothing here ever raises, and nothing is unpickled.
+Anything may happen to a file: it is cut short, comes from elsewhere, stands under another one's name, two processes
+write it at once, the disk is full. So an entry is written aside and renamed, begins with the digest of what follows,
+and holds the digest of its own kind and key. One that does not fit is no entry. Entries hold machine code: they are
+only read where no other user can have written them (`file_trust`), and else a warning says so once. What was used
+least lately goes first when there is too much. Nothing here ever raises, and nothing is unpickled.
+
+    burnish cache 3 | SHA-256 of the rest | ["kernel", first line of the key, SHA-256 of kind and key] | data
 """
 
 from __future__ import annotations
@@ -25,9 +28,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import events, settings
+from ..errors import warn
 from ..once import once
+from .file_trust import Distrusted, read_trusted, why_not_trusted
 
-MAGIC = b"burnish cache 2\n"
+MAGIC = b"burnish cache 3\n"
 DIGEST = 32
 LIMIT = 256 << 20
 """Bytes on disk."""
@@ -49,25 +54,48 @@ class Entry(NamedTuple):
     kind: str
     made: str
     """The first line of its key."""
+    name: str
+    """The digest of its kind and its whole key, which is what it is found by. The key itself would make the cache four
+    times as large: that of a kernel is its text."""
     data: bytes
 
 
+def name_of(kind: str, key: str) -> str:
+    return hashlib.sha256(f"{kind}\n{key}".encode()).hexdigest()
+
+
+def written_entry(kind: str, key: str, data: bytes) -> bytes:
+    head = [kind, key.partition("\n")[0], name_of(kind, key)]
+    body = json.dumps(head).encode() + b"\n" + data
+    return MAGIC + hashlib.sha256(body).digest() + body
+
+
 def read_entry(content: bytes) -> Entry | None:
-    """What a file holds, or None where it is no entry."""
+    """What a file holds. None where it is damaged or of another version; ValueError where it is whole, and was not
+    written by `written_entry`."""
     body = content[len(MAGIC) + DIGEST:]
     if content[:len(MAGIC)] != MAGIC or hashlib.sha256(body).digest() != content[len(MAGIC):len(MAGIC) + DIGEST]:
         return None
     head, _, data = body.partition(b"\n")
-    kind, made = json.loads(head)
-    return Entry(kind, made, data)
+    try:
+        parts = json.loads(head)
+    except RecursionError:
+        parts = None
+    if type(parts) is not list or len(parts) != 3 or any(type(part) is not str for part in parts):
+        raise ValueError(f"its head is {head!r:.60}")
+    return Entry(*parts, data)
 
 
 class DiskCache:
     def __init__(self, folder: Path, limit: int = LIMIT):
         self.folder, self.limit = folder, limit
         self.written = 0
+        self.is_distrusted = False
+        """Whether that is because other users can write there."""
         self.why_not = self._why_not()
         """Why it is not used, in words; None where it is."""
+        self.refused: set[str] = set()
+        """What was not loaded because another user may have written it, in words."""
 
     def _why_not(self) -> str | None:
         try:
@@ -75,25 +103,31 @@ class DiskCache:
             status = self.folder.stat()
         except OSError as error:
             return f"{self.folder} cannot be used: {error.strerror}"
-        if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
-            return (f"{self.folder} can be written to by others, and code is only loaded from where nobody else does: "
-                    f"`chmod 700 {self.folder}`, or set BURNISH_CACHE_DIR to another folder")
-        return None
+        why = why_not_trusted(self.folder, status)
+        if why is None:
+            return None
+        self.is_distrusted = True
+        return (f"{why}, and code is only loaded from where nobody else can write: make the folder yours "
+                f"(`chown`, and `chmod 700 {self.folder}`), or set BURNISH_CACHE_DIR to another one")
 
     def path(self, kind: str, key: str) -> Path:
-        name = hashlib.sha256(f"{kind}\n{key}".encode()).hexdigest()
+        return self.path_of(name_of(kind, key))
+
+    def path_of(self, name: str) -> Path:
         return self.folder / name[:2] / name[2:]
 
     def get(self, kind: str, key: str) -> bytes | None:
         if self.why_not is not None:
             return None
-        path = self.path(kind, key)
-        try:
-            content = path.read_bytes()
-        except OSError:
+        name = name_of(kind, key)
+        path = self.path_of(name)
+        content = self.read(path)
+        if content is None:
             return None
-        entry = read_entry(content)
-        if entry is None:
+        entry = None
+        with contextlib.suppress(ValueError):
+            entry = read_entry(content)
+        if entry is None or entry.name != name:
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -101,9 +135,29 @@ class DiskCache:
             os.utime(path)
         return entry.data
 
+    def read(self, path: Path) -> bytes | None:
+        """What is in a file that is this user's."""
+        try:
+            return read_trusted(path, self.folder, path.parent)
+        except OSError:
+            return None
+        except Distrusted as error:
+            self.refuse(str(error))
+            return None
+
+    def refuse(self, why: str) -> None:
+        """Say it once, and not for each of a thousand entries."""
+        is_first = not self.refused
+        self.refused.add(why)
+        if is_first:
+            text = (f"{why}. It is not loaded, for code is only loaded from files that no other user can have "
+                    f"written: what it may hold is compiled again. `burnish cache clear` deletes all entries of "
+                    f"{self.folder}. This is said once.")
+            events.emit("cache.refused", text=text)
+            warn(text, UserWarning)
+
     def put(self, kind: str, key: str, data: bytes) -> None:
-        body = json.dumps([kind, key.partition("\n")[0]]).encode() + b"\n" + data
-        self.write(self.path(kind, key), MAGIC + hashlib.sha256(body).digest() + body)
+        self.write(self.path(kind, key), written_entry(kind, key, data))
 
     def write(self, path: Path, content: bytes) -> None:
         if self.why_not is not None:
@@ -178,6 +232,8 @@ def _opened(folder: Path) -> DiskCache:
     made = DiskCache(folder)
     if made.why_not is not None:
         events.emit("cache.off", text=made.why_not)
+        if made.is_distrusted:
+            warn(f"The cache on disk is off: {made.why_not}.", UserWarning)
     return made
 
 

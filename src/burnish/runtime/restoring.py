@@ -22,6 +22,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..once import once
+
 MOST_BYTES = 1 << 20
 """Copying more than this would show in the time of a call."""
 
@@ -67,7 +69,7 @@ def may_fail(node: Node) -> bool:
     return has_failing_name(name) or node.op == "call_function" and not is_of_torch(node.target)
 
 
-@functools.cache
+@once
 def has_failing_name(name: str) -> bool:
     return name in FAILING or any(part in name for part in FAILING_PARTS)
 
@@ -94,7 +96,7 @@ DRAWING_PARTS = ("rand", "dropout", "bernoulli", "uniform", "normal", "attention
                  "gamma", "dirichlet")
 
 
-@functools.cache
+@once
 def has_drawing_name(name: str) -> bool:
     return any(part in name for part in DRAWING_PARTS)
 
