@@ -61,13 +61,15 @@ class Value:
 class Node:
     """One use of an operator. `args` and `kwargs` hold values, constants, and lists and tuples of them."""
 
-    __slots__ = ("args", "kwargs", "line", "op", "operands", "results")
+    __slots__ = ("args", "given", "kwargs", "line", "op", "operands", "results")
 
     def __init__(self, op: Op, args: tuple, kwargs: dict[str, Any], line: str | None = None):
         self.op, self.args, self.kwargs, self.line = op, args, kwargs, line
         self.operands: tuple[Value, ...] = tuple(values_in((args, tuple(kwargs.values())) if kwargs else args))
         """The values it reads, in the order of its arguments, as often as they stand there."""
         self.results: tuple[Value | None, ...] = ()
+        self.given: tuple[tuple[int, ...], ...] | None = None
+        """The operands' strides in eager, where the kernel takes no others: see `ops.layouts`."""
 
     @property
     def kernel(self) -> Any:

@@ -18,5 +18,6 @@ def part(nodes: Iterable[Node], inputs: Sequence[Value]) -> tuple[Graph, dict[Va
         made = new.add(node.op, replaced(node.args, env.__getitem__),
                        {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
                        tuple(v and v.type for v in node.results), node.line)
+        new.nodes[-1].given = node.given
         env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
     return new, env

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ops.layouts import as_given
 from ..ops.prims import VIEW
 from ..ops.record import Op
 from .build import Builder
 from .graph import Alias, Graph, Node, Value, replaced, values_in
-from .storage import source_of
+from .storage import aliased_argument, source_of
 
 
 class Rewriter:
@@ -52,9 +53,33 @@ class Rewriter:
         """What comes before the first node."""
 
     def kept(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
-        """The node as it was. Where it reads something that lies otherwise now, so may its results."""
-        for value in node.operands:
-            type = self.env[value].type
+        """The node as it was. Where it reads something that lies otherwise now, so may its results; where its kernel
+        takes no other layout than eager's, that is restored."""
+        if node.given is not None:
+            shown = aliased_argument(node)
+            if shown is not None:
+                # Both go on sharing memory.
+                self.restore(shown)
+                args = replaced(node.args, self.env.__getitem__)
+            args, kwargs = self.laid_as_given(node, args, kwargs)
+        results = self.made_again(node, args, kwargs)
+        self.new.nodes[-1].given = node.given
+        return results
+
+    def laid_as_given(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """The arguments, each value with the strides that it has in eager."""
+        strides = iter(node.given or ())
+
+        def laid(value: Value) -> Value:
+            stride = as_given(value.type, next(strides))
+            return value if stride is None else self.build.restride(value, stride)
+
+        return replaced(args, laid), {name: replaced(arg, laid) for name, arg in kwargs.items()}
+
+    def made_again(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        operands = values_in((args, tuple(kwargs.values())) if kwargs else args)
+        for value, made in zip(node.operands, operands, strict=True):
+            type = made.type
             if type is not value.type and type != value.type:
                 break
         else:

@@ -39,6 +39,7 @@ def clean(graph: Graph) -> Graph:
             results = known.get(key) if key is not None else None
             if results is None:
                 results = build.apply_typed(node.op, args, kwargs, tuple([v and v.type for v in node.results]))
+                new.nodes[-1].given = node.given
                 if key is not None:
                     known[key] = results
         for old, made in zip(node.results, results, strict=True):

@@ -27,6 +27,7 @@ from ..ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ..ir.state import is_random
 from ..ir.storage import aliased_argument
 from ..ir.untraceable import Untraceable
+from ..ops.layouts import takes_any
 from ..ops.prims import VIEW
 from ..ops.random import is_philox
 from ..ops.record import NoRule, Op, View, lookup
@@ -134,9 +135,15 @@ class Functionalizer:
             node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
             tuple(None if value is None else value.type for value in node.results),
         )
+        self.note_layouts(node)
         for old, made in zip(node.results, results, strict=True):
             if old is not None:
                 self.places[old] = Place(Root(made, old.type, is_whole=len(results) == 1), ())
+
+    def note_layouts(self, node: Node) -> None:
+        """On the node that was added for one of the trace, where its kernel takes no other layouts."""
+        if not takes_any(node.op):
+            self.new.nodes[-1].given = tuple([value.type.stride for value in node.operands])
 
     def show_kept(self, node: Node, source: Value) -> None:
         """A view without maps."""
@@ -149,6 +156,7 @@ class Functionalizer:
             made = self.build.apply_typed(
                 node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
                 tuple(None if value is None else value.type for value in node.results))[position]
+            self.note_layouts(node)
             assert made is not None
             return made
 

@@ -201,7 +201,8 @@ class Chooser(Rewriter):
 
     def layer(self, layer: Layer) -> tuple | None:
         """A recurrent layer by our own kernels, where they are the fastest."""
-        spec = layer.spec(self.env[layer.x])
+        x = self.build.restride(self.env[layer.x], contiguous_stride(layer.x.shape))
+        spec = layer.spec(x)
         candidate = self.chosen(spec).candidate
         if any(self.env[v].type != type for v, type in zip(layer.weights, spec.weights.values(), strict=True)) \
                 or candidate.name != OWN_RECURRENT:
@@ -209,7 +210,7 @@ class Chooser(Rewriter):
                 self.keep(node)
             return None
         assert candidate.prepare is not None
-        given = {"x": self.env[layer.x]}
+        given = {"x": x}
         given.update((name, self.build.restride(self.env[value], type.stride)) for (name, type), value in zip(
             spec.states.items(), layer.states, strict=True))
         prepared = self.build.apply_typed(PREPARE, (candidate, *map(self.env.__getitem__, layer.weights)), {},

@@ -67,6 +67,7 @@ def share_homes(graph: Graph) -> Graph:
         made = new.add(node.op, replaced(node.args, env.__getitem__),
                        {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
                        tuple(v and v.type for v in node.results), node.line, result and result.name)
+        new.nodes[-1].given = node.given
         env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
     new.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]

@@ -29,6 +29,7 @@ from .overlays import overlay
 from .scatters import scatter_in_loops
 from .siblings import merged
 from .steps import Call, Plan, Show, Step
+from .verify_layouts import verify_layouts
 
 
 def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, turns: bool = False) -> Plan:
@@ -51,6 +52,7 @@ def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, tur
     plan = Plan(graph, steps, placed=placed | within, over=over)
     if not is_open:
         place_in_arena(plan, gives_back)
+    verify_layouts(plan)
     if events.is_watched("loops"):
         why = "\n".join([explain(classes, fusion), *apart])
         events.emit("loops", text=f"{plan}\n{why}", plan=plan)

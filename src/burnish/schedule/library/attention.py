@@ -63,6 +63,8 @@ def as_flash(spec: AttentionSpec) -> tuple[bool, TensorType]:
 def why_not_flash(spec: AttentionSpec) -> str | None:
     if spec.enable_gqa:
         return "heads are shared, which eager prepares"
+    if any(type.stride[-1] != 1 and type.shape[-1] != 1 for type in spec.inputs.values()):
+        return "rows have gaps between their numbers, which the kernel does not see"
     if spec.mask is not None and spec.mask.dtype is torch.bool:
         return "the mask is boolean, which eager turns into numbers"
     return None

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from ...once import once
-from ...tensors.types import TensorType
+from ...tensors.types import TensorType, has_stride
 from .own import Step, Stream
 from .specs import Spec
 
@@ -88,8 +88,26 @@ class Candidate:
     prepares: tuple[str, ...] = ("weight", "bias")
     """What `prepare` is given, of the spec's inputs, in order."""
 
+    def takes(self, layouts: Sequence[TensorType]) -> str | None:
+        """Why it does not compute operands that lie so; None where it does. It is offered for one spec, and what it
+        reads without looking is as that says. What it prepared it alone knows."""
+        wanted = self.spec.inputs
+        for name, type in zip(self.operands, layouts, strict=True):
+            if name in wanted and name not in self.prepared and not _is_laid(type, wanted[name]):
+                return f"the call {self.name} takes {name} as {wanted[name]}, and is given {type}"
+        return None
+
+    def gives(self) -> tuple[TensorType, ...]:
+        """The types of its results."""
+        return self.output, *(type for _, type in self.further)
+
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(self.operands)}) -> {self.output}"
+
+
+def _is_laid(type: TensorType, wanted: TensorType) -> bool:
+    return (type.shape, type.dtype, type.device) == (wanted.shape, wanted.dtype, wanted.device) \
+        and has_stride(type, wanted.stride)
 
 
 def from_call(name: str, spec: Spec, call: Call, output: TensorType, **rest: Any) -> Candidate:

@@ -124,6 +124,7 @@ def recurrence_of(spec: RecurrentSpec, shape: Shape, threads: int) -> Recurrence
 
 
 def _mkldnn(spec: RecurrentSpec, x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()  # as the caller of the kernel does in eager
     weights, states = tensors[:-2 * len(spec.is_reversed)], tensors[-2 * len(spec.is_reversed):]
     each, made = 4 if spec.has_biases else 2, []
     for direction, is_reversed in enumerate(spec.is_reversed):
