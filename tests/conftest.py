@@ -17,9 +17,11 @@ def fresh():
 
     import burnish
 
+    from .seeding import seed
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # with more, a test waits on whatever else the machine runs
-    torch.manual_seed(0)
+    seed(0)
     burnish.reset()
     yield
     burnish.set_stance("default")

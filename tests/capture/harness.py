@@ -31,6 +31,8 @@ import torch
 
 import burnish
 
+from ..seeding import seed as seed_torch
+
 CALLS = 3
 
 
@@ -97,7 +99,7 @@ class Keywords:
 
 
 def seed(n: int) -> None:
-    torch.manual_seed(n)
+    seed_torch(n)
     random.seed(n)
     np.random.seed(n)
 
