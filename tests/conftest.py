@@ -2,6 +2,7 @@
 begins with nothing compiled, the default stance, the same random numbers, and torch's threads out of its way."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,9 @@ os.environ.setdefault("BURNISH_ON_ERROR", "raise")
 os.environ.setdefault("BURNISH_CHECK", "1")
 os.environ.setdefault("BURNISH_CACHE", "0")  # nor code that an earlier run left on disk
 os.environ.setdefault("BURNISH_NEVER_SLOWER", "0")  # a test of compiled code must not end up testing eager
+# Programs that tests start import what is tested here, not what is installed.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent.parent / "src"), os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(autouse=True)
