@@ -63,6 +63,7 @@ from .closeness import (
     why_wrong,
 )
 from .observe import Observed
+from .operator_samples import operator_records
 
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool)
 # Their results are whatever memory held before: only metadata can be compared.
@@ -468,8 +469,8 @@ def takes(op: Any, dtype: torch.dtype, device: str) -> bool:
 def operators(device: str = "cpu") -> list[Any]:
     """Torch's records of the operators that run on a device (importing them takes seconds)."""
     with quiet():
-        from torch.testing._internal.common_methods_invocations import op_db
-    return [op for op in op_db if any(takes(op, dtype, device) for dtype in DTYPES)]
+        records = operator_records()
+    return [op for op in records if any(takes(op, dtype, device) for dtype in DTYPES)]
 
 
 def summary(outcomes: list[Outcome], backend: str = "eager") -> str:

@@ -3,6 +3,7 @@ begins with nothing compiled, the default stance, the same random numbers, and t
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,9 @@ os.environ.setdefault("BURNISH_ON_ERROR", "raise")
 os.environ.setdefault("BURNISH_CHECK", "1")
 os.environ.setdefault("BURNISH_CACHE", "0")  # nor code that an earlier run left on disk
 os.environ.setdefault("BURNISH_NEVER_SLOWER", "0")  # a test of compiled code must not end up testing eager
+# Programs that tests start import what is tested here, not what is installed.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent.parent / "src"), os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +22,11 @@ def fresh():
 
     import burnish
 
+    from .seeding import seed
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # with more, a test waits on whatever else the machine runs
-    torch.manual_seed(0)
+    seed(0)
     burnish.reset()
     yield
     burnish.set_stance("default")

@@ -55,6 +55,7 @@ def test_environment_sets_every_setting(tmp_path):
         "BURNISH_MEMORY_BUDGET": "0.5",
         "BURNISH_NULL_DEVICE": "sm_90",
         "BURNISH_COMPILE_WORKERS": "3",
+        "BURNISH_CPU": "x86-64-v3",
         "BURNISH_CACHE": "off",
         "BURNISH_CACHE_DIR": str(tmp_path / "kept"),
         "BURNISH_SHOW": "breaks, guards,",
@@ -64,8 +65,8 @@ def test_environment_sets_every_setting(tmp_path):
     shown = frozenset({"breaks", "guards"})
     wanted = Settings(segment_limit=3, on_error="raise", check=True, native_guards=False, never_slower=False,
                       eager_random=True, max_autotune=True, shape_padding=True, cuda_graphs=True, memory_budget=0.5,
-                      null_device="sm_90", compile_workers=3, cache=False, cache_dir=tmp_path / "kept", show=shown,
-                      dump=tmp_path)
+                      null_device="sm_90", compile_workers=3, cpu="x86-64-v3", cache=False,
+                      cache_dir=tmp_path / "kept", show=shown, dump=tmp_path)
     assert from_environment(environment) == wanted
 
 
@@ -86,6 +87,7 @@ def test_flags_read_the_usual_words(text, value):
         ("BURNISH_SEGMENT_LIMIT", "0", "at least 1"),
         ("BURNISH_ON_ERROR", "ignore", '"fallback"'),
         ("BURNISH_COMPILE_WORKERS", "some", "0 to have none"),
+        ("BURNISH_CPU", "zen4", "x86-64-v2, x86-64-v3, x86-64-v4"),
         ("BURNISH_CHECK", "maybe", "1 or 0"),
         ("BURNISH_SHOW", "guards,break", 'Did you mean "breaks"?'),
         ("BURNISH_SHOW", "xyz", "breaks, guards, graph, effects"),
@@ -106,7 +108,7 @@ def test_bad_variable_is_refused_by_name_with_value_and_remedy(name, text, remed
         {"segment_limit": 0}, {"segment_limit": True}, {"segment_limit": 2.0}, {"segment_limit": None},
         {"on_error": None}, {"on_error": ["raise"]}, {"check": 1}, {"check": "1"}, {"show": None}, {"show": 3},
         {"show": [["breaks"]]}, {"show": {"kernel"}}, {"dump": 1}, {"dump": __file__},
-        {"compile_workers": -1}, {"compile_workers": True}, {"compile_workers": "2"},
+        {"compile_workers": -1}, {"compile_workers": True}, {"compile_workers": "2"}, {"cpu": ["x86-64-v3"]},
     ],
 )
 def test_bad_value_from_code_is_refused_at_the_call(changes):
@@ -122,7 +124,8 @@ def test_unknown_setting_is_refused_with_the_near_one_and_all_names():
     with pytest.raises(UserError, match='Did you mean "on_error"') as caught:
         patch(onerror="raise")
     names = ("segment_limit, on_error, check, native_guards, never_slower, eager_random, max_autotune, "
-             "shape_padding, cuda_graphs, memory_budget, null_device, compile_workers, cache, cache_dir, show, dump")
+             "shape_padding, cuda_graphs, memory_budget, null_device, compile_workers, cpu, cache, cache_dir, show, "
+             "dump")
     assert names in str(caught.value)
 
 

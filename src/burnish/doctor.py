@@ -98,6 +98,8 @@ def check_llvm() -> str:
     """Compile a function to machine code and call it."""
     from llvmlite import binding
 
+    from .codegen.llvm import host
+
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     machine = binding.Target.from_default_triple().create_target_machine()
@@ -107,7 +109,7 @@ def check_llvm() -> str:
         twice = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(engine.get_function_address("twice"))
         if twice(21) != 42:
             raise RuntimeError("a function compiled with LLVM returned a wrong result")
-    return f"{'.'.join(map(str, binding.llvm_version_info))} generates code for {binding.get_host_cpu_name()}"
+    return f"{'.'.join(map(str, binding.llvm_version_info))} generates code for {host().cpu}"
 
 
 def check_gpu() -> str:

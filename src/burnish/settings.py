@@ -28,6 +28,7 @@ from typing import Any, Literal, cast, get_args
 from .errors import UserError, did_you_mean
 
 OnError = Literal["fallback", "raise"]
+CpuLevel = Literal["x86-64-v2", "x86-64-v3", "x86-64-v4"]
 
 STAGES = ("breaks", "guards", "graph", "effects", "lower", "loops", "kernels", "runtime")
 """The stages that `show` can print."""
@@ -89,6 +90,11 @@ class Settings:
     compile_workers: int | None = None
     """How many processes compile kernels for GPUs side by side. None: one for each core of this process, at most 8, and
     none with fewer than 4 cores, where threads do as well. 0: threads of this process."""
+
+    cpu: CpuLevel | None = None
+    """Generate code for this level of x86-64 in place of this processor: "x86-64-v3" has AVX2 and no AVX-512, say. The
+    processor must have what the level has. PyTorch's own kernels do not change. Read once, when a process first
+    generates code or looks for it on disk."""
 
     cache: bool = True
     """Keep compiled graphs, machine code and measurements on disk, so that later processes need not compile."""
@@ -284,6 +290,12 @@ def _accept_architecture(name: str, value: object) -> str | None:
     return value
 
 
+def _accept_cpu(name: str, value: object) -> CpuLevel | None:
+    if value is not None and value not in get_args(CpuLevel):
+        raise _bad(name, value, f"a level of x86-64, of {', '.join(get_args(CpuLevel))}, or None for this processor")
+    return cast("CpuLevel | None", value)
+
+
 def _accept_show(name: str, value: object) -> frozenset[str]:
     if isinstance(value, str):
         names = [part.strip() for part in value.split(",")]
@@ -343,6 +355,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "memory_budget": _accept_share,
     "null_device": _accept_architecture,
     "compile_workers": _accept_workers,
+    "cpu": _accept_cpu,
     "cache": _accept_bool,
     "cache_dir": _accept_folder,
     "show": _accept_show,

@@ -34,6 +34,7 @@ import torch
 
 import burnish
 
+from ..seeding import seed as seed_torch
 from . import pins
 
 CALLS = 3
@@ -108,7 +109,7 @@ class Keywords:
 
 
 def seed(n: int) -> None:
-    torch.manual_seed(n)
+    seed_torch(n)
     random.seed(n)
     np.random.seed(n)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from burnish.codegen.llvm import compile_kernel, host
+from burnish.codegen.llvm import compile_kernel
 from burnish.codegen.llvm.compile import native
-from burnish.codegen.llvm.target import preset
+from burnish.codegen.llvm.target import preset, why_not_runnable
 from burnish.ops.scalar import FLOATS
 from burnish.schedule.loops import Kernel
 
@@ -30,8 +30,7 @@ def is_interpreted() -> bool:
     return triton_version() >= (3, 6)
 
 
-MACHINES = [None, *(name for name, needed in (("x86-64-v2", "+sse4.2"), ("x86-64-v3", "+avx2"))
-                    if needed in host().features.split(",")),
+MACHINES = [None, *(name for name in ("x86-64-v2", "x86-64-v3") if why_not_runnable(name) is None),
             *(["triton"] if is_interpreted() else [])]
 """What a kernel is printed for: this machine, and narrower vectors without masks where it has those too; and a GPU."""
 

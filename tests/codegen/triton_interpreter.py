@@ -9,7 +9,7 @@ element after the other, which takes minutes; `quick_reductions` calls them for 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +35,18 @@ from .reference import NUMPY
 
 COMBINE = {name: InterpretedFunction(getattr(fn, "fn", fn)) for name, fn in vars(combine).items()
            if isinstance(fn, (JITFunction, InterpretedFunction))}
+
+
+def rounded_once(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    """`function` in f64, rounded. Of f32, numpy's functions differ between processors, by up to four units."""
+    return lambda x: function(x.astype(np.float64)).astype(x.dtype)
+
+
+INSTRUCTIONS = {
+    "create_exp2": rounded_once(np.exp2), "create_rsqrt": rounded_once(lambda x: 1 / np.sqrt(x)),
+    "create_sin": rounded_once(np.sin), "create_cos": rounded_once(np.cos),
+}  # fmt: skip
+"""What instructions of a GPU compute: here the rounded result, on every processor."""
 
 
 class Interpreted:
@@ -89,7 +101,7 @@ def looking() -> Iterator[None]:
 def mended() -> Iterator[None]:
     """To bf16 a GPU rounds, and it knows small numbers there; the interpreter cuts off, and takes others for them. What
     comparing two numbers gave becomes a number where it is spread over a block. Products of bf16 are those of its bits.
-    A product and a sum are rounded once, and numbers without a sign have complements.
+    A product and a sum are rounded once, and numbers without a sign have complements. Functions are INSTRUCTIONS.
     """
     plain, product = InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot
 
@@ -117,8 +129,12 @@ def mended() -> Iterator[None]:
     def ones(builder, type):
         return TensorHandle(np.invert(np.zeros(1, interpreter._get_np_dtype(type))), type.scalar)
 
+    def instruction(function):
+        return lambda builder, x: TensorHandle(function(x.data), x.dtype.scalar)
+
     mends = {"cast_impl": cast, "create_splat": spread, "create_dot": multiply, "create_fma": fused,
-             "get_bf16": constant, "get_all_ones_value": ones}
+             "get_bf16": constant, "get_all_ones_value": ones,
+             **{name: instruction(function) for name, function in INSTRUCTIONS.items()}}
     before = {name: vars(InterpreterBuilder).get(name) for name in mends}
     for name, mend in mends.items():
         setattr(InterpreterBuilder, name, mend)

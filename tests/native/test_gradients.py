@@ -13,6 +13,8 @@ import burnish
 from burnish import events
 from burnish.settings import patch
 
+from ..seeding import seed
+
 
 class Graphs:
     """While it is entered: how many graphs were planned (a backward counts for itself), and why others were refused."""
@@ -58,9 +60,9 @@ def equal_gradients(fn, *given, calls=3, compiled=2):
     with patch(never_slower=False, on_error="raise", eager_random=True), Graphs() as graphs:
         run = burnish.compile(fn)
         for call in range(calls):
-            torch.manual_seed(call)
+            seed(call)
             want = outcome(fn, given, weights)
-            torch.manual_seed(call)
+            seed(call)
             got = outcome(run, given, weights)
             for (x, needs, is_leaf), (y, needed, was_leaf) in zip(want[0], got[0], strict=True):
                 assert (needs, is_leaf) == (needed, was_leaf)

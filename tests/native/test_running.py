@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ..seeding import seed
 from .calls import equal_calls
 
 NAN, INF = float("nan"), float("inf")
@@ -14,7 +15,7 @@ OPERATORS = {
 
 
 def numbers(*shape, dtype=torch.float32):
-    torch.manual_seed(len(shape))
+    seed(len(shape))
     if dtype is torch.bool:
         return torch.rand(shape) > 0.5
     if not dtype.is_floating_point:

@@ -27,6 +27,8 @@ import burnish
 from burnish import events
 from burnish.settings import patch
 
+from ..seeding import seed
+
 
 @dataclass
 class Seen:
@@ -59,14 +61,14 @@ def alike(
     stop = events.subscribe(note)
     try:
         with patch(**options):
-            torch.manual_seed(0)
+            seed(0)
             eager, parts = build(lambda function: function)
-            torch.manual_seed(0)
+            seed(0)
             compiled, parts_compiled = build(compiler)
             for i in range(steps):
                 results = []
                 for step in (eager, compiled):
-                    torch.manual_seed(100 + i)
+                    seed(100 + i)
                     results.append(outcome(step, copy.deepcopy(data(i))))
                 close(results[1], results[0], tolerance, f"result of step {i}")
                 close(parts_compiled, parts, tolerance, f"after step {i}: ")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from bench.operator_samples import operator_records
 from torch.utils._pytree import tree_map_only
 
 LAYOUTS = ("plain", "reversed", "channels last", "gaps", "wider rows", "odd strides")
@@ -44,8 +45,7 @@ def operator_calls(
     dtypes: tuple[torch.dtype, ...], most: int | None = None, times: int = 0, only: frozenset[str] | None = None
 ) -> Iterator[Call]:
     """Of each operator in `op_db` (or `only` of some) the first samples of each dtype."""
-    from torch.testing._internal.common_methods_invocations import op_db
-    for op in op_db:
+    for op in operator_records():
         if only is not None and op.name not in only:
             continue
         for dtype in dtypes:

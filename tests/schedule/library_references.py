@@ -22,6 +22,8 @@ from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure import bind, random_tensor, why_not_as_said
 from burnish.tensors.types import TensorType
 
+from ..seeding import seed
+
 
 def f32(*shape: int) -> TensorType:
     return TensorType.contiguous(shape, torch.float32)
@@ -75,7 +77,7 @@ def _attention(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.T
 
 
 def make_inputs(spec: Spec) -> dict[str, torch.Tensor]:
-    torch.manual_seed(0)
+    seed(0)
     return {name: random_tensor(type) for name, type in spec.inputs.items()}
 
 

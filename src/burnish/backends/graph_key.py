@@ -220,7 +220,7 @@ def built() -> str:
     import llvmlite
 
     return (f"burnish {source_digest()} torch {torch.__version__} llvmlite {llvmlite.__version__} {machine()} "
-            f"{os.cpu_count()}")
+            f"{current().cpu} {os.cpu_count()}")
 
 
 OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")

@@ -271,6 +271,6 @@ def tile_shape() -> Shape | None:
     machine = host()
     if machine.vector_bits == 512:
         return Shape(16, 7, 2)
-    if machine.vector_bits == 256 and "+fma" in machine.features:
+    if machine.vector_bits == 256 and machine.has_fma:
         return Shape(8, 3, 2)
     return None

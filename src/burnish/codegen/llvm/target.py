@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
+from ...errors import UserError
 from ...once import once
 from ...runtime import forks
 from ...runtime.llvm_linker import fork_between_calls
+from ...settings import current
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,10 @@ class Host:
     def has_scaling(self) -> bool:
         """Multiplying by a power of two is an instruction, denormal results and all."""
         return self.has_masks and self.triple.startswith("x86_64")
+
+    @property
+    def has_fma(self) -> bool:
+        return self.cpu in ("x86-64-v3", "x86-64-v4") or "+fma" in self.features.split(",")
 
     @property
     def attributes(self) -> str:
@@ -54,15 +60,39 @@ PRESETS = {
 """Machines to print for by name: triple, vector_bits, has_masks, has_gathers."""
 
 
+REQUIRED = {
+    "x86-64-v2": {"sse4.2", "popcnt"},
+    "x86-64-v3": {"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+"""What a level of x86-64 adds to the one before, as LLVM names it."""
+
+
 def preset(cpu: str) -> Host:
     triple, bits, has_masks, has_gathers = PRESETS[cpu]
     return Host(triple, cpu, "", bits, has_masks, has_gathers)
 
 
+def why_not_runnable(cpu: str) -> str | None:
+    """Why code for a preset cannot run on this processor."""
+    if cpu not in REQUIRED:
+        return "no level of x86-64"
+    below = list(REQUIRED)[: list(REQUIRED).index(cpu) + 1]
+    found = llvm.get_host_cpu_features()
+    missing = sorted(name for level in below for name in REQUIRED[level] if not found.get(name))
+    return f"this processor has no {', '.join(missing)}" if missing else None
+
+
 @once
 def host() -> Host:
-    """The machine this runs on."""
+    """The machine to generate code for: this processor, or the level of it that the setting `cpu` names."""
     initialize()
+    cpu = current().cpu
+    if cpu is not None:
+        reason = why_not_runnable(cpu)
+        if reason is not None:
+            raise UserError(f"The setting cpu (BURNISH_CPU in the environment) cannot be {cpu!r}: {reason}.")
+        return preset(cpu)
     features = llvm.get_host_cpu_features()
     triple = llvm.get_process_triple()
     if features.get("avx512f"):
