@@ -93,10 +93,11 @@ def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) 
         shelf.put(KIND, key, content)
 
 
-def written_and_read(recipe: Kept, tools: Tools) -> tuple[Any, Tools]:
+def written_and_read(key: str, recipe: Kept, tools: Tools) -> tuple[Any, Tools]:
     """The program as a later process gets it, or itself where it has no form on disk."""
+    digest = digest_of(key)
     try:
-        return unpacked(packed(recipe, tools))
+        return unpacked(packed(recipe, tools, digest), digest)
     except NotKept:
         return recipe, tools
 

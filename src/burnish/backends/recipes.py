@@ -82,5 +82,5 @@ def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: C
         kept.put(key, recipe, tools(), programs)
         gm.meta["burnish_digest"] = kept.digest_of(key)
         if settings.check:  # a program from disk must do what this one does: it is the one that runs
-            return kept.written_and_read(recipe, tools())
+            return kept.written_and_read(key, recipe, tools())
     return recipe, tools()

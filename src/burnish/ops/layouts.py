@@ -53,18 +53,18 @@ def takes_any(op: Op) -> bool:
 
 
 ROWS = {
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": 3,
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": 4,
-    "aten.mkldnn_rnn_layer.default": 1,
-    "aten._pdist_forward.default": 1,
-    "aten._weight_norm_interface.default": 1,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": slice(0, 3),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": slice(1, 4),  # the gradient is copied there
+    "aten.mkldnn_rnn_layer.default": slice(0, 1),
+    "aten._pdist_forward.default": slice(0, 1),
+    "aten._weight_norm_interface.default": slice(0, 1),
 }
-"""Kernels that read so many of their first tensors as rows of numbers one behind the other, without a look."""
+"""Kernels that read these of their tensors as rows of numbers one behind the other, without a look."""
 
 
 def why_not_taken(op: Op, types: Sequence[TensorType]) -> str | None:
     """Why a kernel would read something else than operands of these types."""
-    for type in types[:ROWS.get(op.name, 0)]:
+    for type in types[ROWS.get(op.name, slice(0))]:
         if type.ndim and type.shape[-1] > 1 and type.stride[-1] != 1 and type.numel:
             return f"{op} reads rows without gaps, and is given {type}"
     return None
