@@ -235,7 +235,7 @@ def _read(archive: Archive, trust: bool | None, path: str) -> Exported:
     from .export import Exported
 
     content = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
-    written = json.loads(content)
+    written = json.loads(content.decode())  # as text: of bytes, json would guess the encoding
     version = entry(written, "format")
     if type(version) is not int or version != FORMAT:
         raise UserError(f"it is of format {version!r:.20}, and this version of Burnish reads format {FORMAT}: save the "

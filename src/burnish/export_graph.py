@@ -86,6 +86,8 @@ def _decode_node(graph: torch.fx.Graph, written: Any, nodes: dict[str, torch.fx.
         raise UserError(f"{given!r:.60} stands where keyword arguments should")
     kwargs = {identifier(key): decode(part, nodes) for key, part in given.items()}
     target = written.get("target")
+    if target == "operator.getitem" and (len(args) != 2 or kwargs):  # torch.fx prints it as x[y]
+        raise UserError(f"it takes a part of something with {len(args)} arguments, and there are two")
     if op == "call_function":
         node = graph.create_node(op, operation(target, trust), args, kwargs, name)
     elif op == "call_method" and is_method(target) and args and isinstance(args[0], torch.fx.Node):

@@ -22,6 +22,7 @@ from .export_values import decode, entry, flag, parts, read_device, sizes, text,
 from .once import once
 
 MOST_DIMENSIONS = 64
+QUANTIZED = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4))
 NAME = re.compile(r"[\w+:/ -]{1,200}", re.ASCII)
 """A part of the name of a tensor: of a module in a list a number, of one in a dictionary a key."""
 
@@ -101,6 +102,8 @@ def read_tensor(what: Any, memory: Callable[[int], torch.Tensor], pieces: Memory
         raise UserError(f"it has {len(shape)} sizes and {len(strides)} strides")
     if learns and not (dtype.is_floating_point or dtype.is_complex):
         raise UserError(f"it is of {dtype} and requires gradients, which only floating-point numbers do")
+    if dtype in QUANTIZED:
+        raise UserError(f"it is of {dtype}, and a file holds plain strided tensors")
     if device.type == "meta":
         raise UserError("it is on the device meta, where there is no memory")
     if (number, device) not in pieces:

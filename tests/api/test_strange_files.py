@@ -151,6 +151,8 @@ def test_the_name_of_a_tensor_is_no_python_source(name, path, ran):
     lambda d, evil: d["attributes"].append(dict(d["attributes"][0])),
     lambda d, evil: d["attributes"].append(dict(d["attributes"][0], name="layers.0.weight.x")),
     lambda d, evil: node(d, "placeholder").update(target="self"),
+    lambda d, evil: node(d, "call_function").update(target="operator.getitem", args=[1]),
+    lambda d, evil: node(d, "call_function").update(target="operator.getitem", kwargs={"x": 1}),
 ])
 def test_what_stands_in_the_wrong_place_is_refused(change, path, ran):
     saved(path)
@@ -257,7 +259,7 @@ HUGE = 1 << 40
     {"shape": [HUGE, HUGE], "strides": [HUGE, 1]}, {"shape": [HUGE] * 5, "strides": [0] * 5},
     {"shape": [0], "strides": [1], "offset": HUGE}, {"shape": [1] * 65, "strides": [1] * 65},
     {"shape": [3], "strides": []}, {"shape": [1 << 63], "strides": [0]}, {"shape": [True], "strides": [1]},
-    {"dtype": "int64"}, {"device": "meta"}, {"storage": 1 << 40}, {"parameter": 1},
+    {"dtype": "int64"}, {"dtype": "quint8"}, {"device": "meta"}, {"storage": 1 << 40}, {"parameter": 1},
 ])
 def test_a_size_that_a_file_claims_allocates_nothing(change, path):
     saved(path)
@@ -403,7 +405,7 @@ def test_what_is_no_archive_is_refused(content, path):
 
 
 @pytest.mark.parametrize("text", [
-    b"", b"[]", b"null", b"1", b'{"format": 1}', b'{"format": 1, "graph": {}}', b"\xff\xfe",
+    "{}".encode("utf-16-be"), b"", b"[]", b"null", b"1", b'{"format": 1}', b'{"format": 1, "graph": {}}', b"\xff\xfe",
     b'{"format": ' + b"9" * 5000 + b"}", b'{"format": NaN}', b'{"format": 1e999}'])
 def test_a_description_of_something_else_is_refused(text, path):
     with zipfile.ZipFile(path, "w") as archive:
