@@ -23,7 +23,7 @@ from ..marks import size_marks
 from ..runtime import collection, settling
 from ..runtime.call_contest import EAGER_STAYS
 from ..runtime.differentiable import saving_is_watched
-from ..runtime.segment import Continuation, Segment
+from ..runtime.segment import Continuation, ResultsChanged, Segment
 from . import breaks, signals
 from .failure import write_failure
 from .guards.changing import changed_numbers, value_at
@@ -47,6 +47,8 @@ from .tracer import Late, Stop, Tracer
 
 MISS = object()
 FAILED = object()
+MOST_CHANGES = 3
+"""So often may Python in a graph return other tensors than before; from then on it breaks the graph."""
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Program:
         self.closed_sizes: dict[int, set[Place]] = {}  # that were to be open, and decided something
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
         self.keeps_assertions = True
+        self.results_changed = 0  # of Python that graphs run as it is
         self.ran_compiled = False  # whether the last call ran a graph
         code = decode(function.__code__)
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
@@ -133,6 +136,9 @@ class Program:
                             if not may_run_again(segment, nesting, error):
                                 raise
                             outputs = FAILED
+                            if type(error) is ResultsChanged:
+                                self.results_changed += 1
+                                continuation.drop(segment)
                         if outputs is FAILED:
                             return self.rerun(continuation, slots)
                         self.ran_compiled = True
@@ -330,6 +336,7 @@ class Program:
             self.changing |= changed_numbers(segment.guards, slots)
         tracer.changing = frozenset(self.changing)
         tracer.keeps_assertions = self.keeps_assertions
+        tracer.may_run_opaquely = self.results_changed < MOST_CHANGES
         tracer.open_sizes = self.open_sizes(tracer, continuation, slots)
         tracer.frame = self.start_frame(tracer, continuation, slots)
         try:
@@ -484,7 +491,8 @@ class Program:
 def may_run_again(segment: Segment, nesting: Any, error: BaseException) -> bool:
     """Whether a graph that raised can be run as plain Python instead. Torch's switches are as they were before it."""
     restore_state(segment.state, nesting)
-    if not isinstance(error, Exception) or segment.writes_inputs or saving_is_watched() or signals.raised(error):
+    has_written = segment.writes_inputs and type(error) is not ResultsChanged
+    if not isinstance(error, Exception) or has_written or saving_is_watched() or signals.raised(error):
         return False  # checkpointing stops a run so, in the hook that sees what autograd saves
     events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
     return True

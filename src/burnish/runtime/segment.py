@@ -24,6 +24,11 @@ MOST_IN_ONE_CALL = 8
 """So many times the limit of calls that may bring new segments is the limit of the segments of one continuation."""
 
 
+class ResultsChanged(Exception):
+    """Python that a graph runs as it is returned other tensors than when the graph was made: nothing behind it holds.
+    It is raised before anything behind it has run."""
+
+
 class Segment:
     __slots__ = ("__weakref__", "break_", "call", "check", "contest", "finish", "followed_by", "graph_module",
                  "guards", "has_effects", "is_step", "leads_to", "nests", "on", "state", "writes_inputs")
@@ -112,6 +117,9 @@ class Continuation:
     def add(self, segment: Segment) -> None:
         """Called by the thread that has claimed it."""
         self.segments = [segment, *self.segments]
+
+    def drop(self, segment: Segment) -> None:
+        self.segments = [each for each in self.segments if each is not segment]
 
     def likeliest_first(self, segments: list[Segment]) -> list[Segment]:
         """Its segments, several of them, in the order to ask them in."""

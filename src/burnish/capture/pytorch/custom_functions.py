@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ...runtime.segment import ResultsChanged
 from .. import breaks
 from ..heap import MISSING
 from ..interpreter.frames import cell_value
@@ -91,7 +92,8 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
     except Exception as error:
         trouble = error
     else:
-        call.expected = facts_of(value)
+        call.expect(m, value)
+        call.sizes = sizes_of(value)
         try:
             m.recorder.record(call, args, {}, value, live_allowed=True)
         except NotRecordable as error:
@@ -109,19 +111,23 @@ class CustomCall(OpaqueCall):
     def __init__(self, cls: type, why_not_traceable: str | None):
         super().__init__(cls.apply, f"apply_{cls.__name__}")
         self.why_not_traceable = why_not_traceable
-        self.expected: Any = None  # what comes out, where numbers among the arguments change
+        self.sizes: Any = None  # of what comes out, where numbers among the arguments change
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = self.function(*args, **kwargs)
-        if self.expected is not None and facts_of(made) != self.expected:
-            raise ValueError(f"{self.__name__} answers with other tensors than for another number")
+        made = self.checked(self.function(*args, **kwargs))
+        if self.sizes is not None and sizes_of(made) != self.sizes:
+            raise ResultsChanged(f"{self.__name__} answers with other tensors than for another number")
         return made
 
+    def expect(self, m: Any, made: Any) -> None:
+        if self.why_not_traceable is not None:
+            super().expect(m, made)
 
-def facts_of(made: Any) -> Any:
+
+def sizes_of(made: Any) -> Any:
     if isinstance(made, torch.Tensor):
         return made.dtype, tuple(made.shape), made.stride() if made.layout is torch.strided else None
-    return tuple(map(facts_of, made)) if isinstance(made, (tuple, list)) else made
+    return tuple(map(sizes_of, made)) if isinstance(made, (tuple, list)) else made
 
 
 # ---- what is read by name
