@@ -129,7 +129,11 @@ class Program:
                     inputs, values = found
                     outputs: Any = ()
                     if segment.call is not None:
-                        nesting = autocast_nesting() if segment.nests else None
+                        nesting = None
+                        if segment.looks_first:
+                            if segment.reruns_watched and saving_is_watched():
+                                return self.rerun(continuation, slots)
+                            nesting = autocast_nesting()
                         try:
                             outputs = segment.call(*inputs) if segment.on is None else segment.on(inputs)
                         except BaseException as error:
@@ -491,7 +495,7 @@ class Program:
 def may_run_again(segment: Segment, nesting: Any, error: BaseException) -> bool:
     """Whether a graph that raised can be run as plain Python instead. Torch's switches are as they were before it."""
     restore_state(segment.state, nesting)
-    has_written = segment.writes_inputs and type(error) is not ResultsChanged
+    has_written = segment.writes_inputs and type(error) is not ResultsChanged  # before which nothing is written
     if not isinstance(error, Exception) or has_written or saving_is_watched() or signals.raised(error):
         return False  # checkpointing stops a run so, in the hook that sees what autograd saves
     events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")

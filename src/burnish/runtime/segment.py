@@ -31,18 +31,22 @@ class ResultsChanged(Exception):
 
 class Segment:
     __slots__ = ("__weakref__", "break_", "call", "check", "contest", "finish", "followed_by", "graph_module",
-                 "guards", "has_effects", "is_step", "leads_to", "nests", "on", "state", "writes_inputs")
+                 "guards", "has_effects", "is_step", "leads_to", "looks_first", "on", "reruns_watched", "state",
+                 "writes_inputs")
 
     def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
                  graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False,
-                 has_effects: bool = True):
+                 has_effects: bool = True, compares_results: bool = False):
         self.call: Callable | None
         self.on: Callable[[tuple], Any] | None
         self.check, self.graph, self.finish = check, graph, finish
         self.leads_to = leads_to  # None: the result is returned; else the shape of the frames to go on with
         self.guards, self.graph_module, self.break_ = guards, graph_module, break_
         self.state = state  # torch's global switches as the guards found them: put back when the graph fails half way
-        self.nests = nests  # autocast is entered or left in the graph
+        # Where a run of the graph may stop half way with ResultsChanged, it does not begin under saved-tensor hooks:
+        # these would see the tensors of both runs, and checkpointing counts them.
+        self.reruns_watched = compares_results
+        self.looks_first = nests or compares_results  # autocast is entered or left in the graph
         self.is_step = is_step  # what it does makes its own guards fail
         self.has_effects = has_effects  # finish changes what was there before
         self.contest: Any = None  # who makes the whole calls that begin here, where eager may be the faster one

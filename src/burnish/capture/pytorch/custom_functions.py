@@ -30,7 +30,7 @@ from ..heap import MISSING
 from ..interpreter.frames import cell_value
 from ..numbers.live import Expression, Live
 from .custom_writes import attributes_after, what_is_written
-from .opaque import OpaqueCall, call_in_graph, stop_after_writes
+from .opaque import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
 
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
              torch.memory_format)
@@ -96,6 +96,7 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
         call.sizes = sizes_of(value)
         try:
             m.recorder.record(call, args, {}, value, live_allowed=True)
+            refuse_after_writes(m, call)
         except NotRecordable as error:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{call.__name__}: {error}", value)
@@ -119,8 +120,11 @@ class CustomCall(OpaqueCall):
             raise ResultsChanged(f"{self.__name__} answers with other tensors than for another number")
         return made
 
+    def is_compared(self) -> bool:
+        return self.why_not_traceable is not None or self.sizes is not None
+
     def expect(self, m: Any, made: Any) -> None:
-        if self.why_not_traceable is not None:
+        if self.why_not_traceable is not None:  # others run again only where what they read is as it was
             super().expect(m, made)
 
 

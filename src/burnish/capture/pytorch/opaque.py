@@ -43,6 +43,9 @@ class OpaqueCall:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.checked(self.function(*args, **kwargs))
 
+    def is_compared(self) -> bool:
+        return True
+
     def expect(self, m: Any, made: Any) -> None:
         self.sizes_are_open = m.open_sizes is not None
         self.expected = facts_of(made, self.sizes_are_open)
@@ -53,6 +56,11 @@ class OpaqueCall:
             if found != self.expected and found is not None:
                 raise ResultsChanged(f"{self.__name__} returned {found}, and {self.expected} before")
         return made
+
+
+def compares_results(target: Any) -> bool:
+    """Whether a node's target may raise ResultsChanged."""
+    return isinstance(target, OpaqueCall) and target.is_compared()
 
 
 def facts_of(made: Any, sizes_are_open: bool) -> Any:
@@ -104,7 +112,6 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
     plain_args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
-    is_compared = isinstance(function, OpaqueCall) and function.stands_alone
     try:
         value = function(*plain_args, **kwargs)
     except Exception as error:
@@ -115,8 +122,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
             why = why_not_compared(value)
             if why is not None:
                 raise NotRecordable(why)
-            if is_compared and m.recorder.written_inputs():
-                raise NotRecordable("should its results differ one day, what was written before could not be undone")
+            refuse_after_writes(m, function)
         except Exception as error:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)
@@ -124,6 +130,14 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
             function.expect(m, value)
         return value
     raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
+
+
+def refuse_after_writes(m: Any, function: Any) -> None:
+    """After a call was recorded. Where its results differ in a later run, the segment runs from its start again."""
+    from ..recorder import NotRecordable
+
+    if compares_results(function) and m.recorder.written_inputs():
+        raise NotRecordable("should its results differ one day, what was written before could not be undone")
 
 
 def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:

@@ -17,6 +17,7 @@ from ..interpreter import interrupts
 from ..interpreter.frames import Frame, Generator
 from ..interpreter.layout import take_apart
 from ..metadata import global_state, is_tensor
+from ..pytorch.opaque import compares_results
 from ..signals import Signals
 from ..tracer import Tracer
 from .template_effects import Effects
@@ -77,6 +78,7 @@ def close(
         state=tracer.heap.guards[0].expected,
         writes_inputs=bool(recorder.written_inputs()),
         nests=any(call.target in NESTING for call in recorder.calls),
+        compares_results=any(compares_results(call.target) for call in recorder.calls),
         is_step=is_step,
         has_effects=has_effects,
     )
