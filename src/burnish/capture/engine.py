@@ -496,6 +496,8 @@ def may_run_again(segment: Segment, nesting: Any, error: BaseException) -> bool:
     """Whether a graph that raised can be run as plain Python instead. Torch's switches are as they were before it."""
     restore_state(segment.state, nesting)
     has_written = segment.writes_inputs and type(error) is not ResultsChanged  # before which nothing is written
+    if isinstance(error, BackendError):
+        return False  # the user's backend broke its contract
     if not isinstance(error, Exception) or has_written or saving_is_watched() or signals.raised(error):
         return False  # checkpointing stops a run so, in the hook that sees what autograd saves
     events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
