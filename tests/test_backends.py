@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.fx import Graph, GraphModule
 
+import burnish
 from burnish.backends import Backend, list_backends, lookup, numbers, register_backend, registry
 from burnish.errors import BackendError, UserError
 
@@ -246,6 +247,44 @@ def test_exception_of_a_backend_is_the_cause_of_an_error_that_names_it():
 def test_backend_that_returns_no_callable_is_refused():
     with pytest.raises(BackendError, match="returned None, which cannot be called"):
         lookup(lambda gm, example_inputs: None)(graph_of(wave, 2), [torch.ones(1), torch.ones(1)])
+
+
+@pytest.mark.parametrize(("change", "text"), [
+    (lambda outputs: outputs[0], "a Tensor, which is not a tuple"),
+    (lambda outputs: None, "a NoneType, which is not a tuple"),
+    (lambda outputs: outputs[:1], "1 values, and the graph has 2 outputs"),
+    (lambda outputs: (*outputs, outputs[0]), "3 values, and the graph has 2 outputs"),
+    (lambda outputs: dict(enumerate(outputs)), "a dict, which is not a tuple"),
+    (lambda outputs: (x for x in outputs), "a generator, which is not a tuple"),
+    (lambda outputs: (outputs[0], "sum"), "a str as output 1, which is not a tensor"),
+])
+def test_outputs_that_are_not_the_graphs_are_refused_in_its_first_run(change, text):
+    def changing(gm, example_inputs):
+        return lambda *inputs: change(gm.forward(*inputs))
+
+    compiled, x = burnish.compile(lambda x: (x * 2, x + 1), backend=changing), torch.ones(2)
+    compiled(x)  # traced: the graph runs from the second call on
+    for _ in range(2):
+        with pytest.raises(BackendError, match=text) as caught:
+            compiled(x)
+        assert caught.value.backend == "changing" and "2 here" in str(caught.value)
+
+
+def test_outputs_of_a_backend_are_checked_once():
+    made, x = [], torch.ones(2)
+
+    def fn(x):
+        return x * 2, x + 1
+
+    def as_list(gm, example_inputs):
+        made.append(lambda *inputs: list(gm.forward(*inputs)))
+        return made[-1]
+
+    compiled = burnish.compile(fn, backend=as_list)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), fn(x))
+    (segment,) = compiled.__burnish_program__.entry.segments
+    assert segment.graph is made[0]
 
 
 def test_backend_may_rewrite_the_graph_it_is_given():

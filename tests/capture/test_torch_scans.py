@@ -1,8 +1,14 @@
-"""torch.associative_scan is part of the graph."""
+"""torch.associative_scan is part of the graph; torch's other loops are breaks that return what eager returns."""
+
+import collections
 
 import pytest
 import torch
+from torch._higher_order_ops import map as torch_map
+from torch._higher_order_ops import while_loop
 from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.scan import scan
+from torch.utils import _pytree as pytree
 
 import burnish
 
@@ -71,3 +77,97 @@ def test_what_torch_refuses_it_refuses(arguments):
 
     got, want = outcome(burnish.compile(fn)), outcome(fn)
     assert got is want or torch.equal(got, want)
+
+
+# ---- loops that torch has Dynamo capture
+
+PAIR = collections.namedtuple("PAIR", "first second")
+KINDS = {
+    "dictionaries": lambda a, b: {"a": a, "b": b},
+    "nested": lambda a, b: {"a": [a, (b,)]},
+    "lists": lambda a, b: [a, b],
+    "with None": lambda a, b: {"a": a, "b": [b, None]},
+}
+
+
+def parts(tree):
+    return [leaf for leaf in pytree.tree_leaves(tree) if leaf is not None]
+
+
+@pytest.mark.parametrize("kind, dim, reverse", [
+    ("dictionaries", 0, False), ("nested", 1, True), ("lists", 1, False), ("with None", 0, False)])
+def test_scan_returns_the_program_structures(kind, dim, reverse):
+    learns = kind != "with None"  # torch itself has no gradients there
+    tree, weight = KINDS[kind], torch.randn(3, requires_grad=learns)
+
+    def step(carry, given):
+        a, b = parts(carry)
+        following = a * given["x"] + weight, b + 1
+        return tree(*following) if learns else following, tree(a * 2, b * given["x"])
+
+    def fn(x):
+        start = (torch.zeros(3), torch.ones(3))
+        carry, found = scan(step, tree(*start) if learns else start, {"x": x * 2}, dim=dim, reverse=reverse)
+        return carry, found, parts(carry)[0] + 1
+
+    same_as_eager(fn, lambda: torch.randn((4, 3) if dim == 0 else (3, 4), requires_grad=learns), weight)
+
+
+def test_while_loop_and_map_return_the_program_structures():
+    weight = torch.randn(3, requires_grad=True)
+
+    def loop(x):
+        return while_loop(lambda i, state: i < 3, lambda i, state: (i + 1, {"x": [state["x"][0] * 2]}),
+                          (torch.tensor(0), {"x": [x.detach() + 1]}))
+
+    def mapped(x):
+        return torch_map(lambda row, more: {"scaled": row["x"] * weight, "sum": [row["x"] + more]}, {"x": x},
+                         torch.ones(3))
+
+    same_as_eager(loop, lambda: torch.randn(4, 3), weight)
+    same_as_eager(mapped, lambda: torch.randn(4, 3, requires_grad=True), weight)
+
+
+def test_structures_that_dynamo_refuses_raise_its_error():
+    def fn(x):
+        return associative_scan(lambda a, b: PAIR(a.first * b.first, b.second), PAIR(x, x * 2), 0)
+
+    def cond(x):
+        return torch.cond(x.sum() > 0, lambda pair: pair, lambda pair: pair, (PAIR(x, x + 1),))
+
+    for function in (fn, cond):
+        with pytest.raises(Exception) as expected:
+            function(torch.randn(4, 3))
+        for _ in range(2):
+            with pytest.raises(type(expected.value)):
+                burnish.compile(function)(torch.randn(4, 3))
+
+
+def test_a_step_reads_what_it_holds_in_each_call():
+    holder = type("Holder", (), {"scale": 2.0})()
+
+    def fn(x):
+        return scan(lambda carry, given: (carry + given * holder.scale, {"y": carry * holder.scale}), x[0] * 0, x)
+
+    same_as_eager(fn, lambda: torch.randn(4, 3), None, lambda k: setattr(holder, "scale", float(k)))
+
+
+def same_as_eager(fn, make, weight, change=lambda k: None):
+    """In three calls: values, structures, gradients. One break, before the loop, and what is before it compiled."""
+    burnish.reset()
+    compiled = burnish.compile(fn)
+    for k in range(3):
+        change(k)
+        x = make()
+        found = []
+        for function in (fn, compiled):
+            got = function(x)
+            leaves = parts(got)
+            ends = [leaf.square().sum() for leaf in leaves if leaf.requires_grad]
+            wanted = [t for t in (x, weight) if t is not None and t.requires_grad]
+            found.append((pytree.tree_structure(got), leaves, [leaf.stride() for leaf in leaves],
+                          torch.autograd.grad(sum(ends), wanted) if ends else ()))
+        assert found[0][0] == found[1][0] and found[0][2] == found[1][2]
+        torch.testing.assert_close(found[1][1], found[0][1])
+        torch.testing.assert_close(found[1][3], found[0][3])
+    assert {reason.source.kind.code for reason in burnish.explain(fn)(make()).break_reasons} == {"B205"}

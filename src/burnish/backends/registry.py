@@ -27,6 +27,7 @@ from torch.fx import GraphModule
 from ..errors import BackendError, BurnishError, UserError, did_you_mean
 from ..once import once
 from ..runtime import forks
+from .first_run import FirstRun, count_outputs
 from .numbers import compile_per_number, has_numbers, own_copy
 
 CompiledFn = Callable[..., Any]
@@ -71,6 +72,7 @@ class Backend:
         return self._compile(own_copy(gm), list(example_inputs))
 
     def _compile(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+        count = None if self.is_ours() else count_outputs(gm)  # a backend may rewrite the graph
         try:
             compiled = self.fn(gm, example_inputs)
         except BurnishError:
@@ -90,7 +92,11 @@ class Backend:
                 f"What to do: return a function that takes the graph's inputs and returns the tuple of its outputs. "
                 f"`gm.forward` is one.",
             )
-        return compiled
+        return compiled if count is None else FirstRun(self.name, compiled, count)
+
+    def is_ours(self) -> bool:
+        fn = self.fn.func if isinstance(self.fn, functools.partial) else self.fn
+        return (getattr(fn, "__module__", None) or "").startswith("burnish.")
 
 
 _backends: dict[str, Backend] = {}

@@ -24,7 +24,7 @@ from ..runtime import collection, settling
 from ..runtime.call_contest import EAGER_STAYS
 from ..runtime.differentiable import saving_is_watched
 from ..runtime.restoring import is_half_done
-from ..runtime.segment import Continuation, Segment
+from ..runtime.segment import Continuation, ResultsChanged, Segment
 from . import breaks, signals
 from .failure import write_failure
 from .guards.changing import changed_numbers, value_at
@@ -48,6 +48,8 @@ from .tracer import Late, Stop, Tracer
 
 MISS = object()
 FAILED = object()
+MOST_CHANGES = 3
+"""So often may Python in a graph return other tensors than before; from then on it breaks the graph."""
 
 
 @dataclass
@@ -75,6 +77,7 @@ class Program:
         self.closed_sizes: dict[int, set[Place]] = {}  # that were to be open, and decided something
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
         self.keeps_assertions = True
+        self.results_changed = 0  # of Python that graphs run as it is
         self.ran_compiled = False  # whether the last call ran a graph
         code = decode(function.__code__)
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
@@ -127,8 +130,12 @@ class Program:
                     inputs, values = found
                     outputs: Any = ()
                     if segment.call is not None:
-                        nesting = autocast_nesting() if segment.nests else None
-                        drawn = torch.get_rng_state() if segment.draws else None
+                        nesting = drawn = None
+                        if segment.looks_first:
+                            if segment.reruns_watched and saving_is_watched():
+                                return self.rerun(continuation, slots)
+                            nesting = autocast_nesting()
+                            drawn = torch.get_rng_state() if segment.draws else None
                         try:
                             outputs = segment.call(*inputs) if segment.on is None else segment.on(inputs)
                         except BaseException as error:
@@ -137,6 +144,9 @@ class Program:
                             if drawn is not None:
                                 torch.set_rng_state(drawn)
                             outputs = FAILED
+                            if type(error) is ResultsChanged:
+                                self.results_changed += 1
+                                continuation.drop(segment)
                         if outputs is FAILED:
                             return self.rerun(continuation, slots)
                         self.ran_compiled = True
@@ -340,6 +350,7 @@ class Program:
             self.changing |= changed_numbers(segment.guards, slots)
         tracer.changing = frozenset(self.changing)
         tracer.keeps_assertions = self.keeps_assertions
+        tracer.may_run_opaquely = self.results_changed < MOST_CHANGES
         tracer.open_sizes = self.open_sizes(tracer, continuation, slots)
         tracer.frame = self.start_frame(tracer, continuation, slots)
         try:
@@ -492,9 +503,11 @@ class Program:
 
 
 def may_run_again(segment: Segment, nesting: Any, error: BaseException) -> bool:
-    """Whether a graph that raised can be run as plain Python instead: it has written to none of its inputs. Torch's
+    """Whether a graph that raised can be run as plain Python instead: what it wrote to its inputs is undone. Torch's
     switches are as they were before it."""
     restore_state(segment.state, nesting)
+    if isinstance(error, BackendError):
+        return False  # the user's backend broke its contract
     if not isinstance(error, Exception) or is_half_done(error) or saving_is_watched() or signals.raised(error):
         return False  # checkpointing stops a run so, in the hook that sees what autograd saves
     events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")

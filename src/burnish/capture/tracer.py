@@ -102,6 +102,7 @@ class Tracer(Machine):
         self.shared_arrays: dict[int, Any] = {}
         self.hooks: dict[int, Any] = {}  # that were registered here: see tensor_state
         self.keeps_assertions = True  # about tensors, in the graph
+        self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque
         self.has_assertions = False
         self.logged_values_read = False  # of a framework's: see framework_logs
         framework_logs.meet()

@@ -24,13 +24,19 @@ MOST_IN_ONE_CALL = 8
 """So many times the limit of calls that may bring new segments is the limit of the segments of one continuation."""
 
 
+class ResultsChanged(Exception):
+    """Python that a graph runs as it is returned other tensors than when the graph was made: nothing behind it holds.
+    It is raised before anything behind it has run."""
+
+
 class Segment:
     __slots__ = ("__weakref__", "break_", "call", "check", "contest", "draws", "finish", "followed_by", "graph_module",
-                 "guards", "has_effects", "is_step", "leads_to", "nests", "on", "state", "writes_inputs")
+                 "guards", "has_effects", "is_step", "leads_to", "looks_first", "on", "reruns_watched", "state",
+                 "writes_inputs")
 
     def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
                  graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False,
-                 has_effects: bool = True, draws: bool = False):
+                 has_effects: bool = True, draws: bool = False, compares_results: bool = False):
         self.call: Callable | None
         self.on: Callable[[tuple], Any] | None
         self.check, self.graph, self.finish = check, graph, finish
@@ -38,7 +44,10 @@ class Segment:
         self.guards, self.graph_module, self.break_ = guards, graph_module, break_
         self.state = state  # torch's global switches as the guards found them: put back when the graph fails half way
         self.draws = draws  # and may fail: torch's random state is put back then
-        self.nests = nests  # autocast is entered or left in the graph
+        # Where a run of the graph may stop half way with ResultsChanged, it does not begin under saved-tensor hooks:
+        # these would see the tensors of both runs, and checkpointing counts them.
+        self.reruns_watched = compares_results
+        self.looks_first = nests or compares_results or draws  # `nests`: autocast is entered or left in the graph
         self.is_step = is_step  # what it does makes its own guards fail
         self.has_effects = has_effects  # finish changes what was there before
         self.contest: Any = None  # who makes the whole calls that begin here, where eager may be the faster one
@@ -113,6 +122,9 @@ class Continuation:
     def add(self, segment: Segment) -> None:
         """Called by the thread that has claimed it."""
         self.segments = [segment, *self.segments]
+
+    def drop(self, segment: Segment) -> None:
+        self.segments = [each for each in self.segments if each is not segment]
 
     def likeliest_first(self, segments: list[Segment]) -> list[Segment]:
         """Its segments, several of them, in the order to ask them in."""

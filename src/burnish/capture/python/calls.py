@@ -206,7 +206,7 @@ def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs
     if marks.get("_burnish_graph_break"):
         m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else function.__qualname__)
     if marks.get("_burnish_allow_in_graph"):
-        return opaque.call_in_graph(m, function, args, kwargs)
+        return opaque.call_in_graph(m, opaque.OpaqueCall(function, function.__name__), args, kwargs)
     if marks.get("_burnish_constant"):
         return m.plainly(function, *args, **kwargs)
     if "_torchdynamo_orig_callable" in marks and is_wrapper:

@@ -24,12 +24,13 @@ from typing import Any
 
 import torch
 
+from ...runtime.segment import ResultsChanged
 from .. import breaks
 from ..heap import MISSING
 from ..interpreter.frames import cell_value
 from ..numbers.live import Expression, Live
 from .custom_writes import attributes_after, what_is_written
-from .opaque import OpaqueCall, call_in_graph, stop_after_writes
+from .opaque import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
 
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
              torch.memory_format)
@@ -91,9 +92,11 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
     except Exception as error:
         trouble = error
     else:
-        call.expected = facts_of(value)
+        call.expect(m, value)
+        call.sizes = sizes_of(value)
         try:
             m.recorder.record(call, args, {}, value, live_allowed=True)
+            refuse_after_writes(m, call)
         except NotRecordable as error:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{call.__name__}: {error}", value)
@@ -109,19 +112,26 @@ class CustomCall(OpaqueCall):
     def __init__(self, cls: type, why_not_traceable: str | None):
         super().__init__(cls.apply, f"apply_{cls.__name__}")
         self.why_not_traceable = why_not_traceable
-        self.expected: Any = None  # what comes out, where numbers among the arguments change
+        self.sizes: Any = None  # of what comes out, where numbers among the arguments change
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = self.function(*args, **kwargs)
-        if self.expected is not None and facts_of(made) != self.expected:
-            raise ValueError(f"{self.__name__} answers with other tensors than for another number")
+        made = self.checked(self.function(*args, **kwargs))
+        if self.sizes is not None and sizes_of(made) != self.sizes:
+            raise ResultsChanged(f"{self.__name__} answers with other tensors than for another number")
         return made
 
+    def is_compared(self) -> bool:
+        return self.why_not_traceable is not None or self.sizes is not None
 
-def facts_of(made: Any) -> Any:
+    def expect(self, m: Any, made: Any) -> None:
+        if self.why_not_traceable is not None:  # others run again only where what they read is as it was
+            super().expect(m, made)
+
+
+def sizes_of(made: Any) -> Any:
     if isinstance(made, torch.Tensor):
         return made.dtype, tuple(made.shape), made.stride() if made.layout is torch.strided else None
-    return tuple(map(facts_of, made)) if isinstance(made, (tuple, list)) else made
+    return tuple(map(sizes_of, made)) if isinstance(made, (tuple, list)) else made
 
 
 # ---- what is read by name

@@ -1,15 +1,18 @@
-"""Functions made in a run, as parts of a node of the graph: what they close over becomes arguments of it.
+"""Functions, and other callable objects, as parts of a node of the graph: what they hold becomes arguments of it.
 
     grad(lambda t: (t * s).sum())(x)        grad(s, x)      the node makes the lambda anew, around the ``s`` it is given
+    vmap(call, (0, None))(x, module)        wrapper(x)      that ``module`` is this one is guarded
 
 Tensors are given; numbers are constants of the segment; a module, or another object from outside, has to be the very
-same one. So the node can run again when the function of the traced run, and what it held, is gone.
+same one. Functions, partials and bound methods that the run has made are made anew. So the node can run again when the
+function of the traced run, and what it held, is gone.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from types import CellType, FunctionType
+from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -44,6 +47,14 @@ class Function(NamedTuple):
     cells: tuple
 
 
+class Made(NamedTuple):
+    """A bound method or a partial."""
+
+    kind: Callable
+    parts: tuple
+    keywords: Container
+
+
 class Lifter:
     def __init__(self, m: Any):
         self.m = m
@@ -66,7 +77,7 @@ class Lifter:
                                                      for d in defaults):
             raise NotLifted(f"{function.__qualname__} holds what it cannot be given")
         self.under_way.add(id(function))
-        made = Function(self.checked(function), tuple(self.value(self.held_by(cell), function)
+        made = Function(self.checked(function), tuple(self.value(self.held_by(cell), function.__qualname__)
                                                       for cell in function.__closure__ or ()))
         self.under_way.discard(id(function))
         return made
@@ -81,7 +92,16 @@ class Lifter:
         """What a variable holds; one from outside is read, and guarded, as if its function read it."""
         return cell_value(cell) if self.m.heap.origin_of(cell) is None else self.m.load_cell(cell)
 
-    def value(self, value: Any, holder: FunctionType) -> Any:
+    def made(self, value: Any, holder: str) -> Made:
+        """Of one from outside the heap has guarded what is in it."""
+        if type(value) is MethodType:
+            parts, keywords = (value.__func__, value.__self__), {}
+        else:
+            parts, keywords = (value.func, *value.args), value.keywords
+        named = Container(dict, tuple(keywords), tuple(self.value(part, holder) for part in keywords.values()))
+        return Made(type(value), tuple(self.value(part, holder) for part in parts), named)
+
+    def value(self, value: Any, holder: str) -> Any:
         m, kind = self.m, type(value)
         if isinstance(value, Live):
             return value.settle()
@@ -92,6 +112,8 @@ class Lifter:
             return Given(len(self.tensors) - 1)
         if kind is FunctionType:
             return self.function(value)
+        if kind is MethodType or kind is functools.partial:
+            return self.made(value, holder)
         origin = m.heap.origin_of(value)
         if origin is not None and (isinstance(value, torch.nn.Module) or not isinstance(value, GUARDED_KINDS)):
             m.heap.guard("is", origin.source, value)
@@ -101,7 +123,7 @@ class Lifter:
             return Container(kind, tuple(value) if kind is dict else None,
                              tuple(self.value(part, holder) for part in parts))
         what = "nothing yet" if value is UNBOUND else f"a {kind.__qualname__}"
-        raise NotLifted(f"{holder.__qualname__} holds {what}")
+        raise NotLifted(f"{holder} holds {what}")
 
 
 def starts_at_something_fixed(source: Any) -> bool:
@@ -117,6 +139,8 @@ def made_of(part: Any, given: tuple) -> Any:
     if kind is Container:
         parts = [made_of(one, given) for one in part.parts]
         return part.kind(parts) if part.keys is None else dict(zip(part.keys, parts, strict=True))
+    if kind is Made:
+        return part.kind(*[made_of(one, given) for one in part.parts], **made_of(part.keywords, given))
     if kind is Function:
         like = part.like
         cells = tuple([CellType(made_of(cell, given)) for cell in part.cells])
@@ -128,29 +152,29 @@ def made_of(part: Any, given: tuple) -> Any:
 
 
 class LiftedCall(OpaqueCall):
-    """The target of a node. Its first arguments are what the functions close over."""
+    """The target of a node. Its first arguments are what the functions hold."""
 
     def __init__(self, function: Any, name: str, held: dict[int, Any], count: int):
         super().__init__(call_made, name)
-        self.made_from, self.parts, self.count = function, held, count
+        self.made_from, self.held, self.count = function, held, count
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given, rest = args[:self.count], list(args[self.count:])
-        for place, part in self.parts.items():
+        for place, part in self.held.items():
             rest.insert(place, made_of(part, given))
-        return call_made(made_of(self.made_from, given), *rest, **kwargs)
+        return self.checked(call_made(made_of(self.made_from, given), *rest, **kwargs))
 
 
 def call_made(function: Callable, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-def lifted(m: Any, function: FunctionType, name: str, held: dict[int, Any]) -> tuple[LiftedCall, list[torch.Tensor]]:
-    """``function``, with ``held`` among its arguments by their places, as a node's target, and what it is given."""
+def lifted(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[LiftedCall, list[torch.Tensor], list[Any]]:
+    """``function`` as a node's target, with those of its arguments that a graph cannot hold; what it is given; and the
+    other arguments."""
     lifter = Lifter(m)
-    for value in held.values():
-        if type(value) is not FunctionType:
-            raise NotLifted(f"a {type(value).__qualname__} may differ on the next run")
-    parts = {place: lifter.function(value) for place, value in held.items()}
+    held = {place: lifter.value(value, name) for place, value in enumerate(args)
+            if callable(value) and not isinstance(value, torch.Tensor)}
     made_from = lifter.function(function)
-    return LiftedCall(made_from, name, parts, len(lifter.tensors)), lifter.tensors
+    rest = [value for place, value in enumerate(args) if place not in held]
+    return LiftedCall(made_from, name, held, len(lifter.tensors)), lifter.tensors, rest

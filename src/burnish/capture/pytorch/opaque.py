@@ -1,8 +1,10 @@
 """Opaque nodes: Python that runs natively inside the graph, every time.
 
 A custom ``autograd.Function``, a ``torch.func`` transform or a function the user allowed in the graph is one node whose
-target is the Python callable itself. It runs for real on each run, so nothing it reads needs a guard; but the callable
-must be the same object next time, or one that can be made again (``lifted_functions.py``).
+target is the Python callable itself. It runs for real on each run, so the values that it reads need no guards. But the
+callable, and what it is given, must be the same objects next time, or ones that can be made again
+(``lifted_functions.py``). And its results must be of the same kind: what follows in the graph was made for their types,
+shapes and strides. So each run compares them (``facts_of``), and where they differ its segment is given up.
 """
 
 from __future__ import annotations
@@ -14,11 +16,10 @@ from typing import Any
 
 import torch
 
+from ...runtime.segment import ResultsChanged
 from .. import breaks
-from ..interpreter.frames import cell_value
+from ..metadata import TENSOR_TYPES
 from ..numbers.live import Live
-from ..trust import is_trusted
-from .custom_writes import written_by
 
 # torch.func functions that answer a function: making it computes nothing.
 MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
@@ -26,23 +27,68 @@ IMMEDIATE = (int, float, bool, str, type(None), torch.dtype, torch.device, type)
 
 
 class OpaqueCall:
-    """A callable with a name a graph can print. ``held`` are those of its first arguments that a graph cannot print,
-    by their places: functions, which the guards know.
+    """A callable with a name a graph can print. ``expected``: what its results were, as far as the graph counts on it.
 
     Compilers run it as it is and compile what is around it (``runtime/tensor_state.py``)."""
 
     stands_alone = True
 
-    def __init__(self, function: Callable, name: str, held: dict[int, Any] | None = None):
-        self.function, self.held = function, held or {}
+    def __init__(self, function: Callable, name: str):
+        self.function = function
+        self.expected: Any = None
+        self.sizes_are_open = False
         self.__name__ = self.__qualname__ = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
         self.__module__ = __name__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = list(args)
-        for place, value in self.held.items():
-            given.insert(place, value)
-        return self.function(*given, **kwargs)
+        return self.checked(self.function(*args, **kwargs))
+
+    def is_compared(self) -> bool:
+        return True
+
+    def expect(self, m: Any, made: Any) -> None:
+        self.sizes_are_open = m.open_sizes is not None
+        self.expected = facts_of(made, self.sizes_are_open)
+
+    def checked(self, made: Any) -> Any:
+        if self.expected is not None:
+            found = facts_of(made, self.sizes_are_open)
+            if found != self.expected and found is not None:
+                raise ResultsChanged(f"{self.__name__} returned {found}, and {self.expected} before")
+        return made
+
+
+def compares_results(target: Any) -> bool:
+    """Whether a node's target may raise ResultsChanged."""
+    return isinstance(target, OpaqueCall) and target.is_compared()
+
+
+def facts_of(made: Any, sizes_are_open: bool) -> Any:
+    """All but the data of what a call returned. None where a compiler asks, by tensors of its own."""
+    if type(made) in TENSOR_TYPES:
+        if made.is_meta:
+            return None
+        if sizes_are_open or made.layout is not torch.strided:
+            return made.dtype, made.device, made.requires_grad, made.layout, made.ndim
+        return made.dtype, made.device, made.requires_grad, made.shape, made.stride()
+    if isinstance(made, torch.Tensor):
+        return None
+    if isinstance(made, dict):
+        parts = facts_of(tuple(made.values()), sizes_are_open)
+        return None if parts is None else (type(made), tuple(made), parts)
+    if isinstance(made, (tuple, list)):
+        found = tuple([facts_of(part, sizes_are_open) for part in made])
+        return None if None in found else (type(made), found)
+    return type(made), made
+
+
+def why_not_compared(made: Any) -> str | None:
+    """Why the next run's results cannot be compared with these."""
+    if isinstance(made, FunctionType):
+        return "it answers with a function that holds tensors of this run"  # as torch.func.vjp does
+    if isinstance(made, (tuple, list, dict)):
+        return next(filter(None, map(why_not_compared, made.values() if isinstance(made, dict) else made)), None)
+    return None if isinstance(made, (torch.Tensor, *IMMEDIATE)) else f"it answers with a {type(made).__qualname__}"
 
 
 def stop_after_writes(m: Any, name: str) -> None:
@@ -73,20 +119,25 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
     else:
         try:
             m.recorder.record(function, plain_args, kwargs, value, live_allowed=False)
-            if has_functions(value):
-                raise NotRecordable("it answers with a function that holds tensors of this run")
+            why = why_not_compared(value)
+            if why is not None:
+                raise NotRecordable(why)
+            refuse_after_writes(m, function)
         except Exception as error:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)
+        if isinstance(function, OpaqueCall):
+            function.expect(m, value)
         return value
     raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
 
 
-def has_functions(value: Any) -> bool:
-    """As ``torch.func.vjp`` answers."""
-    if isinstance(value, (tuple, list)):
-        return any(map(has_functions, value))
-    return isinstance(value, FunctionType)
+def refuse_after_writes(m: Any, function: Any) -> None:
+    """After a call was recorded. Where its results differ in a later run, the segment runs from its start again."""
+    from ..recorder import NotRecordable
+
+    if compares_results(function) and m.recorder.written_inputs():
+        raise NotRecordable("should its results differ one day, what was written before could not be undone")
 
 
 def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -94,32 +145,18 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     name = function.__code__.co_name
     if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
         return m.made(m.plainly(function, *args, **kwargs))
-    why = "the backend runs no Python" if not m.options.runs_python else why_not_self_contained(m, function)
-    if why is None:
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, (FunctionType, types.MethodType)):
-                why = why_not_self_contained(m, value)
-    held = {k: value for k, value in enumerate(args) if callable(value) and not isinstance(value, torch.Tensor)}
-    rest = tuple(value for k, value in enumerate(args) if k not in held)
-    if why is None:
-        why = next(filter(None, (written_by(one, set()) for one in (function, *held.values()))), None)
-        if why is not None:
-            m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
-        return call_in_graph(m, OpaqueCall(function, name, held), rest, kwargs)
     if not m.options.runs_python:
-        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
-    return call_lifted(m, function, name, held, rest, kwargs)
-
-
-def call_lifted(m: Any, function: FunctionType, name: str, held: dict[int, Any], args: tuple, kwargs: dict) -> Any:
+        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: the backend runs no Python")
+    if not m.may_run_opaquely:
+        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: its results changed from call to call")
     from .lifted_functions import NotLifted, lifted
 
     try:
-        call, given = lifted(m, function, name, held)
+        call, given, rest = lifted(m, function, name, args)
     except NotLifted as error:
         why = str(error)
     else:
-        return call_in_graph(m, call, (*given, *args), kwargs)
+        return call_in_graph(m, call, (*given, *rest), kwargs)
     return m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
 
 
@@ -129,27 +166,3 @@ def is_native(value: Any) -> bool:
     return isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType, types.ModuleType)) or isinstance(
         value, types.BuiltinFunctionType) and (value.__self__ is None or isinstance(value.__self__, (
             types.ModuleType, type)))
-
-
-def why_not_self_contained(m: Any, function: Any, depth: int = 0) -> str | None:
-    """Why a callable cannot be the target of a node on later runs."""
-    if not isinstance(function, FunctionType) or depth > 8:
-        return f"a {type(function).__qualname__} may differ on the next run"
-    if id(function) not in m.heap.fresh and id(function) not in m.heap.pinned_functions \
-            and not is_trusted(function.__globals__.get("__name__")):
-        return f"{function.__qualname__} is made anew by the code around"
-    if id(function) in m.heap.pinned_functions:
-        return None  # the very object is guarded; its cells are read when it runs
-    for cell in function.__closure__ or ():
-        value = cell_value(cell)
-        parts = value if isinstance(value, (tuple, list)) else (value,)
-        for part in parts:
-            if isinstance(part, IMMEDIATE) and not isinstance(part, Live) or part is function or is_native(part):
-                continue
-            if isinstance(part, FunctionType):
-                why = why_not_self_contained(m, part, depth + 1)
-                if why is not None:
-                    return why
-                continue
-            return f"{function.__qualname__} holds a {type(part).__qualname__}"
-    return None

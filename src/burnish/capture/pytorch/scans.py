@@ -1,22 +1,29 @@
-"""``torch.associative_scan``: interpreted, where torch would hand its function to a compiler of its own.
+"""Torch's loops. ``torch.associative_scan`` is interpreted, where torch would hand its function to Dynamo.
 
     associative_scan(combine, (a, b), dim=2)      Mamba's states, of all positions
+    scan(step, carry, xs)                         a break: torch runs it
 
 The elements of neighbouring positions are combined, the half as many that come of it scanned, and what lies between
 follows from those: torch's own order, so that roundings are its. Only functions of single numbers come here
 (``combine_mode="pointwise"``); the others are given to ``torch.vmap`` and end the graph.
+
+``scan``, ``while_loop`` and ``map`` have Dynamo capture their function, also in eager. They count on what it returns: a
+flat tuple, which they put into the program's dictionaries. So they are breaks, and run as they are.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from .. import breaks
 from ..heap import MISSING
 from ..metadata import TENSOR_TYPES
+from .branches import is_plain_tree
 
 
 def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise"):
@@ -61,9 +68,16 @@ def is_plain(combine_fn: Any = None, xs: Any = None, dim: Any = None, reverse: A
              combine_mode: Any = "pointwise", *others: Any, **more: Any) -> bool:
     """Whether torch would take it, too: what it refuses it shall refuse itself."""
     leaves = pytree.tree_leaves(xs)
-    return callable(combine_fn) and type(dim) is int and type(reverse) is bool and combine_mode == "pointwise" \
-        and bool(leaves) and not others and not more and all(
+    return callable(combine_fn) and is_plain_tree(xs) and type(dim) is int and type(reverse) is bool \
+        and combine_mode == "pointwise" and bool(leaves) and not others and not more and all(
             type(x) in TENSOR_TYPES and x.layout is torch.strided and -x.ndim <= dim < x.ndim for x in leaves)
+
+
+def break_before(name: str) -> Callable:
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        m.stop(breaks.FOREIGN_COMPILED, f"{name}, whose function torch.compile captures in eager, too")
+
+    return handler
 
 
 HANDLERS: dict[Any, Callable] = {}
@@ -71,3 +85,8 @@ _scan = getattr(torch._higher_order_ops, "associative_scan", None)
 _scan = getattr(_scan, "associative_scan", _scan)  # the function, or the module that has it
 if _scan is not None:
     HANDLERS[_scan] = handle
+for _name, _module in (("scan", "scan"), ("while_loop", "while_loop"), ("map", "map"),
+                       ("_hop_compile_and_call", "utils"), ("_maybe_compile_and_run_fn", "utils")):
+    _function = getattr(importlib.import_module(f"torch._higher_order_ops.{_module}"), _name, None)
+    if _function is not None:
+        HANDLERS[_function] = break_before("a higher-order operator" if _module == "utils" else f"torch's {_name}")

@@ -18,6 +18,7 @@ from ..interpreter import interrupts
 from ..interpreter.frames import Frame, Generator
 from ..interpreter.layout import take_apart
 from ..metadata import global_state, is_tensor
+from ..pytorch.opaque import compares_results
 from ..signals import Signals
 from ..tracer import Tracer
 from .template_effects import Effects
@@ -83,6 +84,7 @@ def close(
         writes_inputs=bool(written),
         draws=graph_module is not None and draws_and_may_fail(graph_module),
         nests=any(call.target in NESTING for call in recorder.calls),
+        compares_results=any(compares_results(call.target) for call in recorder.calls),
         is_step=is_step,
         has_effects=has_effects,
     )

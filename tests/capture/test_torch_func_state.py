@@ -1,0 +1,263 @@
+"""What calls of a higher order hold is guarded, an input, or read in each call: modules, objects, closures."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, stack_module_state, vmap
+from torch.utils import _pytree as pytree
+
+import burnish
+
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "burnish"])
+
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, x):
+        return x * self.scale
+
+    def method(self, x):
+        return x + self.scale
+
+
+def call(x, module):
+    return module(x)
+
+
+def agrees(make, backend, count=4):
+    """``make()`` returns a function, ``args(k)`` for call ``k``, a change before each call, and parameters whose
+    gradients count. The function runs compiled, in one graph, and as it is, each in a world of its own."""
+    torch.manual_seed(0)
+    worlds = [make() for _ in range(2)]
+    burnish.reset()
+    compiled = burnish.compile(worlds[1][0], backend=backend)
+    for k in range(count):
+        found = []
+        for function, (_, args, change, parameters) in zip((worlds[0][0], compiled), worlds, strict=True):
+            torch.manual_seed(k)
+            change(k)
+            made = function(*args(k))
+            ends = [x.sum() for x in pytree.tree_leaves(made) if x.requires_grad]
+            if ends:
+                sum(ends).backward()
+            found.append((made, [x.requires_grad for x in pytree.tree_leaves(made)],
+                          [x.stride() for x in pytree.tree_leaves(made)], [x.grad for x in parameters()]))
+        assert found[0][1:3] == found[1][1:3], f"call {k}"
+        assert [x is None for x in found[0][3]] == [x is None for x in found[1][3]], f"call {k}"
+        torch.testing.assert_close(found[1][0], found[0][0])
+        for mine, theirs in zip(found[1][3], found[0][3], strict=True):
+            if theirs is not None:
+                torch.testing.assert_close(mine, theirs)
+    report = burnish.explain(worlds[1][0])(*worlds[1][1](0))
+    assert (report.graph_count, report.break_reasons) == (1, [])
+
+
+def seeded(make):
+    """Both worlds are to hold the same weights."""
+    def made():
+        torch.manual_seed(1)
+        return make()
+    return made
+
+
+MODULES_GIVEN = {
+    "vmap": lambda x, m: vmap(call, (0, None))(x, m),
+    "vmap in chunks": lambda x, m: vmap(call, (0, None), chunk_size=2)(x, m),
+    "nested": lambda x, m: vmap(lambda v: vmap(m)(v[None]))(x),
+    "grad": lambda x, m: grad(lambda v, m: m(v).sum())(x, m),
+    "grad_and_value": lambda x, m: grad_and_value(lambda v, m: m(v).square().sum())(x, m),
+    "jacobians": lambda x, m: (jacrev(m)(x[0]), jacfwd(m)(x[0]), hessian(lambda v: m(v).square().sum())(x[0])),
+    "jvp": lambda x, m: jvp(m, (x,), (x,)),
+    "per sample": lambda x, m: vmap(grad(lambda v: m(v).sum()))(x),
+    "functional_call": lambda x, m: vmap(lambda v: functional_call(m, dict(m.named_parameters()), (v,)))(x),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", MODULES_GIVEN)
+def test_another_module_is_another_module(kind, backend):
+    jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))  # the first one of a process imports what warns
+
+    @seeded
+    def make():
+        modules = [nn.Linear(3, 3) for _ in range(2)]
+        return MODULES_GIVEN[kind], lambda k: (torch.randn(4, 3), modules[k % 2]), lambda k: None, \
+            lambda: [p for m in modules for p in m.parameters()]
+    agrees(make, backend)
+
+
+@BACKENDS
+def test_a_replaced_submodule_is_seen(backend):
+    class Holder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return vmap(self.inner)(x), vmap(call, (0, None))(x, self.inner), vmap(lambda v: self.inner(v))(x)
+
+    def make():
+        holder = Holder()
+
+        def change(k):
+            holder.inner = nn.Linear(3, 3)
+        return holder, lambda k: (torch.randn(4, 3),), change, lambda: list(holder.parameters())
+    agrees(make, backend)
+
+
+OBJECTS = {
+    "object": lambda x, o: vmap(o)(x),
+    "argument": lambda x, o: vmap(call, (0, None))(x, o),
+    "closure": lambda x, o: vmap(lambda v: o(v))(x),
+    "method": lambda x, o: vmap(o.method)(x),
+    "partial": lambda x, o: vmap(functools.partial(lambda o, v: o(v), o))(x),
+    "nested": lambda x, o: grad(lambda v: vmap(o)(v).sum())(x),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_attributes_of_objects_are_read_in_each_call(kind, backend):
+    def make():
+        objects = [Scaled(2.0), Scaled(3.0)]
+
+        def change(k):
+            objects[0].scale = float(k)
+        return OBJECTS[kind], lambda k: (torch.randn(4, 3), objects[k % 2]), change, list
+    agrees(make, backend)
+
+
+def test_partials_and_methods_made_in_the_call_are_made_anew():
+    def make():
+        weight = torch.ones(3, requires_grad=True)
+
+        def fn(x, k, scale):
+            held = functools.partial(lambda w, v, k: v * w * k, weight * scale, k=k)
+            return vmap(held)(x), vmap(functools.partial(torch.mul, scale))(x)
+        return fn, lambda k: (torch.randn(4, 3), float(k), torch.randn(3)), lambda k: None, lambda: [weight]
+    for backend in ("eager", "burnish"):
+        agrees(make, backend)
+
+
+CHANGES = {
+    "shape": lambda k: torch.randn(k + 1, 3),
+    "dtype": lambda k: torch.randn(3, dtype=(torch.float32, torch.float64)[k // 2 % 2]),
+    "gradient": lambda k: torch.randn(3, requires_grad=k > 1),
+    "order": lambda k: torch.randn(3, 3) if k < 2 else torch.randn(3, 3).t(),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", CHANGES)
+def test_results_of_another_kind_are_not_taken_for_those_of_before(kind, backend):
+    def make():
+        scaled = Scaled(None)
+
+        def fn(x):
+            made = vmap(scaled)(x) * 2
+            return made.sum(-1) * made.shape[1], made if made.dtype == torch.float32 else made * 3, \
+                made.detach() if made.requires_grad else made + 1
+
+        def change(k):
+            scaled.scale = CHANGES[kind](k)
+        return fn, lambda k: (torch.randn(4, 3),), change, \
+            lambda: [scaled.scale] if scaled.scale.is_leaf else []
+    agrees(make, backend, count=7)
+
+
+@BACKENDS
+def test_results_that_changed_are_compiled_for(backend):
+    scaled = Scaled(torch.ones(3))
+    compiled = burnish.compile(lambda x: vmap(scaled)(x).sum(-1) * 2, backend=backend)
+    x, ran = torch.randn(4, 3), []
+    for k in range(6):
+        scaled.scale = torch.ones(3, dtype=torch.float32 if k < 3 else torch.float64)
+        torch.testing.assert_close(compiled(x), (x * scaled.scale).sum(-1) * 2)
+        ran.append(burnish.was_compiled(compiled))
+    assert ran == [True] * 3 + [False] + [True] * 2
+
+
+def test_a_write_before_results_that_changed_is_made_once():
+    buffer, scaled = torch.zeros(3), Scaled(torch.ones(3))
+
+    def fn(x):
+        buffer.add_(1)
+        made = vmap(scaled)(x)
+        buffer.add_(made.sum(0).float())
+        return made * buffer
+
+    expected = torch.zeros(3)
+    compiled = burnish.compile(fn)
+    x = torch.randn(4, 3)
+    for k in range(6):
+        scaled.scale = torch.ones(3, dtype=torch.float32 if k < 3 else torch.float64)
+        found = compiled(x)
+        made = x * scaled.scale
+        expected.add_(1).add_(made.sum(0).float())
+        torch.testing.assert_close(found, made * expected)
+        torch.testing.assert_close(buffer, expected)
+
+
+def test_results_that_are_no_tensors_are_compared():
+    class Counted:
+        count = 1
+
+        def __call__(self, x):
+            return (x,) * self.count
+
+    def make():
+        counted = Counted()
+
+        def change(k):
+            counted.count = 1 + k // 2
+        return lambda x: [t * 2 for t in vmap(counted)(x)], lambda k: (torch.randn(4, 3),), change, list
+    for backend in ("eager", "burnish"):
+        agrees(make, backend)
+
+
+@BACKENDS
+def test_custom_functions_may_return_something_else(backend):
+    held = {"scale": torch.ones(4)}
+
+    class Held(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * held["scale"]
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient.float() * 2
+
+    def fn(x):
+        made = Held.apply(x)
+        return made.sum(-1) * made.shape[0]
+
+    compiled, x = burnish.compile(fn, backend=backend), torch.randn(4)
+    for k in range(6):
+        held["scale"] = torch.ones(4) if k < 3 else torch.ones(k, 4, dtype=torch.float64)
+        torch.testing.assert_close(compiled(x), fn(x))
+
+
+@BACKENDS
+def test_an_ensemble_gives_gradients_to_its_dictionary(backend):
+    @seeded
+    def make():
+        models = [nn.Linear(3, 2) for _ in range(3)]
+        base = copy.deepcopy(models[0]).to("meta")
+        parameters, buffers = stack_module_state(models)
+
+        def change(k):
+            if k > 1:
+                for name, value in parameters.items():
+                    parameters[name] = value.detach().clone().requires_grad_(k == 2)
+
+        def one(parameters, buffers, x):
+            return functional_call(base, (parameters, buffers), (x,))
+        return lambda x: vmap(one, (0, 0, None))(parameters, buffers, x) * 2, lambda k: (torch.randn(4, 3),), change, \
+            lambda: list(parameters.values())
+    agrees(make, backend)
