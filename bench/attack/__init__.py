@@ -1,0 +1,1 @@
+"""Attackers: programs that are made at random, compiled and run beside eager."""
