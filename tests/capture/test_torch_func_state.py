@@ -10,6 +10,7 @@ from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, j
 from torch.utils import _pytree as pytree
 
 import burnish
+from burnish import events
 
 BACKENDS = pytest.mark.parametrize("backend", ["eager", "burnish"])
 
@@ -264,3 +265,27 @@ def test_an_ensemble_gives_gradients_to_its_dictionary(backend):
         return lambda x: vmap(one, (0, 0, None))(parameters, buffers, x) * 2, lambda k: (torch.randn(4, 3),), change, \
             lambda: list(parameters.values())
     agrees(make, backend)
+
+
+@BACKENDS
+def test_functions_that_write_to_their_dictionary_run_once_in_each_call(backend):
+    """As functional_call does. Hooks that come later run in the graph: twice, if it failed and ran again."""
+    layer, calls, failed = nn.Linear(4, 2), [], []
+
+    def loss(parameters, x):
+        return functional_call(layer, parameters, (x,)).sum()
+
+    def fn(x):
+        return grad(loss)(dict(layer.named_parameters()), x * 2)
+
+    compiled, x = burnish.compile(fn, backend=backend), torch.randn(3, 4)
+    stop = events.subscribe(lambda event: failed.append(event) if event.kind == "graph.failed" else None)
+    try:
+        for k in range(4):
+            if k == 2:
+                layer.register_forward_hook(lambda module, args, made: calls.append(made))
+            torch.testing.assert_close(compiled(x), fn(x))
+    finally:
+        stop()
+    assert not failed and burnish.was_compiled(compiled)
+    assert len(calls) == 4  # two of each

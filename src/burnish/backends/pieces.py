@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import map_arg
 
 from ..runtime import forks
 from ..runtime.branching import Branches
 from ..runtime.tensor_state import WATCHING, stands_alone
 from ..tensors.graph_module import graph_module
+from ..tensors.node_arguments import arguments_of
 from .drawing import drawing, draws_as_eager, may_draw, performed
 from .registry import CompiledFn
 
@@ -93,7 +93,8 @@ def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
 
     def call(*values: Any) -> Any:
         known = dict(zip(reads, values, strict=True))
-        return target(*map_arg(node.args, known.__getitem__), **map_arg(node.kwargs, known.__getitem__))
+        args, kwargs = arguments_of(node, known.__getitem__)
+        return target(*args, **kwargs)
 
     return Step(call, reads, [node], False)
 
