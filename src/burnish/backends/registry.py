@@ -95,8 +95,8 @@ class Backend:
         return compiled if count is None else FirstRun(self.name, compiled, count)
 
     def is_ours(self) -> bool:
-        fn = self.fn.func if isinstance(self.fn, functools.partial) else self.fn
-        return (getattr(fn, "__module__", None) or "").startswith("burnish.")
+        fn: object = getattr(self.fn, "func", self.fn)  # of a partial with options
+        return str(getattr(fn, "__module__", "")).startswith("burnish.")
 
 
 _backends: dict[str, Backend] = {}
