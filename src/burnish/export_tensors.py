@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -122,6 +123,10 @@ def read_tensor(what: Any, memory: Callable[[int], torch.Tensor], pieces: Memory
 
 
 def moved(memory: torch.Tensor, device: torch.device) -> torch.Tensor:
+    # Asked for a kind of device that is not there, torch imports a module of that name.
+    backend = vars(torch).get(device.type)
+    if device.type != "cpu" and not (isinstance(backend, ModuleType) and backend.is_available()):
+        raise UserError(f"it belongs on {device}, which is not there")
     try:
         return memory.to(device)
     except (RuntimeError, AssertionError) as error:

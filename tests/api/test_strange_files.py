@@ -255,11 +255,25 @@ def test_pure_is_what_takes_and_gives_tensors():
 HUGE = 1 << 40
 
 
+@pytest.mark.parametrize("device", ["hpu", "ve:0", "privateuseone"])
+def test_the_name_of_a_device_imports_nothing(device, path):
+    global seen
+    saved(path)
+    rewritten(path, lambda d: d["attributes"][0].update(device=device))
+    seen = []
+    try:
+        refused(path, "number 0 of its attributes: it belongs on .*, which is not there")
+        assert not seen
+    finally:
+        seen = None
+
+
 @pytest.mark.parametrize("change", [
     {"shape": [HUGE, HUGE], "strides": [HUGE, 1]}, {"shape": [HUGE] * 5, "strides": [0] * 5},
     {"shape": [0], "strides": [1], "offset": HUGE}, {"shape": [1] * 65, "strides": [1] * 65},
     {"shape": [3], "strides": []}, {"shape": [1 << 63], "strides": [0]}, {"shape": [True], "strides": [1]},
-    {"dtype": "int64"}, {"dtype": "quint8"}, {"device": "meta"}, {"storage": 1 << 40}, {"parameter": 1},
+    {"dtype": "int64"}, {"dtype": "quint8"}, {"device": "meta"}, {"device": "hpu"},
+    {"storage": 1 << 40}, {"parameter": 1},
 ])
 def test_a_size_that_a_file_claims_allocates_nothing(change, path):
     saved(path)
