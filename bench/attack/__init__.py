@@ -1,0 +1,1 @@
+"""Programs drawn at random that look for wrong results. Each command prints its seed."""
