@@ -3,6 +3,7 @@
     python -m bench.attack.programs --seed 7 --count 1000       the language corpus with changed texts
     python -m bench.attack.errors --seed 7 --count 1000         operators that fail on their data
     python -m bench.attack.state --seed 7 --count 1000          calls with state changed between them
+    python -m bench.attack.layouts --seed 7 --count 1000        every candidate, operands of every layout
     python -m bench.attack.models --seed 7 --count 100          NNSmith's models
     python -m bench.attack.databases                            torch's databases of modules and functions
     python -m bench.attack.files --count 1000000                exported files, changed at random

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..ops.recurrent import RECURRENT, RECURRENT_BACKWARD, recurrent_types
-from ..tensors.types import TensorType
+from ..ops.recurrent import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
 
 if TYPE_CHECKING:
     from .trace import Tracer
@@ -95,8 +94,7 @@ class Recurrent(torch.autograd.Function):
         tracer, wanted = ctx.tracer, tuple(ctx.needs_input_grad[2:])
         ticket, *tensors = ctx.saved_tensors
         values = [t.value for t in tensors]
-        types = tuple(TensorType.contiguous(v.shape, v.dtype, v.type.device)
-                      for v, is_wanted in zip(values, wanted, strict=True) if is_wanted)
+        types = tuple(gradient_type(v.type) for v, is_wanted in zip(values, wanted, strict=True) if is_wanted)
         args = ticket.value, [g if g is None else g.value for g in gradients[:-1]], values, wanted
         found = iter(tracer.graph.add(RECURRENT_BACKWARD, args, {}, types, tracer.line))
         return None, None, *(tracer.tensor(next(found)) if is_wanted else None for is_wanted in wanted)

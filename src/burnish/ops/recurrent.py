@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..tensors.types import TensorType
+from ..tensors.types import TensorType, has_stride
 from .record import NoRule, fresh, record, shape
 
 
@@ -73,4 +73,15 @@ def recurrent_types(
 def recurrent_gradients(
     ticket: TensorType, gradients: list[TensorType | None], inputs: list[TensorType], wanted: tuple[bool, ...],
 ) -> tuple[TensorType, ...]:
-    return tuple(fresh(x, x.shape) for x, is_wanted in zip(inputs, wanted, strict=True) if is_wanted)
+    return tuple(gradient_type(x) for x, is_wanted in zip(inputs, wanted, strict=True) if is_wanted)
+
+
+def gradient_type(x: TensorType) -> TensorType:
+    """Of an input, a state or a weight. Eager's product for the gradient of a weight is made the other way round where
+    that has gaps, or is transposed."""
+    if x.device.type == "cpu" and x.ndim == 2 and x.stride != (x.shape[1], 1):
+        return TensorType(x.shape, (1, x.shape[0]), x.dtype, x.device)
+    columns = x.ndim == 3 and (x.shape[1], 1, x.shape[0] * x.shape[1])
+    if x.device.type == "cpu" and columns and x.stride[2] != 1 and has_stride(x, columns):
+        return TensorType(x.shape, columns, x.dtype, x.device)
+    return fresh(x, x.shape)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ...once import once
-from ...tensors.types import TensorType, has_stride
+from ...tensors.types import TensorType, contiguous_stride, has_stride
 from .own import Step, Stream
 from .specs import Spec
 
@@ -91,10 +91,15 @@ class Candidate:
     def takes(self, layouts: Sequence[TensorType]) -> str | None:
         """Why it does not compute operands that lie so; None where it does. It is offered for one spec, and what it
         reads without looking is as that says. What it prepared it alone knows."""
-        wanted = self.spec.inputs
+        inputs = self.spec.inputs
         for name, type in zip(self.operands, layouts, strict=True):
-            if name in wanted and name not in self.prepared and not _is_laid(type, wanted[name]):
-                return f"the call {self.name} takes {name} as {wanted[name]}, and is given {type}"
+            if name not in inputs or name in self.prepared:
+                continue
+            wanted = inputs[name]
+            if name in self.rows:
+                wanted = replace(wanted, stride=contiguous_stride(wanted.shape))
+            if not _is_laid(type, wanted):
+                return f"the call {self.name} takes {name} as {wanted}, and is given {type}"
         return None
 
     def gives(self) -> tuple[TensorType, ...]:
