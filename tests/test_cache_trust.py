@@ -81,6 +81,7 @@ def test_entries_of_each_kind_are_bound_to_kind_and_key(shelf):
     assert one.exists() and not two.exists()
 
 
+@pytest.mark.falls_back("internal")
 def test_a_program_in_a_file_is_bound_to_its_graph(shelf, happened, tmp_path):
     """Even in one that is trusted: an exchange may be a mistake."""
     path = tmp_path / "saved.burnish"

@@ -1,5 +1,7 @@
 """The machine that code is generated for: this processor, or the level of it that the setting `cpu` names."""
 
+import inspect
+
 import llvmlite.binding as llvm
 import pytest
 
@@ -9,7 +11,7 @@ from burnish.codegen.llvm.target import REQUIRED, preset, why_not_runnable
 from burnish.errors import UserError
 from burnish.settings import CpuLevel, patch
 
-host_read_again, built_read_again = host.__wrapped__, built.__wrapped__
+host_read_again, built_read_again = inspect.unwrap(host), inspect.unwrap(built)
 
 
 def let_processor_have(monkeypatch, *levels):
