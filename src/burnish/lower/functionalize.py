@@ -30,12 +30,13 @@ from ..ir.untraceable import Untraceable
 from ..ops.layouts import takes_any
 from ..ops.prims import VIEW
 from ..ops.random import is_philox
-from ..ops.record import NoRule, Op, View, lookup
+from ..ops.record import NoRule, Op, Pointwise, View, lookup
 from ..tensors.simplify import simplified
 from ..tensors.strided import Strided, line_of
 from ..tensors.strides import is_dense
 from ..tensors.types import TensorType, has_stride
 from ..tensors.views import Map, Maps, inverse, view_offset
+from .overlaps import share_elements
 
 
 @dataclass(eq=False, slots=True)
@@ -262,6 +263,8 @@ class Functionalizer:
                 raise Untraceable(f"{node.op} writes to a tensor whose elements share memory")
             if draws_in_order(functional, node) and not target.type.is_contiguous:
                 raise Untraceable(f"{node.op} draws numbers in the order of a tensor that is not contiguous")
+            if any(self.is_read_while_written(value, target, node, functional) for value in read_arguments(node)):
+                raise Untraceable(f"{node.op} reads what it writes, and what it reads depends on its order of elements")
         if len(targets) == 1 and not node.results:
             values: tuple[Value, ...] = (self.new_value(node, targets[0], functional),)
         else:
@@ -279,6 +282,22 @@ class Functionalizer:
             root = self.places[target].root
             root.is_announced |= not node.op.name.startswith(SILENT)
             self.store(self.places[target], self.build.convert(value, target.dtype))
+
+    def is_read_while_written(self, value: Value, target: Value, node: Node, functional: Op | None) -> bool:
+        """Whether an operand has elements of the target that may be written before they are read."""
+        place, written = self.places[value], self.places[target]
+        root = place.root
+        while root.shows is not None and root is not written.root:
+            root = root.shows
+        if root is not written.root:
+            return False
+        if place.root is not root:
+            return True
+        is_elementwise = node.op.name == "aten.copy_.default" or isinstance(functional and functional.rule, Pointwise)
+        if is_elementwise and place.maps == written.maps and value.type == target.type:
+            return False
+        offsets = (view_offset(each.maps, root.type) for each in (place, written))
+        return share_elements(value.type, next(offsets), target.type, next(offsets))
 
     def new_values(self, node: Node, functional: Op | None) -> tuple[Value, ...]:
         """Of an operator that writes to several: fresh results first, then what it writes."""
@@ -412,6 +431,13 @@ def written_arguments(node: Node) -> tuple[list[Value], Op | None] | None:
         return None
     targets = [node.args[at] if isinstance(at, int) else node.kwargs[at] for at in places]
     return targets, None if functional is None else lookup(functional)
+
+
+def read_arguments(node: Node) -> list[Value]:
+    """The tensors that an operator is given besides those it writes to."""
+    places, _ = _in_place(node.op.target)
+    rest = [arg for k, arg in enumerate(node.args) if k not in places]
+    return values_in((rest, [arg for name, arg in node.kwargs.items() if name not in places]))
 
 
 @functools.cache

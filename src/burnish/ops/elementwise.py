@@ -121,7 +121,8 @@ def elementwise(
 ) -> Callable[[Callable], Callable]:
     """Register an element-wise operator; what the options say of its result stands at `ResultType`.
 
-    `wide` is the position of an operand that is not rounded to a half precision if it has no dimensions.
+    `wide` is the position of an operand that is not rounded to a half precision if it is a number, or has no
+    dimensions. The other one is, on a CPU, also where it is a number.
     """
     def register(rule: Callable) -> Callable:
         pointwise(*names, promotion=promotion, apart=apart, cost=cost)(rule)
@@ -166,13 +167,17 @@ def element(
     if KINDS.get(stored, "c") == "c" or KINDS.get(target, "c") == "c":
         raise NoRule(f"{result.dtype} of {dtype} operands")
     computed = NAMES[compute_dtype(dtype)]
-    operands = list(args)
+    operands, wide = list(args), op.notes.get("wide")
+    rounds_first = wide is not None and result.device.type == "cpu"  # a GPU's kernels round neither number
     for k, arg in enumerate(args):
         if isinstance(arg, Scalar) and not isinstance(types[k], TensorType):
-            operands[k] = converted(converted(arg, stored) if op.notes.get("site") else arg, computed)
+            is_rounded = op.notes.get("site") or rounds_first and k != wide
+            operands[k] = converted(converted(arg, stored) if is_rounded else arg, computed)
         elif isinstance(arg, Scalar) and k not in rule.apart:
-            is_wide = k == op.notes.get("wide") and not types[k].shape and arg.dtype in FLOATS
+            is_wide = k == wide and not types[k].shape
             operands[k] = converted(arg if is_wide else converted(arg, stored), computed)
+        elif rounds_first and k != wide and stored in HALF and isinstance(arg, (int, float)):
+            operands[k] = rounded(arg, stored)
     if numbers:
         kwargs = kwargs | {name: converted(kwargs[name], computed) for name in numbers}
     more = {**kwargs, "site": Site(stored, result.numel)} if op.notes.get("site") else kwargs
