@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from .memory import normed
+
 Shapes = dict[str, tuple[int, ...]]
 """By the operand's name: `x`, `y` and `z` are computed, all others are parameters."""
 
@@ -132,7 +134,7 @@ CONSUMERS: dict[str, Consumer] = {
     "sums": Consumer(rows, lambda x: x.sum(0) + x.sum(-1).sum()),
     "running sums": Consumer(rows, lambda x: x.cumsum(0)),
     "largest": Consumer(rows, lambda x: x.max(-1)[0]),
-    "norm": Consumer(rows, lambda x: F.layer_norm(x * 3, x.shape[-1:])),
+    "norm": Consumer(rows, lambda x: normed(x * 3)),
     "group norm": Consumer(images, lambda x: F.group_norm(x, 1)),
     "batch norm": Consumer(lambda draw: {"x": (4, *images(draw)["x"][1:])},
                            lambda x: F.batch_norm(x, None, None, training=True), SINGLE),
