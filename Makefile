@@ -31,7 +31,7 @@ $(BENCH_STAMP): $(STAMP)
 	touch $@
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/python -m ruff check

@@ -31,7 +31,6 @@ class InAnotherProcess(pytest.File):
         for node in ast.parse(self.path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 test = Test.from_parent(self, name=node.name)
-                test.add_marker(pytest.mark.xdist_group("integrations"))  # one process for all of them, not two
                 if any(ast.unparse(decorator).startswith("pytest.mark.slow") for decorator in node.decorator_list):
                     test.add_marker(pytest.mark.slow)
                 yield test
