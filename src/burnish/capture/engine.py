@@ -508,7 +508,8 @@ def may_run_again(segment: Segment, nesting: Any, error: BaseException) -> bool:
     restore_state(segment.state, nesting)
     if isinstance(error, BackendError):
         return False  # the user's backend broke its contract
-    if not isinstance(error, Exception) or is_half_done(error) or saving_is_watched() or signals.raised(error):
+    has_written = is_half_done(error) and type(error) is not ResultsChanged  # before which nothing is written
+    if not isinstance(error, Exception) or has_written or saving_is_watched() or signals.raised(error):
         return False  # checkpointing stops a run so, in the hook that sees what autograd saves
     events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
     return True
