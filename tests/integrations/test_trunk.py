@@ -257,7 +257,6 @@ def test_a_block_that_answers_with_memory_it_was_given():
     assert not is_captured(model)
 
 
-@pytest.mark.falls_back("refused")
 def test_a_block_that_raises_raises_where_it_is_called():
     class Lookup(Block):
         def __init__(self):

@@ -31,8 +31,8 @@ class ResultsChanged(Exception):
 
 class Segment:
     __slots__ = ("__weakref__", "break_", "call", "check", "contest", "draws", "finish", "followed_by", "graph_module",
-                 "guards", "has_effects", "is_step", "leads_to", "looks_first", "on", "reruns_watched", "state",
-                 "writes_inputs")
+                 "guards", "has_effects", "is_step", "leads_to", "looks_first", "nests", "on", "reruns_watched",
+                 "state", "writes_inputs")
 
     def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
                  graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False,
@@ -47,7 +47,8 @@ class Segment:
         # Where a run of the graph may stop half way with ResultsChanged, it does not begin under saved-tensor hooks:
         # these would see the tensors of both runs, and checkpointing counts them.
         self.reruns_watched = compares_results
-        self.looks_first = nests or compares_results or draws  # `nests`: autocast is entered or left in the graph
+        self.nests = nests  # autocast is entered or left in the graph
+        self.looks_first = nests or compares_results or draws
         self.is_step = is_step  # what it does makes its own guards fail
         self.has_effects = has_effects  # finish changes what was there before
         self.contest: Any = None  # who makes the whole calls that begin here, where eager may be the faster one
