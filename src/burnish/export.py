@@ -396,7 +396,7 @@ def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported
     """What ``save`` or ``Exported.save`` wrote.
 
     trust: whether machine code in the file may run, and operators of other libraries than torch be called. ``None``:
-        if this user's Burnish wrote it, which its signature says; a file from elsewhere is compiled anew. Besides, a
+        if this user's Burnish wrote it, which its signature says; a file from elsewhere is compiled again. Besides, a
         file names operations of torch that compute tensors from tensors, and nothing in it becomes Python code. A file
         that is not sound is refused with a ``UserError``. ``SECURITY.md`` says what that protects from.
     """

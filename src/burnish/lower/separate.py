@@ -20,7 +20,7 @@ from ..ir.storage import aliased_argument, source_of, storage_of
 
 def separate(graph: Graph, traced: Graph, constants: int, first_gradient: int | None = None) -> Graph:
     """`traced` tells what shares memory. So many of the inputs, the last ones, are constants that the graph brought
-    along: eager makes them anew each time. Outputs from `first_gradient` on are gradients."""
+    along: eager makes new ones each time. Outputs from `first_gradient` on are gradients."""
     return Separator(graph, traced, constants, first_gradient).run()
 
 

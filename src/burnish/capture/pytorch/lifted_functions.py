@@ -4,7 +4,7 @@
     vmap(call, (0, None))(x, module)        wrapper(x)      that ``module`` is this one is guarded
 
 Tensors are given; numbers are constants of the segment; a module, or another object from outside, has to be the very
-same one. Functions, partials and bound methods that the run has made are made anew. So the node can run again when the
+same one. Functions, partials and bound methods that the run has made are made again. So the node can run again when the
 function of the traced run, and what it held, is gone.
 """
 
