@@ -100,7 +100,7 @@ def lower(gm: torch.fx.GraphModule, inputs: list[Any], last: str = "separate") -
     graph = None
     for name, step in steps:
         before, graph = graph, step(graph)
-        verify(graph, name, before, strides=name in pipeline.KEEP_STRIDES)
+        verify(graph, name, before, strides=name == "trace")
         into.stages.append((name, graph))
         if name == last:
             break

@@ -10,9 +10,9 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..errors import InternalError
+from ..ir.announce import announce
 from ..ir.gradients import Gradients
 from ..ir.graph import Graph
-from ..ir.verify import verify
 from ..settings import current
 from .added_rows import add_rows
 from .calls import name_calls
@@ -41,9 +41,6 @@ PASSES = (
 )
 # Then `separate`, last: passes may take one value for another, and only now is it known which.
 
-KEEP_STRIDES = ("trace",)
-"""After these every value lies as in eager. The others let a value lie otherwise inside the graph."""
-
 
 @dataclass(slots=True)
 class Lowered:
@@ -61,7 +58,7 @@ def lower(
     """The functional graph of a captured one; with its gradients, if they are asked for and flow."""
     traced = trace(gm, example_inputs, gradients, open_numbers)
     graph = traced.graph
-    announce("trace", graph)
+    announce("trace", graph, strides=True)  # as in eager: passes may give values other strides
     for step in PASSES:
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
@@ -81,11 +78,3 @@ def let_go(graph: Graph, needed: Sequence[Graph]) -> None:
     if not events.is_watched("lower") and all(graph is not other for other in needed):
         for node in graph.nodes:
             node.results = ()
-
-
-def announce(stage: str, graph: Graph, before: Graph | None = None) -> None:
-    """A pass is done: tell who listens, and check it where the setting `check` is on."""
-    if events.is_watched("lower"):
-        events.emit("lower", text=f"after {stage}\n{graph}", stage=stage, graph=graph)
-    if current().check:
-        verify(graph, stage, before, strides=stage in KEEP_STRIDES)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from .. import events
+from ..ir.announce import announce
 from ..ir.graph import Graph, Node, Value, replaced, values_in
 from ..ir.rewrite import Rewriter
 from ..ir.state import state_values
@@ -82,10 +83,14 @@ def is_measured(node: Node) -> bool:
 
 def choose_calls(graph: Graph) -> Graph:
     if current().shape_padding:
-        graph = pad_products(graph)
+        before, graph = graph, pad_products(graph)
+        announce("pad_products", graph, before)
     if current().max_autotune:
-        graph = choose_matrices(graph)
-    return Chooser(graph).run()
+        before, graph = graph, choose_matrices(graph)
+        announce("choose_matrices", graph, before)
+    before, graph = graph, Chooser(graph).run()
+    announce("choose_calls", graph, before)
+    return graph
 
 
 class Chooser(Rewriter):

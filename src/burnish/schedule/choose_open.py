@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..ir.announce import announce
 from ..ir.graph import Graph, Node, Value
 from ..ops.prims import RUN
 from .choose_calls import Chooser, activation_of
@@ -33,6 +34,8 @@ def choose_open_calls(graphs: Sequence[Graph]) -> list[Graph]:
     first = OpenChooser(graphs[0], offers)
     chosen = [first.run(), *(OpenChooser(graph, offers, first.names).run() for graph in graphs[1:])]
     leave_steps(chosen)
+    for before, graph in zip(graphs, chosen, strict=True):
+        announce("choose_open_calls", graph, before)
     return chosen
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..ir.announce import announce
 from ..ir.graph import Graph, Node, Value, replaced, values_in
 from ..ir.part import part
 from ..ir.storage import storage_of
@@ -39,6 +40,7 @@ def compute_again(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
     new, env = part([*early, *late_as_can_be(graph, late, nodes)], graph.inputs)
     new.outputs = [replaced(out, env.__getitem__) if values_in(out) else out for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]
+    announce("compute_again", new, graph)
     return new
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..ir.announce import announce
 from ..ir.graph import Alias, Graph, Node, Value, replaced, values_in
 from ..ir.part import part
 from ..ir.state import state_values
@@ -50,6 +51,8 @@ def split_frozen(graph: Graph, is_same: Callable[[Node], bool] = lambda node: Tr
     main, env = part(rest, [*graph.inputs, *used])
     main.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
     main.writes = [write.of(env[write.value]) for write in graph.writes]
+    announce("split_frozen prologue", prologue)
+    announce("split_frozen main", main)
     return prologue, main
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ..ir.announce import announce
 from ..ir.graph import Graph, Node, Value
 from ..ir.rewrite import Rewriter
 from ..ops.prims import REDUCTION_OF
@@ -83,7 +84,10 @@ def divide_open_rows(graphs: Sequence[Graph], space: Space) -> list[Graph]:
         if cut is not None:
             for found, node in zip(cuts, nodes, strict=True):
                 found[node] = cut
-    return [Divider(graph, found).run() if found else graph for graph, found in zip(graphs, cuts, strict=True)]
+    divided = [Divider(graph, found).run() if found else graph for graph, found in zip(graphs, cuts, strict=True)]
+    for before, graph in zip(graphs, divided, strict=True):
+        announce("divide_open_rows", graph, before)
+    return divided
 
 
 def cut_of(node: Node, divisors: Sequence[int] | None = None) -> Cut | None:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from .. import events
+from ..ir.announce import announce
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ir.storage import is_shown
 from ..ops.prims import ASSEMBLED, CHECK, VIEW
@@ -31,13 +32,25 @@ from .siblings import merged
 from .steps import Call, Plan, Show, Step
 from .verify_layouts import verify_layouts
 
+STEPS = (
+    check_first,  # a run that raises must not have written
+    share_homes,
+    divide_long_rows,
+    fetch_in_loops,
+    scatter_in_loops,
+)
+"""From graph to graph, before the graph is made loops of."""
+
 
 def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, turns: bool = False) -> Plan:
     """`is_open`: it is one of several plans for sizes that are told at run time, and they are given memory together.
     `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large.
     `turns`: it goes forward and then backward, as a whole step of training does."""
-    graph = share_homes(check_first(graph))
-    graph = scatter_in_loops(fetch_in_loops(graph if is_open else divide_long_rows(graph)))
+    for step in STEPS:
+        if is_open and step is divide_long_rows:
+            continue  # all sizes together are divided before (`divide_open_rows`)
+        before, graph = graph, step(graph)
+        announce(step.__name__, graph, before)
     classes = classify(graph, is_open)
     fusion = fuse(graph, classes, fullest(graph) if turns else 0)
     steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))

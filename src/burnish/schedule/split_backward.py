@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from ..ir.announce import announce
 from ..ir.build import Builder
 from ..ir.failures import is_kept
 from ..ir.gradients import Gradients
@@ -41,7 +42,10 @@ class Halves:
 
 def split_backward(graph: Graph, gradients: Gradients, constants: int, budget: float = 1.0) -> Halves:
     """The last inputs are `constants`. `budget` is the setting `memory_budget`."""
-    return Splitter(graph, gradients, constants).halves(budget)
+    halves = Splitter(graph, gradients, constants).halves(budget)
+    announce("split_backward forward", halves.forward)
+    announce("split_backward backward", halves.backward)
+    return halves
 
 
 class Splitter:
