@@ -122,11 +122,16 @@ class Memory:
     """The most operations in a second, by the number of threads."""
     shelf: Shelf | None = None
     """Where measurements of earlier processes are."""
+    pinned: Callable[[Sequence[Candidate]], Measured] | None = None
+    """Says what would be measured, where plans must be the same in every run: see `bench.plans`. Nothing is measured or
+    remembered then."""
 
     def measured(self, key: str, candidates: Callable[[], list[Candidate]], seconds: float, is_thorough: bool = False,
                  by: Callable[[list[Candidate], float], Measured] | None = None) -> Measured | None:
         """Measured once; again, a few times, where other work disturbed it. None where it is no use now. `by`: how
         it is measured at length, where a clock of the CPU would not tell."""
+        if self.pinned is not None and by is None:
+            return self.pinned(candidates())
         found = self._seen.get(key)
         if found is None and self.shelf is not None and (text := self.shelf.get(key)) is not None:
             self.load({key: text})

@@ -79,7 +79,7 @@ def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
         dropped: dict[str, str] = {}
         for candidate in candidates:
             try:
-                runs[candidate.name] = _ready(candidate, inputs)
+                runs[candidate.name] = ready(candidate, inputs)
             except Exception as error:
                 if candidate is candidates[0]:
                     raise
@@ -167,7 +167,7 @@ def why_not_as_said(candidate: Candidate, result: torch.Tensor) -> str | None:
     return None
 
 
-def _ready(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Callable[[], object]:
+def ready(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Callable[[], object]:
     """The candidate as it will run, after a first run that showed that it works."""
     operands = bind(candidate, inputs)
     if candidate.steps is not None and not candidate.further:
