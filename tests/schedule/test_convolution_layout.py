@@ -8,7 +8,10 @@ from torch import nn
 
 import burnish
 from burnish import events
+from burnish.ops.prims import RUN
+from burnish.schedule.library import memory
 from burnish.schedule.library.layout import is_channels_last
+from burnish.schedule.library.measure import Measured
 from burnish.settings import patch
 
 BACKWARD = "aten.convolution_backward.default"
@@ -71,3 +74,15 @@ def test_gradients_of_windows_of_one_pixel_are_products_where_those_are_faster(m
     nodes = planned(monkeypatch, lambda spec: 1.0 if is_channels_last(spec.conv.x) else 2.0)
     windows = [node.args[2].shape[2:] for node in nodes if node.op.name == BACKWARD]
     assert sorted(windows) == [(1, 1), (3, 3), (3, 3), (3, 3)], "of the pixels that are stepped over there is no matrix"
+
+
+def test_gradients_as_products_lie_in_rows_where_a_library_takes_rows_alone(monkeypatch):
+    """The gradient of the weight is a product of a transposed matrix, which oneDNN would copy."""
+    def measured(candidates):
+        taken = next((candidate for candidate in candidates if candidate.name == "onednn"), candidates[0])
+        return Measured({taken.name: 1e-6})
+
+    monkeypatch.setattr(memory, "pinned", measured)
+    nodes = planned(monkeypatch, lambda spec: 1.0 if is_channels_last(spec.conv.x) else 2.0)
+    taken = [node.args[0] for node in nodes if node.op is RUN]
+    assert any(candidate.name == "onednn" and candidate.rows == ("x",) for candidate in taken)

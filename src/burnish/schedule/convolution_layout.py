@@ -166,7 +166,8 @@ class Layouts:
         return self.build.reshape(last, (x.type.numel // x.shape[1], x.shape[1]))
 
     def run(self, choice: Choice, x: Value, weight: Value) -> Value:
-        given = {"x": x, "weight": weight}
+        rows = self.build.restride(x, contiguous_stride(x.shape)) if "x" in choice.candidate.rows else x
+        given = {"x": rows, "weight": weight}
         operands = tuple(given[name] for name in choice.candidate.operands)
         made = self.build.apply_typed(RUN, (choice.candidate, operands), {}, (choice.candidate.output,))[0]
         assert made is not None
