@@ -205,7 +205,8 @@ class Model(nn.Module):
         return self.last(self.layers(x)[0]).sin()
 
 programs = []
-events.subscribe(lambda e: programs.append(str(e.data["graph"])) if e.kind == "lower" else None)
+events.subscribe(lambda e: programs.append(str(e.data["graph"])) if e.kind == "lower"
+                 and e.data["stage"] == "separate" else None)
 for kind in (nn.LSTM, nn.GRU):
     trained(Model(kind).cuda(), torch.randn(2, 5, 8, device="cuda"))
     assert programs[-1].count("= recurrent ") == programs[-1].count("= recurrent_backward ") == 1, programs[-1]
