@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from .. import events
 from ..ir.graph import Node, Value
 from ..runtime.cuda import OpenWords
 from ..runtime.kernels import Words
@@ -89,7 +90,10 @@ class Example:
 def open_draft(examples: Sequence[Example], slots: Slots, space: Space,
                parameters: Sequence[Sequence[Value]]) -> OpenDraft:
     """`parameters`: the inputs of each example, by position."""
-    return Joiner(examples, slots, space).draft(parameters)
+    draft = Joiner(examples, slots, space).draft(parameters)
+    if events.is_watched("kernels.driver"):
+        events.emit("kernels.driver", text=draft.source, draft=draft)
+    return draft
 
 
 class Joiner:

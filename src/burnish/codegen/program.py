@@ -31,6 +31,7 @@ from typing import Any
 
 import torch
 
+from .. import events
 from ..ir.graph import Alias, Node, Value, values_in
 from ..ops.prims import HELD, PREPARE, RUN
 from ..runtime import cuda
@@ -57,7 +58,10 @@ def write_driver(
     """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. A driver that
     takes a list of the inputs empties it, and lets go of each input where it was last read. `bound` are inputs of the
     graph that are bound once for many calls."""
-    return DriverWriter(plan, kernels, constants, takes_list, bound).draft()
+    draft = DriverWriter(plan, kernels, constants, takes_list, bound).draft()
+    if events.is_watched("kernels.driver"):
+        events.emit("kernels.driver", text=draft.source, draft=draft)
+    return draft
 
 
 class DriverWriter(DriverText):
