@@ -143,15 +143,29 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         why_not_twice=why_not_twice(halves.forward),
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()}, hidden=gradients.hidden,
         again=gradients.again, reached=gradients.reached,
-        shared=shared_gradients(gradients.inputs, graph.outputs[gradients.outputs:]),
+        gradient_views=tuple((k, Shown(view.first, view.shape, view.stride, view.offset)) for k, view in gradients.gradient_views),
+        passed_on=passed_on(gradients, graph.outputs[gradients.outputs:]),
+        order=order_of_inputs(gradients, graph.outputs[gradients.outputs:]),
     )
     return halves, layout
 
 
-def shared_gradients(inputs: Sequence[int], made: Sequence[Any]) -> tuple[int, ...]:
-    """The inputs whose gradient is that of another one as well."""
-    often = Counter(out for out in made if isinstance(out, Value))
-    return tuple(k for k, out in zip(inputs, made, strict=True) if isinstance(out, Value) and often[out] > 1)
+def passed_on(gradients: Gradients, made: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """The gradients that are tangents as they come in."""
+    views = {k for k, _ in gradients.gradient_views}
+    last = gradients.tangents + len(gradients.flows)
+    return tuple((k, out.input - gradients.tangents) for k, out in enumerate(made)
+                 if isinstance(out, Alias) and out.type is None and gradients.tangents <= out.input < last and k not in views)
+
+
+def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...]:
+    """In which order autograd's node lists the inputs, where the leaves' order shows: where they share a gradient."""
+    identities = [out.input if isinstance(out, Alias) else out for out in made if isinstance(out, (Alias, Value))]
+    if len(set(identities)) == len(identities):
+        return ()
+    rest = [k for k in range(gradients.tangents) if k not in gradients.edges]
+    order = (*gradients.edges, *rest)
+    return () if list(order) == sorted(order) else order
 
 
 def shown_input(out: Alias, graph: Graph) -> Shown:

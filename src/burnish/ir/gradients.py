@@ -13,6 +13,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class ShownGradient:
+    """A gradient that is a view of what the graph returns for it."""
+
+    first: int
+    """The first position with the same gradient: one tensor for all of them."""
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    """Of elements, from where the other one begins."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gradients:
     """What `add_gradients` added to a graph."""
 
@@ -39,3 +51,7 @@ class Gradients:
     reached: tuple[int, ...] = ()
     """Of each of those inputs: from which of `flows` gradients come to it, a bit for each; empty where there is one
     output. To an input that nothing comes to, eager gives no gradient, rather than zeros."""
+    gradient_views: tuple[tuple[int, ShownGradient], ...] = ()
+    """Of the gradients those that are views of another one: their positions among the gradients, and how."""
+    edges: tuple[int, ...] = ()
+    """The positions of the inputs that require gradients, in the order in which autograd's node has to list them."""

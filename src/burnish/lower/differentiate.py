@@ -20,6 +20,7 @@ import torch
 
 from ..ir.gradients import Gradients
 from ..ir.untraceable import Untraceable
+from .shared_gradients import LeafOrder, bases_of
 
 if TYPE_CHECKING:
     from .trace import Tracer
@@ -47,6 +48,7 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     first = len(tracer.graph.inputs)
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}
     tracer.is_backward = True
+    order = LeafOrder({k: tracer.inputs[k] for k in given})
     closed: dict[int, str] = {}
     try:
         with custom_backwards(tracer):
@@ -60,10 +62,11 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
                           "come by one output and not by another")
     inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
     reached = who_reaches([outputs[k] for k in flows], [tracer.inputs[k] for k in inputs]) if len(flows) > 1 else ()
+    gradients, shown_gradients = bases_of([x.resolve_conj().resolve_neg() for x in found if x is not None])
     tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(closed.items()),
                                         tuple((k, place[id(base)]) for k, base in views), len(hidden),
-                                        tuple(tracer.then), reached)
-    return [*outputs, *(gradient.resolve_conj().resolve_neg() for gradient in found if gradient is not None)]
+                                        tuple(tracer.then), reached, shown_gradients, order.edges())
+    return [*outputs, *gradients]
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ other saved values are known to nobody else and are dropped one by one as backwa
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -83,8 +84,12 @@ class Layout:
     """Positions of the inputs that backward takes as they are when it runs, after the tangents."""
     reached: tuple[int, ...] = ()
     """Of each gradient: from which of `flows` it comes, a bit for each; empty where there is one."""
-    shared: tuple[int, ...] = ()
-    """Positions of the inputs that get one gradient with another input."""
+    gradient_views: tuple[tuple[int, Shown], ...] = ()
+    """Positions among backward's results of gradients that are views of what stands there."""
+    passed_on: tuple[tuple[int, int], ...] = ()
+    """Positions among backward's results of gradients that are tangents as they come in, and which of `flows`."""
+    order: tuple[int, ...] = ()
+    """In which order autograd is given the inputs; empty for their own."""
 
     def without_gradient(self, flowing: Sequence[Any]) -> list[int]:
         """Of the gradients those that nothing flows to, for the loss does not use the outputs that they come from."""
@@ -92,6 +97,17 @@ class Layout:
             return []
         used = sum(1 << k for k, tangent in enumerate(flowing) if tangent is not None)
         return [at for at, reached in zip(self.gradients, self.reached, strict=True) if not reached & used]
+
+    def ordered(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """As autograd is given them."""
+        return [inputs[k] for k in self.order] if self.order else inputs
+
+    def as_given(self, ordered: Sequence[Any]) -> Sequence[Any]:
+        """The inputs in their own order, of those that autograd was given."""
+        return [x for _, x in sorted(zip(self.order, ordered, strict=True), key=first)] if self.order else ordered
+
+
+first = operator.itemgetter(0)
 
 
 def saving_is_watched() -> bool:
@@ -124,11 +140,12 @@ class Differentiable:
         return self.differentiated(inputs, self.layout, self.forward, self.backward)
 
     def differentiated(self, inputs: tuple, layout: Layout, forward: Callable, backward: Callable) -> tuple:
+        given = layout.ordered(inputs) if layout.order else inputs
         if torch.is_grad_enabled():
-            made = Compiled.apply(self, layout, forward, backward, *inputs)
+            made = Compiled.apply(self, layout, forward, backward, *given)
         else:  # it is the graph itself that turns gradients on
             with torch.enable_grad():
-                made = Compiled.apply(self, layout, forward, backward, *inputs)
+                made = Compiled.apply(self, layout, forward, backward, *given)
         if not layout.shown and not layout.views:
             return made
         rest = iter(made)
@@ -211,6 +228,8 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, step: Differentiable, layout: Layout, forward: Callable, backward: Callable,
                 *inputs: Any) -> tuple:
+        if layout.order:
+            inputs = tuple(layout.as_given(inputs))
         ctx.step, ctx.layout, ctx.run, ctx.inputs = step, layout, backward, inputs
         ctx.set_materialize_grads(False)
         made = forward(*inputs)
@@ -239,7 +258,7 @@ class Compiled(torch.autograd.Function):
         step: Differentiable = ctx.step
         layout: Layout = ctx.layout
         if torch.is_grad_enabled():
-            return None, None, None, None, *gradients_to_differentiate(step, ctx.inputs, tangents)
+            return None, None, None, None, *layout.ordered(gradients_to_differentiate(step, ctx.inputs, tangents))
         if ctx.kept is None:
             raise RuntimeError(TWICE)
         flowing = [tangents[k] for k in layout.flows]
@@ -253,6 +272,7 @@ class Compiled(torch.autograd.Function):
             return (None,) * (layout.inputs + NOT_INPUTS)
         unreached = layout.without_gradient(flowing)
         tangents.clear()
+        passed_on = [(at, flowing[k]) for at, k in layout.passed_on]
         flowing.reverse()
         given = [as_expected(flowing.pop(), *expected, device)
                  for expected, device in zip(layout.tangents, ctx.devices, strict=True)]
@@ -266,16 +286,42 @@ class Compiled(torch.autograd.Function):
             ctx.kept = ctx.run = None  # by what runs it is told that what was saved is done with
         del watched
         found = run(given)
-        gradients: list[Any] = [None] * (layout.inputs + NOT_INPUTS)
+        if layout.gradient_views:
+            found = with_views(found, layout.gradient_views)
+        if passed_on:
+            found = with_tangents(found, passed_on)
+        gradients: list[Any] = [None] * layout.inputs
         for at, gradient in zip(layout.gradients, found, strict=True):
-            gradients[at + NOT_INPUTS] = gradient
+            gradients[at] = gradient
         for at in unreached:
-            gradients[at + NOT_INPUTS] = None
-        for at in layout.shared:
-            gradient = gradients[at + NOT_INPUTS]
-            if gradient is not None and ctx.inputs[at]._backward_hooks:  # which may write into it
-                gradients[at + NOT_INPUTS] = gradient.clone()
-        return tuple(gradients)
+            gradients[at] = None
+        return None, None, None, None, *layout.ordered(gradients)
+
+
+def with_views(found: Sequence[Any], views: Sequence[tuple[int, Shown]]) -> list[Any]:
+    """Gradients of which some are views of others. A view must hold the tensor it shows, so that autograd copies that
+    one and takes over the view alone. A view of a view would hold the base of both, so the base is replaced."""
+    shown = {id(found[at]): found[at] for at, _ in views}
+    alone = {key: whole(x) for key, x in shown.items() if x._is_view()}
+    made = [alone.get(id(x), x) for x in found] if alone else list(found)
+    for at, view in views:
+        made[at] = view.of(made) if at == view.input else made[view.input]
+    return made
+
+
+def with_tangents(found: Sequence[Any], passed_on: Sequence[tuple[int, torch.Tensor | None]]) -> list[Any]:
+    """A tangent laid out otherwise than backward expects was copied for it. The gradient is the one that came in."""
+    made = list(found)
+    for at, tangent in passed_on:
+        if tangent is not None and tangent.shape == made[at].shape and tangent.stride() != made[at].stride():
+            made[at] = tangent
+    return made
+
+
+def whole(x: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor that is no view."""
+    return torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage(), x.storage_offset(), x.shape,
+                                                               x.stride())
 
 
 def tensor_or_none(x: Any) -> torch.Tensor | None:
