@@ -50,7 +50,7 @@ RECORDS: dict[str, str] = {name: module for module, names in {
     "runtime.draft": "Draft View",
     "runtime.open_draft": "OpenDraft OpenLaunch OpenEntry OpenView",
     "runtime.native_calls": "NativeCalls InArena Fixed Moving",
-    "runtime.differentiable": "Layout Shown",
+    "runtime.differentiable": "Layout PassedOn Shown",
     "tensors.panels": "Panels LayerPanels",
     "tensors.sizes": "Formula",
     "tensors.types": "TensorType",

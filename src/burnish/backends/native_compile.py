@@ -26,7 +26,7 @@ from ..once import once
 from ..ops.prims import RUN
 from ..runtime.cuda import CudaKernel
 from ..runtime.devices import gpus_of
-from ..runtime.differentiable import Layout, Shown
+from ..runtime.differentiable import Layout, PassedOn, Shown
 from ..runtime.disk_cache import disk_cache
 from ..runtime.draft import Draft
 from ..runtime.kernels import NativeKernel
@@ -150,12 +150,14 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
     return halves, layout
 
 
-def passed_on(gradients: Gradients, made: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+def passed_on(gradients: Gradients, made: Sequence[Any]) -> tuple[PassedOn, ...]:
     """The gradients that are tangents as they come in."""
     views = {k for k, _ in gradients.gradient_views}
     last = gradients.tangents + len(gradients.flows)
-    return tuple((k, out.input - gradients.tangents) for k, out in enumerate(made)
-                 if isinstance(out, Alias) and out.type is None and gradients.tangents <= out.input < last and k not in views)
+    return tuple(PassedOn(k, out.input - gradients.tangents, input in gradients.held)
+                 for k, (input, out) in enumerate(zip(gradients.inputs, made, strict=True))
+                 if isinstance(out, Alias) and out.type is None and gradients.tangents <= out.input < last
+                 and k not in views)
 
 
 def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...]:

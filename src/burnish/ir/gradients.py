@@ -55,3 +55,5 @@ class Gradients:
     """Of the gradients those that are views of another one: their positions among the gradients, and how."""
     edges: tuple[int, ...] = ()
     """The positions of the inputs that require gradients, in the order in which autograd's node has to list them."""
+    held: tuple[int, ...] = ()
+    """The positions of inputs whose gradient is a tangent that something else holds in eager when it arrives."""

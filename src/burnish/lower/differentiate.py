@@ -20,7 +20,7 @@ import torch
 
 from ..ir.gradients import Gradients
 from ..ir.untraceable import Untraceable
-from .shared_gradients import LeafOrder, bases_of
+from .shared_gradients import LeafRecord, bases_of
 
 if TYPE_CHECKING:
     from .trace import Tracer
@@ -48,7 +48,7 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     first = len(tracer.graph.inputs)
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}
     tracer.is_backward = True
-    order = LeafOrder({k: tracer.inputs[k] for k in given})
+    record = LeafRecord({k: tracer.inputs[k] for k in given}, list(tangents.values()))
     closed: dict[int, str] = {}
     try:
         with custom_backwards(tracer):
@@ -65,7 +65,8 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     gradients, shown_gradients = bases_of([x.resolve_conj().resolve_neg() for x in found if x is not None])
     tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(closed.items()),
                                         tuple((k, place[id(base)]) for k, base in views), len(hidden),
-                                        tuple(tracer.then), reached, shown_gradients, order.edges())
+                                        tuple(tracer.then), reached, shown_gradients, record.edges(),
+                                        tuple(record.held))
     return [*outputs, *gradients]
 
 

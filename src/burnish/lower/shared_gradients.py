@@ -11,6 +11,7 @@ them takes the tensor over, and which one a hook that writes in place changes.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -49,17 +50,24 @@ def offset_in(base: Value, view: Value) -> int:
     return offset
 
 
-class LeafOrder:
-    """The order in which autograd reaches some leaves."""
+class LeafRecord:
+    """How autograd reaches some leaves in a trace: in which order, and which of them find a tangent that something else
+    holds at that time. A leaf copies such a gradient."""
 
-    def __init__(self, leaves: dict[int, torch.Tensor]):
-        self.leaves, self.reached = leaves, list[int]()
-        if len(leaves) > 1:
-            for k, leaf in leaves.items():
-                leaf.register_hook(self.note(k))
+    def __init__(self, leaves: dict[int, torch.Tensor], tangents: Sequence[torch.Tensor]):
+        self.leaves, self.reached, self.held = leaves, list[int](), list[int]()
+        self.tangents, self.captured = {id(x) for x in tangents}, Counter[int]()
+        self.fewest = fewest_references(len(tangents) > 1)
+        for k, leaf in leaves.items():
+            leaf.register_hook(functools.partial(self.note, k))
 
-    def note(self, k: int) -> Any:
-        return lambda _: self.reached.append(k)
+    def note(self, k: int, gradient: Any) -> None:
+        self.reached.append(k)
+        if id(gradient) in self.tangents:
+            # torch.autograd.grad holds the gradients of the leaves that were reached before.
+            if gradient._use_count() - self.captured[id(gradient)] > self.fewest:
+                self.held.append(k)
+            self.captured[id(gradient)] += 1
 
     def edges(self) -> tuple[int, ...]:
         """The order of the edges of one node from which autograd reaches these leaves in the same order."""
@@ -68,6 +76,23 @@ class LeafOrder:
         for k, place in zip(wanted, taken_from_heap(len(wanted)), strict=True):
             edges[place] = k
         return tuple(edges)
+
+
+@functools.cache
+def fewest_references(has_several: bool) -> int:
+    """The references to a tangent that one leaf alone gets, as a hook of that leaf counts them."""
+    found: list[int] = []
+    with torch._C._DisableTorchDispatch(), torch.enable_grad():
+        leaf, tangent = torch.zeros((), requires_grad=True), torch.zeros(())
+        leaf.register_hook(lambda gradient: found.append(gradient._use_count()))
+        outputs, tangents = [leaf + 0], [tangent]
+        if has_several:
+            other = torch.zeros((), requires_grad=True)
+            outputs, tangents = [*outputs, other + 0], [*tangents, torch.zeros(())]
+            torch.autograd.grad(outputs, [leaf, other], tangents)
+        else:
+            torch.autograd.grad(outputs, [leaf], tangents)
+    return found[0]
 
 
 def taken_from_heap(count: int) -> list[int]:

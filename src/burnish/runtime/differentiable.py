@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -51,6 +51,18 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOn:
+    """A gradient that is a tangent."""
+
+    at: int
+    """Its position among backward's results."""
+    flow: int
+    """The position of the tangent among `flows`."""
+    is_held: bool
+    """Whether something else holds the tangent in eager when the leaf gets it, so that the leaf copies it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Which tensors stand where. Forward answers the outputs that are not made anew (`shown`, `views`), then the values
     to be saved.
@@ -86,8 +98,8 @@ class Layout:
     """Of each gradient: from which of `flows` it comes, a bit for each; empty where there is one."""
     gradient_views: tuple[tuple[int, Shown], ...] = ()
     """Positions among backward's results of gradients that are views of what stands there."""
-    passed_on: tuple[tuple[int, int], ...] = ()
-    """Positions among backward's results of gradients that are tangents as they come in, and which of `flows`."""
+    passed_on: tuple[PassedOn, ...] = ()
+    """The gradients that are tangents as they come in."""
     order: tuple[int, ...] = ()
     """In which order autograd is given the inputs; empty for their own."""
 
@@ -272,10 +284,11 @@ class Compiled(torch.autograd.Function):
             return (None,) * (layout.inputs + NOT_INPUTS)
         unreached = layout.without_gradient(flowing)
         tangents.clear()
-        passed_on = [(at, flowing[k]) for at, k in layout.passed_on]
+        passed_on = [(one, flowing[one.flow]) for one in layout.passed_on]
         flowing.reverse()
         given = [as_expected(flowing.pop(), *expected, device)
                  for expected, device in zip(layout.tangents, ctx.devices, strict=True)]
+        came_in = {id(x) for x in given} if layout.gradient_views else ()
         watched = ctx.saved_tensors[:len(layout.saved_inputs) + len(layout.saved_outputs)]
         given += [ctx.inputs[k] for k in layout.again]
         given += [ctx.inputs[k] if x is None else x
@@ -287,9 +300,9 @@ class Compiled(torch.autograd.Function):
         del watched
         found = run(given)
         if layout.gradient_views:
-            found = with_views(found, layout.gradient_views)
+            found = with_views(found, layout.gradient_views, came_in)
         if passed_on:
-            found = with_tangents(found, passed_on)
+            found = with_tangents(found, passed_on, [ctx.inputs[k] for k in layout.gradients])
         gradients: list[Any] = [None] * layout.inputs
         for at, gradient in zip(layout.gradients, found, strict=True):
             gradients[at] = gradient
@@ -298,24 +311,37 @@ class Compiled(torch.autograd.Function):
         return None, None, None, None, *layout.ordered(gradients)
 
 
-def with_views(found: Sequence[Any], views: Sequence[tuple[int, Shown]]) -> list[Any]:
-    """Gradients of which some are views of others. A view must hold the tensor it shows, so that autograd copies that
-    one and takes over the view alone. A view of a view would hold the base of both, so the base is replaced."""
+def with_views(found: Sequence[Any], views: Sequence[tuple[int, Shown]], came_in: Collection[int]) -> list[Any]:
+    """Gradients of which some are views of others. A view holds the tensor that it shows, so autograd copies that one
+    and takes over the view alone. A view of a view would hold the base of both: what was made here is none."""
     shown = {id(found[at]): found[at] for at, _ in views}
-    alone = {key: whole(x) for key, x in shown.items() if x._is_view()}
+    alone = {key: whole(x) for key, x in shown.items() if x._is_view() and key not in came_in}
     made = [alone.get(id(x), x) for x in found] if alone else list(found)
     for at, view in views:
         made[at] = view.of(made) if at == view.input else made[view.input]
     return made
 
 
-def with_tangents(found: Sequence[Any], passed_on: Sequence[tuple[int, torch.Tensor | None]]) -> list[Any]:
+def with_tangents(found: Sequence[Any], passed_on: Sequence[tuple[PassedOn, torch.Tensor | None]],
+                  inputs: Sequence[torch.Tensor]) -> list[Any]:
     """A tangent laid out otherwise than backward expects was copied for it. The gradient is the one that came in."""
     made = list(found)
-    for at, tangent in passed_on:
-        if tangent is not None and tangent.shape == made[at].shape and tangent.stride() != made[at].stride():
-            made[at] = tangent
+    for one, tangent in passed_on:
+        if tangent is None:
+            continue
+        if one.is_held and tangent._is_view() and will_take_over(inputs[one.at]):
+            made[one.at] = tangent.clone()
+        elif tangent.shape == made[one.at].shape and tangent.stride() != made[one.at].stride():
+            made[one.at] = tangent
     return made
+
+
+def will_take_over(x: torch.Tensor) -> bool:
+    """Whether this is a leaf that autograd accumulates a gradient in."""
+    try:
+        return x.is_leaf and torch._C._will_engine_execute_node(torch.autograd.graph.get_gradient_edge(x).node)
+    except RuntimeError:  # this is torch.autograd.grad, which returns the gradients
+        return False
 
 
 def whole(x: torch.Tensor) -> torch.Tensor:
