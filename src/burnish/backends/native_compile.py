@@ -144,20 +144,17 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()}, hidden=gradients.hidden,
         again=gradients.again, reached=gradients.reached,
         gradient_views=tuple((k, Shown(view.first, view.shape, view.stride, view.offset)) for k, view in gradients.gradient_views),
-        passed_on=passed_on(gradients, graph.outputs[gradients.outputs:]),
+        of_tangents=tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.of_tangents),
+        held=held_gradients(gradients),
         order=order_of_inputs(gradients, graph.outputs[gradients.outputs:]),
     )
     return halves, layout
 
 
-def passed_on(gradients: Gradients, made: Sequence[Any]) -> tuple[PassedOn, ...]:
-    """The gradients that are tangents as they come in."""
-    views = {k for k, _ in gradients.gradient_views}
-    last = gradients.tangents + len(gradients.flows)
-    return tuple(PassedOn(k, out.input - gradients.tangents, input in gradients.held)
-                 for k, (input, out) in enumerate(zip(gradients.inputs, made, strict=True))
-                 if isinstance(out, Alias) and out.type is None and gradients.tangents <= out.input < last
-                 and k not in views)
+def held_gradients(gradients: Gradients) -> tuple[int, ...]:
+    """Of the gradients whose memory is seen elsewhere, those that a leaf copies."""
+    seen = {view.at for view in gradients.of_tangents} | {k for k, _ in gradients.gradient_views}
+    return tuple(k for k in sorted(seen) if gradients.inputs[k] in gradients.held)
 
 
 def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...]:

@@ -25,6 +25,18 @@ class ShownGradient:
 
 
 @dataclass(frozen=True, slots=True)
+class TangentView:
+    """A gradient that is a tangent, or a view of one."""
+
+    at: int
+    """Its position among the gradients."""
+    flow: int
+    """The position of the tangent among `flows`."""
+    steps: tuple[tuple[str, tuple, int], ...]
+    """Of each view on the way: torch's operator, its further arguments, and which of its results."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gradients:
     """What `add_gradients` added to a graph."""
 
@@ -56,4 +68,6 @@ class Gradients:
     edges: tuple[int, ...] = ()
     """The positions of the inputs that require gradients, in the order in which autograd's node has to list them."""
     held: tuple[int, ...] = ()
-    """The positions of inputs whose gradient is a tangent that something else holds in eager when it arrives."""
+    """The positions of inputs whose gradient something else holds in eager when it arrives."""
+    of_tangents: tuple[TangentView, ...] = ()
+    """The gradients that are tangents, or views of them."""

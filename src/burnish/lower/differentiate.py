@@ -20,7 +20,7 @@ import torch
 
 from ..ir.gradients import Gradients
 from ..ir.untraceable import Untraceable
-from .shared_gradients import LeafRecord, bases_of
+from .shared_gradients import LeafRecord, bases_of, views_of_tangents
 
 if TYPE_CHECKING:
     from .trace import Tracer
@@ -62,11 +62,13 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
                           "come by one output and not by another")
     inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
     reached = who_reaches([outputs[k] for k in flows], [tracer.inputs[k] for k in inputs]) if len(flows) > 1 else ()
-    gradients, shown_gradients = bases_of([x.resolve_conj().resolve_neg() for x in found if x is not None])
+    gradients = [x.resolve_conj().resolve_neg() for x in found if x is not None]
+    of_tangents = views_of_tangents(gradients, list(tangents.values()))
+    gradients, shown_gradients = bases_of(gradients)
     tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(closed.items()),
                                         tuple((k, place[id(base)]) for k, base in views), len(hidden),
                                         tuple(tracer.then), reached, shown_gradients, record.edges(),
-                                        tuple(record.held))
+                                        record.held(), of_tangents)
     return [*outputs, *gradients]
 
 

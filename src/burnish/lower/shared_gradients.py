@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..ir.gradients import ShownGradient
+from ..ir.gradients import ShownGradient, TangentView
 from ..ir.graph import Value
 from .beginnings import beginnings
 
@@ -39,35 +39,64 @@ def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, Show
 
 def offset_in(base: Value, view: Value) -> int:
     """How many elements behind the base a view of it begins."""
+    offset = 0
+    for shown in chain_of(base, view):
+        assert shown.node is not None
+        offset = beginnings(shown.node, offset)[shown.position]
+    return offset
+
+
+def chain_of(base: Value, view: Value) -> list[Value]:
+    """The views that lead from the base to this one."""
     chain = []
     while view is not base:
         assert view.node is not None
         chain.append(view)
         view = view.node.args[0]
-    offset = 0
-    for shown in reversed(chain):
-        offset = beginnings(shown.node, offset)[shown.position]
-    return offset
+    return chain[::-1]
+
+
+def views_of_tangents(gradients: Sequence[Any], tangents: Sequence[Any]) -> tuple[TangentView, ...]:
+    """How the gradients that are views of tangents are made of them. Tangents may be laid out in any way, and the views
+    with them."""
+    places = {id(x): k for k, x in enumerate(tangents)}
+    found = []
+    for k, x in enumerate(gradients):
+        flow = places.get(id(x if x._base is None else x._base))
+        if flow is None:
+            continue
+        chain = chain_of(tangents[flow].value, x.value)
+        steps = tuple((str(v.node.op.target), plain(v.node.args[1:]), v.position) for v in chain)
+        if all(isinstance(v.node.op.target, torch._ops.OpOverload) and not v.node.kwargs for v in chain):
+            found.append(TangentView(k, flow, steps))
+    return tuple(found)
+
+
+def plain(tree: Any) -> Any:
+    return tuple(map(plain, tree)) if isinstance(tree, (list, tuple)) else tree
 
 
 class LeafRecord:
-    """How autograd reaches some leaves in a trace: in which order, and which of them find a tangent that something else
+    """How autograd reaches some leaves in a trace: in which order, and which of them find a gradient that something else
     holds at that time. A leaf copies such a gradient."""
 
     def __init__(self, leaves: dict[int, torch.Tensor], tangents: Sequence[torch.Tensor]):
-        self.leaves, self.reached, self.held = leaves, list[int](), list[int]()
-        self.tangents, self.captured = {id(x) for x in tangents}, Counter[int]()
+        self.leaves, self.reached = leaves, list[int]()
+        self.tangents, self.captured = {id(x) for x in tangents}, dict[int, list[int]]()
+        self.is_held: dict[int, bool] = {}
         self.fewest = fewest_references(len(tangents) > 1)
         for k, leaf in leaves.items():
             leaf.register_hook(functools.partial(self.note, k))
 
     def note(self, k: int, gradient: Any) -> None:
         self.reached.append(k)
-        if id(gradient) in self.tangents:
-            # torch.autograd.grad holds the gradients of the leaves that were reached before.
-            if gradient._use_count() - self.captured[id(gradient)] > self.fewest:
-                self.held.append(k)
-            self.captured[id(gradient)] += 1
+        before = self.captured.setdefault(id(gradient), [])  # torch.autograd.grad holds the gradients of these
+        self.is_held[k] = gradient._use_count() - len(before) > self.fewest[id(gradient) in self.tangents]
+        before.append(k)
+
+    def held(self) -> tuple[int, ...]:
+        """The leaves that copy their gradient. Of several that share one, all but the last do in any case."""
+        return tuple(k for group in self.captured.values() if self.is_held[group[-1]] for k in group)
 
     def edges(self) -> tuple[int, ...]:
         """The order of the edges of one node from which autograd reaches these leaves in the same order."""
@@ -79,20 +108,17 @@ class LeafRecord:
 
 
 @functools.cache
-def fewest_references(has_several: bool) -> int:
-    """The references to a tangent that one leaf alone gets, as a hook of that leaf counts them."""
+def fewest_references(has_several: bool) -> tuple[int, int]:
+    """The references to a gradient that one leaf alone gets, as a hook of that leaf counts them: to one that was made
+    on the way, and to a tangent."""
     found: list[int] = []
     with torch._C._DisableTorchDispatch(), torch.enable_grad():
-        leaf, tangent = torch.zeros((), requires_grad=True), torch.zeros(())
-        leaf.register_hook(lambda gradient: found.append(gradient._use_count()))
-        outputs, tangents = [leaf + 0], [tangent]
-        if has_several:
-            other = torch.zeros((), requires_grad=True)
-            outputs, tangents = [*outputs, other + 0], [*tangents, torch.zeros(())]
-            torch.autograd.grad(outputs, [leaf, other], tangents)
-        else:
-            torch.autograd.grad(outputs, [leaf], tangents)
-    return found[0]
+        for through in (lambda x: x * 2, lambda x: x + 0):
+            leaves = [torch.zeros((), requires_grad=True) for _ in range(1 + has_several)]
+            leaves[0].register_hook(lambda gradient: found.append(gradient._use_count()))
+            tangents = [torch.zeros(()) for _ in leaves]
+            torch.autograd.grad(list(map(through, leaves)), leaves, tangents)
+    return found[0], found[1]
 
 
 def taken_from_heap(count: int) -> list[int]:

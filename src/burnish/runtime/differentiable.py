@@ -10,6 +10,7 @@ other saved values are known to nobody else and are dropped one by one as backwa
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 from collections.abc import Callable, Collection, Sequence
@@ -52,14 +53,21 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class PassedOn:
-    """A gradient that is a tangent."""
+    """A gradient that is a tangent, or a view of one."""
 
     at: int
     """Its position among backward's results."""
     flow: int
     """The position of the tangent among `flows`."""
-    is_held: bool
-    """Whether something else holds the tangent in eager when the leaf gets it, so that the leaf copies it."""
+    steps: tuple[tuple[str, tuple, int], ...]
+    """Of each view on the way: torch's operator, its further arguments, and which of its results."""
+
+    def of(self, tangent: torch.Tensor) -> torch.Tensor:
+        for name, args, position in self.steps:
+            packet, _, overload = name.removeprefix("aten.").partition(".")
+            made = getattr(getattr(torch.ops.aten, packet), overload)(tangent, *args)
+            tangent = made if isinstance(made, torch.Tensor) else made[position]
+        return tangent
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +106,10 @@ class Layout:
     """Of each gradient: from which of `flows` it comes, a bit for each; empty where there is one."""
     gradient_views: tuple[tuple[int, Shown], ...] = ()
     """Positions among backward's results of gradients that are views of what stands there."""
-    passed_on: tuple[PassedOn, ...] = ()
-    """The gradients that are tangents as they come in."""
+    of_tangents: tuple[PassedOn, ...] = ()
+    """The gradients that are tangents, or views of them."""
+    held: tuple[int, ...] = ()
+    """Positions among backward's results of gradients that something else holds in eager when a leaf gets them."""
     order: tuple[int, ...] = ()
     """In which order autograd is given the inputs; empty for their own."""
 
@@ -284,7 +294,8 @@ class Compiled(torch.autograd.Function):
             return (None,) * (layout.inputs + NOT_INPUTS)
         unreached = layout.without_gradient(flowing)
         tangents.clear()
-        passed_on = [(one, flowing[one.flow]) for one in layout.passed_on]
+        turned = [(view, flowing[view.flow]) for view in layout.of_tangents
+                  if is_turned(flowing[view.flow], *layout.tangents[view.flow])]
         flowing.reverse()
         given = [as_expected(flowing.pop(), *expected, device)
                  for expected, device in zip(layout.tangents, ctx.devices, strict=True)]
@@ -301,8 +312,11 @@ class Compiled(torch.autograd.Function):
         found = run(given)
         if layout.gradient_views:
             found = with_views(found, layout.gradient_views, came_in)
-        if passed_on:
-            found = with_tangents(found, passed_on, [ctx.inputs[k] for k in layout.gradients])
+        if turned:
+            found = with_tangents(found, turned)
+        if layout.held:
+            found = [x.clone() if at in layout.held and x._is_view() and will_take_over(ctx.inputs[k]) else x
+                     for at, (k, x) in enumerate(zip(layout.gradients, found, strict=True))]
         gradients: list[Any] = [None] * layout.inputs
         for at, gradient in zip(layout.gradients, found, strict=True):
             gradients[at] = gradient
@@ -322,17 +336,18 @@ def with_views(found: Sequence[Any], views: Sequence[tuple[int, Shown]], came_in
     return made
 
 
-def with_tangents(found: Sequence[Any], passed_on: Sequence[tuple[PassedOn, torch.Tensor | None]],
-                  inputs: Sequence[torch.Tensor]) -> list[Any]:
-    """A tangent laid out otherwise than backward expects was copied for it. The gradient is the one that came in."""
+def is_turned(tangent: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype) -> bool:
+    """Whether backward is given a copy of a tangent because it expects another memory layout."""
+    return tangent is not None and tangent.stride() != stride and tangent.shape == shape
+
+
+def with_tangents(found: Sequence[Any], turned: Sequence[tuple[PassedOn, torch.Tensor]]) -> list[Any]:
+    """A tangent laid out otherwise than backward expects was copied for it. Gradients are views of the one that came
+    in, where its strides allow that."""
     made = list(found)
-    for one, tangent in passed_on:
-        if tangent is None:
-            continue
-        if one.is_held and tangent._is_view() and will_take_over(inputs[one.at]):
-            made[one.at] = tangent.clone()
-        elif tangent.shape == made[one.at].shape and tangent.stride() != made[one.at].stride():
-            made[one.at] = tangent
+    for view, tangent in turned:
+        with contextlib.suppress(RuntimeError):
+            made[view.at] = view.of(tangent)
     return made
 
 
