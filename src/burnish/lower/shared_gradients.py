@@ -56,6 +56,14 @@ def chain_of(base: Value, view: Value) -> list[Value]:
     return chain[::-1]
 
 
+def views_up_to(view: Any) -> dict[Value, set[Value]]:
+    """A view and those on the way to it, with all that each was made of."""
+    if view._base is None:
+        return {}
+    chain = [view._base.value, *chain_of(view._base.value, view.value)]
+    return {shown: set(chain[:k]) for k, shown in enumerate(chain) if k}
+
+
 def views_of_tangents(gradients: Sequence[Any], tangents: Sequence[Any]) -> tuple[TangentView, ...]:
     """How the gradients that are views of tangents are made of them. Tangents may be laid out in any way, and the views
     with them."""
@@ -84,6 +92,7 @@ class LeafRecord:
         self.leaves, self.reached = leaves, list[int]()
         self.tangents, self.captured = {id(x) for x in tangents}, dict[int, list[int]]()
         self.is_held: dict[int, bool] = {}
+        self.views: dict[Value, set[Value]] = {}
         self.fewest = fewest_references(len(tangents) > 1)
         for k, leaf in leaves.items():
             leaf.register_hook(functools.partial(self.note, k))
@@ -91,8 +100,16 @@ class LeafRecord:
     def note(self, k: int, gradient: Any) -> None:
         self.reached.append(k)
         before = self.captured.setdefault(id(gradient), [])  # torch.autograd.grad holds the gradients of these
-        self.is_held[k] = gradient._use_count() - len(before) > self.fewest[id(gradient) in self.tangents]
+        references = gradient._use_count() - len(before) - self.references_of_views(gradient)
+        self.is_held[k] = references > self.fewest[id(gradient) in self.tangents]
         before.append(k)
+        self.views.update(views_up_to(gradient))
+
+    def references_of_views(self, gradient: Any) -> int:
+        """Of the views that leaves got before: in eager they are gone. In a trace each refers to all that it was made
+        of, and to its base once more."""
+        found = sum(gradient.value in sources for sources in self.views.values())
+        return found if gradient._base is not None else 2 * found
 
     def held(self) -> tuple[int, ...]:
         """The leaves that copy their gradient. Of several that share one, all but the last do in any case."""
