@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -299,7 +299,6 @@ class Compiled(torch.autograd.Function):
         flowing.reverse()
         given = [as_expected(flowing.pop(), *expected, device)
                  for expected, device in zip(layout.tangents, ctx.devices, strict=True)]
-        came_in = {id(x) for x in given} if layout.gradient_views else ()
         watched = ctx.saved_tensors[:len(layout.saved_inputs) + len(layout.saved_outputs)]
         given += [ctx.inputs[k] for k in layout.again]
         given += [ctx.inputs[k] if x is None else x
@@ -311,7 +310,7 @@ class Compiled(torch.autograd.Function):
         del watched
         found = run(given)
         if layout.gradient_views:
-            found = with_views(found, layout.gradient_views, came_in)
+            found = with_views(found, layout)
         if turned:
             found = with_tangents(found, turned)
         if layout.held:
@@ -325,13 +324,14 @@ class Compiled(torch.autograd.Function):
         return None, None, None, None, *layout.ordered(gradients)
 
 
-def with_views(found: Sequence[Any], views: Sequence[tuple[int, Shown]], came_in: Collection[int]) -> list[Any]:
+def with_views(found: Sequence[Any], layout: Layout) -> list[Any]:
     """Gradients of which some are views of others. A view holds the tensor that it shows, so autograd copies that one
     and takes over the view alone. A view of a view would hold the base of both: what was made here is none."""
-    shown = {id(found[at]): found[at] for at, _ in views}
-    alone = {key: whole(x) for key, x in shown.items() if x._is_view() and key not in came_in}
+    came_in = {view.at for view in layout.of_tangents}
+    shown = {id(found[at]): found[at] for at, _ in layout.gradient_views if at not in came_in}
+    alone = {key: whole(x) for key, x in shown.items() if x._is_view()}
     made = [alone.get(id(x), x) for x in found] if alone else list(found)
-    for at, view in views:
+    for at, view in layout.gradient_views:
         made[at] = view.of(made) if at == view.input else made[view.input]
     return made
 
