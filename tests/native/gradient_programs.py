@@ -18,8 +18,8 @@ from torch import nn
 
 SHAPES = ((), (1,), (3,), (3, 1), (1, 3), (2, 3))
 ACTIONS = ("backward", "backward", "backward", "through", "scale", "scale one", "none", "zero", "grad", "call")
-HOOKS = ("post", "returns", "post none")
-IN_PLACE = "in place"
+HOOKS = ("returns", "post none")
+IN_PLACE = ("in place", "post in place")
 
 UNARY: dict[str, Callable] = {
     "sum": lambda x: x.sum(),
@@ -48,7 +48,6 @@ class Program:
     joins: list[str]
     actions: list[tuple[str, int]]
     hooks: list[tuple[int, str]]
-    text: str = ""
 
     def run(self, *leaves: torch.Tensor) -> torch.Tensor:
         values = []
@@ -70,7 +69,7 @@ def made(seed: int, in_place: bool = False) -> Program:
     shapes = [draw.choice(SHAPES) for _ in range(draw.randint(2, 5))]
     terms = [(k, [draw.choice(list(UNARY)) for _ in range(draw.choice((0, 0, 1, 1, 2)))]) for k in range(len(shapes))]
     draw.shuffle(terms)
-    hooks = [(draw.randrange(len(shapes)), draw.choice((*HOOKS, IN_PLACE) if in_place else HOOKS))
+    hooks = [(draw.randrange(len(shapes)), draw.choice((*HOOKS, *IN_PLACE) if in_place else HOOKS))
              for _ in range(draw.choice((0, 0, 0, 1, 2) if not in_place else (1, 2)))]
     actions = [(draw.choice(ACTIONS), draw.randrange(1 << 16)) for _ in range(draw.randint(2, 8))]
     return Program(shapes, terms, [draw.choice(("left", "ends")) for _ in range(3)], actions, hooks)
@@ -121,11 +120,11 @@ def observed(program: Program, compiler: Callable[[Callable], Callable]) -> list
 
 
 def add_hook(leaf: torch.Tensor, kind: str) -> None:
-    if kind == IN_PLACE:
+    if kind == "in place":
         leaf.register_hook(lambda gradient: gradient.mul_(2) if is_whole(gradient) else None)
     elif kind == "returns":
         leaf.register_hook(lambda gradient: gradient * 2)
-    elif kind == "post":
+    elif kind == "post in place":
         leaf.register_post_accumulate_grad_hook(halve)
     else:
         leaf.register_post_accumulate_grad_hook(lambda x: setattr(x, "grad", None))

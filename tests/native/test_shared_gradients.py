@@ -102,8 +102,6 @@ def test_gradients_share_memory_as_in_eager(name, way):
     assert graphs.compiled >= (1 if way is in_one else 2) and not graphs.refused
     eager, compiled = worlds
     assert compiled[2] == eager[2]
-    if "view" in name and way is of_its_own:  # eager returns a gradient and a view of it, compiled code two
-        compiled, eager = ([[part[1] for part in world[0]], *world[1:]] for world in (compiled, eager))
     torch.testing.assert_close(compiled[0], eager[0])
     torch.testing.assert_close(compiled[1], eager[1])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -143,18 +142,22 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         why_not_twice=why_not_twice(halves.forward),
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()}, hidden=gradients.hidden,
         again=gradients.again, reached=gradients.reached,
-        gradient_views=tuple((k, Shown(view.first, view.shape, view.stride, view.offset)) for k, view in gradients.gradient_views),
+        gradient_views=tuple((k, Shown(view.first, view.shape, view.stride, view.offset))
+                             for k, view in gradients.gradient_views),
         of_tangents=tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.of_tangents),
-        held=held_gradients(gradients),
+        held=held_gradients(gradients, graph.outputs[gradients.outputs:]),
         order=order_of_inputs(gradients, graph.outputs[gradients.outputs:]),
     )
     return halves, layout
 
 
-def held_gradients(gradients: Gradients) -> tuple[int, ...]:
+def held_gradients(gradients: Gradients, made: Sequence[Any]) -> tuple[tuple[int, bool], ...]:
     """Of the gradients whose memory is seen elsewhere, those that a leaf copies."""
-    seen = {view.at for view in gradients.of_tangents} | {k for k, _ in gradients.gradient_views}
-    return tuple(k for k in sorted(seen) if gradients.inputs[k] in gradients.held)
+    tangents = {view.at for view in gradients.of_tangents if not view.steps}
+    seen = {view.at for view in gradients.of_tangents}
+    bases = {made[k] for k, _ in gradients.gradient_views if isinstance(made[k], Value)}
+    seen |= {k for k, out in enumerate(made) if isinstance(out, Value) and out in bases}
+    return tuple((k, k in tangents) for k in sorted(seen) if gradients.inputs[k] in gradients.held)
 
 
 def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...]:

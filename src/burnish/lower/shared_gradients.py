@@ -27,7 +27,8 @@ def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, Show
     """Each gradient that is a view in memory of another one is replaced by its base. The second result says how to make
     it, by its position."""
     bases = [x if x._base is None or x._base.dtype != x.dtype else x._base for x in gradients]
-    tensors = Counter(id(base) for x, base in {id(x): (x, base) for x, base in zip(gradients, bases)}.values())
+    base_of = {id(x): id(base) for x, base in zip(gradients, bases, strict=True)}
+    tensors = Counter(base_of.values())
     made, shown, first = list(gradients), [], {}
     for k, (x, base) in enumerate(zip(gradients, bases, strict=True)):
         if x is not base and tensors[id(base)] > 1:
@@ -85,8 +86,8 @@ def plain(tree: Any) -> Any:
 
 
 class LeafRecord:
-    """How autograd reaches some leaves in a trace: in which order, and which of them find a gradient that something else
-    holds at that time. A leaf copies such a gradient."""
+    """How autograd reaches some leaves in a trace: in which order, and which of them find a gradient that something
+    else holds at that time. A leaf copies such a gradient."""
 
     def __init__(self, leaves: dict[int, torch.Tensor], tangents: Sequence[torch.Tensor]):
         self.leaves, self.reached = leaves, list[int]()

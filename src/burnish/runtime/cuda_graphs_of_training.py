@@ -58,9 +58,10 @@ class RecordedBackward:
 
 
 def handed_out(gradients: Sequence[Any]) -> tuple:
-    """Copies, all of them: what is added to `.grad` may be that tensor itself."""
-    copies = iter(copies_of([x for x in gradients if isinstance(x, torch.Tensor)]))
-    return tuple([next(copies) if isinstance(x, torch.Tensor) else x for x in gradients])
+    """Copies, all of them: what is added to `.grad` may be that tensor itself. A gradient of two inputs stays one."""
+    originals = {id(x): x for x in gradients if isinstance(x, torch.Tensor)}
+    copies = dict(zip(originals, copies_of(list(originals.values())), strict=True))
+    return tuple([copies.get(id(x), x) for x in gradients])
 
 
 @dataclass(eq=False)

@@ -108,8 +108,9 @@ class Layout:
     """Positions among backward's results of gradients that are views of what stands there."""
     of_tangents: tuple[PassedOn, ...] = ()
     """The gradients that are tangents, or views of them."""
-    held: tuple[int, ...] = ()
-    """Positions among backward's results of gradients that something else holds in eager when a leaf gets them."""
+    held: tuple[tuple[int, bool], ...] = ()
+    """Positions among backward's results of gradients that something else holds in eager when a leaf gets them, and
+    whether it is a tangent. The memory of that is seen elsewhere if it is a view."""
     order: tuple[int, ...] = ()
     """In which order autograd is given the inputs; empty for their own."""
 
@@ -314,8 +315,10 @@ class Compiled(torch.autograd.Function):
         if turned:
             found = with_tangents(found, turned)
         if layout.held:
-            found = [x.clone() if at in layout.held and x._is_view() and will_take_over(ctx.inputs[k]) else x
-                     for at, (k, x) in enumerate(zip(layout.gradients, found, strict=True))]
+            found = list(found)
+            for at, is_tangent in layout.held:
+                if (not is_tangent or found[at]._is_view()) and will_take_over(ctx.inputs[layout.gradients[at]]):
+                    found[at] = found[at].clone()
         gradients: list[Any] = [None] * layout.inputs
         for at, gradient in zip(layout.gradients, found, strict=True):
             gradients[at] = gradient
