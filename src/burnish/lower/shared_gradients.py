@@ -20,6 +20,7 @@ import torch
 
 from ..ir.gradients import ShownGradient, TangentView
 from ..ir.graph import Value
+from ..ir.untraceable import Untraceable
 from .beginnings import beginnings
 
 
@@ -51,7 +52,8 @@ def chain_of(base: Value, view: Value) -> list[Value]:
     """The views that lead from the base to this one."""
     chain = []
     while view is not base:
-        assert view.node is not None
+        if view.node is None or not isinstance(view.node.args[0], Value):
+            raise Untraceable("the shape of a tensor was changed in place, and a gradient is a view of it")
         chain.append(view)
         view = view.node.args[0]
     return chain[::-1]
@@ -100,6 +102,8 @@ class LeafRecord:
 
     def note(self, k: int, gradient: Any) -> None:
         self.reached.append(k)
+        if not hasattr(gradient, "value"):  # a custom backward returned None, or a tensor from outside
+            return
         before = self.captured.setdefault(id(gradient), [])  # torch.autograd.grad holds the gradients of these
         references = gradient._use_count() - len(before) - self.references_of_views(gradient)
         self.is_held[k] = references > self.fewest[id(gradient) in self.tangents]
