@@ -9,11 +9,16 @@ the ones that are not.
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from ...errors import InternalError
 from ..trust import OUR_PATH, is_trusted
+
+PATIENCE = 5.0
+"""Seconds for which another thread may be in the way that installs a profile function."""
 
 
 class Tripwire:
@@ -25,10 +30,10 @@ class Tripwire:
     def __enter__(self) -> None:
         self.calls = self.recorder.seen
         self.before = sys.getprofile()
-        sys.setprofile(self.watch)
+        set_profile(self.watch)
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        sys.setprofile(self.before)
+        set_profile(self.before)
         if self.seen is not None and kind is None and self.recorder.seen == self.calls:
             raise InternalError(
                 "tracing",
@@ -48,3 +53,16 @@ class Tripwire:
         ):
             return
         self.seen = f"{co.co_qualname} at {co.co_filename}:{co.co_firstlineno}"
+
+
+def set_profile(function: Callable | None) -> None:
+    """`sys.setprofile`. CPython 3.11 refuses it while another thread is inside it, and a thread is left inside it when an
+    audit hook in Python gives way to the others. A lock is no use: programs that are compiled call it as well."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return sys.setprofile(function)
+        except RuntimeError as error:
+            if "while another profile function is being installed" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(0)
