@@ -1,14 +1,17 @@
 """What is written by index goes straight into the tensor, where nobody misses what was there."""
 
 import copy
+import itertools
 import math
 
 import pytest
 import torch
 
+import burnish
 from burnish import events
 from burnish.schedule.emit import Launch
 from burnish.schedule.steps import Call
+from burnish.settings import patch
 
 from .calls import compiled_with, equal_calls
 
@@ -128,6 +131,64 @@ def test_wrong_index_raises_what_eager_raises_and_writes_nothing():
         fn(copy.deepcopy(x), torch.tensor([9]), y)
     assert str(caught.value) == str(wanted.value)
     assert torch.equal(before, x)
+
+
+def read_between(cache, other, i, j, k, v):
+    cache.index_copy_(0, i, k)
+    picked = cache[j]
+    cache.add_(1)
+    return picked, other + 1
+
+
+def two_caches(cache, other, i, j, k, v):
+    cache.index_copy_(0, i, k)
+    other.index_copy_(0, j, v)
+    return cache.sum(), other.sum()
+
+
+def two_views(cache, other, i, j, k, v):
+    cache[:3].index_copy_(0, i, k)
+    cache[2:].index_fill_(0, j, 3.0)
+    return cache.sum(), other + 1
+
+
+def with_arithmetic_between(cache, other, i, j, k, v):
+    cache.add_(1).index_add_(0, i, k)
+    cache.mul_(2).scatter_(0, j[:, None].expand(1, 4), v)
+    other.sub_(1)
+    return cache * 1, other + 1
+
+
+def same_cache_twice(cache, other, i, j, k, v):
+    cache[i] = k
+    cache[j] = v * 2
+    return cache.sum(0), other + 1
+
+
+@pytest.mark.falls_back("refused", only=".*True.*")
+@pytest.mark.parametrize("rows", [5, 100_000])  # more than is copied for a graph that runs as it stands
+@pytest.mark.parametrize("with_gradients", [False, True])
+@pytest.mark.parametrize("fn", [read_between, two_caches, two_views, with_arithmetic_between, same_cache_twice])
+def test_error_in_a_second_store_leaves_the_first_ones_writes(fn, with_gradients, rows):
+    def call(run, i, j):
+        cache, other = torch.ones(rows, 4), torch.zeros(rows, 4)
+        try:
+            found = run(cache, other, torch.tensor([i]), torch.tensor([j]), k, torch.full((1, 4), 9.0))
+        except (IndexError, RuntimeError) as error:
+            found = type(error), str(error), cache._version, other._version
+        return found, cache, other
+
+    k = torch.full((1, 4), 7.0, requires_grad=with_gradients)
+    with torch.set_grad_enabled(with_gradients), \
+            patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(fn)
+        for _ in range(2):
+            call(compiled, 1, 1)
+        assert burnish.was_compiled(compiled)
+        for i, j in itertools.product((1, -rows - 3, rows + 4), repeat=2):
+            (got, *inputs), (wanted, *expected) = call(compiled, i, j), call(fn, i, j)
+            assert all(map(torch.equal, inputs, expected))
+            assert (got == wanted) if type(wanted[0]) is type else all(map(torch.equal, got, wanted))
 
 
 def test_version_of_a_written_input_moves():
