@@ -25,10 +25,11 @@ from ..once import once
 from ..ops.prims import RUN
 from ..runtime.cuda import CudaKernel
 from ..runtime.devices import gpus_of
-from ..runtime.differentiable import Layout, PassedOn, Shown
+from ..runtime.differentiable import Layout
 from ..runtime.disk_cache import disk_cache
 from ..runtime.draft import Draft
 from ..runtime.kernels import NativeKernel
+from ..runtime.passed_gradients import PassedOn, Shown
 from ..schedule.choose_calls import choose_calls
 from ..schedule.compute_again import compute_again
 from ..schedule.emit import Launch

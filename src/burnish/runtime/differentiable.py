@@ -10,7 +10,6 @@ other saved values are known to nobody else and are dropped one by one as backwa
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 
 from .open_program import OpenProgram
+from .passed_gradients import PassedOn, Shown, copied_if_held, is_turned, with_tangents, with_views
 from .program import is_laid_out, restrided
 
 TWICE = (
@@ -30,44 +30,6 @@ TWICE = (
     "after calling backward."
 )
 """Torch's own words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """An output that is an input, or a view of one."""
-
-    input: int
-    shape: tuple[int, ...] | None = None
-    stride: tuple[int, ...] = ()
-    offset: int = 0
-    """Of elements, from where the input begins."""
-    is_detached: bool = False
-
-    def of(self, inputs: Sequence[Any]) -> torch.Tensor:
-        x = inputs[self.input]
-        if self.shape is None:
-            return x
-        made = x.as_strided(self.shape, self.stride, x.storage_offset() + self.offset)
-        return made.detach() if self.is_detached else made
-
-
-@dataclass(frozen=True, slots=True)
-class PassedOn:
-    """A gradient that is a tangent, or a view of one."""
-
-    at: int
-    """Its position among backward's results."""
-    flow: int
-    """The position of the tangent among `flows`."""
-    steps: tuple[tuple[str, tuple, int], ...]
-    """Of each view on the way: torch's operator, its further arguments, and which of its results."""
-
-    def of(self, tangent: torch.Tensor) -> torch.Tensor:
-        for name, args, position in self.steps:
-            packet, _, overload = name.removeprefix("aten.").partition(".")
-            made = getattr(getattr(torch.ops.aten, packet), overload)(tangent, *args)
-            tangent = made if isinstance(made, torch.Tensor) else made[position]
-        return tangent
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,61 +273,17 @@ class Compiled(torch.autograd.Function):
         del watched
         found = run(given)
         if layout.gradient_views:
-            found = with_views(found, layout)
+            found = with_views(found, layout.gradient_views, layout.of_tangents)
         if turned:
             found = with_tangents(found, turned)
         if layout.held:
-            found = list(found)
-            for at, is_tangent in layout.held:
-                if (not is_tangent or found[at]._is_view()) and will_take_over(ctx.inputs[layout.gradients[at]]):
-                    found[at] = found[at].clone()
+            found = copied_if_held(found, layout.held, [ctx.inputs[k] for k in layout.gradients])
         gradients: list[Any] = [None] * layout.inputs
         for at, gradient in zip(layout.gradients, found, strict=True):
             gradients[at] = gradient
         for at in unreached:
             gradients[at] = None
         return None, None, None, None, *layout.ordered(gradients)
-
-
-def with_views(found: Sequence[Any], layout: Layout) -> list[Any]:
-    """Gradients of which some are views of others. A view holds the tensor that it shows, so autograd copies that one
-    and takes over the view alone. A view of a view would hold the base of both: what was made here is none."""
-    came_in = {view.at for view in layout.of_tangents}
-    shown = {id(found[at]): found[at] for at, _ in layout.gradient_views if at not in came_in}
-    alone = {key: whole(x) for key, x in shown.items() if x._is_view()}
-    made = [alone.get(id(x), x) for x in found] if alone else list(found)
-    for at, view in layout.gradient_views:
-        made[at] = view.of(made) if at == view.input else made[view.input]
-    return made
-
-
-def is_turned(tangent: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype) -> bool:
-    """Whether backward is given a copy of a tangent because it expects another memory layout."""
-    return tangent is not None and tangent.stride() != stride and tangent.shape == shape
-
-
-def with_tangents(found: Sequence[Any], turned: Sequence[tuple[PassedOn, torch.Tensor]]) -> list[Any]:
-    """A tangent laid out otherwise than backward expects was copied for it. Gradients are views of the one that came
-    in, where its strides allow that."""
-    made = list(found)
-    for view, tangent in turned:
-        with contextlib.suppress(RuntimeError):
-            made[view.at] = view.of(tangent)
-    return made
-
-
-def will_take_over(x: torch.Tensor) -> bool:
-    """Whether this is a leaf that autograd accumulates a gradient in."""
-    try:
-        return x.is_leaf and torch._C._will_engine_execute_node(torch.autograd.graph.get_gradient_edge(x).node)
-    except RuntimeError:  # this is torch.autograd.grad, which returns the gradients
-        return False
-
-
-def whole(x: torch.Tensor) -> torch.Tensor:
-    """The same memory as a tensor that is no view."""
-    return torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage(), x.storage_offset(), x.shape,
-                                                               x.stride())
 
 
 def tensor_or_none(x: Any) -> torch.Tensor | None:
