@@ -8,6 +8,7 @@ taken apart into slots and put together again.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from types import CellType, CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -141,7 +142,8 @@ class Generator:
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:
-        if self.frame is not None and self.started and not self.running:
+        # When Python ends, the modules that would run the rest are gone.
+        if self.frame is not None and self.started and not self.running and not sys.is_finalizing():
             heap = None if self.noted_by is None else self.noted_by()
             if heap is not None:
                 heap.note_dropped(self)
