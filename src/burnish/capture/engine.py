@@ -48,8 +48,6 @@ from .tracer import Late, Stop, Tracer
 
 MISS = object()
 FAILED = object()
-MOST_RACES = 16
-"""So many traces in a row may be lost to another thread that changes what they read."""
 MOST_CHANGES = 3
 """So often may Python in a graph return other tensors than before; from then on it breaks the graph."""
 
@@ -366,7 +364,7 @@ class Program:
                     calls=len(tracer.recorder.calls))
         why = None
         at = tracer.frame
-        is_lasting = not interrupts.was_met(tracer, signal) and not self.was_raced(tracer, continuation)
+        is_lasting = not interrupts.was_met(tracer, signal)
         if signal is not None:
             if signal.kind is not None and is_lasting:
                 why = breaks.Break(signal.kind, signal.what, tracer.user_stack())
@@ -380,18 +378,6 @@ class Program:
                 resume()  # another's compiler may need much time, and memory
             self.finish_trace(tracer, continuation, signal, at, why, started, slots)
         return self.after(tracer, signal, at)
-
-    def was_raced(self, tracer: Tracer, continuation: Continuation) -> bool:
-        """Whether another thread changed what the trace has read twice. The next call traces it again."""
-        what = tracer.heap.raced
-        if what is None:
-            return False
-        continuation.races += 1
-        events.emit("guards.raced", text=f"{continuation.location}: {what} was changed by another thread while it was "
-                                         f"traced; the next call traces it again", fallback="raced")
-        if continuation.races >= MOST_RACES:
-            self.give_up(continuation, f"other threads change {what} whenever it is traced")
-        return True
 
     def open_sizes(self, tracer: Tracer, continuation: Continuation, slots: list) -> OpenSizes | None:
         """What the trace is to leave open: sizes that changed between two calls, or all."""
@@ -428,8 +414,6 @@ class Program:
             segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend,
                             slots if continuation.layout is None else None, is_again)
         except Unrebuildable as error:
-            if self.was_raced(tracer, continuation):
-                return
             if self.options.fullgraph:
                 raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error
             self.give_up(continuation, str(error), is_told=False)
@@ -443,9 +427,6 @@ class Program:
                 raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
             self.give_up(continuation, of_failure(tracer, error), cause="internal")
             return
-        if self.was_raced(tracer, continuation):  # while it was closed
-            return
-        continuation.races = 0
         if continuation is self.entry and signal is not None:
             whole_calls.begin(self, segment)
         continuation.add(segment)
