@@ -56,8 +56,8 @@ class Tripwire:
 
 
 def set_profile(function: Callable | None) -> None:
-    """`sys.setprofile`. CPython 3.11 refuses it while another thread is inside it, and a thread is left inside it when an
-    audit hook in Python gives way to the others. A lock is no use: programs that are compiled call it as well."""
+    """`sys.setprofile`. CPython 3.11 refuses it while another thread is inside it, and a thread is left inside it when
+    an audit hook in Python gives way to the others. A lock does not help: compiled programs may call it as well."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
