@@ -860,7 +860,7 @@ def test_one_thread_makes_a_watch_and_the_others_go_on(monkeypatch):
     assert len(made) == 1 and is_watched(compiled)
 
 
-@pytest.mark.falls_back("refused")  # where a thread traces while the module gets another parameter
+@pytest.mark.falls_back("raced")  # where a thread traces while the module gets another parameter
 def test_threads_call_while_another_one_changes_the_module():
     class Scaled(nn.Module):
         def __init__(self):

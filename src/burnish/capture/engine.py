@@ -48,6 +48,8 @@ from .tracer import Late, Stop, Tracer
 
 MISS = object()
 FAILED = object()
+MOST_WAITING = 1024
+"""So many calls at most run as plain Python before a place is traced again that other threads change meanwhile."""
 MOST_CHANGES = 3
 """So often may Python in a graph return other tensors than before; from then on it breaks the graph."""
 
@@ -254,6 +256,9 @@ class Program:
             return "a torch dispatch mode is active, and it must see every operator"
         if continuation.given_up:
             return continuation.why_given_up
+        if continuation.waits:
+            continuation.waits -= 1
+            return "other threads changed what the last traces of it read"
         stance = self.options.stance()
         if stance == "force_eager":
             return "stance is force_eager"
@@ -364,7 +369,7 @@ class Program:
                     calls=len(tracer.recorder.calls))
         why = None
         at = tracer.frame
-        is_lasting = not interrupts.was_met(tracer, signal)
+        is_lasting = not interrupts.was_met(tracer, signal) and not self.was_raced(tracer, continuation)
         if signal is not None:
             if signal.kind is not None and is_lasting:
                 why = breaks.Break(signal.kind, signal.what, tracer.user_stack())
@@ -378,6 +383,19 @@ class Program:
                 resume()  # another's compiler may need much time, and memory
             self.finish_trace(tracer, continuation, signal, at, why, started, slots)
         return self.after(tracer, signal, at)
+
+    def was_raced(self, tracer: Tracer, continuation: Continuation) -> bool:
+        """Whether another thread changed what the trace has read. The next call traces again; when that is lost as
+        well, a later one: twice as many calls go by each time."""
+        what = tracer.heap.raced
+        if what is None:
+            return False
+        continuation.races += 1
+        continuation.waits = min(2 ** continuation.races - 2, MOST_WAITING)
+        events.emit("guards.raced", text=f"{continuation.location}: {what} was changed by another thread while it was "
+                                         f"traced; it is traced again after {continuation.waits} calls",
+                    fallback="raced")
+        return True
 
     def open_sizes(self, tracer: Tracer, continuation: Continuation, slots: list) -> OpenSizes | None:
         """What the trace is to leave open: sizes that changed between two calls, or all."""
@@ -414,6 +432,8 @@ class Program:
             segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend,
                             slots if continuation.layout is None else None, is_again)
         except Unrebuildable as error:
+            if self.was_raced(tracer, continuation):
+                return
             if self.options.fullgraph:
                 raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error
             self.give_up(continuation, str(error), is_told=False)
@@ -427,6 +447,9 @@ class Program:
                 raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
             self.give_up(continuation, of_failure(tracer, error), cause="internal")
             return
+        if self.was_raced(tracer, continuation):  # while it was closed
+            return
+        continuation.races = 0
         if continuation is self.entry and signal is not None:
             whole_calls.begin(self, segment)
         continuation.add(segment)

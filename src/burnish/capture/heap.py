@@ -149,6 +149,7 @@ class Heap:
         self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
         self.live_numbers: dict[int, Any] = {}  # by source
+        self.raced: str | None = None  # what another thread changed between two reads of the trace
         self.dropped: str | None = None  # what the program let go, so that code ran
         self.has_decimals = False  # whether it has met one: their context is guarded
         self.has_marked = False  # whether it has set attributes on a tensor that it made
@@ -355,8 +356,10 @@ class Heap:
         else:
             value = dict.get(table, key, MISSING)
         known, written = origin.known, origin.written
-        if key in known or origin.complete or written is not NO_ENTRIES and key in written:
+        if origin.complete or written is not NO_ENTRIES and key in written:
             return value
+        if key in known:
+            return self.read_again(origin, key, value)
         if value is MISSING:
             kind = "absent" if type(table) in EXACT else "absent by base"
             self.guards.append(_new_guard(Guard, (kind, origin.source, key)))
@@ -368,9 +371,16 @@ class Heap:
                     return number  # and not known: it is asked for here each time
             self.admit(value, source)
         if known:
-            known.add(key)  # type: ignore[attr-defined]
+            known[key] = id(value)  # type: ignore[index]
         else:
-            origin.note_read(key)
+            origin.note_read(key, value)
+        return value
+
+    def read_again(self, origin: Origin, key: Any, value: Any) -> Any:
+        """``value``, found where the trace has read before. Another one than then is of another thread: the guards are
+        about the first one, and the graph would be about both."""
+        if origin.known[key] != id(value):
+            self.raced = f"{origin.source}: {key!r}"
         return value
 
     def live_number(self, value: Any, source: Source) -> Any:
@@ -408,7 +418,7 @@ class Heap:
         origin = self.origins.get(id(table))
         if origin is None:
             origin = self.origins[id(table)] = Origin(table, members.source.item(name))
-            members.note_read(name)
+            members.note_read(name, table)
         return origin
 
     def read_index(self, origin: Origin, index: int) -> Any:
@@ -419,8 +429,10 @@ class Heap:
                 number = self.changing_number(value, origin.entry(index))
                 if number is not None:
                     return number  # and not known: it is asked for here each time
-                origin.note_read(index)
+                origin.note_read(index, value)
                 self.admit(value, origin.entry(index))
+            else:
+                self.read_again(origin, index, value)
         elif not origin.complete:
             self.complete(origin)
         return value
@@ -430,7 +442,7 @@ class Heap:
         value = read()
         origin = self.origin_of(obj)
         if origin is not None and name not in origin.known and name not in origin.written:
-            origin.note_read(name)
+            origin.note_read(name, value)
             return self.admit(value, origin.source.attr(name))
         return value
 
@@ -540,6 +552,7 @@ class Heap:
 
     def will_write_key(self, origin: Origin, key: Any, deletes: bool = False) -> None:
         if origin.complete:
+            origin.is_changed_here = True
             return
         if key not in origin.written and key not in origin.known:
             # Whether the key was there decides the order of the keys later.
@@ -568,8 +581,10 @@ class Heap:
         origin = self.origin_of(value)
         if origin is not None:
             self.complete(origin, with_live=an_item)
+            origin.is_changed_here = True
 
     def will_append(self, value: list, origin: Origin) -> None:
+        origin.is_changed_here = True
         if not origin.complete and origin.appended_from is None:
             if origin.known:
                 self.complete(origin)
@@ -580,8 +595,20 @@ class Heap:
         """Whether an outside container's content is not what it was."""
         if origin.is_written:
             return True
-        if origin.snapshot is None:
+        if origin.snapshot is None or not self.is_other_than_before(origin):
             return False
+        if not origin.is_changed_here:
+            self.raced = str(origin.source)
+        return True
+
+    def note_changes(self) -> None:
+        """Native code has run that may change any container: from here on a change of those is the program's."""
+        for origin in self.origins.values():
+            if origin.snapshot is not None and self.is_other_than_before(origin):
+                origin.is_changed_here = True
+
+    def is_other_than_before(self, origin: Origin) -> bool:
+        """Whether what is in a container that was guarded as a whole is not what was in it then."""
         obj = origin.obj
         if isinstance(obj, DICTS):
             now = list(items_of(obj))

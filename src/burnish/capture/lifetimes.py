@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import types
 import weakref
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -56,7 +56,6 @@ def runs_code_at_the_end(kind: type) -> bool:
     return bool(kind.__flags__ & (1 << 9)) and find_on_type(kind, "__del__") is not None and kind.__weakrefoffset__ != 0
 
 
-NO_KEYS: Set = frozenset()
 NO_ENTRIES: Mapping = types.MappingProxyType({})
 
 
@@ -64,19 +63,23 @@ class Origin:
     """An object from outside the segment."""
 
     __slots__ = (
-        "appended_from", "complete", "earlier", "known", "members", "obj", "order", "snapshot", "source", "written",
+        "appended_from", "complete", "earlier", "is_changed_here", "known", "members", "obj", "order", "snapshot",
+        "source", "written",
     )
 
     def __init__(self, obj: Any, source: Source):
         self.obj = obj
         self.source = source
         # Of most origins nothing is read by key, or written: what notes that is made when there is something to note.
-        self.known: Set = NO_KEYS  # keys, indices or field names read before anything was written to them
+        # Keys, indices or field names read before anything was written to them; the address of what was there then.
+        # Another thread may put something else there. A guard or an origin keeps what the address was read from.
+        self.known: Mapping = NO_ENTRIES
         self.written: Mapping = NO_ENTRIES  # keys or fields written; True where the old entry was deleted first
         self.order: tuple | None = None  # a dictionary's keys before the first of them was written
         self.earlier: Mapping = NO_ENTRIES  # what keys held before they were written, where that is kept
         self.complete = False  # the whole content has been guarded
         self.snapshot: Any = None  # the content before the segment, once it is complete
+        self.is_changed_here = False  # the program has asked to change it; else a change is another thread's
         self.appended_from: int | None = None  # length before blind appends to a list nobody has read
         self.members: Origin | None = None  # of an instance: its dictionary's, once that has been read
 
@@ -84,11 +87,11 @@ class Origin:
         """The source of a container's element; a subclass's own ``__getitem__`` must not be asked."""
         return self.source.item(key) if type(self.obj) in EXACT else self.source.child("entry", key)
 
-    def note_read(self, key: Any) -> None:
-        if self.known is NO_KEYS:
-            self.known = {key}
+    def note_read(self, key: Any, value: Any) -> None:
+        if self.known is NO_ENTRIES:
+            self.known = {key: id(value)}
         else:
-            self.known.add(key)  # type: ignore[attr-defined]
+            self.known[key] = id(value)  # type: ignore[index]
 
     def note_written(self, key: Any, deletes: bool = False) -> None:
         if self.written is NO_ENTRIES:

@@ -456,7 +456,8 @@ class Tracer(Machine):
         origin = self.origins.get(id(namespace))
         if origin is not None and origin.obj is namespace and name in origin.known:
             if name in namespace:
-                return namespace[name]
+                value = namespace[name]
+                return value if origin.known[name] == id(value) else self.heap.read_key(origin, name)
             if name in frame.builtins:
                 return frame.builtins[name]
         names = self.fixed_names.get(id(namespace))
@@ -507,12 +508,14 @@ class Tracer(Machine):
             number = self.heap.changing_number(value, origin.source.child("cell"))
             if number is not None:
                 return number
-            origin.note_read("contents")
+            origin.note_read("contents", value)
             if value is UNBOUND:
                 self.heap.guard("outcome", None, (live.Expression(operations.is_unbound, (
                     live.Expression(None, (origin.source,)),)), True))
                 return value
             return self.heap.admit(value, origin.source.child("cell"))
+        if "contents" in origin.known and not origin.written:
+            self.heap.read_again(origin, "contents", value)
         return value
 
     def store_cell(self, cell: Any, value: Any) -> None:

@@ -97,12 +97,15 @@ class Holders:
 
 
 class Continuation:
-    __slots__ = ("claims", "given_up", "label", "last", "layout", "location", "made_in", "segments", "why_given_up")
+    __slots__ = ("claims", "given_up", "label", "last", "layout", "location", "made_in", "races", "segments",
+                 "waits", "why_given_up")
 
     def __init__(self, layout: Any, label: str, location: Any):
         self.layout, self.label, self.location = layout, label, location
         self.segments: list[Segment] = []
         self.made_in = 0  # how many calls have added segments: a loop may add many in one, and knows them in the next
+        self.races = 0  # how many traces in a row were lost to another thread that changed what they read
+        self.waits = 0  # how many calls go by until it is traced again after that
         self.last: weakref.ref[Segment] | None = None  # which one held, where there are several
         self.given_up = False
         self.why_given_up = ""

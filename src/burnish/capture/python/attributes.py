@@ -195,7 +195,9 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
             members = origin.members
             if members is None or members.obj is not table:
                 members = m.heap.members_in(origin, table)
-            value = table.get(name, MISSING) if name in members.known else m.heap.read_key(members, name)
+            value = table.get(name, MISSING)
+            if members.known.get(name) != id(value):
+                value = m.heap.read_key(members, name)
             if value is not MISSING:
                 return value
             if plan.method is not None:
@@ -209,7 +211,8 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
                         origin = m.origins.get(id(part))
                         if origin is None:
                             origin = m.heap.module_table(members, table_name, part)
-                        return part[name] if name in origin.known else m.heap.read_key(origin, name)
+                        value = part[name]
+                        return value if origin.known.get(name) == id(value) else m.heap.read_key(origin, name)
         return _load_by_rules(m, obj, kind, name)
     custom, owner = lookup(m, kind, "__getattribute__")
     if isinstance(custom, FunctionType) and not is_trusted_type(owner):
@@ -230,7 +233,9 @@ def _load_past_own_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
         if origin is not None and origin.obj is obj:
             members, table = origin.members, dict_of(obj)
             if members is not None and members.obj is table:
-                value = table.get(name, MISSING) if name in members.known else m.heap.read_key(members, name)
+                value = table.get(name, MISSING)
+                if members.known.get(name) != id(value):
+                    value = m.heap.read_key(members, name)
                 if value is not MISSING:
                     return value
                 if plan.method is not None:

@@ -574,7 +574,7 @@ def call_weakref(m: Any, reference: weakref.ref) -> Any:
     value = reference()
     origin = m.heap.origin_of(reference)
     if origin is not None and "target" not in origin.known:
-        origin.note_read("target")
+        origin.note_read("target", value)
         return m.heap.admit(value, origin.source.child("call"))
     return value
 

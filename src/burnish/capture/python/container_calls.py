@@ -279,7 +279,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
             if isinstance(items, list):
                 m.heap.will_append(items, origin)
             else:
-                m.heap.complete(origin)
+                m.heap.will_write(items)
         return m.plainly(method, *args)
     if name in ("extend", "__iadd__", "extendleft"):
         other = args[0]
@@ -294,7 +294,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
             if isinstance(items, list) and other is not items:
                 m.heap.will_append(items, origin)
             else:
-                m.heap.complete(origin)
+                m.heap.will_write(items)
         return m.perform(method, other)
     if name == "sort":
         m.heap.will_write(items)

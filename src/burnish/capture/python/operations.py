@@ -536,7 +536,7 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
 def extend(m: Any, method: str, target: Any, other: Any) -> Any:
     if type(other) is dict and method == "dict_update" and type(target) is dict:
         m.heap.complete(m.heap.origin_of(other))  # what its values hold is read where somebody reads it
-        m.heap.complete(m.heap.origin_of(target))
+        m.heap.will_write(target)
         if not all([type(key) is str for key in other]):
             for key in other:
                 check_key(m, key)

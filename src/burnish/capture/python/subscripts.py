@@ -200,7 +200,7 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
         if m.heap.is_constant_key(key):
             m.heap.will_write_key(origin, key)
         else:
-            m.heap.complete(origin)
+            m.heap.will_write(table)
     # The method of the base class: a subclass may override it, and what runs here is what its override calls.
     m.plainly(
         (collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict).__setitem__, table, key, value
@@ -225,7 +225,7 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
             if m.heap.is_constant_key(key) and key in container:
                 m.heap.will_write_key(origin, key, deletes=True)
             else:
-                m.heap.complete(origin)
+                m.heap.will_write(container)
     elif isinstance(container, IN_ORDER):
         check_place(m, key)
         m.heap.will_write(container)

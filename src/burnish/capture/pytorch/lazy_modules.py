@@ -36,6 +36,7 @@ def infer_parameters(m: Any, args: tuple, kwargs: dict) -> Any:
         make_parameters(*args, **kwargs)
     except BaseException as caught:
         error = caught
+    m.heap.note_changes()  # the module has taken off its hooks
     if error is not None:
         raise Raised(error)
     return None
