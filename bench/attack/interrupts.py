@@ -2,8 +2,9 @@
 
     python -m bench.attack.interrupts --minutes 10
 
-A signal's handler raises at the n-th line that runs in a first call, for an n that is drawn anew each time (`lines`),
-or after a time that is (`timer`). Checked after each: the caller gets the handler's own exception; the handler, torch's
+A signal's handler raises at the n-th line that runs in a first call, for an n that is drawn each time (`lines`), or
+after a time that is (`timer`). With `--how async` it is another thread that raises in this one
+(`PyThreadState_SetAsyncExc`). Checked after each: the caller gets the exception that was raised; the handler, torch's
 switches, its stacks of modes and the garbage collector are as they were; the function then computes what eager does,
 and does so compiled.
 """
@@ -11,11 +12,13 @@ and does so compiled.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import faulthandler
 import gc
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -72,8 +75,17 @@ def surroundings() -> tuple[Any, ...]:
             signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT))
 
 
+def raise_in_thread(thread: int, kind: type[BaseException] | None) -> None:
+    """`kind`: None takes back what has not been raised yet."""
+    given = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), given)
+
+
 class Attack:
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, how: str = "signal"):
+        self.how, self.main = how, threading.get_ident()
+        # No trace function: after an error was taken back, CPython 3.11 runs for ever where a traced function begins.
+        self.ways = ("timer",) if how == "async" else ("lines", "timer")
         self.random = random.Random(seed)
         self.kind: type[BaseException] = LateError
         self.is_armed = False
@@ -85,6 +97,8 @@ class Attack:
         self.lines = {name: self.count_lines(fn) for name, fn in self.programs.items()}
         self.seconds = {name: self.time(fn) for name, fn in self.programs.items()}
         signal.signal(signal.SIGALRM, self.handle)
+        if how == "async":
+            sys.setswitchinterval(1e-5)  # else the other thread raises at a few moments only
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         if self.is_armed:
@@ -135,16 +149,28 @@ class Attack:
             sys.settrace(None)
 
     def after(self, compiled: Callable[..., Any], seconds: float) -> None:
+        timer = threading.Timer(seconds, self.interrupt) if self.how == "async" else None
         try:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            if timer is None:
+                signal.setitimer(signal.ITIMER_REAL, seconds)
+            else:
+                timer.start()
             compiled(self.x)
             self.is_armed = False
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            if timer is not None:
+                self.is_armed = False
+                timer.cancel()
+
+    def interrupt(self) -> None:
+        if self.is_armed:
+            self.is_armed = False
+            raise_in_thread(self.main, self.kind)
 
     def round(self) -> str | None:
         """One interrupted call. What was wrong after it, or None."""
-        name, how = self.random.choice(sorted(self.programs)), self.random.choice(("lines", "timer"))
+        name, how = self.random.choice(sorted(self.programs)), self.random.choice(self.ways)
         self.kind = self.random.choice(KINDS)
         moment = self.random.randrange(1, self.lines[name]) if how == "lines" \
             else self.random.uniform(1e-6, self.seconds[name])
@@ -156,6 +182,8 @@ class Attack:
         except BaseException as error:
             raised = error
         self.is_armed = False
+        if self.how == "async":
+            raise_in_thread(self.main, None)
         self.hit = [] if raised is None else [frame.name for frame in traceback.extract_tb(raised.__traceback__)]
         if raised is not None and type(raised) is not self.kind:
             return f"{where}: the caller got {''.join(traceback.format_exception(raised))}"
@@ -174,6 +202,7 @@ class Attack:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--how", choices=("signal", "async"), default="signal")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--rounds", type=int, default=1 << 62)
@@ -183,7 +212,7 @@ def main() -> int:
     torch.manual_seed(options.seed)
     torch.set_num_threads(options.threads)
     burnish.settings.configure(never_slower=False, cache=False)
-    attack, until, wrong, rounds = Attack(options.seed), time.monotonic() + 60 * options.minutes, 0, 0
+    attack, until, wrong, rounds = Attack(options.seed, options.how), time.monotonic() + 60 * options.minutes, 0, 0
     while time.monotonic() < until and rounds < options.rounds:
         rounds += 1
         try:

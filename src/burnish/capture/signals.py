@@ -15,6 +15,7 @@ Only the main thread meets signals, so in another one this does nothing.
 from __future__ import annotations
 
 import functools
+import opcode
 import signal
 import sys
 import threading
@@ -31,6 +32,8 @@ T = TypeVar("T")
 # Those that a program has handlers for. The others stop, continue or kill a process, or tell of a crash.
 NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGBREAK")
 NUMBERS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+BARE_ERRORS = (MemoryError, StopIteration, StopAsyncIteration, GeneratorExit)
+"""C code raises these without a text."""
 # Entering ``torch.no_grad()`` and leaving it are single steps: half of one would stay on behind the program.
 SINGLE_STEPS = (torch.autograd.grad_mode.__file__, torch.amp.autocast_mode.__file__)
 
@@ -135,7 +138,7 @@ def may_stop_at(frame: Any) -> bool:
 
 def raised(error: BaseException | None) -> bool:
     """Whether ``error`` was meant to stop the program from outside, and is not of something that it did."""
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+    if isinstance(error, (KeyboardInterrupt, SystemExit)) or is_asynchronous(error):
         return True
     handlers = [Signals.note.__code__, Signals.answer.__code__,
                 *(code_of(signal.getsignal(number)) for number in NUMBERS)]
@@ -143,6 +146,21 @@ def raised(error: BaseException | None) -> bool:
     while at is not None and at.tb_frame.f_code not in handlers:
         at = at.tb_next
     return at is not None
+
+
+def is_asynchronous(error: BaseException | None) -> bool:
+    """Whether another thread raised ``error`` in this one (``PyThreadState_SetAsyncExc``). Python makes it of its class
+    without arguments, where a function begins, where a loop jumps backward or where a call returns. An error of C code
+    has a text, but for a few that are raised so; an error of Python code has its ``raise``."""
+    at = None if error is None else error.__traceback__
+    if at is None or error is None or error.args or error.__cause__ is not None:
+        return False
+    while at.tb_next is not None:
+        at = at.tb_next
+    name = opcode.opname[at.tb_frame.f_code.co_code[at.tb_lasti]]
+    if name in ("RESUME", "JUMP_BACKWARD") or name.startswith("POP_JUMP_BACKWARD"):
+        return True
+    return "CALL" in name and type(error) not in BARE_ERRORS
 
 
 def code_of(handler: Any) -> CodeType | None:
