@@ -23,6 +23,7 @@ from ..marks import size_marks
 from ..runtime import collection, settling
 from ..runtime.call_contest import EAGER_STAYS
 from ..runtime.differentiable import saving_is_watched
+from ..runtime.failing import MOST_IN_A_ROW, Failing
 from ..runtime.restoring import is_half_done
 from ..runtime.segment import Continuation, ResultsChanged, Segment
 from . import breaks, signals
@@ -37,6 +38,7 @@ from .interpreter.bytecode import decode
 from .interpreter.frames import UNBOUND, Frame
 from .interpreter.layout import Layout, take_apart
 from .interpreter.machine import Machine
+from .interpreter.tracebacks import TrailOfKinds
 from .metadata import TENSOR_TYPES, default_device, global_state
 from .segments import whole_calls
 from .segments.closing import autocast_nesting, close, restore_state
@@ -145,12 +147,12 @@ class Program:
                                 raise
                             if drawn is not None:
                                 torch.set_rng_state(drawn)
-                            outputs = FAILED
+                            outputs, failed = FAILED, (type(error), f"{type(error).__name__}: {error}")
                             if type(error) is ResultsChanged:
                                 self.results_changed += 1
                                 continuation.drop(segment)
                         if outputs is FAILED:
-                            return self.rerun(continuation, slots)
+                            return self.rerun_failed(continuation, slots, segment, *failed)
                         self.ran_compiled = True
                     answer = segment.finish(values, outputs)
                     if segment.leads_to is None:
@@ -217,9 +219,10 @@ class Program:
         finally:
             del interrupt
 
-    def rerun(self, continuation: Continuation, slots: list) -> Any:
+    def rerun(self, continuation: Continuation, slots: list, met: set[type] | None = None) -> Any:
         """A recorded call raised, with this run's data. Nothing outside has changed yet: run from the segment's start
-        as plain Python, so that the error is raised at its place, under the user's handlers."""
+        as plain Python, so that the error is raised at its place, under the user's handlers. ``met``: to be given the
+        classes of the errors that the program meets."""
         if continuation.layout is None:
             values = [*slots, *[UNBOUND] * (self.code.n_locals - len(slots))]
             frame = Frame(self.code, self.entry_globals, self.entry_builtins, values)
@@ -227,7 +230,26 @@ class Program:
             values[at:] = self.function.__closure__ or ()
         else:
             frame = continuation.layout.build(slots)
-        return interrupts.run(Machine(frame))
+        machine = Machine(frame)
+        if met is not None:
+            machine.trail = TrailOfKinds(met)
+        return interrupts.run(machine)
+
+    def rerun_failed(
+        self, continuation: Continuation, slots: list, segment: Segment, kind: type[BaseException], text: str
+    ) -> Any:
+        """``rerun``. Where plain Python meets no such error, the graph is to blame, and given up in the end."""
+        met: set[type[BaseException]] = set()
+        result = self.rerun(continuation, slots, met)
+        if kind is ResultsChanged or kind in met or segment not in continuation.segments:
+            return result
+        failing = Failing.of(segment)
+        failing.in_a_row += 1
+        if failing.in_a_row >= MOST_IN_A_ROW:
+            continuation.drop(segment)
+            self.give_up(continuation, f"a graph raised {text!r} in {MOST_IN_A_ROW} calls in a row, and plain Python "
+                                       f"did not", cause="internal")
+        return result
 
     def run_eagerly(self, continuation: Continuation, slots: list, args: tuple | None, kwargs: dict | None) -> Any:
         if continuation.layout is None:

@@ -80,7 +80,7 @@ class TrunkProgram(Program):
             return
         super().finish_trace(tracer, continuation, signal, *others)
 
-    def rerun(self, continuation: Continuation, slots: list) -> Any:
+    def rerun(self, continuation: Continuation, slots: list, met: set[type] | None = None) -> Any:
         """A block has changed, or raised: nothing outside has changed yet, so all of it can run again."""
         events.emit("trunk.dropped", text=f"{self.entry.location}: the code around the blocks is plain Python again")
         continuation.segments = []

@@ -56,6 +56,18 @@ class Trail:
         self.native.clear()
 
 
+class TrailOfKinds(Trail):
+    """A trail that keeps the classes of the errors that it has seen, handled ones included."""
+
+    def __init__(self, kinds: set[type[BaseException]]) -> None:
+        super().__init__()
+        self.kinds = kinds
+
+    def note(self, error: BaseException, frame: Any) -> None:
+        self.kinds.add(type(error))
+        super().note(error, frame)
+
+
 def _native_part(traceback: TracebackType | None) -> TracebackType | None:
     """The part of a traceback below our own frames."""
     last_ours = None
