@@ -2,7 +2,7 @@
 
 import sys
 
-from burnish.cli import main
+from burnish.cli.command_line import main
 
 if __name__ == "__main__":
     sys.exit(main(["bench", *sys.argv[1:]]))

@@ -6,7 +6,7 @@
     with fallbacks.refused():          raises where anything in the block fell back
         ...
 
-The causes are those of `burnish.report.fallbacks`.
+The causes are those of `burnish.report.collect_fallbacks`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 def exit_with(main: Callable[..., int | None], *args: Any, named: Collection[str] = ()) -> NoReturn:
     """Run `main` and leave with what it returns, or with 1 where something fell back for a cause that is not named."""
-    from burnish.report.fallbacks import collect_fallbacks
+    from burnish.report.collect_fallbacks import collect_fallbacks
 
     with collect_fallbacks() as found:
         status = main(*args) or 0
@@ -32,7 +32,7 @@ def exit_with(main: Callable[..., int | None], *args: Any, named: Collection[str
 
 @contextlib.contextmanager
 def refused(named: Collection[str] = ()) -> Iterator[None]:
-    from burnish.report.fallbacks import collect_fallbacks
+    from burnish.report.collect_fallbacks import collect_fallbacks
 
     with collect_fallbacks() as found:
         yield

@@ -25,14 +25,14 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import burnish
-from burnish.runtime import draft
+from burnish.runtime.program import unbound_driver
 from burnish.settings import patch
 
 from .contestants import contestant_of
 from .models import MODELS
 from .workload import Workload
 
-FRAMES = draft.__name__
+FRAMES = unbound_driver.__name__
 """Where the classes of frames are made."""
 
 WARM = 3

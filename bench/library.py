@@ -31,7 +31,7 @@ from burnish.schedule.library import (
     choose,
     in_channels_last,
 )
-from burnish.tensors.types import TensorType
+from burnish.tensors.tensor_types import TensorType
 
 GELU, GELU_TANH = Activation("gelu", algorithm="none"), Activation("gelu", algorithm="tanh")
 Counted = tuple[int, Spec]

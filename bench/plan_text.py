@@ -26,13 +26,13 @@ from typing import Any
 import torch
 
 from burnish import events
-from burnish.codegen.llvm.kernel import print_ir
+from burnish.codegen.llvm.kernel_module import print_ir
 from burnish.ir.graph import Value
-from burnish.report.dump import function_text
-from burnish.runtime.kernels import NativeFunction, Words
-from burnish.runtime.native_calls import Fixed, InArena, Moving, NativeCalls
-from burnish.schedule.emit import Launch
-from burnish.schedule.steps import Plan
+from burnish.report.dump_stages import function_text
+from burnish.runtime.program.native_call_sequence import Fixed, InArena, Moving, NativeCalls
+from burnish.runtime.program.native_kernels import NativeFunction, Words
+from burnish.schedule.loops.build_kernel import Launch
+from burnish.schedule.plan_steps import Plan
 
 DIGITS = 16
 SAME = "as before"
@@ -88,7 +88,7 @@ class Written:
 @contextlib.contextmanager
 def written() -> Iterator[Written]:
     """Everything that is compiled inside the block."""
-    from burnish.report.fallbacks import collect_fallbacks
+    from burnish.report.collect_fallbacks import collect_fallbacks
 
     found = Written()
     stop = events.subscribe(found.hear, KINDS)

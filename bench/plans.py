@@ -78,7 +78,7 @@ def pinned(rule: str) -> Iterator[None]:
 
 def measured(candidates: Sequence[Any], rule: str) -> Any:
     """As if the one that the rule takes were the only one that works."""
-    from burnish.schedule.library.measure import Measured
+    from burnish.schedule.library.measure_candidates import Measured
 
     ordered = list(candidates)
     if rule == "last":
@@ -90,7 +90,7 @@ def measured(candidates: Sequence[Any], rule: str) -> Any:
 
 
 def is_working(candidate: Any) -> bool:
-    from burnish.schedule.library.measure import random_tensor, ready
+    from burnish.schedule.library.measure_candidates import random_tensor, ready
 
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         try:
@@ -103,8 +103,8 @@ def is_working(candidate: Any) -> bool:
 def share(spec: Any, rule: str) -> float:
     """Of the time that all operations of a kind take alike. Where `last` is the rule, what is rarely chosen else is
     cheap: channels-last memory, and the gradients of windows of one pixel as products."""
+    from burnish.schedule.layouts.channels_last import is_channels_last
     from burnish.schedule.library import ConvSpec, LinearSpec
-    from burnish.schedule.library.layout import is_channels_last
 
     if rule != "last":
         return 1.0

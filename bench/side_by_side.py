@@ -134,7 +134,7 @@ def settle(side: Side) -> dict[str, Any]:
     if side.contestant.kind != BURNISH:
         return {"warm_calls": warm_up(side.call_and_wait)}
     from burnish import events
-    from burnish.runtime.contest import LARGE_ORDER
+    from burnish.runtime.contest.inference_contest import LARGE_ORDER
 
     told: list[str] = []
     stop = events.subscribe(lambda event: told.append(f"{event.kind}: {event.data.get('text', '')}"[:300]))

@@ -47,7 +47,7 @@ def no_unnamed_fallback(request, nobody_listens):
     `@pytest.mark.falls_back("refused", "sizes")` names the causes that a test expects; `only=` is an expression for the
     ids of the parameters that it is about.
     """
-    from burnish.report.fallbacks import CAUSES, collect_fallbacks
+    from burnish.report.collect_fallbacks import CAUSES, collect_fallbacks
 
     parameters = request.node.callspec.id if hasattr(request.node, "callspec") else ""
     named = {cause for mark in request.node.iter_markers("falls_back")

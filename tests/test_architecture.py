@@ -13,7 +13,7 @@ import pytest
 PACKAGE = "burnish"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
-BASE = {"errors", "events", "loaded", "once", "settings"}
+BASE = {"concurrency", "errors", "events", "settings"}
 COMPILER = {"lower", "schedule", "codegen"}
 EVERYTHING = {"anything"}
 
@@ -21,40 +21,27 @@ EVERYTHING = {"anything"}
 MAY_IMPORT = {
     "errors": set(),
     "events": {"errors"},
-    "loaded": set(),
-    "once": set(),
+    "concurrency": set(),
     "settings": {"errors"},
     "runtime": BASE | {"tensors"},
     "report": {"errors", "events"},
-    "marks": {"errors"},
-    "stance": {"errors"},
-    "options": BASE,
     "tensors": BASE,
     "ops": BASE | {"tensors"},
     "ir": BASE | {"tensors", "ops"},
-    "capture": BASE | {"marks", "tensors", "ir", "backends", "runtime"},
+    "capture": BASE | {"frontend", "tensors", "ir", "backends", "runtime"},
     "lower": BASE | {"tensors", "ops", "ir"},
     "schedule": BASE | {"tensors", "ops", "ir"},
     "codegen": BASE | {"tensors", "ops", "ir", "schedule", "runtime"},
-    # Where the compiler is put behind a name that capture can look up.
-    "backends": BASE | COMPILER | {"tensors", "ops", "ir", "runtime"},
+    # From a captured graph to a program: the one place that knows all the stages.
+    "compiler": BASE | COMPILER | {"tensors", "ops", "ir", "runtime"},
+    # Where compilers are put behind names that capture can look up.
+    "backends": BASE | COMPILER | {"compiler", "tensors", "ops", "ir", "runtime"},
     # What users call sits on top.
     "integrations": EVERYTHING,
-    "doctor": EVERYTHING,
+    "frontend": EVERYTHING,
     "cli": EVERYTHING,
-    "cache_file": EVERYTHING,
-    "api": EVERYTHING,
-    "module": EVERYTHING,
-    "explain": EVERYTHING,
     "export": EVERYTHING,
-    "export_code": {"errors"},
-    "export_file": EVERYTHING,
-    "export_graph": EVERYTHING,
-    "export_operators": EVERYTHING,
-    "export_tensors": EVERYTHING,
-    "export_values": EVERYTHING,
-    "export_native": EVERYTHING,
-    "export_trace": EVERYTHING,
+    "api": EVERYTHING,
     "__init__": EVERYTHING,
 }
 
@@ -107,25 +94,25 @@ def test_table_of_directions_has_no_cycle():
 @pytest.mark.parametrize(
     "module,source",
     [
-        ("burnish.capture.engine", "from burnish.codegen import llvm"),
-        ("burnish.capture.engine", "from ..codegen.llvm import printer"),
-        ("burnish.capture.engine", "from .. import codegen"),
-        ("burnish.capture.interpreter.opcodes.flow", "from ....lower import pipeline"),
-        ("burnish.capture.engine", "def f():\n    import burnish.schedule.fuse"),
-        ("burnish.capture.engine", "from burnish import compile"),
-        ("burnish.capture.engine", "import burnish"),
-        ("burnish.capture.engine", "import importlib\nimportlib.import_module('burnish.codegen')"),
+        ("burnish.capture.engine.engine", "from burnish.codegen import llvm"),
+        ("burnish.capture.engine.engine", "from ..codegen.llvm import printer"),
+        ("burnish.capture.engine.engine", "from .. import codegen"),
+        ("burnish.capture.interpreter.opcodes.control_flow", "from ....lower import pipeline"),
+        ("burnish.capture.engine.engine", "def f():\n    import burnish.schedule.fusion.fuse_loops"),
+        ("burnish.capture.engine.engine", "from burnish import compile"),
+        ("burnish.capture.engine.engine", "import burnish"),
+        ("burnish.capture.engine.engine", "import importlib\nimportlib.import_module('burnish.codegen')"),
         ("burnish.lower.pipeline", "from ..capture import breaks"),
-        ("burnish.runtime.program", "if TYPE_CHECKING:\n    from ..capture import frames"),
-        ("burnish.report.show", "from .. import settings"),
+        ("burnish.runtime.program.program", "if TYPE_CHECKING:\n    from ..capture import frames"),
+        ("burnish.report.show_stages", "from .. import settings"),
         ("burnish.settings", "from .events import emit"),
-        ("burnish.capture.engine", "import torch._dynamo"),
-        ("burnish.capture.engine", "from torch import _inductor"),
-        ("burnish.capture.engine", "from torch._functorch.aot_autograd import aot_function"),
-        ("burnish.capture.engine", "import functorch.compile"),
-        ("burnish.capture.engine", "import torch\ntorch._dynamo.reset()"),
-        ("burnish.capture.engine", "__import__('torch._inductor')"),
-        ("burnish.runtime.program", "import torch\ndef f():\n    return torch._functorch.config"),
+        ("burnish.capture.engine.engine", "import torch._dynamo"),
+        ("burnish.capture.engine.engine", "from torch import _inductor"),
+        ("burnish.capture.engine.engine", "from torch._functorch.aot_autograd import aot_function"),
+        ("burnish.capture.engine.engine", "import functorch.compile"),
+        ("burnish.capture.engine.engine", "import torch\ntorch._dynamo.reset()"),
+        ("burnish.capture.engine.engine", "__import__('torch._inductor')"),
+        ("burnish.runtime.program.program", "import torch\ndef f():\n    return torch._functorch.config"),
     ],
 )
 def test_wrong_import_is_found(module, source):
@@ -135,10 +122,10 @@ def test_wrong_import_is_found(module, source):
 @pytest.mark.parametrize(
     "module,source",
     [
-        ("burnish.capture.engine", "from . import frames\nfrom .opcodes import flow\nfrom ..errors import UserError"),
-        ("burnish.capture.engine", "from .. import events, settings\nfrom ..backends import lookup"),
-        ("burnish.capture.engine", "from burnish.ir import graph\nimport torch, torch.fx"),
-        ("burnish.backends.aot", "from torch._functorch.aot_autograd import aot_module_simplified"),
+        ("burnish.capture.engine.engine", "from . import frames\nfrom .opcodes import flow\nfrom ..errors import UserError"),
+        ("burnish.capture.engine.engine", "from .. import events, settings\nfrom ..backends import lookup"),
+        ("burnish.capture.engine.engine", "from burnish.ir import graph\nimport torch, torch.fx"),
+        ("burnish.backends.aot_eager", "from torch._functorch.aot_autograd import aot_module_simplified"),
         ("burnish.integrations.accelerate", "import torch._dynamo\nfrom .. import api"),
         ("burnish.api", "from .capture import program\nfrom .report import explain"),
         ("burnish.capture.polyfills", "import torch.func\nimport functools"),

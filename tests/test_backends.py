@@ -15,7 +15,8 @@ import torch
 from torch.fx import Graph, GraphModule
 
 import burnish
-from burnish.backends import Backend, list_backends, lookup, numbers, register_backend, registry
+from burnish.backends import Backend, list_backends, lookup, register_backend, registry
+from burnish.compiler.adapters import specialize_numbers
 from burnish.errors import BackendError, UserError
 
 NAMES = ["burnish", "eager", "aot_eager", "inductor"]
@@ -306,7 +307,7 @@ def test_copy_of_a_graph_keeps_tensors_metadata_and_names():
         gm.graph.get_attr("weight").meta["from"] = "line 3"
     gm.recompile()
     gm.meta["what"] = "wave"
-    copied = numbers.own_copy(gm)
+    copied = specialize_numbers.own_copy(gm)
     assert copied.weight is gm.weight and copied.meta == gm.meta and copied.graph is not gm.graph
     assert [(n.name, n.meta) for n in copied.graph.nodes] == [(n.name, n.meta) for n in gm.graph.nodes]
 
@@ -332,9 +333,9 @@ def test_numbers_that_are_equal_but_not_the_same_compile_apart():
 def test_number_that_keeps_changing_runs_eagerly_after_the_limit():
     backend = FirstNumbersForever()
     compiled = lookup(backend)(graph_of(scaled, 2), [torch.ones(2), 0])
-    for n in range(3 * numbers.LIMIT):
+    for n in range(3 * specialize_numbers.LIMIT):
         assert compiled(torch.ones(2), n)[0].eq(n).all()
-    assert len(backend.compiled_for) == numbers.LIMIT
+    assert len(backend.compiled_for) == specialize_numbers.LIMIT
 
 
 def test_threads_that_bring_the_same_number_compile_it_once():

@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import burnish
-from burnish import cache_file, cli, events, export_native
-from burnish.backends import kept
+from burnish import events
+from burnish.cli import cache_archive, command_line
+from burnish.compiler import program_cache
 from burnish.errors import UserError
-from burnish.runtime import disk_cache, file_trust
-from burnish.runtime.disk_cache import MAGIC, DiskCache, read_entry, written_entry
+from burnish.export import precompile
+from burnish.runtime.disk import disk_cache, file_trust
+from burnish.runtime.disk.disk_cache import MAGIC, DiskCache, read_entry, written_entry
 
 X = torch.arange(1.0, 13.0).reshape(3, 4)
 FUNCTIONS = [lambda x: x.sin() * 2, lambda x: x.cos() * 2, lambda x: x.exp() + 1, lambda x: x.log() - 1]
@@ -49,7 +51,7 @@ def run(function, happened):
 
 
 def programs_of(shelf):
-    return [shelf.path_of(entry.name) for _, entry in cache_file.read_all(shelf) if entry.kind == kept.KIND]
+    return [shelf.path_of(entry.name) for _, entry in cache_archive.read_all(shelf) if entry.kind == program_cache.KIND]
 
 
 # ---- under their own keys
@@ -183,11 +185,11 @@ def test_where_there_are_no_user_numbers_entries_are_loaded(shelf, happened, mon
 @has_users
 @pytest.mark.parametrize("mode", [0o644, 0o660])
 def test_a_secret_that_others_know_signs_nothing(mode, shelf):
-    secret = export_native.own_secret()
+    secret = precompile.own_secret()
     assert secret is not None and (shelf.folder / "secret").stat().st_mode & 0o777 == 0o600
     (shelf.folder / "secret").chmod(mode)
     with pytest.warns(UserWarning, match="secret can be"):
-        assert export_native.own_secret() is None and export_native.signature(b"", {}) is None
+        assert precompile.own_secret() is None and precompile.signature(b"", {}) is None
 
 
 @has_users
@@ -196,7 +198,7 @@ def test_entries_of_another_user_are_not_handed_on(shelf, happened, tmp_path):
     path, = programs_of(shelf)
     path.chmod(0o666)
     with pytest.warns(UserWarning, match="can be written to by others"):
-        cache_file.export_cache(shelf, tmp_path / "cache.zip")
+        cache_archive.export_cache(shelf, tmp_path / "cache.zip")
     with zipfile.ZipFile(tmp_path / "cache.zip") as archive:
         assert f"{path.parent.name}/{path.name}" not in archive.namelist()
 
@@ -217,7 +219,7 @@ def named(content):
 
 def imported(path, capsys):
     """The exit status, and what was said."""
-    status = cli.main(["cache", "import", str(path)])
+    status = command_line.main(["cache", "import", str(path)])
     printed = capsys.readouterr()
     return status, printed.err or printed.out
 
@@ -226,7 +228,7 @@ def test_a_file_that_unpacks_to_much_more_is_refused(shelf, tmp_path, capsys):
     def bomb(count, size):
         return archive_of(tmp_path / "bomb.zip", ((f"{n:02x}/{n:062x}", bytes(size)) for n in range(count)))
 
-    path = bomb(3, cache_file.LARGEST + 1)
+    path = bomb(3, cache_archive.LARGEST + 1)
     assert path.stat().st_size < 1 << 20
     status, said = imported(path, capsys)
     assert status == 2 and "unpacks to 67.1 MB, and at most 67.1 MB are taken" in said
@@ -255,7 +257,7 @@ def test_a_malformed_head_is_a_mistake_of_the_file(head, shelf, tmp_path, capsys
 def test_an_entry_under_the_name_of_another_is_refused_and_nothing_is_taken_over(shelf, tmp_path, capsys, happened):
     run(FUNCTIONS[0], happened)
     run(FUNCTIONS[1], happened)
-    contents = [content for content, _ in cache_file.read_all(shelf)]
+    contents = [content for content, _ in cache_archive.read_all(shelf)]
     shelf.clear()
     pairs = [(named(content), content) for content in contents]
     pairs[0], pairs[1] = (pairs[0][0], pairs[1][1]), (pairs[1][0], pairs[0][1])
@@ -292,4 +294,4 @@ def test_what_a_file_says_of_itself_does_not_steer_the_terminal(shelf, tmp_path,
 
 def test_refusals_are_user_errors(shelf, tmp_path):
     with pytest.raises(UserError):
-        cache_file.import_cache(shelf, tmp_path / "nowhere.zip")
+        cache_archive.import_cache(shelf, tmp_path / "nowhere.zip")

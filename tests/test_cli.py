@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from burnish import cli, doctor
-from burnish.doctor import Finding, Missing
+from burnish.cli import command_line, doctor
+from burnish.cli.doctor import Finding, Missing
 
 
 def test_doctor_tries_what_works_here_and_says_so(capsys, monkeypatch):
     for name in [name for name in os.environ if name.startswith("BURNISH_")]:
         monkeypatch.delenv(name)
-    assert cli.main(["doctor"]) == 0
+    assert command_line.main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     found = {line[:20].rstrip(): line[20:].lstrip() for line in lines}
     assert {"python", "torch", "llvmlite", "triton", "cores", "LLVM", "GPU", "C++ compiler"} <= set(found)
@@ -28,7 +28,7 @@ def test_doctor_fails_where_something_is_broken(capsys, monkeypatch):
         raise OSError("no such library")
 
     monkeypatch.setattr(doctor, "check_llvm", broken)
-    assert cli.main(["doctor"]) == 1
+    assert command_line.main(["doctor"]) == 1
     captured = capsys.readouterr()
     assert "FAILS  OSError: no such library" in captured.out and "backend eager" in captured.out
     assert "1 of these does not work" in captured.err
@@ -64,23 +64,23 @@ def test_doctor_finds_a_backend_that_computes_something_else(monkeypatch):
 
 
 def test_breaks_prints_the_page_of_a_code_in_either_case(capsys):
-    assert cli.main(["breaks", "B101"]) == 0
+    assert command_line.main(["breaks", "B101"]) == 0
     page = capsys.readouterr().out
     assert page.startswith("B101 ") and "What to do" in page
-    assert cli.main(["breaks", "b101"]) == 0
+    assert command_line.main(["breaks", "b101"]) == 0
     assert capsys.readouterr().out == page
 
 
 def test_breaks_without_a_code_prints_every_page(capsys):
     from burnish.capture.breaks import CATALOG
 
-    assert cli.main(["breaks"]) == 0
+    assert command_line.main(["breaks"]) == 0
     printed = capsys.readouterr().out
     assert all(f"{code} {kind.name}: " in printed for code, kind in CATALOG.items())
 
 
 def test_unknown_break_is_refused_with_near_codes(capsys):
-    assert cli.main(["breaks", "B110"]) == 2
+    assert command_line.main(["breaks", "B110"]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and 'no break with the code "B110". Did you mean "B10' in captured.err
 
@@ -88,14 +88,14 @@ def test_unknown_break_is_refused_with_near_codes(capsys):
 @pytest.mark.parametrize("arguments", [[], ["polish"], ["doctor", "--everything"]])
 def test_command_that_does_not_exist_is_refused_with_the_usage(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
-        cli.main(arguments)
+        command_line.main(arguments)
     assert caught.value.code == 2 and "usage: burnish" in capsys.readouterr().err
 
 
 def test_reader_that_stops_early_is_no_error():
     read, write = os.pipe()
     os.close(read)
-    code = "import sys; from burnish.cli import main; sys.exit(main(['breaks']))"
+    code = "import sys; from burnish.cli.command_line import main; sys.exit(main(['breaks']))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", code]
     ran = subprocess.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, text=True)

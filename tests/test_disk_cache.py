@@ -11,14 +11,15 @@ import pytest
 import torch
 
 import burnish
-from burnish import cache_file, cli, settings
-from burnish.backends import native_compile
-from burnish.codegen.llvm import compile
-from burnish.runtime import disk_cache
-from burnish.runtime.disk_cache import MAGIC, DiskCache
+from burnish import settings
+from burnish.cli import cache_archive, command_line
+from burnish.codegen.llvm import compile_to_machine_code
+from burnish.compiler import compile_graph
+from burnish.runtime.disk import disk_cache
+from burnish.runtime.disk.disk_cache import MAGIC, DiskCache
 from burnish.schedule.library import LinearSpec, Memory, choose
-from burnish.schedule.library.choose import key_of
-from burnish.tensors.types import TensorType
+from burnish.schedule.library.autotune_candidates import key_of
+from burnish.tensors.tensor_types import TensorType
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_a_writer_that_is_killed_leaves_no_entry(shelf):
     program = """
 import os, signal, sys
 from pathlib import Path
-from burnish.runtime.disk_cache import DiskCache
+from burnish.runtime.disk.disk_cache import DiskCache
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 DiskCache(Path(sys.argv[1])).put("kind", "key", b"content")
 """
@@ -138,8 +139,8 @@ DiskCache(Path(sys.argv[1])).put("kind", "key", b"content")
 @pytest.fixture
 def emitted(monkeypatch):
     """The modules that LLVM generates code for."""
-    texts, emit = [], compile.emitted
-    monkeypatch.setattr(compile, "emitted", lambda text, target: texts.append(text) or emit(text, target))
+    texts, emit = [], compile_to_machine_code.emitted
+    monkeypatch.setattr(compile_to_machine_code, "emitted", lambda text, target: texts.append(text) or emit(text, target))
     return texts
 
 
@@ -152,13 +153,13 @@ def test_code_is_generated_once_for_all_processes(tmp_path, emitted):
         torch.testing.assert_close(burnish.compile(f)(x), f(x))
         first = len(emitted)
         assert first
-        compile._known.clear()  # as in another process
+        compile_to_machine_code._known.clear()  # as in another process
         burnish.reset()
         torch.testing.assert_close(burnish.compile(f)(x), f(x))
         assert len(emitted) == first
         for _, _, path in DiskCache(tmp_path).entries():
             path.write_bytes(b"spoilt")
-        compile._known.clear()
+        compile_to_machine_code._known.clear()
         burnish.reset()
         torch.testing.assert_close(burnish.compile(f)(x), f(x))
         assert len(emitted) > first
@@ -166,7 +167,7 @@ def test_code_is_generated_once_for_all_processes(tmp_path, emitted):
 
 def test_with_the_setting_off_nothing_is_kept(tmp_path):
     with settings.patch(cache=False, cache_dir=tmp_path):
-        compile._known.clear()
+        compile_to_machine_code._known.clear()
         burnish.compile(lambda x: (x * 3.75).cos())(torch.randn(31))
         assert disk_cache.disk_cache() is None and not list(tmp_path.iterdir())
 
@@ -185,12 +186,12 @@ def test_measurements_are_read_back(tmp_path):
 def test_the_command_says_how_much_there_is_and_deletes_it(tmp_path, capsys):
     with settings.patch(cache=True, cache_dir=tmp_path / "cache"):
         disk_cache.disk_cache().put("kind", "key", bytes(1_000_000))
-        assert cli.main(["cache", "info"]) == 0
+        assert command_line.main(["cache", "info"]) == 0
         assert "1 entries, 1.0 MB of at most" in capsys.readouterr().out
-        assert cli.main(["cache", "clear"]) == 0 and "1 entries deleted" in capsys.readouterr().out
+        assert command_line.main(["cache", "clear"]) == 0 and "1 entries deleted" in capsys.readouterr().out
         assert not list(disk_cache.disk_cache().entries())
     with settings.patch(cache=False):
-        assert cli.main(["cache", "info"]) == 0 and "is off" in capsys.readouterr().out
+        assert command_line.main(["cache", "info"]) == 0 and "is off" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -202,11 +203,11 @@ def filled(tmp_path):
 
 
 def test_a_cache_is_carried_to_another_machine(filled, tmp_path, capsys):
-    assert cli.main(["cache", "info"]) == 0 and "1 of program" in capsys.readouterr().out
-    assert cli.main(["cache", "export", str(tmp_path / "cache.zip")]) == 0
+    assert command_line.main(["cache", "info"]) == 0 and "1 of program" in capsys.readouterr().out
+    assert command_line.main(["cache", "export", str(tmp_path / "cache.zip")]) == 0
     assert "entries of" in capsys.readouterr().out
     with settings.patch(cache_dir=tmp_path / "second"):
-        assert cli.main(["cache", "import", str(tmp_path / "cache.zip")]) == 0
+        assert command_line.main(["cache", "import", str(tmp_path / "cache.zip")]) == 0
         report = capsys.readouterr().out
         assert "taken over" in report and "do not fit" not in report
         found = {path.relative_to(tmp_path / "second"): path.read_bytes()
@@ -215,16 +216,16 @@ def test_a_cache_is_carried_to_another_machine(filled, tmp_path, capsys):
 
 
 def test_what_does_not_fit_is_left_out_and_says_why(filled, tmp_path, capsys, monkeypatch):
-    cli.main(["cache", "export", str(tmp_path / "cache.zip")])
-    here = native_compile.made_here()
+    command_line.main(["cache", "export", str(tmp_path / "cache.zip")])
+    here = compile_graph.made_here()
     there = {**here, "program": here["program"].replace("torch", "tor")}
-    monkeypatch.setattr(native_compile, "made_here", lambda: there)
+    monkeypatch.setattr(compile_graph, "made_here", lambda: there)
     capsys.readouterr()
     with settings.patch(cache_dir=tmp_path / "second"):
-        assert cli.main(["cache", "import", str(tmp_path / "cache.zip")]) == 0
+        assert command_line.main(["cache", "import", str(tmp_path / "cache.zip")]) == 0
         report = capsys.readouterr().out
         assert "1 of program do not fit: they were made with torch, and here it is tor" in report
-        assert not [entry for _, entry in cache_file.read_all(disk_cache.disk_cache()) if entry.kind == "program"]
+        assert not [entry for _, entry in cache_archive.read_all(disk_cache.disk_cache()) if entry.kind == "program"]
 
 
 @pytest.mark.parametrize("arguments, says", [
@@ -234,7 +235,7 @@ def test_what_does_not_fit_is_left_out_and_says_why(filled, tmp_path, capsys, mo
 ], ids=["no name", "a name too many", "no such file", "no such folder"])
 def test_mistakes_are_told(filled, arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["cache", *arguments]) == 2 and says in capsys.readouterr().err
+    assert command_line.main(["cache", *arguments]) == 2 and says in capsys.readouterr().err
 
 
 def test_a_file_of_something_else_is_refused(filled, tmp_path, capsys):
@@ -242,4 +243,4 @@ def test_a_file_of_something_else_is_refused(filled, tmp_path, capsys):
         archive.writestr("../outside", "x")
     (tmp_path / "text.zip").write_text("no archive")
     for name, says in (("other.zip", "is not a file that"), ("text.zip", "cannot be read")):
-        assert cli.main(["cache", "import", str(tmp_path / name)]) == 2 and says in capsys.readouterr().err
+        assert command_line.main(["cache", "import", str(tmp_path / name)]) == 2 and says in capsys.readouterr().err

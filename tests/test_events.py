@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from burnish import events, settings
 from burnish.events import Event, emit, is_watched, subscribe
-from burnish.report import show
+from burnish.report import show_stages
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +133,7 @@ def test_threads_emit_and_subscribe_at_once_without_loss():
 
 def test_show_prints_the_stages_asked_for_at_the_moment_of_the_event():
     to = io.StringIO()
-    show.start(lambda: settings.current().show, to)
+    show_stages.start(lambda: settings.current().show, to)
     with settings.patch(show={"guards"}):
         emit("guards", text="checked")
         emit("guards.missed", text="self.scale\nexpected 2.0")
@@ -143,7 +143,7 @@ def test_show_prints_the_stages_asked_for_at_the_moment_of_the_event():
 
 
 def test_show_goes_to_stderr_and_not_to_the_output_of_the_program(capsys):
-    show.start(lambda: ["graph"])
+    show_stages.start(lambda: ["graph"])
     emit("graph", nodes=3)
     captured = capsys.readouterr()
     assert captured.err == "[graph] nodes=3\n" and captured.out == ""
@@ -151,5 +151,5 @@ def test_show_goes_to_stderr_and_not_to_the_output_of_the_program(capsys):
 
 def test_event_without_text_shows_its_data_short_and_tensors_by_shape():
     event = Event("graph", 0.0, {"nodes": 3, "x": torch.zeros(2, 3), "source": "y" * 500})
-    text = show.render(event)
+    text = show_stages.render(event)
     assert text.startswith("[graph] nodes=3  x=Tensor[2, 3]  source='yyy") and len(text) < 150

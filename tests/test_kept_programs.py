@@ -11,12 +11,13 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.backends import graph_key, kept, native_compile
-from burnish.backends.watcher import new_watch
-from burnish.ir.untraceable import NumberLost, Untraceable
-from burnish.lower.differentiate import Closed
-from burnish.runtime.disk_cache import DiskCache
-from burnish.tensors.sizes import NoFormula, NoNumber
+from burnish.backends.guard_watch_function import new_watch
+from burnish.compiler import compile_graph as native_compile
+from burnish.compiler import graph_cache_key, program_cache
+from burnish.ir.untraceable_graph import NumberLost, Untraceable
+from burnish.lower.trace.differentiate import Closed
+from burnish.runtime.disk.disk_cache import DiskCache
+from burnish.tensors.symbolic_sizes import NoFormula, NoNumber
 
 
 @pytest.fixture
@@ -183,7 +184,7 @@ def key_of(function, *args, gradients=False, open_numbers=()):
     keys = []
 
     def backend(gm, example_inputs):
-        keys.append(graph_key.key_of(gm, example_inputs, gradients, open_numbers))
+        keys.append(graph_cache_key.key_of(gm, example_inputs, gradients, open_numbers))
         return gm.forward
 
     burnish.compile(function, backend=burnish.register_backend(backend, "takes keys", runs_python=True))(*args)
@@ -227,22 +228,22 @@ def test_what_differs_in_anything_has_another_key():
     (lambda: torch.set_autocast_enabled("cpu", True), lambda: torch.set_autocast_enabled("cpu", False)),
 ], ids=["threads", "default dtype", "deterministic", "precision", "grad mode", "default device", "autocast"])
 def test_torchs_switches_make_another_key(change, back):
-    before = graph_key.surroundings()
+    before = graph_cache_key.surroundings()
     if torch.get_num_threads() == 1:
         torch.set_num_threads(2)
-        before = graph_key.surroundings()
+        before = graph_cache_key.surroundings()
     change()
     try:
-        assert graph_key.surroundings() != before
+        assert graph_cache_key.surroundings() != before
     finally:
         back()
 
 
 def test_settings_that_the_compiler_reads_make_another_key():
-    before = graph_key.surroundings()
+    before = graph_cache_key.surroundings()
     for name in ("eager_random", "max_autotune", "shape_padding"):
         with burnish.settings.patch(**{name: True}):
-            assert graph_key.surroundings() != before
+            assert graph_cache_key.surroundings() != before
 
 
 def test_what_belongs_to_the_user_has_no_key(monkeypatch):
@@ -256,15 +257,15 @@ def test_what_belongs_to_the_user_has_no_key(monkeypatch):
     def relu(x, inplace=False):
         return x.clamp(min=1)
 
-    with pytest.raises(graph_key.NoKey):
-        graph_key.name_of(relu)
+    with pytest.raises(graph_cache_key.NoKey):
+        graph_cache_key.name_of(relu)
     relu.__module__, relu.__qualname__ = "torch.nn.functional", "relu"
     monkeypatch.setattr(torch.nn.functional, "relu", relu)
-    graph_key.names.cache_clear()
-    with pytest.raises(graph_key.NoKey, match="replaced"):
-        graph_key.name_of(relu)
+    graph_cache_key.names.cache_clear()
+    with pytest.raises(graph_cache_key.NoKey, match="replaced"):
+        graph_cache_key.name_of(relu)
     monkeypatch.undo()
-    graph_key.names.cache_clear()
+    graph_cache_key.names.cache_clear()
 
 
 # The file -------------------------------------------------------------------------------------------------------------
@@ -283,10 +284,10 @@ def recipe_of(function, *args):
 def test_an_entry_is_text_and_bytes_and_writes_itself_again():
     with torch.no_grad():
         recipe = recipe_of(Mixed().eval(), torch.linspace(-1, 1, 768).reshape(2, 8, 48))
-    content = kept.packed(recipe, native_compile.tools(), "its key")
+    content = program_cache.packed(recipe, native_compile.tools(), "its key")
     size = int.from_bytes(content[:8], "little")
     assert set(json.loads(content[8:8 + size])) == {"key", "shared", "root", "bytes"}
-    assert kept.packed(*kept.unpacked(content, "its key"), "its key") == content
+    assert program_cache.packed(*program_cache.unpacked(content, "its key"), "its key") == content
 
 
 def test_layers_that_are_alike_are_written_once():
@@ -296,13 +297,13 @@ def test_layers_that_are_alike_are_written_once():
                                      for _ in range(count))).eval()
 
     with torch.no_grad():
-        few, many = (len(kept.packed(recipe_of(stack(n), torch.ones(32, 64)), native_compile.tools(), ""))
+        few, many = (len(program_cache.packed(recipe_of(stack(n), torch.ones(32, 64)), native_compile.tools(), ""))
                      for n in (2, 12))
     assert many < 2 * few
 
 
 def test_a_graph_that_holds_something_large_is_not_kept(shelf, happened, monkeypatch):
-    monkeypatch.setattr(kept, "LARGEST_CONSTANT", 8)
+    monkeypatch.setattr(program_cache, "LARGEST_CONSTANT", 8)
 
     def f(x):
         return x + torch.tensor([1.0, 2.0, 3.0])
@@ -319,7 +320,7 @@ def test_an_entry_that_cannot_be_read_is_compiled_anew(shelf, happened, monkeypa
     make, args = CASES["pointwise"]
     run_twice(make, args, happened)
     put = DiskCache.get
-    monkeypatch.setattr(DiskCache, "get", lambda self, kind, key: b"\2" + bytes(7) + b"{}" if kind == kept.KIND
+    monkeypatch.setattr(DiskCache, "get", lambda self, kind, key: b"\2" + bytes(7) + b"{}" if kind == program_cache.KIND
                         else put(self, kind, key))
     burnish.reset()
     happened.clear()
@@ -413,10 +414,10 @@ def test_a_program_for_many_sizes_comes_from_disk(learns, shelf, happened):
 
 
 def test_how_far_a_program_reaches_comes_from_disk_with_it(shelf, monkeypatch):
-    from burnish.lower import trace
+    from burnish.lower.trace import trace_to_aten
 
-    traced, real = [], trace.trace
-    monkeypatch.setattr(trace, "trace", lambda *args: traced.append(args) or real(*args))
+    traced, real = [], trace_to_aten.trace
+    monkeypatch.setattr(trace_to_aten, "trace", lambda *args: traced.append(args) or real(*args))
     for _ in range(2):
         burnish.reset()
         traced.clear()
@@ -451,7 +452,7 @@ def test_keys_of_many_sizes_tell_numbers_by_their_type_and_whole_numbers_by_valu
         opened = SimpleNamespace(
             space=SimpleNamespace(points=points, names=("s0",)), shapes={0: (4, 3)}, numbers={},
             examples=lambda point: [torch.ones(point[0], 3), second, third])
-        return graph_key.open_key_of(gm, opened, False)
+        return graph_cache_key.open_key_of(gm, opened, False)
 
     assert key(1.5, 2) == key(2.5, 2)
     assert len({key(1.5, 2), key(1.5, 3), key(1, 2), key(True, 2)}) == 4
@@ -476,7 +477,7 @@ def test_what_could_not_be_made_for_many_sizes_is_not_tried_again(shelf, happene
                          ids=lambda why: type(why).__name__)
 def test_refusals_of_each_kind_can_be_read(why, shelf):
     with burnish.settings.patch(on_error="raise"):
-        kept.put_refusal("a graph", why)
+        program_cache.put_refusal("a graph", why)
         with pytest.raises((NoFormula, Untraceable)) as read:
-            kept.get("a graph")
+            program_cache.get("a graph")
     assert isinstance(why, type(read.value)) and str(read.value) == str(why)

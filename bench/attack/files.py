@@ -46,12 +46,12 @@ try:
 except ImportError:
     atheris = None
 
-READERS = ("export_file", "export_graph", "export_values", "export_tensors", "export_operators")
+READERS = ("file_format", "graph_to_json", "values_to_json", "tensor_storage", "allowed_operators")
 """What coverage is counted of."""
 
 if atheris is not None and "--plain" not in sys.argv:
-    with atheris.instrument_imports(include=[f"burnish.{name}" for name in READERS]):
-        import burnish.export_file
+    with atheris.instrument_imports(include=[f"burnish.export.{name}" for name in READERS]):
+        import burnish.export.file_format
 
 MOST_MEMORY = 6 << 30
 """Bytes of the process, torch among them."""

@@ -25,11 +25,10 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.schedule import choose_calls
-from burnish.schedule.library import Choice, Spec, candidates
+from burnish.schedule.library import Choice, Spec, candidates, choose_calls
 from burnish.schedule.library.candidate import Candidate, bound
 from burnish.settings import patch
-from burnish.tensors.types import TensorType, has_stride
+from burnish.tensors.tensor_types import TensorType, has_stride
 
 from ..operators import Watched
 from .consumers import COMPUTED, CONSUMERS, Consumer

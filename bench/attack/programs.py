@@ -32,7 +32,7 @@ import torch
 from tests.capture.harness import Same, run_world, snapshot
 
 import burnish
-from burnish.report.fallbacks import collect_fallbacks
+from burnish.report.collect_fallbacks import collect_fallbacks
 
 from . import insertions
 

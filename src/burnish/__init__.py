@@ -12,11 +12,10 @@ from . import settings
 from .api import compile, disable, profile, reset, substitute_in_graph
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
-from .explain import explain
-from .export import Exported, export, load, save
-from .integrations.regions import compile_regions
-from .integrations.torch_compile import install, uninstall
-from .marks import (
+from .export.exported_program import Exported, export, load, save
+from .frontend.compiled_module import compile_, was_compiled
+from .frontend.explain_call import explain
+from .frontend.marks import (
     allow_in_graph,
     assume_constant_result,
     cudagraph_mark_step_begin,
@@ -25,11 +24,12 @@ from .marks import (
     mark_dynamic,
     mark_static,
 )
-from .module import compile_, was_compiled
-from .options import list_mode_options, list_options
-from .report.explain import ExplainOutput
-from .report.profile import Profile, SegmentProfile
-from .stance import set_stance
+from .frontend.modes_and_options import list_mode_options, list_options
+from .frontend.stance import set_stance
+from .integrations.regional_compilation import compile_regions
+from .integrations.torch_compile import install, uninstall
+from .report.explain_report import ExplainOutput
+from .report.profile_segments import Profile, SegmentProfile
 
 __all__ = [
     "BackendError", "BurnishError", "ExplainOutput", "Exported", "InternalError", "Profile", "SegmentProfile",

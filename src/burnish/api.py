@@ -19,15 +19,16 @@ from typing import Any, TypeVar, cast, overload
 
 import torch
 
-from . import marks, settings, stance
-from . import options as settings_by_name
+from . import settings
 from .backends.registry import Backend, lookup
-from .capture.engine import Options, Program
-from .capture.python import builtin_calls, polyfills
+from .capture.engine.engine import Options, Program
+from .capture.python import builtin_functions, builtin_polyfills
 from .errors import UserError
-from .report import dump, progress, show
-from .report.follow import while_wanted
-from .report.profile import Profile
+from .frontend import marks, stance
+from .frontend import modes_and_options as settings_by_name
+from .report import autotune_progress, dump_stages, show_stages
+from .report.listener_toggle import while_wanted
+from .report.profile_segments import Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,7 +80,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     if is_asynchronous(model):
         return _stay_plain(model, fullgraph)
     if isinstance(model, torch.nn.Module):
-        from .module import CompiledModule
+        from .frontend.compiled_module import CompiledModule
 
         return CompiledModule(model, asked, kwargs)
     return _compiled_function(original_of(model), asked, kwargs)
@@ -186,7 +187,7 @@ def runner(original: Any, options: Options, kind: type[Program] = Program) -> tu
     if isinstance(original, types.FunctionType):
         made = kind(original, options)
         return made, made
-    made = kind(cast(types.FunctionType, vars(polyfills)["call_entry"]), options, original)
+    made = kind(cast(types.FunctionType, vars(builtin_polyfills)["call_entry"]), options, original)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return made(original, args, kwargs)
@@ -244,7 +245,7 @@ def substitute_in_graph(original_fn: Callable[..., Any], *, can_constant_fold_th
                             f"it is what gets interpreted.")
         if not skip_signature_check:
             _check_signature(original_fn, polyfill)
-        builtin_calls.substitute(original_fn, polyfill)
+        builtin_functions.substitute(original_fn, polyfill)
         return cast(F, polyfill)
 
     return enter
@@ -293,10 +294,10 @@ def _all_segments() -> Iterator[tuple[Any, Any]]:
 
 def _observe() -> None:
     """Start printing (the setting ``show``) and writing (``dump``) when a setting first asks for it."""
-    while_wanted(settings.on_change, lambda s: bool(s.show), lambda: show.start(lambda: settings.current().show))
+    while_wanted(settings.on_change, lambda s: bool(s.show), lambda: show_stages.start(lambda: settings.current().show))
     while_wanted(settings.on_change, lambda s: s.max_autotune,
-                 lambda: progress.start(lambda: settings.current().max_autotune))
-    while_wanted(settings.on_change, lambda s: s.dump is not None, lambda: dump.start(lambda: settings.current().dump))
+                 lambda: autotune_progress.start(lambda: settings.current().max_autotune))
+    while_wanted(settings.on_change, lambda s: s.dump is not None, lambda: dump_stages.start(lambda: settings.current().dump))
 
 
 _observe()

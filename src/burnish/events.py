@@ -11,7 +11,7 @@ costs one function call.
 
 An event's kind starts with the stage it belongs to, one of `settings.STAGES`, as in "guards" or "guards.missed".
 The datum `text`, where there is one, is the event in words. The datum `fallback` marks an event after which something
-runs slower than it was meant to (see `report.fallbacks`). Work that only an event needs is put behind
+runs slower than it was meant to (see `report.collect_fallbacks`). Work that only an event needs is put behind
 `is_watched(kind)`.
 """
 

@@ -55,7 +55,7 @@ class Settings:
     """Look at memory, by one native call, whether anything that the guards of a segment stand for has changed since
     they last held. Off, they are checked one by one in Python, which costs about a microsecond for each parameter. Read
     when a segment is made. Off, Burnish reads no memory of other objects at all, except elements of tensors that the
-    call holds: the switch to try after a crash. `runtime/watch.py` has the rules."""
+    call holds: the switch to try after a crash. `runtime/state_watch/native_watch.py` has the rules."""
 
     never_slower: bool = True
     """Let the first calls of a compiled graph take turns with eager, measure both, and keep the faster. Off, compiled

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture.python import builtin_calls
+from burnish.capture.python import builtin_functions
 from burnish.errors import UserError
 
 from .recording import Recording, operations
@@ -215,7 +215,7 @@ def test_constant_result_is_asked_for_once():
 def cube_root():
     """A C function whose substitute does not outlive the test."""
     yield math.cbrt
-    builtin_calls.BUILTINS.pop(math.cbrt, None)
+    builtin_functions.BUILTINS.pop(math.cbrt, None)
 
 
 def test_substitute_is_interpreted_in_the_place_of_a_c_function(cube_root):

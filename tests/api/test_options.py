@@ -8,7 +8,7 @@ import torch
 
 import burnish
 from burnish import events, settings
-from burnish.options import COUNTERPARTS, MODES, NOTHING_TO_DO
+from burnish.frontend.modes_and_options import COUNTERPARTS, MODES, NOTHING_TO_DO
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -59,7 +59,7 @@ def test_an_option_is_a_setting_of_one_function(name):
 
 
 def test_max_autotune_measures_what_is_otherwise_known_beforehand(monkeypatch):
-    from burnish.schedule import choose_calls
+    from burnish.schedule.library import choose_calls
     asked = []
     for name in ("choose", "choose_thoroughly"):
         plainly = getattr(choose_calls, name)

@@ -13,10 +13,10 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.backends import graph_key, ready
+from burnish.compiler import graph_cache_key, load_precompiled
 from burnish.errors import UserError
-from burnish.export_file import ALIGNMENT, DESCRIPTION, PROGRAM, SIGNATURE
-from burnish.runtime.watch import is_supported
+from burnish.export.file_format import ALIGNMENT, DESCRIPTION, PROGRAM, SIGNATURE
+from burnish.runtime.state_watch.native_watch import is_supported
 
 X = torch.linspace(-1, 1, 96).reshape(4, 24)
 
@@ -200,17 +200,17 @@ def turned(attributes):
     lambda name, content: b"0" * 64 if name == SIGNATURE else content,
     lambda name, content: content + b"x" if name.startswith("program/") else content,
     lambda name, content: content.replace(b"gelu", b"silu") if name == "burnish.json" else content,
-    edited(ready=lambda ready: ready.update({"0" * 64: ready.popitem()[1]})),
+    edited(ready=lambda load_precompiled: load_precompiled.update({"0" * 64: load_precompiled.popitem()[1]})),
     edited(attributes=turned),
 ], ids=["no signature", "another signature", "other code", "another graph", "other inputs", "weights lie otherwise"])
 def test_code_that_this_user_did_not_write_does_not_run(path, change, happened, monkeypatch):
-    monkeypatch.setattr(ready, "ready", lambda content, digest, eager: pytest.fail("its code was linked"))
+    monkeypatch.setattr(load_precompiled, "ready", lambda content, digest, eager: pytest.fail("its code was linked"))
     with torch.no_grad():
         burnish.save(Model().eval(), path, (X,))
         rewritten(path, change)
         with pytest.warns(UserWarning, match="did not write"):
             loaded = burnish.load(path)
-        burnish.runtime.disk_cache.disk_cache().clear()
+        burnish.runtime.disk.disk_cache.disk_cache().clear()
         happened.clear()
         torch.testing.assert_close(loaded(X), run_eagerly(loaded))
     assert "lower" in happened, "it was compiled anew"
@@ -280,15 +280,15 @@ def test_a_program_for_other_surroundings_is_not_taken(surroundings, path, happe
             if surroundings == "threads":
                 torch.set_num_threads(threads + 1)
             if surroundings == "machine":
-                monkeypatch.setattr(graph_key, "machine", lambda: "another")
-                graph_key.built.cache_clear()
+                monkeypatch.setattr(graph_cache_key, "machine", lambda: "another")
+                graph_cache_key.built.cache_clear()
             if surroundings == "burnish":
-                monkeypatch.setattr(graph_key, "source_digest", lambda: "another")
-                graph_key.built.cache_clear()
+                monkeypatch.setattr(graph_cache_key, "source_digest", lambda: "another")
+                graph_cache_key.built.cache_clear()
             torch.testing.assert_close(loaded(X), model(X))
     finally:
         torch.set_num_threads(threads)
-        graph_key.built.cache_clear()
+        graph_cache_key.built.cache_clear()
     assert "lower" in happened
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import export_code, export_operators, export_values
 from burnish.errors import UserError
-from burnish.ops.record import RECORDS
+from burnish.export import allowed_operators, check_generated_code, values_to_json
+from burnish.ops.operator_record import RECORDS
 
 X = torch.linspace(-1, 1, 12).reshape(4, 3)
 RUNS_CODE = ("exec", "compile", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "import", "ctypes.dlopen")
@@ -241,12 +241,12 @@ def test_pure_is_what_takes_and_gives_tensors():
     for name in names:
         packet, _, overload = name.removeprefix("aten::").partition(".")
         found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
-        if isinstance(found, torch._ops.OpOverload) and export_operators.why_not_pure(found) is None:
+        if isinstance(found, torch._ops.OpOverload) and allowed_operators.why_not_pure(found) is None:
             pure.append(found)
     assert len(pure) > 1500
     for found in pure:
         words = {a.name for a in found._schema.arguments if "str" in str(a.type)}
-        assert words <= export_operators.WORDS and "filename" not in words, found
+        assert words <= allowed_operators.WORDS and "filename" not in words, found
         assert not found._opname.startswith("_") or found._opname.startswith("__") or str(found) in RECORDS, found
 
 
@@ -333,7 +333,7 @@ def test_containers_that_nest_too_deep_are_refused(depth, path):
         for name, content in entries.items():
             archive.writestr(name, content)
     refused(path, "nested more than|is damaged.*RecursionError")
-    assert export_values.DEEPEST < 90, "Python's parser takes that many"
+    assert values_to_json.DEEPEST < 90, "Python's parser takes that many"
 
 
 # ---- what runs
@@ -356,12 +356,12 @@ def test_the_printed_source_of_a_graph_is_checked_before_it_runs(path, ran, monk
     """The second lock: should a name get through the first, what is printed of it does not run."""
     saved(path)
     loaded = burnish.load(path, trust=False)
-    assert isinstance(loaded.graph_module.graph._codegen, export_code.CheckedCode)
+    assert isinstance(loaded.graph_module.graph._codegen, check_generated_code.CheckedCode)
     for name in (f'weight", {EVIL}), getattr(self, "bias', f"x{EVIL}"):
         graph = torch.fx.Graph()
         x, weight = graph.placeholder("x"), graph.get_attr("weight")
         graph.output((graph.call_function(torch.add, (x, weight)),))
-        graph.set_codegen(export_code.CheckedCode())
+        graph.set_codegen(check_generated_code.CheckedCode())
         module = torch.fx.GraphModule({"weight": X}, graph)
         weight.target = name
         with pytest.raises(UserError, match="which the graph does not"):
@@ -369,7 +369,7 @@ def test_the_printed_source_of_a_graph_is_checked_before_it_runs(path, ran, monk
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
     graph.output((graph.call_function(torch.add, (x, x), {f"alpha={EVIL}, out": None}),))
-    graph.set_codegen(export_code.CheckedCode())
+    graph.set_codegen(check_generated_code.CheckedCode())
     with pytest.raises(UserError, match="holds the call .*burnish_test_ran"):
         torch.fx.GraphModule({}, graph)
     assert not ran

@@ -29,7 +29,7 @@ def test_a_model_of_nnsmith_runs_compiled_as_in_eager():
 
 def test_a_shared_gradient_is_found(monkeypatch):
     """The check sees two gradients in one memory, which compiled code avoids by returning one tensor."""
-    from burnish.codegen.program import DriverWriter
+    from burnish.codegen.driver.generate_driver import DriverWriter
 
     write = DriverWriter.output
 

@@ -19,7 +19,7 @@ from bench.record import Run
 from bench.side_by_side import SideBySide
 from torch import nn
 
-from burnish import cli
+from burnish.cli import command_line
 
 from .test_record import small_run
 
@@ -118,19 +118,19 @@ def test_what_a_call_takes_beyond_its_graph_is_told_without_the_looks_at_the_clo
 def test_what_cannot_be_done_is_told_before_anything_is_measured(arguments, told, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.command.Conductor", None)
-    assert cli.main(["bench", *arguments]) == 2
+    assert command_line.main(["bench", *arguments]) == 2
     assert told in capsys.readouterr().err
 
 
 def test_arguments_go_to_the_benchmark_untouched(capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["bench", "--help"])
+        command_line.main(["bench", "--help"])
     assert ended.value.code == 0 and "usage: burnish bench" in capsys.readouterr().out
 
 
 def test_installed_package_without_its_source_says_what_to_do(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "lib" / "burnish" / "cli.py"))
-    assert cli.main(["bench", "bert"]) == 2
+    monkeypatch.setattr(command_line, "__file__", str(tmp_path / "lib" / "burnish" / "cli.py"))
+    assert command_line.main(["bench", "bert"]) == 2
     assert "checkout" in capsys.readouterr().err
 
 
@@ -165,10 +165,10 @@ class OneRow:
 def test_run_is_written_printed_and_read_again(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("bench.command.Conductor", OneRow)
     path = tmp_path / "run.json"
-    assert cli.main(["bench", "bert", "lstm", "--json", str(path)]) == 0
+    assert command_line.main(["bench", "bert", "lstm", "--json", str(path)]) == 0
     printed = capsys.readouterr().out
     assert [row.model for row in Run.read(path).rows] == ["bert", "lstm"] and "geomean" in printed
-    assert cli.main(["bench", "--read", str(path), "--compare", str(path)]) == 0
+    assert command_line.main(["bench", "--read", str(path), "--compare", str(path)]) == 0
     again = capsys.readouterr().out
     assert again.startswith(printed.split("\n\n")[0]) and "Burnish then and now" in again
 
@@ -176,14 +176,14 @@ def test_run_is_written_printed_and_read_again(capsys, monkeypatch, tmp_path):
 def test_interrupted_run_keeps_what_it_had(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("bench.command.Conductor", OneRow)
     path = tmp_path / "run.json"
-    assert cli.main(["bench", "bert", "gpt2", "--json", str(path)]) == 130
+    assert command_line.main(["bench", "bert", "gpt2", "--json", str(path)]) == 130
     assert [row.model for row in Run.read(path).rows] == ["bert"]
     assert "1 of 2 models" in capsys.readouterr().err
 
 
 def test_failure_of_burnish_is_in_the_status(monkeypatch):
     monkeypatch.setattr("bench.command.Conductor", OneRow)
-    assert cli.main(["bench", "t5"]) == 1
+    assert command_line.main(["bench", "t5"]) == 1
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
@@ -191,7 +191,7 @@ def test_plot_is_a_picture(ending, tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"picture.{ending}"
     small_run().write(tmp_path / "run.json")
-    assert cli.main(["bench", "--read", str(tmp_path / "run.json"), "--plot", str(path)]) == 0
+    assert command_line.main(["bench", "--read", str(tmp_path / "run.json"), "--plot", str(path)]) == 0
     start = path.read_bytes()[:200]
     assert start.startswith(b"\x89PNG") if ending == "png" else b"<svg" in path.read_bytes()[:1000], start
 

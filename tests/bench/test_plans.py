@@ -9,10 +9,10 @@ from bench.plans import OPEN, RULES, differences, main, measured, pinned, progra
 from torch import nn
 
 import burnish
-from burnish.runtime.kernels import Words
-from burnish.schedule import plan as planning
+from burnish.runtime.program.native_kernels import Words
+from burnish.schedule import pipeline as planning
 from burnish.schedule.library import LinearSpec, candidates, memory
-from burnish.tensors.types import TensorType
+from burnish.tensors.tensor_types import TensorType
 
 MODEL = "mlp"
 
@@ -65,7 +65,7 @@ def test_changed_plan_is_reported_at_its_stage(tmp_path, monkeypatch):
 
 
 def test_changed_kernel_is_reported_with_its_code(tmp_path, monkeypatch):
-    from burnish.codegen.llvm import kernel as printing
+    from burnish.codegen.llvm import kernel_module as printing
 
     before, after = tmp_path / "before", tmp_path / "after"
     recorded(before)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture.segments.crossing import Crossing
+from burnish.capture.segments.break_transition import Crossing
 
 
 def crossings(compiled):

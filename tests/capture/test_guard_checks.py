@@ -6,9 +6,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import burnish
-from burnish.capture.guards import checks
-from burnish.capture.metadata import SameManyTensors, SameState, global_state, tensor_facts
-from burnish.capture.pytorch import direct
+from burnish.capture.guards import guard_function
+from burnish.capture.guards.tensor_metadata import SameManyTensors, SameState, global_state, tensor_facts
+from burnish.capture.pytorch import recorder_fast_path
 from burnish.settings import patch
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -190,7 +190,7 @@ def change_a_large_model(change):
     for _ in range(2):
         torch.testing.assert_close(compiled(X), model(X), rtol=0, atol=0)
     program = compiled.__burnish_program__
-    assert len(program.entry.segments) == 1 and len(program.entry.segments[0].guards) > checks.FEW
+    assert len(program.entry.segments) == 1 and len(program.entry.segments[0].guards) > guard_function.FEW
     change(model)
     for _ in range(2):
         want, got = model(X), compiled(X)
@@ -198,7 +198,7 @@ def change_a_large_model(change):
 
 
 def test_a_check_that_two_ways_of_writing_disagree_on_is_an_internal_error(monkeypatch):
-    monkeypatch.setitem(checks.GROUPED, "type", lambda writer, picked, expected: writer.condition("True"))
+    monkeypatch.setitem(guard_function.GROUPED, "type", lambda writer, picked, expected: writer.condition("True"))
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     compiled = burnish.compile(model, backend="eager")
     with pytest.raises(burnish.InternalError, match="layer by layer"):
@@ -223,9 +223,9 @@ def test_calls_recorded_directly_give_the_graph_that_torch_shows(monkeypatch):
         y = 2 - y.transpose(0, 1) @ x / 3
         return torch.where(y > 0, y, torch.sin(y)[0:1]).sum(dim=-1).view(-1, 1)
 
-    monkeypatch.setattr(direct, "_learned", {})
+    monkeypatch.setattr(recorder_fast_path, "_learned", {})
     shown = graph_of(fn, X, torch.ones(3))
-    assert any(found is not None for found in direct._learned.values())
+    assert any(found is not None for found in recorder_fast_path._learned.values())
     assert graph_of(fn, X, torch.ones(3)) == shown
 
 
@@ -234,11 +234,11 @@ def test_operations_on_subclasses_are_never_recorded_directly():
         pass
 
     x = X.as_subclass(Loud)
-    assert direct.name_of_call(torch.sin, (X,), {}) is torch.sin
-    assert direct.name_of_call(torch.sin, (x,), {}) is None
-    assert direct.name_of_call(torch.cat, ([X, x],), {}) is None
+    assert recorder_fast_path.name_of_call(torch.sin, (X,), {}) is torch.sin
+    assert recorder_fast_path.name_of_call(torch.sin, (x,), {}) is None
+    assert recorder_fast_path.name_of_call(torch.cat, ([X, x],), {}) is None
     with torch.device("cpu"):  # a mode, which must see the call
-        assert direct.name_of_call(torch.sin, (X,), {}) is None
+        assert recorder_fast_path.name_of_call(torch.sin, (X,), {}) is None
 
 
 def test_arguments_that_do_not_fit_raise_the_same_error_each_time():

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.capture.interpreter import binding
-from burnish.capture.pytorch import direct
+from burnish.capture.interpreter import argument_binding
+from burnish.capture.pytorch import recorder_fast_path
 
 from .harness import Keywords, program
 
@@ -44,7 +44,7 @@ def outcome(call):
 @pytest.mark.parametrize("function", [positional, starred, named])
 def test_arguments_are_bound_as_python_binds_them_time_after_time(function):
     def bound(args, kwargs):
-        values = binding.bind(function, args, kwargs)
+        values = argument_binding.bind(function, args, kwargs)
         names = function.__code__.co_varnames
         return tuple(values[names.index(name)] for name in names[:len(values)] if name in ORDER[function])
 
@@ -70,19 +70,19 @@ def test_defaults_are_those_of_the_moment():
     def fn(a, b=2, *, c=3):
         return a, b, c
 
-    assert binding.bind(fn, (1,), {}) == [1, 2, 3]
+    assert argument_binding.bind(fn, (1,), {}) == [1, 2, 3]
     fn.__defaults__, fn.__kwdefaults__ = (7,), {"c": 8}
-    assert binding.bind(fn, (1,), {}) == [1, 7, 8]
+    assert argument_binding.bind(fn, (1,), {}) == [1, 7, 8]
     fn.__defaults__ = None
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'b'"):
-        binding.bind(fn, (1,), {})
+        argument_binding.bind(fn, (1,), {})
 
 
 def test_what_is_left_for_keywords_is_another_dictionary_each_time():
     def fn(**more):
         return more
 
-    first, second = (binding.bind(fn, (), {"a": 1, "b": 2})[0] for _ in range(2))
+    first, second = (argument_binding.bind(fn, (), {"a": 1, "b": 2})[0] for _ in range(2))
     assert first == second == {"a": 1, "b": 2} and first is not second
 
 
@@ -159,7 +159,7 @@ def graphs_of(fn, *args):
 
 @pytest.fixture(autouse=True)
 def nothing_learned(monkeypatch):
-    monkeypatch.setattr(direct, "_learned", {})
+    monkeypatch.setattr(recorder_fast_path, "_learned", {})
 
 
 def test_a_call_that_fails_leaves_none_of_its_inputs_in_the_graph():

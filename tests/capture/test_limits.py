@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture.tracer import Tracer
+from burnish.capture.engine.tracer import Tracer
 from burnish.settings import patch
 
 

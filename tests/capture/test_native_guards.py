@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import burnish
-from burnish.backends.watcher import new_watch
+from burnish.backends.guard_watch_function import new_watch
 from burnish.settings import patch
 
 pytestmark = pytest.mark.skipif(new_watch() is None, reason="this Python keeps its objects in another way")
@@ -749,7 +749,7 @@ def test_collections_that_change_the_module_within_a_check_are_seen():
 
 def test_value_that_comes_to_lie_where_another_lay_is_seen_after_a_watch_could_not_be_made(monkeypatch):
     """A segment goes on asking by the last watch. The values that it knows by their addresses must live as long."""
-    from burnish.capture.guards import watched as module
+    from burnish.capture.guards import native_watch_checks as module
 
     def copy(text):
         return "".join(list(text))  # equal, and another object
@@ -785,7 +785,7 @@ def test_value_that_comes_to_lie_where_another_lay_is_seen_after_a_watch_could_n
 @pytest.mark.parametrize("place", ["dictionary", "members", "list", "cell"])
 def test_what_another_thread_puts_in_place_while_a_watch_is_made_is_seen(place, monkeypatch):
     """The watch must not hand out the tensor that was there before: it may be gone."""
-    from burnish.runtime.watch import Watch
+    from burnish.runtime.state_watch.native_watch import Watch
 
     def tensor():
         return torch.full((3,), float(next(numbers)))
@@ -830,7 +830,7 @@ def test_what_another_thread_puts_in_place_while_a_watch_is_made_is_seen(place, 
 
 
 def test_one_thread_makes_a_watch_and_the_others_go_on(monkeypatch):
-    from burnish.capture.guards import watched as module
+    from burnish.capture.guards import native_watch_checks as module
 
     compiled = burnish.compile(lambda x: x * 2, backend="eager")
     begun, may_end, made = threading.Event(), threading.Event(), []

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from burnish.capture.interpreter import opcodes
-from burnish.capture.interpreter.bytecode import decode, live_locals
-from burnish.capture.interpreter.delegation import runs_code_when_closed
+from burnish.capture.interpreter.bytecode_decoder import decode, live_locals
 from burnish.capture.interpreter.frames import Generator
-from burnish.capture.interpreter.opcodes import registry
+from burnish.capture.interpreter.generator_delegation import runs_code_when_closed
+from burnish.capture.interpreter.opcodes import handler_registry
 
 from .machines import Forgetting, Machine, Pushing, Rebuilding, start
 from .opcode_programs import CASES, generators
@@ -56,19 +56,19 @@ HIDDEN = frozenset(("CACHE", "EXIT_INIT_CHECK", "EXTENDED_ARG", "INTERPRETER_EXI
 @pytest.mark.parametrize("name", OPCODES)
 def test_every_opcode_has_a_handler_or_a_reason(name):
     assert name in KNOWN
-    assert (name in registry.HANDLERS) != bool(opcodes.why_not_handled(name))
+    assert (name in handler_registry.HANDLERS) != bool(opcodes.why_not_handled(name))
 
 
 def test_no_handler_is_for_an_opcode_that_no_version_has():
-    assert set(registry.HANDLERS) | set(registry.REFUSED) | set(registry.RESOLVERS) <= KNOWN
-    assert registry.LOCAL_READS | registry.LOCAL_WRITES | registry.NO_FALL_THROUGH <= KNOWN
+    assert set(handler_registry.HANDLERS) | set(handler_registry.REFUSED) | set(handler_registry.RESOLVERS) <= KNOWN
+    assert handler_registry.LOCAL_READS | handler_registry.LOCAL_WRITES | handler_registry.NO_FALL_THROUGH <= KNOWN
 
 
 def test_the_programs_use_every_handled_opcode():
     used: set[str] = set()
     for function, _ in CASES:
         used |= opcodes_of(function.__code__)
-    handled = {name for name in OPCODES if name in registry.HANDLERS}
+    handled = {name for name in OPCODES if name in handler_registry.HANDLERS}
     assert handled - used <= BODIES_ONLY | HIDDEN
 
 

@@ -218,7 +218,7 @@ def test_objects_made_in_a_branch_may_change():
 
 
 def test_the_compiled_pieces_are_compiled():
-    from burnish.backends.pieces import Pieces
+    from burnish.compiler.partition_uncompiled_calls import Pieces
 
     seen = []
     compiled = burnish.compile(lambda x: torch.cond((x * 2).sum() > 0, torch.sin, torch.cos, (x + 1,)) * 2 + 1,

@@ -7,7 +7,7 @@ from torch.nn.functional import mse_loss
 
 import burnish
 from burnish.backends.registry import Backend
-from burnish.capture.pytorch.gradients import TAKES_TABLES
+from burnish.capture.pytorch.backward_and_grad import TAKES_TABLES
 
 from .training import rows, small_model, trained_alike
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from burnish.codegen.mathematics import expand
-from burnish.ops.scalar import Access, Scalar, cast, fma, index, load, reduced
-from burnish.schedule.loops import Kernel, Loop, Reduction, Stage, Store
+from burnish.codegen.math import expand
+from burnish.ops.scalar_ir import Access, Scalar, cast, fma, index, load, reduced
+from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 
 
 def elementwise(name: str, value: Scalar, extents: tuple[int, ...], inputs: tuple[str, ...],

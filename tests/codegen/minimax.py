@@ -1,4 +1,4 @@
-"""Fits the polynomials of `burnish.codegen.mathematics`: run it, and it prints the tables that stand there.
+"""Fits the polynomials of `burnish.codegen.math`: run it, and it prints the tables that stand there.
 
     python -m tests.codegen.minimax                  all of them, with the error of each
     python -m tests.codegen.minimax exponentials     those whose name starts so

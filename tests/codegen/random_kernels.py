@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from burnish.ops.scalar import (
+from burnish.ops.scalar_ir import (
     FLOATS,
     INTEGERS,
     Access,
@@ -27,7 +27,7 @@ from burnish.ops.scalar import (
     select,
     unary,
 )
-from burnish.schedule.loops import Kernel, Loop, Reduction, Stage, Store
+from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 
 from .running import random_buffer
 

@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from burnish.ops.scalar import BITS, FLOATS, Access, Scalar, walk
-from burnish.schedule.loops import Kernel, Loop, Reduction, Store
+from burnish.ops.scalar_ir import BITS, FLOATS, Access, Scalar, walk
+from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Store
 
 NUMPY = {
     "b8": np.bool_, "u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,

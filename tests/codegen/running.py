@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from burnish.codegen.llvm import compile_kernel
-from burnish.codegen.llvm.compile import native
-from burnish.codegen.llvm.target import preset, why_not_runnable
-from burnish.ops.scalar import FLOATS
-from burnish.schedule.loops import Kernel
+from burnish.codegen.llvm.compile_to_machine_code import native
+from burnish.codegen.llvm.target_machine import preset, why_not_runnable
+from burnish.ops.scalar_ir import FLOATS
+from burnish.schedule.loops.loop_ir import Kernel
 
 from .reference import NUMPY, evaluate, rounded
 

@@ -13,15 +13,16 @@ import pytest
 import torch
 
 from burnish import events
-from burnish.codegen.llvm import compile as compiling
-from burnish.codegen.llvm import compile_kernel, compile_kernels, compile_sequence, host, parallel
-from burnish.codegen.llvm.compile import object_code
-from burnish.codegen.llvm.kernel import PARALLEL, SYMBOL, print_module
+from burnish.codegen.llvm import compile_kernel, compile_kernels, compile_sequence, host
+from burnish.codegen.llvm import compile_to_machine_code as compiling
+from burnish.codegen.llvm.compile_to_machine_code import object_code
+from burnish.codegen.llvm.functions import openmp_parallel_for
+from burnish.codegen.llvm.kernel_module import PARALLEL, SYMBOL, print_module
 from burnish.errors import InternalError
-from burnish.ops.scalar import Access, load
-from burnish.runtime import threads
-from burnish.runtime.kernels import NativeKernel, bind
-from burnish.runtime.kernels import load as load_code
+from burnish.ops.scalar_ir import Access, load
+from burnish.runtime.linking import torch_thread_pool
+from burnish.runtime.program.native_kernels import NativeKernel, bind
+from burnish.runtime.program.native_kernels import load as load_code
 
 from . import example_kernels as examples
 
@@ -190,10 +191,10 @@ def test_python_threads_may_launch_one_kernel_at_once():
 
 @pytest.mark.parametrize("way", ["openmp", "serial"])
 def test_a_torch_without_the_c_interface_is_served(way, monkeypatch):
-    found = threads.openmp_addresses() if way == "openmp" else {}
+    found = torch_thread_pool.openmp_addresses() if way == "openmp" else {}
     if way == "openmp" and not found:
         pytest.skip("this torch brings no libgomp")
-    monkeypatch.setattr(threads, "addresses", lambda: found)
+    monkeypatch.setattr(torch_thread_pool, "addresses", lambda: found)
     compiling.symbols.cache_clear()
     try:
         for example in (examples.add(1_000_003),):
@@ -205,10 +206,10 @@ def test_a_torch_without_the_c_interface_is_served(way, monkeypatch):
 
 
 def test_the_openmp_stand_in_covers_every_range_once():
-    found = threads.openmp_addresses()
+    found = torch_thread_pool.openmp_addresses()
     if not found:
         pytest.skip("this torch brings no libgomp")
-    made = load_code(object_code(parallel.OPENMP, host()), PARALLEL, found)
+    made = load_code(object_code(openmp_parallel_for.OPENMP, host()), PARALLEL, found)
     chunk = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, chunk, ctypes.c_void_p)
     for begin, end, grain in ((0, 10, 1), (5, 6, 1), (3, 103, 40), (0, 7, 100)):

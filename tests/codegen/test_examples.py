@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from burnish.ops.scalar import Access, binary, cast, load, reduced, select
-from burnish.schedule.loops import Kernel, Loop, Reduction, Stage, Store
-from burnish.tensors.types import DTYPES
+from burnish.ops.scalar_ir import Access, binary, cast, load, reduced, select
+from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
+from burnish.tensors.tensor_types import DTYPES
 
 from . import example_kernels as examples
 from .running import MACHINES, compiled

@@ -6,8 +6,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from burnish.codegen.llvm import host, print_ir
-from burnish.codegen.llvm.target import PRESETS, preset
-from burnish.ops.scalar import Access, load
+from burnish.codegen.llvm.target_machine import PRESETS, preset
+from burnish.ops.scalar_ir import Access, load
 
 from . import example_kernels as examples
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from mpmath import mp
 
-from burnish.codegen.mathematics import BASE, EXPANSIONS, expand, why_not_expandable
-from burnish.ops.scalar import Access, binary, cast, load, unary, walk
+from burnish.codegen.math import BASE, EXPANSIONS, expand, why_not_expandable
+from burnish.ops.scalar_ir import Access, binary, cast, load, unary, walk
 
 from .evaluate import compiled
 from .exact import EXACT, exact, exact_in_f64, last_places
@@ -234,17 +234,17 @@ def test_long_polynomials_are_those_that_the_fit_gives(name):
 
 
 def table(name):
-    """`exponentials.TABLES.f32.exp` of burnish.codegen.mathematics."""
-    from burnish.codegen import mathematics
+    """`exponentials.TABLES.f32.exp` of burnish.codegen.math."""
+    from burnish.codegen import math
 
-    found = mathematics
+    found = math
     for part in name.split("."):
         found = found[part] if isinstance(found, dict) else getattr(found, part)
     return found
 
 
 def test_constants_of_several_words_are_exact_enough():
-    from burnish.codegen.mathematics import arcs, exponentials, logarithms, trigonometry
+    from burnish.codegen.math import exponentials, inverse_trigonometry, logarithms, trigonometry
 
     def error(words, value):
         return abs(sum(map(mp.mpf, words)) / value - 1)
@@ -258,5 +258,5 @@ def test_constants_of_several_words_are_exact_enough():
             assert error(exponentials.TABLES[dtype].log2, mp.log(2)) < more
             assert error(logarithms.TABLES[dtype].log10_2, mp.log10(2)) < more
             assert error(logarithms.TABLES[dtype].log10_e, mp.log10(mp.e)) < more
-            first, second = map(mp.mpf, arcs.TABLES[dtype].half_pi)
+            first, second = map(mp.mpf, inverse_trigonometry.TABLES[dtype].half_pi)
             assert abs(first * second - mp.pi / 2) < more

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from burnish.codegen.llvm import compile_kernel, host
-from burnish.codegen.llvm.compile import native
-from burnish.codegen.llvm.kernel import print_module
-from burnish.codegen.llvm.target import preset
-from burnish.codegen.mathematics import EXPANSIONS, INTEGER_DIVISION, expand, why_not_expandable
-from burnish.ops.scalar import Access, binary, const, load, unary, walk
+from burnish.codegen.llvm.compile_to_machine_code import native
+from burnish.codegen.llvm.kernel_module import print_module
+from burnish.codegen.llvm.target_machine import preset
+from burnish.codegen.math import EXPANSIONS, INTEGER_DIVISION, expand, why_not_expandable
+from burnish.ops.scalar_ir import Access, binary, const, load, unary, walk
 
 from .evaluate import compiled
 from .exact import EXACT, eager, last_places

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import burnish
-from burnish.backends import native_compile
 from burnish.codegen.llvm import compile_kernel, compile_sequence
-from burnish.runtime.native_calls import Fixed, InArena, Moving, NativeCalls
-from burnish.schedule import choose_calls
-from burnish.schedule.library.choose import Choice
-from burnish.schedule.library.own_calls import own_candidate
+from burnish.compiler import compile_graph
+from burnish.runtime.program.native_call_sequence import Fixed, InArena, Moving, NativeCalls
+from burnish.schedule.library import choose_calls
+from burnish.schedule.library.autotune_candidates import Choice
+from burnish.schedule.library.own_kernels.own_kernel_candidates import own_candidate
 
 from . import example_kernels as examples
 
@@ -38,8 +38,8 @@ def sources(monkeypatch):
         built.append(write_driver(*args, **kwargs))
         return built[-1]
 
-    write_driver = native_compile.write_driver
-    monkeypatch.setattr(native_compile, "write_driver", build)
+    write_driver = compile_graph.write_driver
+    monkeypatch.setattr(compile_graph, "write_driver", build)
     return lambda: [draft.source for draft in built]
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from burnish.codegen.box import simplify
-from burnish.codegen.llvm.plan import choose, pieces
-from burnish.codegen.llvm.target import preset
-from burnish.codegen.mathematics import expand
-from burnish.ops.scalar import Access, index, load
-from burnish.schedule.loops import Loop, Stage, Store
+from burnish.codegen.llvm.target_machine import preset
+from burnish.codegen.llvm.vectorization_and_tiling import choose, pieces
+from burnish.codegen.loops.coalesce_loops import simplify
+from burnish.codegen.math import expand
+from burnish.ops.scalar_ir import Access, index, load
+from burnish.schedule.loops.loop_ir import Loop, Stage, Store
 
 from . import example_kernels as examples
 

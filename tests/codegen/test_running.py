@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from burnish.ops.scalar import Access, cast, load, reduced
-from burnish.schedule.loops import RUNNING, Kernel, Loop, Reduction, Stage, Store, print_kernel
-from burnish.schedule.parse_loops import parse_kernel
-from burnish.tensors.types import DTYPES
+from burnish.ops.scalar_ir import Access, cast, load, reduced
+from burnish.schedule.loops.loop_ir import RUNNING, Kernel, Loop, Reduction, Stage, Store, print_kernel
+from burnish.schedule.loops.parse_loops import parse_kernel
+from burnish.tensors.tensor_types import DTYPES
 
 from .running import MACHINES
 from .test_examples import launch

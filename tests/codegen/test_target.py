@@ -5,9 +5,9 @@ import inspect
 import llvmlite.binding as llvm
 import pytest
 
-from burnish.backends.graph_key import built
 from burnish.codegen.llvm import host
-from burnish.codegen.llvm.target import REQUIRED, preset, why_not_runnable
+from burnish.codegen.llvm.target_machine import REQUIRED, preset, why_not_runnable
+from burnish.compiler.graph_cache_key import built
 from burnish.errors import UserError
 from burnish.settings import CpuLevel, patch
 

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from burnish.codegen.llvm import products
-from burnish.codegen.llvm.compile import assembly
-from burnish.codegen.llvm.target import host, initialize, preset
-from burnish.codegen.llvm.tiles import print_tile
-from burnish.schedule.library.own import Tile
+from burnish.codegen.llvm.compile_to_machine_code import assembly
+from burnish.codegen.llvm.functions import matmul
+from burnish.codegen.llvm.functions.gemm_microkernel import print_tile
+from burnish.codegen.llvm.target_machine import host, initialize, preset
+from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import Tile
 
 TILES = [Tile((3, 3), 2), Tile((3, 3), 2, is_blocked=True), Tile((2,), 1, is_masked=True, has_residual=True),
          Tile((3, 2), 2, is_depthwise=True)]
@@ -19,7 +19,7 @@ is_x86 = host().triple.startswith("x86_64")
 @pytest.mark.parametrize("tile", TILES, ids=repr)
 def test_tile_for_avx2_fits_its_sixteen_registers(tile):
     initialize()
-    products.with_assembler()
+    matmul.with_assembler()
     text = assembly(print_tile(tile, preset("x86-64-v3")), preset("x86-64-v3"))
     assert "zmm" not in text and not re.search(r"%ymm(1[6-9]|2\d|3[01])", text)
     assert "vfmadd" in text
@@ -27,7 +27,7 @@ def test_tile_for_avx2_fits_its_sixteen_registers(tile):
 
 @pytest.mark.skipif(not is_x86 or host().vector_bits != 512, reason="has no AVX-512")
 def test_sums_of_the_largest_tile_stay_in_registers():
-    products.with_assembler()
+    matmul.with_assembler()
     body = assembly(print_tile(Tile((7, 7), 2), host()), host())
     loops = re.findall(r"#APP(.*?)#NO_APP", body, re.S)
     assert len(loops) == 2

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("triton")
 
 from burnish.codegen.llvm import compile_sequence
-from burnish.codegen.triton.launch import launching
-from burnish.runtime import cuda
+from burnish.codegen.triton.launch_function import launching
+from burnish.runtime.linking import cuda_module_loader
 
 LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_uint32] * 7, ctypes.c_void_p, ctypes.c_void_p,
                           ctypes.c_void_p)
@@ -31,42 +31,42 @@ class Driver:
         self.address = ctypes.cast(launch, ctypes.c_void_p).value
 
 
-def words(kinds, grid=7, second=cuda.Function(888, 32)):
-    return cuda.words_of(cuda.Function(777, 2048), grid, 128, kinds, lambda: second)
+def words(kinds, grid=7, second=cuda_module_loader.Function(888, 32)):
+    return cuda_module_loader.words_of(cuda_module_loader.Function(777, 2048), grid, 128, kinds, lambda: second)
 
 
 @pytest.fixture(autouse=True)
 def no_failure():
-    cuda.failure.value = 0
+    cuda_module_loader.failure.value = 0
     yield
-    cuda.failure.value = 0
+    cuda_module_loader.failure.value = 0
 
 
 def test_the_driver_is_told_addresses_numbers_and_nothing():
     driver = Driver(4)
     number = ctypes.c_double(2.5)
-    described = words([cuda.POINTER, cuda.NUMBER, cuda.POINTER, cuda.NOTHING])
+    described = words([cuda_module_loader.POINTER, cuda_module_loader.NUMBER, cuda_module_loader.POINTER, cuda_module_loader.NOTHING])
     kernel = launching("k", 3, driver.address)
     kernel(described.address, 4711, 1024, ctypes.addressof(number), 4096)
     bits = ctypes.c_int64.from_address(ctypes.addressof(number)).value
     assert driver.launches == [(777, (7, 1, 1), (128, 1, 1), 2048, 4711, [1024, bits, 4096, 0])]
-    assert cuda.failure.value == 0
+    assert cuda_module_loader.failure.value == 0
 
 
 def test_sizes_are_told_from_the_words_one_after_the_other():
     driver = Driver(5)
-    kinds = [cuda.POINTER, cuda.SIZE, cuda.SIZE, cuda.NOTHING, cuda.SIZE]
-    described = cuda.words_of(cuda.Function(777, 0), 7, 128, kinds, lambda: cuda.Function(0, 0), [33, 1 << 40, -5])
+    kinds = [cuda_module_loader.POINTER, cuda_module_loader.SIZE, cuda_module_loader.SIZE, cuda_module_loader.NOTHING, cuda_module_loader.SIZE]
+    described = cuda_module_loader.words_of(cuda_module_loader.Function(777, 0), 7, 128, kinds, lambda: cuda_module_loader.Function(0, 0), [33, 1 << 40, -5])
     launching("k", 1, driver.address)(described.address, 4711, 1024)
     assert driver.launches == [(777, (7, 1, 1), (128, 1, 1), 0, 4711, [1024, 33, 1 << 40, 0, -5])]
 
 
 def test_who_makes_the_other_form_is_let_go_with_the_words():
-    described = words([cuda.POINTER])
+    described = words([cuda_module_loader.POINTER])
     address = described.address
-    assert address in cuda._unaligned
+    assert address in cuda_module_loader._unaligned
     del described
-    assert address not in cuda._unaligned
+    assert address not in cuda_module_loader._unaligned
 
 
 def test_a_buffer_that_begins_anywhere_gets_the_other_form_which_is_made_once():
@@ -74,9 +74,9 @@ def test_a_buffer_that_begins_anywhere_gets_the_other_form_which_is_made_once():
 
     def second():
         made.append(1)
-        return cuda.Function(888, 32)
+        return cuda_module_loader.Function(888, 32)
 
-    described = cuda.words_of(cuda.Function(777, 2048), 7, 128, [cuda.POINTER], second)
+    described = cuda_module_loader.words_of(cuda_module_loader.Function(777, 2048), 7, 128, [cuda_module_loader.POINTER], second)
     kernel = launching("k", 1, driver.address)
     for address in (1024, 1028, 1032, 2048):
         kernel(described.address, 0, address)
@@ -86,12 +86,12 @@ def test_a_buffer_that_begins_anywhere_gets_the_other_form_which_is_made_once():
 
 def test_where_that_cannot_be_made_nothing_is_launched_and_it_is_said(capsys):
     driver = Driver(1)
-    described = cuda.words_of(cuda.Function(777, 0), 7, 128, [cuda.POINTER], lambda: cuda.Function(0, 0))
+    described = cuda_module_loader.words_of(cuda_module_loader.Function(777, 0), 7, 128, [cuda_module_loader.POINTER], lambda: cuda_module_loader.Function(0, 0))
     launching("k", 1, driver.address)(described.address, 0, 1028)
-    assert driver.launches == [] and cuda.failure.value == cuda.MISALIGNED
+    assert driver.launches == [] and cuda_module_loader.failure.value == cuda_module_loader.MISALIGNED
     with pytest.raises(RuntimeError, match="multiple of 16 bytes"):
-        cuda.complain()
-    assert cuda.failure.value == 0
+        cuda_module_loader.complain()
+    assert cuda_module_loader.failure.value == 0
 
 
 def test_the_error_that_kept_it_from_being_made_is_the_cause():
@@ -100,30 +100,30 @@ def test_the_error_that_kept_it_from_being_made_is_the_cause():
     def broken():
         raise ValueError("no code for this")
 
-    described = cuda.words_of(cuda.Function(777, 0), 7, 128, [cuda.POINTER], broken)
+    described = cuda_module_loader.words_of(cuda_module_loader.Function(777, 0), 7, 128, [cuda_module_loader.POINTER], broken)
     launching("k", 1, driver.address)(described.address, 0, 1028)
     with pytest.raises(RuntimeError, match="multiple of 16 bytes") as caught:
-        cuda.complain()
+        cuda_module_loader.complain()
     assert str(caught.value.__cause__) == "no code for this" and driver.launches == []
 
 
 def test_what_the_driver_refuses_is_remembered_for_python_to_raise():
     driver = Driver(1, answer=701)
-    described = words([cuda.POINTER])
+    described = words([cuda_module_loader.POINTER])
     launching("k", 1, driver.address)(described.address, 0, 1024)
-    assert cuda.failure.value == 701
+    assert cuda_module_loader.failure.value == 701
 
 
 def test_a_kernel_with_nothing_to_do_is_not_launched():
     driver = Driver(1)
-    described = words([cuda.POINTER], grid=0)
+    described = words([cuda_module_loader.POINTER], grid=0)
     launching("k", 1, driver.address)(described.address, 0, 1024)
     assert driver.launches == []
 
 
 def test_launches_are_steps_of_a_sequence():
     driver = Driver(1)
-    first, second = words([cuda.POINTER]), words([cuda.POINTER], grid=3)
+    first, second = words([cuda_module_loader.POINTER]), words([cuda_module_loader.POINTER], grid=3)
     kernel = launching("k", 1, driver.address)
     # Slots: nothing, stream, a buffer. The words are written into the program, as numbers behind nothing.
     run = compile_sequence([(kernel, [(0, first), 1, 2]), (kernel, [(0, second), 1, (2, 512)])])

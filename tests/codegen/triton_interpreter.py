@@ -25,15 +25,15 @@ from triton.runtime.interpreter import (
 )
 from triton.runtime.jit import JITFunction
 
-from burnish.codegen.triton import combine
-from burnish.codegen.triton.kernel import Printed, print_kernel
-from burnish.codegen.triton.source import function_of
-from burnish.codegen.triton.types import NUMBERS, POINTERS
-from burnish.schedule.loops import Kernel
+from burnish.codegen.triton import reduction_combine
+from burnish.codegen.triton.compilation.source_for_triton import function_of
+from burnish.codegen.triton.kernel_function import Printed, print_kernel
+from burnish.codegen.triton.triton_types import NUMBERS, POINTERS
+from burnish.schedule.loops.loop_ir import Kernel
 
 from .reference import NUMPY
 
-COMBINE = {name: InterpretedFunction(getattr(fn, "fn", fn)) for name, fn in vars(combine).items()
+COMBINE = {name: InterpretedFunction(getattr(fn, "fn", fn)) for name, fn in vars(reduction_combine).items()
            if isinstance(fn, (JITFunction, InterpretedFunction))}
 
 

@@ -12,9 +12,10 @@ import torch
 import torch.compiler
 
 import burnish
-from burnish import options, settings
+from burnish import settings
 from burnish.capture.breaks import CATALOG
-from burnish.cli import _parser
+from burnish.cli.command_line import _parser
+from burnish.frontend import modes_and_options
 
 from . import pages
 
@@ -158,15 +159,15 @@ def test_every_stage_that_can_be_shown_is_named():
 
 
 def test_modes_and_options_are_in_the_tables():
-    assert column("modes-and-options.md", "Modes") == list(options.MODES)
-    assert column("modes-and-options.md", "Options") == list(options.OURS)
-    for name, counterpart in options.COUNTERPARTS.items():
+    assert column("modes-and-options.md", "Modes") == list(modes_and_options.MODES)
+    assert column("modes-and-options.md", "Options") == list(modes_and_options.OURS)
+    for name, counterpart in modes_and_options.COUNTERPARTS.items():
         section = pages.section_of(PAGES["modes-and-options.md"], "Options")
         assert f"`{name}`" in section and f"`{counterpart}`" in section
 
 
 def test_every_stance_is_in_the_table():
-    from burnish.stance import STANCES
+    from burnish.frontend.stance import STANCES
 
     assert tuple(column("reference.md", "burnish.set_stance")) == STANCES
 

@@ -17,14 +17,14 @@ from torch.nn import functional as F
 import burnish
 from burnish import events
 from burnish.ir.graph import Graph
-from burnish.ir.parse import parse_graph, parse_type
-from burnish.ir.untraceable import Untraceable
-from burnish.ir.verify import verify
+from burnish.ir.parse_graph import parse_graph, parse_type
+from burnish.ir.untraceable_graph import Untraceable
+from burnish.ir.verifier import verify
 from burnish.lower import pipeline
-from burnish.lower.separate import separate
-from burnish.lower.trace import trace
-from burnish.schedule.frozen import split_frozen
-from burnish.schedule.plan import make_plan
+from burnish.lower.passes.unalias_outputs import separate
+from burnish.lower.trace.trace_to_aten import trace
+from burnish.schedule.partition.fold_constants import split_frozen
+from burnish.schedule.pipeline import make_plan
 
 from .cases import Case
 

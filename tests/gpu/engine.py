@@ -10,7 +10,7 @@ in the graph's memory, and did not copy it, sees NaN or nonsense.
 
 import torch
 
-from burnish.runtime.cuda_graph_engine import Alone
+from burnish.runtime.cuda_graphs.cuda_graph_recording import Alone
 
 
 class Engine:

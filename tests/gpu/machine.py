@@ -16,16 +16,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import burnish
-from burnish.backends import gpu
-from burnish.codegen.triton.compile import Loaded, open_words
-from burnish.codegen.triton.kernel import print_kernel
-from burnish.codegen.triton.launch import launching
-from burnish.runtime import cuda
-from burnish.schedule import machines
+from burnish.codegen.triton.compile_kernels import Loaded, open_words
+from burnish.codegen.triton.kernel_function import print_kernel
+from burnish.codegen.triton.launch_function import launching
+from burnish.compiler import gpu_kernel_compilers
+from burnish.runtime.linking import cuda_module_loader
+from burnish.schedule import target_machines
 
 from ..codegen.triton_interpreter import Interpreted
 
-MACHINE = replace(gpu.TRITON, name="interpreter")
+MACHINE = replace(gpu_kernel_compilers.TRITON, name="interpreter")
 STREAM = 4711
 """Of the first GPU. That of the next is one more."""
 
@@ -72,11 +72,11 @@ def placed(printed, device=0):
     made = Interpreted(printed)
     handle = len(kernels) + 1
     kernels[handle] = made, device
-    kinds = [cuda.NUMBER if n in printed.numbers else cuda.POINTER for n in range(len(printed.dtypes))]
-    function = cuda.Function(handle, 0)
-    words = cuda.words_of(function, printed.grid, 128, [*kinds, cuda.NOTHING, cuda.NOTHING], lambda: function)
+    kinds = [cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER for n in range(len(printed.dtypes))]
+    function = cuda_module_loader.Function(handle, 0)
+    words = cuda_module_loader.words_of(function, printed.grid, 128, [*kinds, cuda_module_loader.NOTHING, cuda_module_loader.NOTHING], lambda: function)
     address = ctypes.cast(launch, ctypes.c_void_p).value
-    return cuda.CudaKernel(printed.name, launching(printed.name, len(printed.dtypes), address), words, device)
+    return cuda_module_loader.CudaKernel(printed.name, launching(printed.name, len(printed.dtypes), address), words, device)
 
 
 def elsewhere(index, run, *arguments):
@@ -90,7 +90,7 @@ def elsewhere(index, run, *arguments):
 
 def compiled_open(alike, space):
     """Kernels that are told sizes. Each form of one is a function of its own."""
-    return [open_kernel_of(kernel, space.points[0]) for kernel in gpu.opened(alike, space)]
+    return [open_kernel_of(kernel, space.points[0]) for kernel in gpu_kernel_compilers.opened(alike, space)]
 
 
 def open_kernel_of(kernel, seen):
@@ -101,15 +101,15 @@ def open_kernel_of(kernel, seen):
             handle = len(kernels) + 1
             kernels[handle] = Interpreted(printed), 0
             forms.append(printed.text)
-            kinds = [cuda.NUMBER if n in printed.numbers else cuda.POINTER for n in range(len(printed.dtypes))]
-            function = cuda.Function(handle, 0)
-            made[printed.text] = Loaded(function, 128, [*kinds, *[cuda.SIZE] * len(printed.sizes), cuda.NOTHING],
+            kinds = [cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER for n in range(len(printed.dtypes))]
+            function = cuda_module_loader.Function(handle, 0)
+            made[printed.text] = Loaded(function, 128, [*kinds, *[cuda_module_loader.SIZE] * len(printed.sizes), cuda_module_loader.NOTHING],
                                         lambda: function)
         return made[printed.text]
 
     loaded(kernel.at(seen).printed)
     address = ctypes.cast(launch, ctypes.c_void_p).value
-    return cuda.CudaKernel(kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address),
+    return cuda_module_loader.CudaKernel(kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address),
                            open_words(kernel, loaded), device=0)
 
 
@@ -120,18 +120,18 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     texts.clear()
     forms.clear()
     turns = itertools.cycle(range(gpus))
-    gpu.COMPILERS[MACHINE.name] = lambda launches: [
+    gpu_kernel_compilers.COMPILERS[MACHINE.name] = lambda launches: [
         kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches]
-    gpu.OPEN_COMPILERS[MACHINE.name] = compiled_open
-    before = cuda.current_device, cuda.current_stream, cuda.elsewhere, cuda.explained
-    cuda.current_device, cuda.current_stream = lambda: current, lambda index: STREAM + index
-    cuda.elsewhere = elsewhere
-    cuda.explained = lambda result: f"{failures[0]!r}"
-    with machines.replaced("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
+    gpu_kernel_compilers.OPEN_COMPILERS[MACHINE.name] = compiled_open
+    before = cuda_module_loader.current_device, cuda_module_loader.current_stream, cuda_module_loader.elsewhere, cuda_module_loader.explained
+    cuda_module_loader.current_device, cuda_module_loader.current_stream = lambda: current, lambda index: STREAM + index
+    cuda_module_loader.elsewhere = elsewhere
+    cuda_module_loader.explained = lambda result: f"{failures[0]!r}"
+    with target_machines.replaced("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
         try:
             yield ran
         finally:
-            del gpu.COMPILERS[MACHINE.name], gpu.OPEN_COMPILERS[MACHINE.name]
-            cuda.current_device, cuda.current_stream, cuda.elsewhere, cuda.explained = before
-            cuda.failure.value = 0
+            del gpu_kernel_compilers.COMPILERS[MACHINE.name], gpu_kernel_compilers.OPEN_COMPILERS[MACHINE.name]
+            cuda_module_loader.current_device, cuda_module_loader.current_stream, cuda_module_loader.elsewhere, cuda_module_loader.explained = before
+            cuda_module_loader.failure.value = 0
             failures.clear()

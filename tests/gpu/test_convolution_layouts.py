@@ -12,11 +12,11 @@ pytest.importorskip("triton")
 
 import burnish
 from burnish import events
-from burnish.ops.prims import CONV, RUN
-from burnish.schedule.library import gpu_times, memory
-from burnish.schedule.library.layout import is_channels_last
-from burnish.schedule.library.measure import Clock
-from burnish.schedule.library.specs import ConvSpec
+from burnish.ops.burnish_primitives import CONV, RUN
+from burnish.schedule.layouts.channels_last import is_channels_last
+from burnish.schedule.library import gpu_convolution_times, memory
+from burnish.schedule.library.call_specs import ConvSpec
+from burnish.schedule.library.measure_candidates import Clock
 
 from ..codegen.running import is_interpreted
 from . import machine
@@ -44,7 +44,7 @@ def watch(monkeypatch):
     made = Watch()
     clock = Clock(made.seconds, lambda device: contextlib.nullcontext(), lambda device: "a stand-in")
     monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, clock=lambda: clock, copy_seconds=made.copy))
-    monkeypatch.setattr(gpu_times, "SMALL", 0)
+    monkeypatch.setattr(gpu_convolution_times, "SMALL", 0)
     memory.clear()
     yield made
     memory.clear()

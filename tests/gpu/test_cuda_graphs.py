@@ -7,11 +7,11 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.runtime.apart import Apart
-from burnish.runtime.cuda_graph_engine import Refused
-from burnish.runtime.cuda_graph_memory import Outcome, storage_of
-from burnish.runtime.cuda_graphs import MOST, Graphed
-from burnish.runtime.differentiable import Aside
+from burnish.runtime.cuda_graphs.cuda_graph_memory import Outcome, storage_of
+from burnish.runtime.cuda_graphs.cuda_graph_recording import Refused
+from burnish.runtime.cuda_graphs.cuda_graph_replay import MOST, Graphed
+from burnish.runtime.program.autograd_function import Aside
+from burnish.runtime.program.input_alias_check import Apart
 
 from .engine import Engine
 
@@ -19,7 +19,7 @@ from .engine import Engine
 @pytest.fixture
 def told():
     found = []
-    stop = events.subscribe(lambda event: found.append(event) if event.kind == "runtime.cuda_graphs" else None)
+    stop = events.subscribe(lambda event: found.append(event) if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None)
     yield found
     stop()
 

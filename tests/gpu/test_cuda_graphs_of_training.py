@@ -11,7 +11,7 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.backends import native
+from burnish.compiler import driver
 
 from .engine import Engine
 
@@ -20,8 +20,8 @@ from .engine import Engine
 def engine(monkeypatch):
     """What is compiled under the mode takes the CPU for a GPU."""
     made = Engine()
-    monkeypatch.setattr(native, "gpus_of", lambda inputs: {made.device})
-    monkeypatch.setattr(native, "engine_of", lambda device: made)
+    monkeypatch.setattr(driver, "gpus_of", lambda inputs: {made.device})
+    monkeypatch.setattr(driver, "engine_of", lambda device: made)
     return made
 
 
@@ -29,7 +29,7 @@ def engine(monkeypatch):
 def told():
     found = []
     stop = events.subscribe(lambda event: found.append(event.data["why"])
-                            if event.kind == "runtime.cuda_graphs" else None)
+                            if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None)
     yield found
     stop()
 

@@ -6,11 +6,11 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.runtime import cuda
-from burnish.runtime.cuda_graph_engine import TorchGraphs
-from burnish.runtime.cuda_graphs import Graphed
+from burnish.runtime.cuda_graphs.cuda_graph_recording import TorchGraphs
+from burnish.runtime.cuda_graphs.cuda_graph_replay import Graphed
+from burnish.runtime.linking import cuda_module_loader
 
-pytestmark = pytest.mark.skipif(cuda.why_not() is not None, reason="needs a GPU")
+pytestmark = pytest.mark.skipif(cuda_module_loader.why_not() is not None, reason="needs a GPU")
 
 DEVICE = torch.device("cuda", 0)
 
@@ -19,7 +19,7 @@ DEVICE = torch.device("cuda", 0)
 def told():
     found = []
     stop = events.subscribe(lambda event: found.append(event.data["why"])
-                            if event.kind == "runtime.cuda_graphs" else None)
+                            if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None)
     yield found
     stop()
 

@@ -18,7 +18,7 @@ from torch import nn
 torch.backends.cuda.enable_cudnn_sdp(False)  # whose plans nobody pretends
 told = []
 events.subscribe(lambda e: told.append(e.data["text"]) if e.kind in
-                 ("lower.refused", "runtime.cuda_graphs", "breaks", "guards.sizes") else None)
+                 ("lower.refused", "runtime.cuda_graphs.cuda_graph_replay", "breaks", "guards.sizes") else None)
 cuda = ctypes.CDLL("libcuda.so.1")
 cuda.pretended_launches.restype = ctypes.c_ulonglong
 
@@ -87,9 +87,9 @@ assert not told, told
 
 def test_the_rules_of_attention_are_what_torchs_kernels_answer():
     contact("""
-from burnish.ir.infer import result_types, type_of
-from burnish.ops.record import lookup
-from burnish.tensors.types import TensorType
+from burnish.ir.infer_types import result_types, type_of
+from burnish.ops.operator_record import lookup
+from burnish.tensors.tensor_types import TensorType
 
 aten = torch.ops.aten
 
@@ -124,7 +124,7 @@ for shape, length in (((2, 4, 24, 16), 40), ((1, 3, 5, 64), 7)):
 
 def test_calls_are_recorded_as_cuda_graphs_and_replayed():
     contact("""
-from burnish.runtime.cuda_graph_engine import TorchGraphs
+from burnish.runtime.cuda_graphs.cuda_graph_recording import TorchGraphs
 made = []
 capture = TorchGraphs.capture
 TorchGraphs.capture = lambda *args: made.append(capture(*args)) or made[-1]
@@ -217,7 +217,7 @@ assert not told, told
 def test_what_the_user_records_is_compiled_and_takes_no_part_in_a_contest():
     contact("""
 decided = []
-events.subscribe(lambda e: decided.append(e.data["text"]) if e.kind == "runtime.contest" else None)
+events.subscribe(lambda e: decided.append(e.data["text"]) if e.kind == "runtime.contest.inference_contest" else None)
 compiled, x = burnish.compile(lambda x: x.sin() * 2), torch.randn(8, 16, device="cuda")
 with burnish.settings.patch(never_slower=True):
     with torch.cuda.stream(torch.cuda.Stream()):

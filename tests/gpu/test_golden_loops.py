@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("triton")
 
-from burnish.codegen.box import accesses
-from burnish.codegen.triton.cubin import emitted
-from burnish.codegen.triton.kernel import print_kernel
-from burnish.ops.scalar import FLOATS
-from burnish.schedule.parse_loops import parse_kernel
+from burnish.codegen.loops.coalesce_loops import accesses
+from burnish.codegen.triton.compilation.cubin_cache import emitted
+from burnish.codegen.triton.kernel_function import print_kernel
+from burnish.ops.scalar_ir import FLOATS
+from burnish.schedule.loops.parse_loops import parse_kernel
 
 from ..codegen.running import random_buffer, run
 

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("triton")
 
-from burnish.codegen.triton.instructions import EXPANSIONS
-from burnish.schedule.parse_loops import parse_kernel
+from burnish.codegen.triton.fast_math_intrinsics import EXPANSIONS
+from burnish.schedule.loops.parse_loops import parse_kernel
 
 from ..codegen.exact import exact, last_places
 from ..codegen.running import is_interpreted, run

@@ -12,13 +12,13 @@ pytest.importorskip("triton")
 
 import burnish
 from burnish import events
-from burnish.codegen.triton.matrix_compile import complain, printed_for
-from burnish.schedule import matrix_work
-from burnish.schedule.library import choose_matrix, matrix, memory
-from burnish.schedule.library.matrix import KernelSpec, Made, Maker, Tiles
-from burnish.schedule.library.own import Stream
-from burnish.schedule.parse_loops import parse_kernel
-from burnish.tensors.types import TensorType
+from burnish.codegen.triton.compile_matmul import complain, printed_for
+from burnish.schedule.fusion import matmul_prologue_epilogue
+from burnish.schedule.library import autotune_gpu_matmul, gpu_matmul_spec, memory
+from burnish.schedule.library.gpu_matmul_spec import KernelSpec, Made, Maker, Tiles
+from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import Stream
+from burnish.schedule.loops.parse_loops import parse_kernel
+from burnish.tensors.tensor_types import TensorType
 
 from ..codegen.running import is_interpreted
 from . import machine
@@ -60,10 +60,10 @@ def workshop(monkeypatch):
     made = Workshop()
     maker = Maker(made.seconds, lambda device: contextlib.nullcontext(), lambda device: "a stand-in", made.make)
     monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, matrices=lambda: maker))
-    monkeypatch.setattr(matrix_work, "FEWEST_OPERATIONS", 0)
-    monkeypatch.setattr(choose_matrix, "ROUNDS", 1)
-    monkeypatch.setattr(matrix, "HALF", SMALL)
-    monkeypatch.setattr(matrix, "FULL", SMALL)
+    monkeypatch.setattr(matmul_prologue_epilogue, "FEWEST_OPERATIONS", 0)
+    monkeypatch.setattr(autotune_gpu_matmul, "ROUNDS", 1)
+    monkeypatch.setattr(gpu_matmul_spec, "HALF", SMALL)
+    monkeypatch.setattr(gpu_matmul_spec, "FULL", SMALL)
     memory.clear()
     yield made
     memory.clear()
@@ -254,7 +254,7 @@ def test_what_is_passed_by_value_is_left_to_the_kernel_behind(workshop):
 ])
 def test_dimensions_are_part_of_the_products_own(shape, sizes, found):
     dims = (1, 2) if len(sizes) == 2 else (0, 1, 2)
-    assert matrix_work.grouped(shape, sizes, dims) == found
+    assert matmul_prologue_epilogue.grouped(shape, sizes, dims) == found
 
 
 def test_tilings_are_no_larger_than_the_matrix_and_keep_the_gpu_busy():
@@ -266,7 +266,7 @@ def test_tilings_are_no_larger_than_the_matrix_and_keep_the_gpu_busy():
       row b0[{n}*i1 + i2] = cast.bf16(r0)
 """
         types = tuple(TensorType.contiguous(shape, torch.bfloat16) for shape in ((m, n), (m, 64), (n, 64)))
-        return [tiles.rows for tiles in matrix.tilings(KernelSpec(parse_kernel(text), types, ("product", "a", "b")))]
+        return [tiles.rows for tiles in gpu_matmul_spec.tilings(KernelSpec(parse_kernel(text), types, ("product", "a", "b")))]
 
     assert set(rows_of(32, 4096)) == {32} and max(rows_of(64, 4096)) == 64
     assert max(rows_of(8192, 8192)) == 128 and len(rows_of(8192, 8192)) == 5
@@ -280,10 +280,10 @@ def test_where_nothing_can_be_measured_torchs_is_called_and_it_is_said_why(works
         raise torch.OutOfMemoryError("8 GB are asked for")
 
     with monkeypatch.context() as patched:
-        patched.setattr(choose_matrix, "random_tensor", full)
+        patched.setattr(autotune_gpu_matmul, "random_tensor", full)
         ran, said = told(mlp, *args)
     assert "no room to measure: 8 GB" in said and "matrix" not in "".join(ran)
-    monkeypatch.setattr(choose_matrix, "MOST_BYTES", 1024)
+    monkeypatch.setattr(autotune_gpu_matmul, "MOST_BYTES", 1024)
     ran, said = told(mlp, *args)
     assert "measuring takes more than" in said and "matrix" not in "".join(ran)
 

@@ -6,14 +6,14 @@ import torch
 
 pytest.importorskip("triton")
 
-from burnish.codegen.triton import matrix_compile
-from burnish.codegen.triton.cubin import emitted
-from burnish.codegen.triton.matrix import print_matrix
+from burnish.codegen.triton import compile_matmul
+from burnish.codegen.triton.compilation.cubin_cache import emitted
+from burnish.codegen.triton.matmul_kernel import print_matrix
 from burnish.errors import InternalError
-from burnish.runtime import cuda
-from burnish.schedule.library.matrix import KernelSpec, Made, Tiles
-from burnish.schedule.parse_loops import parse_kernel
-from burnish.tensors.types import TensorType
+from burnish.runtime.linking import cuda_module_loader
+from burnish.schedule.library.gpu_matmul_spec import KernelSpec, Made, Tiles
+from burnish.schedule.loops.parse_loops import parse_kernel
+from burnish.tensors.tensor_types import TensorType
 
 from ..codegen.running import _from_memory, _to_memory, is_interpreted, run
 from ..codegen.triton_interpreter import Interpreted
@@ -164,18 +164,18 @@ def test_configurations_are_made_side_by_side_and_one_that_the_gpu_does_not_take
     def load(code, name, shared, device):
         if shared > 100_000:
             raise RuntimeError("cuFuncSetAttribute of the CUDA driver: invalid argument (1)")
-        return cuda.Function(len(code), shared)
+        return cuda_module_loader.Function(len(code), shared)
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(matrix_compile, "architecture_of", lambda index: 90)
-    monkeypatch.setattr(cuda, "load", load)
-    monkeypatch.setattr(cuda, "launch_address", lambda: 8)
+    monkeypatch.setattr(compile_matmul, "architecture_of", lambda index: 90)
+    monkeypatch.setattr(cuda_module_loader, "load", load)
+    monkeypatch.setattr(cuda_module_loader, "launch_address", lambda: 8)
     kernel = product("bf16", 1, 1024, 1024, 1024, "b1[1024*i1 + i3]", "b2[1024*i2 + i3]", "cast.bf16(r0)")
     type = TensorType.contiguous((1024, 1024), torch.bfloat16, torch.device("cuda", 0))
     spec = KernelSpec(kernel, (type,) * 3, ("product", "x0", "x1"), "ieee")
     small, large = Tiles(64, 64, 32, 4, 3), Tiles(128, 256, 64, 8, 4)
     for _ in range(2):
-        made, refused = matrix_compile.make([(spec, small), (spec, large)])
+        made, refused = compile_matmul.make([(spec, small), (spec, large)])
         assert isinstance(made, Made) and made.stream.device == 0
         assert isinstance(refused, str) and "cuFuncSetAttribute" in refused
-    assert matrix_compile.make([(spec, small)])[0].words is made.words, "what was made stays"
+    assert compile_matmul.make([(spec, small)])[0].words is made.words, "what was made stays"

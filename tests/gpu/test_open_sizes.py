@@ -10,15 +10,15 @@ from torch import nn
 pytest.importorskip("triton")
 
 import burnish
-from burnish.backends import native
-from burnish.capture.sizes.open_inputs import Like, hollow
-from burnish.codegen.triton import compile, open_kernel
-from burnish.codegen.triton.cubin import emitted
-from burnish.codegen.triton.open_kernel import OpenKernel
+from burnish.capture.symbolic_sizes.example_inputs import Like, hollow
+from burnish.codegen.triton import compile_kernels, symbolic_size_kernel
+from burnish.codegen.triton.compilation.cubin_cache import emitted
+from burnish.codegen.triton.symbolic_size_kernel import OpenKernel
+from burnish.compiler import driver
 from burnish.errors import InternalError
-from burnish.runtime import cuda
-from burnish.schedule.parse_loops import parse_kernel
-from burnish.tensors.sizes import Space
+from burnish.runtime.linking import cuda_module_loader
+from burnish.schedule.loops.parse_loops import parse_kernel
+from burnish.tensors.symbolic_sizes import Space
 
 from ..codegen.running import triton_version
 from ..native.open_sizes import called_with, watching
@@ -154,7 +154,7 @@ def test_forward_and_backward_of_a_block_for_all_lengths(lengths):
 
 @pytest.mark.skipif(triton_version() < (3, 8), reason="this interpreter of Triton takes no sizes as bounds of loops")
 def test_steps_of_training_with_batches_of_all_sizes():
-    def trained(compile):
+    def trained(compile_kernels):
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
         opt = torch.optim.AdamW(model.parameters(), lr=0.05)
@@ -166,7 +166,7 @@ def test_steps_of_training_with_batches_of_all_sizes():
             opt.step()
             return loss
 
-        run = compile(step)
+        run = compile_kernels(step)
         given = [(torch.randn(n, 8), torch.randint(0, 4, (n,))) for n in (12, 12, 13, 13, 17, 40, 5, 2, 600)]
         return [run(x, y).item() for x, y in given], list(model.parameters())
 
@@ -230,7 +230,7 @@ def test_places_that_are_far_are_counted_in_64_bits():
 
 
 def test_the_form_for_far_places_computes_the_same(monkeypatch):
-    monkeypatch.setattr(open_kernel, "NEAR", 0)
+    monkeypatch.setattr(symbolic_size_kernel, "NEAR", 0)
     same_for_all(lambda x: torch.softmax(x, -1) + x.argmax(1, keepdim=True), [(torch.randn(3, n),) for n in LENGTHS], 3)
     same_for_all(lambda x: torch.cat([x.sin(), x[:, :3]], 1), [(torch.randn(n, 16),) for n in SIZES], 1)
     assert all("int64" in text for text in machine.forms)
@@ -251,21 +251,21 @@ def test_a_form_is_compiled_and_loaded_when_a_size_first_takes_it(tmp_path, monk
 
     def load(code, name, shared, device):
         loaded.append(name)
-        return cuda.Function(len(loaded), shared)
+        return cuda_module_loader.Function(len(loaded), shared)
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(cuda, "load", load)
-    monkeypatch.setattr(cuda, "launch_address", lambda: ctypes.cast(machine.launch, ctypes.c_void_p).value)
-    monkeypatch.setattr(compile, "_forms", {})
-    kernel, = compile.compile_open_kernels([opened(SOFTMAX)], (40,), 0)
+    monkeypatch.setattr(cuda_module_loader, "load", load)
+    monkeypatch.setattr(cuda_module_loader, "launch_address", lambda: ctypes.cast(machine.launch, ctypes.c_void_p).value)
+    monkeypatch.setattr(compile_kernels, "_forms", {})
+    kernel, = compile_kernels.compile_open_kernels([opened(SOFTMAX)], (40,), 0)
     assert len(loaded) == 1, "for the size that was seen it is ready"
     first, second, long = (kernel.words.at((n,)) for n in (41, 200, 3000))
     assert [words.numbers[0] for words in (first, second, long)] == [1, 1, 2] and len(loaded) == 2
     count = first.numbers[8]
-    assert first.numbers[9:12] == (cuda.POINTER, cuda.POINTER, cuda.SIZE)
+    assert first.numbers[9:12] == (cuda_module_loader.POINTER, cuda_module_loader.POINTER, cuda_module_loader.SIZE)
     assert (first.numbers[9 + count:], second.numbers[9 + count:], long.numbers[9 + count:]) == ((41,), (200,), (3000,))
-    others = {cuda._unaligned[words.address]() for words in (first, second)}
+    others = {cuda_module_loader._unaligned[words.address]() for words in (first, second)}
     assert len(others) == 1 and len(loaded) == 3, "the form for buffers that lie anywhere serves all sizes as well"
 
 
@@ -277,7 +277,7 @@ def test_examples_of_sizes_that_find_no_room_take_none():
 
 @pytest.mark.falls_back("sizes")
 def test_where_cuda_graphs_are_wanted_each_size_is_compiled_by_itself(monkeypatch):
-    monkeypatch.setattr(native, "gpus_of", lambda inputs: {torch.device("cuda", 0)})
+    monkeypatch.setattr(driver, "gpus_of", lambda inputs: {torch.device("cuda", 0)})
     with watching() as seen, burnish.settings.patch(cuda_graphs=True):
         compiled = burnish.compile(lambda x: x * 2)
         for n in (4, 5, 6):

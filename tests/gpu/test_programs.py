@@ -7,11 +7,11 @@ from torch import nn
 pytest.importorskip("triton")
 
 import burnish
-from burnish.codegen.triton.cubin import emitted
-from burnish.codegen.triton.kernel import print_kernel
-from burnish.runtime import cuda
-from burnish.runtime.random import random_bits
-from burnish.schedule.parse_loops import parse_kernel
+from burnish.codegen.triton.compilation.cubin_cache import emitted
+from burnish.codegen.triton.kernel_function import print_kernel
+from burnish.runtime.eager.random_numbers import random_bits
+from burnish.runtime.linking import cuda_module_loader
+from burnish.schedule.loops.parse_loops import parse_kernel
 
 from . import machine
 from .machine import failures, interpreted, kernel_of
@@ -171,7 +171,7 @@ def test_a_kernel_started_by_itself_makes_random_bits_as_the_cpus_does():
     """)
     made = torch.empty(256, dtype=torch.int64)
     with interpreted():
-        cuda.start(kernel_of(kernel, frozenset()), torch.tensor(42), torch.tensor(1000), made)
+        cuda_module_loader.start(kernel_of(kernel, frozenset()), torch.tensor(42), torch.tensor(1000), made)
     assert torch.equal(made, random_bits(torch.tensor(42), (1256,))[1000:])
 
 

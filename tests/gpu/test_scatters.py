@@ -6,10 +6,10 @@ import torch
 pytest.importorskip("triton")
 
 import burnish
-from burnish.codegen.triton.cubin import emitted
-from burnish.codegen.triton.kernel import print_kernel
-from burnish.schedule.loops import print_kernel as text_of
-from burnish.schedule.parse_loops import parse_kernel
+from burnish.codegen.triton.compilation.cubin_cache import emitted
+from burnish.codegen.triton.kernel_function import print_kernel
+from burnish.schedule.loops.loop_ir import print_kernel as text_of
+from burnish.schedule.loops.parse_loops import parse_kernel
 
 from .machine import interpreted
 from .test_programs import same

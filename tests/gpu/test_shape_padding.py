@@ -8,8 +8,9 @@ pytest.importorskip("triton")
 
 import burnish
 from burnish import events
-from burnish.ir.parse import parse_graph
-from burnish.schedule import machines, pad_products
+from burnish.ir.parse_graph import parse_graph
+from burnish.schedule import target_machines
+from burnish.schedule.layouts import pad_matmul_operands
 
 from .machine import MACHINE, interpreted
 
@@ -17,8 +18,8 @@ from .machine import MACHINE, interpreted
 @pytest.fixture
 def worth_it(monkeypatch):
     """What tests multiply is small."""
-    monkeypatch.setattr(pad_products, "FEWEST_OPERATIONS", 0)
-    monkeypatch.setattr(pad_products, "OPERATIONS_PER_BYTE", 0)
+    monkeypatch.setattr(pad_matmul_operands, "FEWEST_OPERATIONS", 0)
+    monkeypatch.setattr(pad_matmul_operands, "OPERATIONS_PER_BYTE", 0)
 
 
 @pytest.fixture
@@ -30,8 +31,8 @@ def tf32():
 
 
 def padded(text):
-    with machines.replaced("cpu", MACHINE):
-        return str(pad_products.pad_products(parse_graph(text)))
+    with target_machines.replaced("cpu", MACHINE):
+        return str(pad_matmul_operands.pad_products(parse_graph(text)))
 
 
 def layer(m, n, k, dtype="bf16"):
@@ -86,7 +87,7 @@ def test_what_is_turned_over_is_padded_as_it_lies_and_once_for_all_readers():
 
 def test_on_a_cpu_nothing_is_padded():
     text = layer(4096, 4096, 4090)
-    assert "pad" not in str(pad_products.pad_products(parse_graph(text)))
+    assert "pad" not in str(pad_matmul_operands.pad_products(parse_graph(text)))
 
 
 class Net(nn.Module):

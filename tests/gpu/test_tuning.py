@@ -9,12 +9,12 @@ import torch
 
 pytest.importorskip("triton")
 
-from burnish.codegen.triton import tuning
-from burnish.codegen.triton.kernel import print_kernel
-from burnish.codegen.triton.tiles import VARIANTS
-from burnish.schedule.emit import Launch
-from burnish.schedule.parse_loops import parse_kernel
-from burnish.tensors.types import TensorType
+from burnish.codegen.triton import autotune_tiles
+from burnish.codegen.triton.kernel_function import print_kernel
+from burnish.codegen.triton.tiling import VARIANTS
+from burnish.schedule.loops.build_kernel import Launch
+from burnish.schedule.loops.parse_loops import parse_kernel
+from burnish.tensors.tensor_types import TensorType
 
 from ..codegen.running import _from_memory, _to_memory, run
 from ..codegen.triton_interpreter import Interpreted
@@ -50,9 +50,9 @@ def test_other_tiles_compute_the_same(number):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(tuning, "LEAST_BYTES", 0)
-    monkeypatch.setattr(tuning, "_chosen", {})
-    monkeypatch.setattr(tuning.memory, "shelf", None)
+    monkeypatch.setattr(autotune_tiles, "LEAST_BYTES", 0)
+    monkeypatch.setattr(autotune_tiles, "_chosen", {})
+    monkeypatch.setattr(autotune_tiles.memory, "shelf", None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 30))
@@ -72,7 +72,7 @@ def tuned_by(times, load=lambda printed: list(map(placed, printed))):
         run()
         return next(left)
 
-    return tuning.tuned([LAUNCH], 0, "Triton", load, seconds_of)[0]
+    return autotune_tiles.tuned([LAUNCH], 0, "Triton", load, seconds_of)[0]
 
 
 def test_the_fastest_is_taken_and_remembered(gpu):
@@ -104,7 +104,7 @@ def test_where_memory_is_short_nothing_is_measured_and_it_may_be_later(gpu, monk
 
 def test_other_processes_find_what_was_measured(gpu, monkeypatch):
     kept = {}
-    monkeypatch.setattr(tuning.memory, "shelf", SimpleNamespace(get=kept.get, put=kept.__setitem__))
+    monkeypatch.setattr(autotune_tiles.memory, "shelf", SimpleNamespace(get=kept.get, put=kept.__setitem__))
     found = tuned_by([3.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0])
-    tuning._chosen.clear()
+    autotune_tiles._chosen.clear()
     assert list(kept.values()) == ["1"] and tuned_by([]) == found

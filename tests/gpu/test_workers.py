@@ -21,13 +21,13 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.backends import gpu
-from burnish.codegen.triton import compile as kernels
-from burnish.codegen.triton import cubin, worker, workers
-from burnish.codegen.triton.emit import Cubin, Job
-from burnish.codegen.triton.kernel import Printed
+from burnish.codegen.triton import compile_kernels as kernels
+from burnish.codegen.triton.compilation import compile_worker, compile_worker_pool, cubin_cache
+from burnish.codegen.triton.compilation.invoke_triton import Cubin, Job
+from burnish.codegen.triton.kernel_function import Printed
+from burnish.compiler import gpu_kernel_compilers
 from burnish.errors import InternalError
-from burnish.schedule.parse_loops import parse_kernel
+from burnish.schedule.loops.parse_loops import parse_kernel
 
 SOURCE = str(Path(burnish.__file__).parents[1])
 
@@ -38,18 +38,18 @@ def printed(number=3, name="scaled", text="    tl.store(b1 + x, tl.load(b0 + x) 
 
 
 def compiled(*given):
-    return [made.cubin for made in cubin.compile_cubins(given, 90)]
+    return [made.cubin for made in cubin_cache.compile_cubins(given, 90)]
 
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path, monkeypatch):
     """No workers from before, at most two, and none left behind."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(workers, "_workers", None)
+    monkeypatch.setattr(compile_worker_pool, "_workers", None)
     with burnish.settings.patch(compile_workers=2, cache=False):
         yield
-    processes = [one.process for one in list(workers._workers.processes)] if workers._workers else []
-    workers._end()
+    processes = [one.process for one in list(compile_worker_pool._workers.processes)] if compile_worker_pool._workers else []
+    compile_worker_pool._end()
     assert all(process.wait(10) == 0 for process in processes)
 
 
@@ -68,14 +68,14 @@ def made_here(monkeypatch):
 
     def made(job):
         found.append(job.name)
-        return worker.Made(Cubin(b"", job.name, 0, 32, 4), 0.0)
+        return compile_worker.Made(Cubin(b"", job.name, 0, 32, 4), 0.0)
 
-    monkeypatch.setattr(cubin, "made_here", made)
+    monkeypatch.setattr(cubin_cache, "made_here", made)
     return found
 
 
 def only_worker():
-    (one,) = workers._workers.processes
+    (one,) = compile_worker_pool._workers.processes
     return one
 
 
@@ -97,16 +97,16 @@ def is_over(pid):
 
 def test_a_worker_makes_the_machine_code_that_this_process_makes(monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(cubin, "made_here", None)  # calling it fails
+        patched.setattr(cubin_cache, "made_here", None)  # calling it fails
         made = compiled(printed(3), printed(4), printed(3))
     monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "1")
     assert made[0] is made[2]
-    assert made[:2] == [cubin.emitted(printed(number), 90) for number in (3, 4)]
+    assert made[:2] == [cubin_cache.emitted(printed(number), 90) for number in (3, 4)]
     assert made[0].code != made[1].code
 
 
 def test_a_worker_does_not_import_torch_nor_run_the_program_of_the_user():
-    look = workers.FRESH.replace("work()", "") + "from burnish.codegen.triton.worker import prepare\nprepare()\n" \
+    look = compile_worker_pool.FRESH.replace("work()", "") + "from burnish.codegen.triton.compilation.compile_worker import prepare\nprepare()\n" \
         "sys.exit(7 if 'triton' in sys.modules and 'torch' not in sys.modules else 1)"
     assert subprocess.run([sys.executable, "-I", "-c", look, SOURCE + "/burnish", *sys.path]).returncode == 7
 
@@ -114,12 +114,12 @@ def test_a_worker_does_not_import_torch_nor_run_the_program_of_the_user():
 def test_what_triton_does_not_take_is_said_as_without_workers():
     with pytest.raises(InternalError, match="Triton does not take"):
         compiled(printed(text="    tl.no_such_function(x)\n"))
-    assert len(compiled(printed())) == 1 and workers._workers.why_not is None
+    assert len(compiled(printed())) == 1 and compile_worker_pool._workers.why_not is None
 
 
 def test_a_worker_without_jobs_ends_and_another_one_comes(monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(workers, "IDLE", 0.5)
+        patched.setattr(compile_worker_pool, "IDLE", 0.5)
         compiled(printed())
         first = only_worker().process
         until(lambda: first.poll() is not None)
@@ -136,13 +136,13 @@ def test_a_worker_without_jobs_ends_and_another_one_comes(monkeypatch):
     "import socket; s = socket.socket(fileno=0); s.recv(8); s.sendall(bytes([14]) + bytes(7) + b'+' + bytes(13))",
 ])
 def test_where_a_worker_dies_or_answers_nonsense_this_process_compiles(program, monkeypatch, told, made_here):
-    monkeypatch.setattr(workers, "FRESH", program)
+    monkeypatch.setattr(compile_worker_pool, "FRESH", program)
     compiled(printed(3), printed(4), printed(5))
     assert made_here == ["scaled"] * 3
-    until(lambda: told and not workers._workers.processes)
+    until(lambda: told and not compile_worker_pool._workers.processes)
     assert len(told) == 1 and "worker process" in told[0] and "scaled" in told[0]
     compiled(printed(6))
-    assert len(made_here) == 4 and not workers._workers.processes, "another one was started"
+    assert len(made_here) == 4 and not compile_worker_pool._workers.processes, "another one was started"
 
 
 def test_a_worker_that_is_killed_at_work_is_replaced_by_this_process(told, made_here):
@@ -158,11 +158,11 @@ def test_a_worker_that_is_killed_at_work_is_replaced_by_this_process(told, made_
 
 
 def test_one_that_gives_no_answer_is_not_waited_for_for_ever(monkeypatch, told, made_here):
-    monkeypatch.setattr(workers, "PATIENCE", 0.2)
-    monkeypatch.setattr(workers, "FRESH", "import time; time.sleep(60)")
+    monkeypatch.setattr(compile_worker_pool, "PATIENCE", 0.2)
+    monkeypatch.setattr(compile_worker_pool, "FRESH", "import time; time.sleep(60)")
     compiled(printed())
     assert made_here == ["scaled"]
-    until(lambda: told and not workers._workers.processes)
+    until(lambda: told and not compile_worker_pool._workers.processes)
 
 
 def test_where_no_process_can_be_started_threads_compile(monkeypatch, told, made_here):
@@ -177,17 +177,17 @@ def test_where_no_process_can_be_started_threads_compile(monkeypatch, told, made
 def test_with_a_setting_of_0_or_without_a_python_none_are_started(setting, executable, monkeypatch, made_here):
     monkeypatch.setattr(sys, "executable", executable)
     with burnish.settings.patch(compile_workers=setting, cache=False):
-        workers.start_early()
+        compile_worker_pool.start_early()
         compiled(printed())
     assert made_here == ["scaled"]
-    assert workers._workers is None
+    assert compile_worker_pool._workers is None
 
 
 def test_as_many_workers_as_cores_which_processes_of_one_launch_share(monkeypatch):
     def with_cores(count, processes=""):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
         monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
-        return workers.wanted()
+        return compile_worker_pool.wanted()
 
     with burnish.settings.patch(compile_workers=None):
         assert [with_cores(count) for count in (1, 3, 4, 8, 64)] == [0, 0, 4, 8, 8]
@@ -197,15 +197,15 @@ def test_as_many_workers_as_cores_which_processes_of_one_launch_share(monkeypatc
 
 
 def test_they_start_early_and_ctrl_c_is_not_for_them():
-    workers.start_early()
-    until(lambda: len(workers._workers.processes) == 2)
-    for one in list(workers._workers.processes):
+    compile_worker_pool.start_early()
+    until(lambda: len(compile_worker_pool._workers.processes) == 2)
+    for one in list(compile_worker_pool._workers.processes):
         assert os.getpgid(one.process.pid) == one.process.pid
     compiled(printed(3), printed(4))
-    for one in list(workers._workers.processes):
+    for one in list(compile_worker_pool._workers.processes):
         os.kill(one.process.pid, signal.SIGINT)
     compiled(printed(5), printed(6))
-    assert workers._workers.why_not is None
+    assert compile_worker_pool._workers.why_not is None
 
 
 def forked(act):
@@ -224,17 +224,17 @@ def forked(act):
 
 def test_a_forked_process_has_workers_of_its_own():
     compiled(printed())
-    before = workers._workers
+    before = compile_worker_pool._workers
     one = only_worker()
 
     def compile_anew():
-        assert workers._workers is None and one.channel.fileno() == -1
+        assert compile_worker_pool._workers is None and one.channel.fileno() == -1
         compiled(printed(4))
         assert only_worker().process.pid != one.process.pid
-        workers._end()
+        compile_worker_pool._end()
 
     assert os.waitpid(forked(compile_anew), 0)[1] == 0
-    assert workers._workers is before and one.process.poll() is None
+    assert compile_worker_pool._workers is before and one.process.poll() is None
     compiled(printed(5))
     assert before.why_not is None
 
@@ -243,9 +243,9 @@ def test_workers_end_when_the_process_that_started_them_is_killed():
     ours, theirs = os.pipe()
 
     def start_and_wait():
-        workers.start_early()
-        until(lambda: len(workers._workers.processes) == 2)
-        os.write(theirs, " ".join(str(one.process.pid) for one in workers._workers.processes).encode())
+        compile_worker_pool.start_early()
+        until(lambda: len(compile_worker_pool._workers.processes) == 2)
+        os.write(theirs, " ".join(str(one.process.pid) for one in compile_worker_pool._workers.processes).encode())
         time.sleep(60)
 
     child = forked(start_and_wait)
@@ -260,7 +260,7 @@ def test_workers_end_when_the_process_that_started_them_is_killed():
 
 PROGRAM = """
 import time, burnish
-from burnish.codegen.triton import workers
+from burnish.codegen.triton.compilation import compile_worker_pool as workers
 burnish.settings.configure(compile_workers=2)
 workers.start_early()
 while len(workers._workers.processes) < 2:
@@ -284,9 +284,9 @@ def test_two_threads_that_want_the_same_kernel_compile_it_once(monkeypatch):
         time.sleep(0.3)
         return [None] * len(jobs)
 
-    monkeypatch.setattr(workers, "compiled", slowly)
+    monkeypatch.setattr(compile_worker_pool, "compiled", slowly)
     found = []
-    threads = [threading.Thread(target=lambda: found.extend(cubin.compile_cubins([printed()], 90))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: found.extend(cubin_cache.compile_cubins([printed()], 90))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -300,7 +300,7 @@ def test_what_one_thread_fails_to_compile_the_others_try_themselves(monkeypatch)
         time.sleep(0.3)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers, "compiled", interrupted)
+    monkeypatch.setattr(compile_worker_pool, "compiled", interrupted)
     caught = []
 
     def stopped():
@@ -310,28 +310,28 @@ def test_what_one_thread_fails_to_compile_the_others_try_themselves(monkeypatch)
 
     first = threading.Thread(target=stopped)
     first.start()
-    until(lambda: cubin._underway)
+    until(lambda: cubin_cache._underway)
     assert compiled(printed())[0].name == "scaled"
     first.join()
-    assert caught and not cubin._underway
+    assert caught and not cubin_cache._underway
 
 
 def test_lines_of_the_user_are_no_part_of_what_a_kernel_is_known_by_and_how_often_it_runs_is():
     one = printed()
     moved = replace(one, text="# line 9\n" + one.text)
-    assert cubin.key_of(cubin.job_of(one, 90, True)) == cubin.key_of(cubin.job_of(moved, 90, True))
+    assert cubin_cache.key_of(cubin_cache.job_of(one, 90, True)) == cubin_cache.key_of(cubin_cache.job_of(moved, 90, True))
     assert kernels.key_of(one, 0) == kernels.key_of(moved, 0)
     for other in (replace(one, grid=8), replace(one, dtypes=("f16", "f16")), replace(one, warps=2)):
         assert kernels.key_of(one, 0) != kernels.key_of(other, 0)
-    jobs = [cubin.job_of(one, 90, True), cubin.job_of(one, 90, False), cubin.job_of(one, 100, True)]
-    assert len({cubin.key_of(job) for job in jobs}) == 3
+    jobs = [cubin_cache.job_of(one, 90, True), cubin_cache.job_of(one, 90, False), cubin_cache.job_of(one, 100, True)]
+    assert len({cubin_cache.key_of(job) for job in jobs}) == 3
 
 
 def test_equal_kernels_of_a_plan_are_compiled_and_loaded_once(monkeypatch):
     texts = ["kernel double(b0: f32, b1: f32 out)\nloop i0 < 256 rows\n  stage\n    b1[i0] = add(b0[i0], b0[i0])\n"]
     launches = [SimpleNamespace(kernel=parse_kernel(text), numbers=frozenset()) for text in texts * 3]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(kernels, "loaded", lambda one, cubin, device, architecture: (cubin, device, architecture))
+    monkeypatch.setattr(kernels, "loaded", lambda one, cubin_cache, device, architecture: (cubin_cache, device, architecture))
     monkeypatch.setattr(kernels, "_made", {})
     seen = []
     stop = events.subscribe(lambda event: seen.append(event) if event.kind == "kernels" else None)
@@ -344,13 +344,13 @@ def test_equal_kernels_of_a_plan_are_compiled_and_loaded_once(monkeypatch):
 
 def test_workers_start_when_the_first_graph_on_a_gpu_comes(monkeypatch):
     offered = []
-    monkeypatch.setattr(gpu.cuda, "why_not", lambda: None)
-    monkeypatch.setattr(gpu, "offer", lambda *machine: offered.append(machine))
-    gpu.offer_gpus.__wrapped__()
-    assert offered == [("cuda", gpu.TRITON)]
-    until(lambda: len(workers._workers.processes) == 2)
+    monkeypatch.setattr(gpu_kernel_compilers.cuda, "why_not", lambda: None)
+    monkeypatch.setattr(gpu_kernel_compilers, "offer", lambda *machine: offered.append(machine))
+    gpu_kernel_compilers.offer_gpus.__wrapped__()
+    assert offered == [("cuda", gpu_kernel_compilers.TRITON)]
+    until(lambda: len(compile_worker_pool._workers.processes) == 2)
 
 
 def test_a_job_is_read_as_it_was_written():
     job = Job("k", "text: é\n", ("f32", "f64"), frozenset({1}), 4, 90, False)
-    assert worker.read(worker.written(job)) == job
+    assert compile_worker.read(compile_worker.written(job)) == job

@@ -11,7 +11,7 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.integrations.regions import repeated_blocks
+from burnish.integrations.regional_compilation import repeated_blocks
 
 
 class Block(nn.Module):

@@ -11,7 +11,7 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.integrations import trunk
+from burnish.integrations import regional_trunk_graph
 
 
 class Block(nn.Module):
@@ -76,7 +76,7 @@ def check(model, *args):
     return got
 
 
-def settled(model, *args, calls=trunk.WAITS + 3):
+def settled(model, *args, calls=regional_trunk_graph.WAITS + 3):
     """A model by regions that has been called often enough."""
     model = burnish.compile_regions(model.eval())
     for _ in range(calls):
@@ -90,7 +90,7 @@ def is_captured(model):
 
 def test_it_is_captured_when_it_has_been_called_in_one_way_for_a_while():
     model = burnish.compile_regions(Net().eval())
-    for _ in range(trunk.WAITS):
+    for _ in range(regional_trunk_graph.WAITS):
         check(model, X)
         assert not is_captured(model)
     for _ in range(3):
@@ -131,7 +131,7 @@ def test_a_hook_on_a_block_runs_and_may_change_what_it_answers(dropped):
         assert len(seen) == 2 * (k + 1)  # compiled and plain
     assert len(dropped) == 1
     handle.remove()
-    for _ in range(trunk.WAITS + 2):
+    for _ in range(regional_trunk_graph.WAITS + 2):
         check(model, X)
     assert is_captured(model) and len(seen) == 6
 
@@ -235,7 +235,7 @@ def test_blocks_that_write_to_buffers_write_once_a_call():
     model = burnish.compile_regions(Net(block=Writing).eval())
     other = Net(block=Writing).eval()
     other.load_state_dict(model.state_dict())
-    for k in range(trunk.WAITS + 4):
+    for k in range(regional_trunk_graph.WAITS + 4):
         torch.testing.assert_close(model(X + k), other(X + k))
     torch.testing.assert_close(model.state_dict(), other.state_dict())
     assert not is_captured(model)
@@ -299,7 +299,7 @@ class WithCache(Block):
 @pytest.mark.falls_back("refused")
 def test_a_block_that_is_given_an_object():
     model = burnish.compile_regions(Caching(block=WithCache).eval())
-    for _ in range(trunk.WAITS + 3):
+    for _ in range(regional_trunk_graph.WAITS + 3):
         cache = []
         check(model, X, cache)
         assert len(cache) == 6
@@ -354,17 +354,17 @@ def test_a_context_variable_that_stays_set():
 
 def test_sizes_that_change_from_call_to_call_are_not_captured_for():
     model = burnish.compile_regions(Net().eval())
-    for k in range(3 * trunk.WAITS):
+    for k in range(3 * regional_trunk_graph.WAITS):
         check(model, torch.randn(2 + k % 3, 8))
     assert not is_captured(model)
 
 
 def test_a_few_sizes_and_no_more():
     model = burnish.compile_regions(Net().eval())
-    for size in range(2, 4 + trunk.MOST):
-        for _ in range(trunk.WAITS + 3):
+    for size in range(2, 4 + regional_trunk_graph.MOST):
+        for _ in range(regional_trunk_graph.WAITS + 3):
             check(model, torch.randn(size, 8))
-    assert len(program_of(model).entry.segments) == trunk.MOST
+    assert len(program_of(model).entry.segments) == regional_trunk_graph.MOST
 
 
 def test_off_again():
@@ -391,7 +391,7 @@ def test_another_compiler_gets_no_blocks_as_calls():
         return gm.forward
 
     model = burnish.compile_regions(Net().eval(), backend=backend)
-    for _ in range(trunk.WAITS + 3):
+    for _ in range(regional_trunk_graph.WAITS + 3):
         check(model, X)
     assert not any(getattr(target, "stands_alone", False) for target in targets)
 

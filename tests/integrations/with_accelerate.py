@@ -174,7 +174,7 @@ def test_prepare_does_not_compile_what_is_compiled():
 def test_accelerates_own_plugin_comes_to_us_where_we_are_the_default():
     with burnish.install(default=True):
         model = accelerator(TorchDynamoPlugin(backend="inductor")).prepare(Net())
-        assert type(model).__module__ == "burnish.module" and is_compiled_module(model)
+        assert type(model).__module__ == "burnish.frontend.compiled_module" and is_compiled_module(model)
         model(X)
         assert burnish.was_compiled(model)
 

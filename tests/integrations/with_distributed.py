@@ -11,7 +11,7 @@ from torch.multiprocessing.spawn import spawn
 
 import burnish
 from burnish import events
-from burnish.module import CompiledModule
+from burnish.frontend.compiled_module import CompiledModule
 
 RANKS = 2
 

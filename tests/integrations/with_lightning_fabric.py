@@ -9,7 +9,7 @@ from lightning.fabric.wrappers import _FabricModule, _unwrap_compiled, _unwrap_o
 from torch import nn
 
 import burnish
-from burnish.module import CompiledModule
+from burnish.frontend.compiled_module import CompiledModule
 
 X, Y = torch.randn(16, 8), torch.randint(0, 3, (16,))
 

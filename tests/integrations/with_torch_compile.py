@@ -10,8 +10,8 @@ from torch import nn
 
 import burnish
 from burnish import events
+from burnish.frontend.compiled_module import CompiledModule
 from burnish.integrations import torch_compile
-from burnish.module import CompiledModule
 
 X = torch.randn(4, 8)
 

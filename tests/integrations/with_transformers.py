@@ -98,7 +98,7 @@ def test_the_stand_in_is_of_the_class_of_a_model_that_saves_itself(tmp_path):
     assert not isinstance(burnish.compile(torch.nn.Linear(2, 2)), torch.nn.Linear)
     compiled.save_pretrained(tmp_path)
     torch.testing.assert_close(GPT2LMHeadModel.from_pretrained(tmp_path).state_dict(), model.state_dict())
-    assert type(compiled) is burnish.module.CompiledModule and type(compiled._orig_mod) is GPT2LMHeadModel
+    assert type(compiled) is burnish.frontend.compiled_module.CompiledModule and type(compiled._orig_mod) is GPT2LMHeadModel
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@
 import torch
 
 import burnish
-from burnish.ir.parse import parse_graph
-from burnish.ir.verify import verify
-from burnish.schedule.parse_loops import kernels_in
+from burnish.ir.parse_graph import parse_graph
+from burnish.ir.verifier import verify
+from burnish.schedule.loops.parse_loops import kernels_in
 
 
 def test_dump_holds_every_stage_and_each_reads_back(tmp_path):

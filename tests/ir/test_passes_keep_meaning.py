@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from burnish.ir.graph import Graph
-from burnish.ir.interpret import interpret
-from burnish.ir.parse import parse_graph
-from burnish.ir.untraceable import Untraceable
-from burnish.ir.verify import verify
-from burnish.runtime.prims import FUNCTIONS
-from burnish.schedule.choose_calls import choose_calls
-from burnish.schedule.frozen import split_frozen
+from burnish.ir.graph_interpreter import interpret
+from burnish.ir.parse_graph import parse_graph
+from burnish.ir.untraceable_graph import Untraceable
+from burnish.ir.verifier import verify
+from burnish.runtime.eager.burnish_primitives import FUNCTIONS
+from burnish.schedule.library.choose_calls import choose_calls
+from burnish.schedule.partition.fold_constants import split_frozen
 
 from ..golden.cases import Case, all_cases
 from ..golden.stages import PASSES, captured, copies, example, function, lower, lowered

@@ -6,12 +6,12 @@ import torch
 from burnish import settings
 from burnish.errors import InternalError
 from burnish.ir.graph import Alias, Graph, Node, Value, Write
-from burnish.ir.parse import parse_graph
-from burnish.ir.verify import verify
+from burnish.ir.parse_graph import parse_graph
+from burnish.ir.verifier import verify
 from burnish.lower import pipeline
-from burnish.lower.separate import why_not_separate
-from burnish.ops.record import lookup
-from burnish.tensors.types import TensorType
+from burnish.lower.passes.unalias_outputs import why_not_separate
+from burnish.ops.operator_record import lookup
+from burnish.tensors.tensor_types import TensorType
 
 from ..golden.cases import all_cases
 from ..golden.stages import captured

@@ -2,14 +2,14 @@
 
 import pytest
 
-from burnish.schedule import choose_calls
-from burnish.schedule.library import own
+from burnish.schedule.library import choose_calls
+from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 
 
 @pytest.fixture
 def own_kernels_only(monkeypatch):
     """Every product is one of ours, which reads and writes where it is told to."""
-    if not own.shapes_here():
+    if not matmul_tiling_and_packing.shapes_here():
         pytest.skip("there are no kernels of our own for this machine")
 
     def choose(spec, **_):

@@ -10,9 +10,17 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.capture.segments import whole_calls
-from burnish.runtime import arenas, settling
-from burnish.runtime.call_contest import EAGER_STAYS, LARGE_ORDER, ORDER, ROUNDS, CallContest, carries_gradients
+from burnish.capture.segments import whole_call_contest
+from burnish.runtime.contest import warmup_status
+from burnish.runtime.contest.whole_call_contest import (
+    EAGER_STAYS,
+    LARGE_ORDER,
+    ORDER,
+    ROUNDS,
+    CallContest,
+    carries_gradients,
+)
+from burnish.runtime.program import arena_memory
 from burnish.settings import patch
 
 LAST = len(ORDER) - 1
@@ -99,9 +107,9 @@ def test_orders_time_one_as_often_as_the_other_in_turns(order):
 
 def test_memory_is_given_back_where_earlier_calls_have_made_arenas(monkeypatch):
     given = []
-    monkeypatch.setattr(arenas, "made", lambda: 1)
-    monkeypatch.setattr(arenas, "give_back", lambda: given.append(len(match.ran)))
-    monkeypatch.setattr(arenas, "trim", lambda: None)
+    monkeypatch.setattr(arena_memory, "made", lambda: 1)
+    monkeypatch.setattr(arena_memory, "give_back", lambda: given.append(len(match.ran)))
+    monkeypatch.setattr(arena_memory, "trim", lambda: None)
     first = LARGE_ORDER.index("C")
     match = Match(lambda n: 1.0 + (n == first), 1.01)  # not clear before the end
     match.play(len(LARGE_ORDER))
@@ -116,7 +124,7 @@ def test_turns_of_compiled_code_that_is_not_settled_are_taken_again():
     seconds = iter([1.0] * 50)
 
     def unsettled(n):
-        settling.goes_on()
+        warmup_status.goes_on()
         return next(seconds)
 
     match.seconds["compiled"] = unsettled
@@ -167,7 +175,7 @@ class Slow:
     def __init__(self, monkeypatch, slower):
         self.time, self.ran, self.told, self.begun = 0.0, [], [], 0
         self.slower = slower
-        monkeypatch.setattr(whole_calls, "CallContest", self.begin)
+        monkeypatch.setattr(whole_call_contest, "CallContest", self.begin)
         self.stop = events.subscribe(self.listen)
 
     def begin(self, compiled, eager, name, settle):
@@ -183,7 +191,7 @@ class Slow:
         return play
 
     def listen(self, event):
-        if event.kind == "runtime.contest":
+        if event.kind == "runtime.contest.inference_contest":
             self.told.append(event.data["kept"] if "whole calls" in event.data["text"] else "a graph")
 
     @property

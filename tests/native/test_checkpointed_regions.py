@@ -9,11 +9,11 @@ from torch.utils.checkpoint import checkpoint
 
 import burnish
 from burnish import events
-from burnish.ir.parse import parse_graph
-from burnish.ir.storage import storage_of
-from burnish.lower.rejoin import rejoin
-from burnish.runtime import recompute
-from burnish.schedule.steps import Call
+from burnish.ir.alias_analysis import storage_of
+from burnish.ir.parse_graph import parse_graph
+from burnish.lower.passes.drop_recompute_barriers import rejoin
+from burnish.runtime.eager import checkpoint_recompute
+from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
 
 from .worlds import alike, trained
@@ -322,7 +322,7 @@ def test_only_what_is_computed_again_waits_for_backward():
     assert [value.node.op.name for value in held.args] == ["aten.sin.default", "linear"]
 
 
-@pytest.mark.parametrize("save", [recompute.SavedByNode, recompute.saved_tensor])
+@pytest.mark.parametrize("save", [checkpoint_recompute.SavedByNode, checkpoint_recompute.saved_tensor])
 def test_a_tensor_is_kept_as_autograd_keeps_it(save):
     """By torch, or where it (2.11, say) has no function for that, by a node of ours."""
     leaf = torch.randn(3, requires_grad=True)

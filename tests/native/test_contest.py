@@ -9,9 +9,9 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.runtime import arenas
-from burnish.runtime.contest import CLEAR, LARGE_ORDER, ORDER, SLOWER, Contest
-from burnish.runtime.segment import Segment
+from burnish.runtime.contest.inference_contest import CLEAR, LARGE_ORDER, ORDER, SLOWER, Contest
+from burnish.runtime.program import arena_memory
+from burnish.runtime.segments import Segment
 from burnish.settings import patch
 
 LAST = len(ORDER) - 1
@@ -38,7 +38,7 @@ class Match:
         return play
 
     def play(self, calls=LAST + 20):
-        stop = events.subscribe(lambda event: self.told.append(event.data) if event.kind == "runtime.contest" else None)
+        stop = events.subscribe(lambda event: self.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None)
         try:
             for k in range(calls):
                 answer = self.contest(k)
@@ -124,9 +124,9 @@ def test_each_is_timed_where_the_other_has_just_been():
 def test_with_a_large_arena_each_runs_twice_and_memory_is_given_back_between(monkeypatch):
     """Eager never runs beside the arena, and compiled code never beside what eager has left to malloc."""
     held, timed = set(), []
-    monkeypatch.setattr(arenas, "made", lambda: len(timed))  # the first call makes one
-    monkeypatch.setattr(arenas, "give_back", lambda: held.discard("arena"))
-    monkeypatch.setattr(arenas, "trim", lambda: held.discard("left"))
+    monkeypatch.setattr(arena_memory, "made", lambda: len(timed))  # the first call makes one
+    monkeypatch.setattr(arena_memory, "give_back", lambda: held.discard("arena"))
+    monkeypatch.setattr(arena_memory, "trim", lambda: held.discard("left"))
 
     def compiled(n):
         assert "left" not in held or match.ran[n - 1] == "compiled"
@@ -194,7 +194,7 @@ def test_an_exception_passes_and_the_contest_goes_on(raising):
         return 2.0
 
     match.seconds["compiled"] = fail
-    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest" else None)
+    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None)
     raised = 0
     for k in range(LAST + 20):
         try:
@@ -214,7 +214,7 @@ def test_where_every_timed_call_raises_compiled_code_stays():
         raise ValueError
 
     match.seconds["eager"] = fail
-    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest" else None)
+    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None)
     for k in range(LAST + 5):
         if k in EAGERS:
             with pytest.raises(ValueError):
@@ -261,7 +261,7 @@ def test_many_threads_get_one_decision_and_each_call_one_answer():
             with lock:
                 answers.append(answer)
 
-    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest" else None)
+    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest.inference_contest" else None)
     threads = [threading.Thread(target=work, args=(1000 * n,)) for n in range(8)]
     for thread in threads:
         thread.start()
@@ -277,7 +277,7 @@ def test_many_threads_get_one_decision_and_each_call_one_answer():
 def test_a_listener_may_call_what_was_decided():
     match, heard = Match(1.0, 2.0), []
     stop = events.subscribe(
-        lambda event: heard.append(match.contest("from the listener")) if event.kind == "runtime.contest" else None)
+        lambda event: heard.append(match.contest("from the listener")) if event.kind == "runtime.contest.inference_contest" else None)
     for k in range(LAST + 1):
         match.contest(k)
     stop()
@@ -312,7 +312,7 @@ class Slow:
         monkeypatch.setattr(Contest, "__init__", init)
         self.told = []
         self.stop = events.subscribe(lambda event: self.told.append(event.data["kept"])
-                                     if event.kind == "runtime.contest" else None)
+                                     if event.kind == "runtime.contest.inference_contest" else None)
 
     def kept(self):
         self.stop()
@@ -377,7 +377,7 @@ def test_an_error_of_the_program_is_raised_in_every_call_and_work_done_before_st
 
 def test_the_setting_turns_it_off():
     told = []
-    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest" else None)
+    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest.inference_contest" else None)
     with torch.no_grad():
         with patch(never_slower=False):
             compiled = burnish.compile(lambda x: x.sin() + 1)

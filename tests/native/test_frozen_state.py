@@ -8,16 +8,16 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.backends.watcher import new_watch
-from burnish.runtime import frozen
+from burnish.backends.guard_watch_function import new_watch
+from burnish.runtime.program import frozen_prologue
 from burnish.settings import patch
-from burnish.tensors.types import TensorType
+from burnish.tensors.tensor_types import TensorType
 
 
 @pytest.fixture(autouse=True, params=[8, 1], ids=["looked up", "watched"])
 def watched_after(request, monkeypatch):
     """A watch of the state is made after so many calls."""
-    monkeypatch.setattr(frozen, "WATCHED_AFTER", request.param)
+    monkeypatch.setattr(frozen_prologue, "WATCHED_AFTER", request.param)
     return request.param
 
 
@@ -27,8 +27,8 @@ def test_a_module_that_does_not_change_is_asked_about_by_one_native_call(watched
     model, x = network(), torch.randn(2, 3, 8, 8)
     compiled = burnish.compile(model)
     asked = []
-    looked_up = frozen.FrozenProgram.looked_up
-    monkeypatch.setattr(frozen.FrozenProgram, "looked_up",
+    looked_up = frozen_prologue.FrozenProgram.looked_up
+    monkeypatch.setattr(frozen_prologue.FrozenProgram, "looked_up",
                         lambda self, inputs: asked.append(1) or looked_up(self, inputs))
     with torch.no_grad(), patch(never_slower=False):
         for _ in range(20):
@@ -183,7 +183,7 @@ def padded_network():
 @pytest.fixture
 def own_kernels_only(monkeypatch):
     """Wherever a kernel of our own can compute a convolution, it does."""
-    from burnish.schedule import choose_calls
+    from burnish.schedule.library import choose_calls
 
     if choose_calls.own_candidate(choose_calls.ConvSpec(
             TensorType.contiguous((1, 32, 28, 28), torch.float32), TensorType.contiguous((16, 32, 3, 3), torch.float32),

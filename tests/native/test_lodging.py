@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import burnish
 from burnish import events
-from burnish.schedule.steps import Call
+from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
 
 SIDE = 256
@@ -93,8 +93,7 @@ def test_what_a_convolution_has_copied_makes_room_for_its_result(own_kernels_onl
 @pytest.fixture
 def librarys_kernels_only(monkeypatch):
     """Every product is one that Python calls, with tensors of what it reads and writes."""
-    from burnish.schedule import choose_calls
-    from burnish.schedule.library import candidates
+    from burnish.schedule.library import candidates, choose_calls
 
     def choose(spec, **_):
         candidate = replace(next(c for c in candidates(spec) if c.run_into is not None and not c.prepare), steps=None)

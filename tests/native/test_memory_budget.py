@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import burnish
 from burnish import UserError
-from burnish.schedule import memory_budget, split_backward
+from burnish.schedule.partition import activation_memory_budget, partition_joint_graph
 from burnish.settings import from_environment, patch
 
 from .test_training_memory import Layer, convolutions, step
@@ -48,11 +48,11 @@ def test_less_is_kept_and_gradients_are_eagers(name, monkeypatch):
     sizes = []
 
     def noted(crossing, budget):
-        found = memory_budget.choose(crossing, budget)
-        sizes.append(memory_budget.size_of(found, crossing))
+        found = activation_memory_budget.choose(crossing, budget)
+        sizes.append(activation_memory_budget.size_of(found, crossing))
         return found
 
-    monkeypatch.setattr(split_backward, "choose", noted)
+    monkeypatch.setattr(partition_joint_graph, "choose", noted)
     build, shape, drawn = NETS[name]
     torch.manual_seed(0)
     net, x = build(), torch.randn(shape)

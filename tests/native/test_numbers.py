@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 import burnish
 from burnish import events
-from burnish.ir.untraceable import NumberLost, Untraceable
-from burnish.lower.trace import trace
+from burnish.ir.untraceable_graph import NumberLost, Untraceable
+from burnish.lower.trace.trace_to_aten import trace
 from burnish.settings import patch
 
 PROGRAMS = {

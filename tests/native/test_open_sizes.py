@@ -9,8 +9,8 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.backends.shapes import Shapes
-from burnish.codegen.llvm.gemm import dtypes as dtypes_of_gemm
+from burnish.backends.shape_propagation import Shapes
+from burnish.codegen.llvm.functions.mkl_gemm import dtypes as dtypes_of_gemm
 
 from .open_sizes import called_with, watching
 
@@ -370,7 +370,7 @@ def test_a_cache_of_many_tensors_has_its_contest():
         return sum(part.sum(0) for part in cache), *cache
 
     told = []
-    stop = events.subscribe(lambda event: told.append(event.data) if event.kind == "runtime.contest" else None)
+    stop = events.subscribe(lambda event: told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None)
     try:
         with torch.no_grad(), burnish.settings.patch(never_slower=True):
             compiled = burnish.compile(fn)

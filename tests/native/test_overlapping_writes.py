@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from burnish.lower.overlaps import share_elements
-from burnish.tensors.types import TensorType
+from burnish.lower.trace.overlapping_memory import share_elements
+from burnish.tensors.tensor_types import TensorType
 
 from .calls import equal_calls
 

@@ -28,7 +28,7 @@ def steps(x, *_):
 
 def by_library(monkeypatch, into):
     """Every product is the library's, into memory of ours or not."""
-    from burnish.schedule import choose_calls
+    from burnish.schedule.library import choose_calls
 
     def choose(spec, **_):
         found = [c for c in candidates(spec) if c.steps is None and not c.prepare]

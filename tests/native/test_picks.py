@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import burnish
 from burnish import events
-from burnish.schedule.steps import Call
+from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
 
 from .calls import equal_calls

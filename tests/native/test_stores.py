@@ -9,8 +9,8 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.schedule.emit import Launch
-from burnish.schedule.steps import Call
+from burnish.schedule.loops.build_kernel import Launch
+from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
 
 from .calls import compiled_with, equal_calls

@@ -7,11 +7,11 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.runtime.prims import view
+from burnish.runtime.eager.burnish_primitives import view
 from burnish.settings import patch
-from burnish.tensors.strided import Strided, line_of
-from burnish.tensors.types import TensorType
-from burnish.tensors.views import view_type
+from burnish.tensors.as_strided_views import Strided, line_of
+from burnish.tensors.tensor_types import TensorType
+from burnish.tensors.view_maps import view_type
 
 from .calls import equal_calls
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.schedule.library import convolution_backward
-from burnish.schedule.library.layout import is_channels_last
+from burnish.schedule.layouts.channels_last import is_channels_last
+from burnish.schedule.library.call_candidates import convolution_backward
 from burnish.settings import patch
 
 
@@ -21,7 +21,7 @@ def test_they_are_not_asked_for_channels_last_where_that_destroys_memory(channel
             return None if channels < 16 else seconds_of(spec, seconds)
         return seconds_of(spec, seconds)
 
-    monkeypatch.setattr("burnish.schedule.convolution_layout.gradient_seconds", seconds)
+    monkeypatch.setattr("burnish.schedule.layouts.convolution_layout.gradient_seconds", seconds)
     model = nn.Sequential(nn.Conv2d(channels, 48, 1, 2), nn.BatchNorm2d(48), nn.Conv2d(48, 48, 3, padding=1))
     x = torch.randn(2, channels, 64, 64)
     with patch(never_slower=False, on_error="raise"):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import burnish
 from burnish import events
-from burnish.schedule.steps import Call, Launch
+from burnish.schedule.plan_steps import Call, Launch
 
 WIDTH = 128
 ALLOWED = 1.02

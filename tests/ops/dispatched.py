@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from burnish.ops import families  # noqa: F401
-from burnish.ops.record import RECORDS, NoRule, Op, View
-from burnish.tensors.indices import Affine, constant, identity
-from burnish.tensors.types import TensorType
-from burnish.tensors.views import shapes_along, source_index
+from burnish.ops import operator_families  # noqa: F401
+from burnish.ops.operator_record import RECORDS, NoRule, Op, View
+from burnish.tensors.affine_indices import Affine, constant, identity
+from burnish.tensors.tensor_types import TensorType
+from burnish.tensors.view_maps import shapes_along, source_index
 
 MOST_ELEMENTS = 64
 """Views of larger tensors are not followed element by element."""

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from burnish.ops import families  # noqa: F401  (fills the records)
-from burnish.ops.elementwise import element, rounded
-from burnish.ops.record import RECORDS, NoRule, Op, Pointwise
-from burnish.ops.scalar import Access, Scalar, load
-from burnish.tensors.types import NAMES, TensorType
+from burnish.ops import operator_families  # noqa: F401  (fills the records)
+from burnish.ops.elementwise.elementwise_record import element, rounded
+from burnish.ops.operator_record import RECORDS, NoRule, Op, Pointwise
+from burnish.ops.scalar_ir import Access, Scalar, load
+from burnish.tensors.tensor_types import NAMES, TensorType
 
 from .evaluate import evaluated
 

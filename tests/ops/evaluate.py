@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from burnish.ops.scalar import BITS, FLOATS, Scalar, walk
-from burnish.tensors.types import DTYPES
+from burnish.ops.scalar_ir import BITS, FLOATS, Scalar, walk
+from burnish.tensors.tensor_types import DTYPES
 
 UNARY: dict[str, Callable] = {name: getattr(torch, name) for name in (
     "neg abs sqrt rsqrt reciprocal floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "

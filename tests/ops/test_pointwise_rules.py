@@ -14,12 +14,12 @@ import torch
 from bench.operators import operators, quiet, set_seed
 from torch.utils._pytree import tree_leaves
 
-from burnish.ops.activations import rounds_bound
-from burnish.ops.elementwise import Site, converted, holds, rounded
-from burnish.ops.record import RECORDS, NoRule, Pointwise
-from burnish.ops.scalar import Access, load
-from burnish.tensors.types import DTYPES, NAMES
-from burnish.tensors.views import Slice
+from burnish.ops.elementwise.activations import rounds_bound
+from burnish.ops.elementwise.elementwise_record import Site, converted, holds, rounded
+from burnish.ops.operator_record import RECORDS, NoRule, Pointwise
+from burnish.ops.scalar_ir import Access, load
+from burnish.tensors.tensor_types import DTYPES, NAMES
+from burnish.tensors.view_maps import Slice
 
 from .elementwise_arguments import (
     INF,

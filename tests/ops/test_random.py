@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from burnish.backends.drawing import bits_of, perform
-from burnish.codegen.mathematics import expand
-from burnish.ops.random import OPERATORS
-from burnish.ops.record import NoRule, record
-from burnish.ops.scalar import Access, load, random_bits, walk
-from burnish.runtime import random as plain
+from burnish.codegen.math import expand
+from burnish.compiler.adapters.eager_rng import bits_of, perform
+from burnish.ops.operator_record import NoRule, record
+from burnish.ops.random_numbers import OPERATORS
+from burnish.ops.scalar_ir import Access, load, random_bits, walk
+from burnish.runtime.eager import random_numbers as plain
 from burnish.settings import patch
 from tests.ops.evaluate import evaluated
 

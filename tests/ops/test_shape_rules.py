@@ -12,9 +12,9 @@ from bench.models import MODELS
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from burnish.ops.record import RECORDS, NoRule, View, record
-from burnish.tensors.types import TensorType
-from burnish.tensors.views import Expand, Permute, Reshape, Slice
+from burnish.ops.operator_record import RECORDS, NoRule, View, record
+from burnish.tensors.tensor_types import TensorType
+from burnish.tensors.view_maps import Expand, Permute, Reshape, Slice
 
 from .dispatched import Dispatched, Ledger
 from .samples import LAYOUTS, Call, laid_out, module_calls, operator_calls

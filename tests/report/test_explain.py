@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from burnish import report
-from burnish.report.explain import ExplainOutput, argument_text, census, index_text, list_operations
-from burnish.report.layout import cut, duration, shorten
+from burnish.report.explain_report import ExplainOutput, argument_text, census, index_text, list_operations
+from burnish.report.text_layout import cut, duration, shorten
 
 
 def graph_of(write):
@@ -236,7 +236,7 @@ def test_a_break_without_a_stack_still_has_its_place_on_the_page():
     assert "control flow" in "".join(read_page(ExplainOutput.build([], [found]).html()).text)
 
 
-@pytest.mark.parametrize("name", ["explain", "explain_html", "layout", "misses"])
+@pytest.mark.parametrize("name", ["explain_report", "explain_html", "text_layout", "guard_misses"])
 def test_a_report_imports_no_part_of_capture(name):
     tree = ast.parse((Path(report.__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
     for node in ast.walk(tree):

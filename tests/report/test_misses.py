@@ -6,7 +6,7 @@ import torch
 import burnish
 from burnish import events
 from burnish.capture.breaks import Location
-from burnish.report.misses import ADVICE, Failure, advice, categorize, render_miss
+from burnish.report.guard_misses import ADVICE, Failure, advice, categorize, render_miss
 
 TRAINING = Failure(1, "self.training", "True", "False")
 LENGTH = Failure(1, "len(batch)", "4", "3")
@@ -153,5 +153,5 @@ def test_a_category_given_with_the_failure_is_taken():
 
 
 def test_every_advice_has_a_way_to_be_given():
-    from burnish.report.misses import RULES
+    from burnish.report.guard_misses import RULES
     assert {category for category, _ in RULES} | {"value"} == set(ADVICE)

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.report import profile
-from burnish.runtime.program import Program
+from burnish.report import profile_segments
+from burnish.runtime.program.program import Program
 
 from ..runtime.at_once import at_once
 
@@ -127,7 +127,7 @@ def test_nothing_is_left_behind():
     x = torch.randn(8)
     compiled = warmed(chain, x)
     segment, = compiled.__burnish_program__.entry.segments
-    programs = [program for program, _ in profile.programs_in(segment.graph)]
+    programs = [program for program, _ in profile_segments.programs_in(segment.graph)]
     assert programs and all(isinstance(program, Program) for program in programs)
     before = segment.check, segment.graph, segment.finish, *(program.run for program in programs)
     with burnish.profile():
@@ -191,4 +191,4 @@ def test_a_profile_of_nothing_says_so():
 
 def test_bytes_of_one_tensor_are_counted_once():
     x = torch.zeros(10)
-    assert profile.bytes_of((x, [x, x[:5]], 3)) == 40 + 20
+    assert profile_segments.bytes_of((x, [x, x[:5]], 3)) == 40 + 20

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import burnish
-from burnish.runtime import arenas
-from burnish.runtime.arenas import LARGE
+from burnish.runtime.program import arena_memory
+from burnish.runtime.program.arena_memory import LARGE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the pages")
 
@@ -32,22 +32,22 @@ def resident() -> int:
 
 @pytest.fixture
 def compiled():
-    made = arenas.made()
+    made = arena_memory.made()
     fn = burnish.compile(steps)
     x = torch.randn(ROWS, ROWS)
     for _ in range(2):
         assert fn(x) == pytest.approx(float(steps(x)))
-    assert arenas.made() == made + 1
+    assert arena_memory.made() == made + 1
     return fn, x
 
 
 def test_pages_go_and_come_back(compiled):
     fn, x = compiled
     expected, before = fn(x), resident()
-    assert arenas.give_back()
+    assert arena_memory.give_back()
     assert resident() < before - LARGE
-    made = arenas.made()
-    assert fn(x) == expected and arenas.made() == made
+    made = arena_memory.made()
+    assert fn(x) == expected and arena_memory.made() == made
     assert resident() > before - LARGE // 2
 
 
@@ -63,24 +63,24 @@ def test_an_arena_in_use_keeps_what_is_in_it(compiled):
     thread = threading.Thread(target=work)
     thread.start()
     while thread.is_alive():
-        arenas.give_back()
+        arena_memory.give_back()
     thread.join()
     assert not wrong
 
 
 def test_programs_are_not_held_for_their_arenas():
     gc.collect()
-    before, fn = len(arenas._owners), burnish.compile(steps)
+    before, fn = len(arena_memory._owners), burnish.compile(steps)
     fn(torch.randn(ROWS, ROWS))
-    assert len(arenas._owners) == before + 1
+    assert len(arena_memory._owners) == before + 1
     burnish.reset()
     del fn
     gc.collect()
-    assert len(arenas._owners) == before
+    assert len(arena_memory._owners) == before
 
 
 def test_small_ones_are_left_alone():
     fn, x = burnish.compile(steps), torch.randn(64, 64)
-    made = arenas.made()
+    made = arena_memory.made()
     fn(x), fn(x)
-    assert arenas.made() == made
+    assert arena_memory.made() == made

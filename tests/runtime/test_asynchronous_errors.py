@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture import engine, signals
-from burnish.capture.heap import Heap
+from burnish.capture.engine import engine
+from burnish.capture.engine.heap import Heap
+from burnish.capture.interpreter import deferred_os_signals
 
 X = torch.ones(3)
 
@@ -47,7 +48,7 @@ def raise_it(error):
 
 @pytest.mark.parametrize("at", ["a loop", "the beginning of a function", "a call"])
 def test_error_of_another_thread_is_known(at):
-    assert signals.is_asynchronous(caught(asynchronously, at))
+    assert deferred_os_signals.is_asynchronous(caught(asynchronously, at))
 
 
 @pytest.mark.parametrize("function,args", [
@@ -55,7 +56,7 @@ def test_error_of_another_thread_is_known(at):
     (torch.ones(2).view, (3,)), ({}.__getitem__, (1,)), (lambda: undefined, ()),  # noqa: F821
     (lambda: [bytearray(1 << 62)], ()), (torch.ones(2).__getitem__, (torch.tensor([9]),))])
 def test_error_of_this_thread_is_known(function, args):
-    assert not signals.is_asynchronous(caught(function, *args))
+    assert not deferred_os_signals.is_asynchronous(caught(function, *args))
 
 
 def once_before(function, kind):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.runtime import collection
+from burnish.runtime.contest import pause_garbage_collection
 
 X = torch.ones(4)
 
@@ -33,7 +33,7 @@ def test_it_goes_on_as_it_was():
     for was_on in (True, False):
         try:
             (gc.enable if was_on else gc.disable)()
-            with pytest.raises(ValueError), collection.paused():
+            with pytest.raises(ValueError), pause_garbage_collection.paused():
                 assert not gc.isenabled()
                 raise ValueError
             assert gc.isenabled() == was_on
@@ -44,7 +44,7 @@ def test_it_goes_on_as_it_was():
 
 
 def test_nothing_is_looked_at_while_a_graph_is_compiled(eager_collector, monkeypatch):
-    from burnish.backends import native, recipes
+    from burnish.compiler import driver, load_or_compile
 
     seen = []
 
@@ -56,7 +56,7 @@ def test_nothing_is_looked_at_while_a_graph_is_compiled(eager_collector, monkeyp
             return answer
         return made
 
-    monkeypatch.setattr(native, "recipe_of", noting(recipes.recipe_of))
+    monkeypatch.setattr(driver, "recipe_of", noting(load_or_compile.recipe_of))
     compiled = burnish.compile(lambda x: (x.sin() + 1).cumsum(0))
     assert torch.allclose(compiled(X), (X.sin() + 1).cumsum(0))
     assert seen == [0] and gc.isenabled()

@@ -5,11 +5,11 @@ import functools
 
 import pytest
 
-from burnish.codegen.llvm.compile import object_code
-from burnish.codegen.llvm.target import host
-from burnish.runtime import elf, llvm_linker
+from burnish.codegen.llvm.compile_to_machine_code import object_code
+from burnish.codegen.llvm.target_machine import host
+from burnish.runtime.linking import elf_linker, llvm_linker
 
-pytestmark = pytest.mark.skipif(not elf.is_supported(), reason="LLVM's linker is used here")
+pytestmark = pytest.mark.skipif(not elf_linker.is_supported(), reason="LLVM's linker is used here")
 
 # A constant, a jump table, a function of its own by address, one outside that is given, and one of the C library.
 TEXT = """
@@ -70,14 +70,14 @@ def called(linked):
 
 
 def test_linked_code_computes_what_it_does_linked_by_llvm():
-    ours = elf.link(code(), "entry", OUTSIDE)
+    ours = elf_linker.link(code(), "entry", OUTSIDE)
     assert ours is not None
     assert called(ours) == called(llvm_linker.link(code(), "entry", OUTSIDE)) == [7, 17, 15, 109, 4, 1, -1]
 
 
 def test_code_cannot_be_written_to():
-    linked = elf.link(code(), "entry", OUTSIDE)
-    start = linked.address // elf.mmap.PAGESIZE * elf.mmap.PAGESIZE
+    linked = elf_linker.link(code(), "entry", OUTSIDE)
+    start = linked.address // elf_linker.mmap.PAGESIZE * elf_linker.mmap.PAGESIZE
     with open("/proc/self/maps") as maps:
         line = next(line for line in maps if int(line.partition("-")[0], 16) <= start
                     < int(line.partition("-")[2].partition(" ")[0], 16))
@@ -85,24 +85,24 @@ def test_code_cannot_be_written_to():
 
 
 def test_what_is_not_there_is_left_to_llvm():
-    assert elf.link(code(), "missing", OUTSIDE) is None
-    assert elf.link(code().replace(b"labs\0", b"lbas\0"), "entry", OUTSIDE) is None
-    assert elf.link(object_code("@counter = global i64 0\n" + TEXT.replace("@numbers, i64 0", "@counter, i64 0"),
+    assert elf_linker.link(code(), "missing", OUTSIDE) is None
+    assert elf_linker.link(code().replace(b"labs\0", b"lbas\0"), "entry", OUTSIDE) is None
+    assert elf_linker.link(object_code("@counter = global i64 0\n" + TEXT.replace("@numbers, i64 0", "@counter, i64 0"),
                                 host()), "entry", OUTSIDE) is None, "it has a variable"
 
 
 def test_a_file_that_is_cut_short_is_not_linked():
     whole = code()
     for length in range(0, len(whole), 7):
-        assert elf.link(whole[:length], "entry", OUTSIDE) is None
+        assert elf_linker.link(whole[:length], "entry", OUTSIDE) is None
 
 
 def test_kinds_of_relocation_it_does_not_know_are_left_to_llvm():
     content = bytearray(code())
-    sections = elf._sections(bytes(content))
-    at = next(section[4] for section in sections if section[1] == elf.RELOCATIONS)
-    offset, info, addend = elf.RELOCATION.unpack_from(content, at)
-    elf.RELOCATION.pack_into(content, at, offset, info & ~0xFFFFFFFF | 4, addend)
-    assert elf.link(bytes(content), "entry", OUTSIDE) is None
-    elf.RELOCATION.pack_into(content, at, 1 << 40, info, addend)
-    assert elf.link(bytes(content), "entry", OUTSIDE) is None, "beyond its section"
+    sections = elf_linker._sections(bytes(content))
+    at = next(section[4] for section in sections if section[1] == elf_linker.RELOCATIONS)
+    offset, info, addend = elf_linker.RELOCATION.unpack_from(content, at)
+    elf_linker.RELOCATION.pack_into(content, at, offset, info & ~0xFFFFFFFF | 4, addend)
+    assert elf_linker.link(bytes(content), "entry", OUTSIDE) is None
+    elf_linker.RELOCATION.pack_into(content, at, 1 << 40, info, addend)
+    assert elf_linker.link(bytes(content), "entry", OUTSIDE) is None, "beyond its section"

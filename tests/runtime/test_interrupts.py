@@ -256,7 +256,7 @@ def alarm():
 
 def test_a_signal_in_the_middle_of_a_step_is_answered_behind_it(alarm, monkeypatch):
     """By the program, at its place: and its error is no error of ours, although it is an ordinary exception."""
-    from burnish.capture.recorder import Recorder
+    from burnish.capture.engine.graph_recorder import Recorder
 
     call, came = Recorder.call, []
 
@@ -287,7 +287,7 @@ def test_a_signal_in_the_middle_of_a_step_is_answered_behind_it(alarm, monkeypat
 
 
 def test_a_time_limit_passes_our_own_compiler(alarm, monkeypatch):
-    from burnish.backends import native, recipes
+    from burnish.compiler import driver, load_or_compile
 
     came = []
 
@@ -295,9 +295,9 @@ def test_a_time_limit_passes_our_own_compiler(alarm, monkeypatch):
         if not came:
             came.append(1)
             signal.raise_signal(alarm)
-        return recipes.recipe_of(*args)
+        return load_or_compile.recipe_of(*args)
 
-    monkeypatch.setattr(native, "recipe_of", interrupted)
+    monkeypatch.setattr(driver, "recipe_of", interrupted)
     compiled, x = burnish.compile(lambda x: torch.sin(x) * 2), torch.ones(3)
     with pytest.raises(LateError):
         compiled(x)
@@ -333,7 +333,7 @@ def test_a_time_limit_is_not_taken_for_a_failure_of_the_compiler(alarm, where):
 
 
 def test_a_handler_that_only_notes_what_came_is_run_once(monkeypatch):
-    from burnish.capture.recorder import Recorder
+    from burnish.capture.engine.graph_recorder import Recorder
 
     noted, call = [], Recorder.call
 
@@ -359,7 +359,7 @@ def test_a_handler_that_only_notes_what_came_is_run_once(monkeypatch):
 @pytest.mark.parametrize("at", range(12))
 def test_handlers_are_put_back_when_one_of_them_raises_meanwhile(alarm, at, monkeypatch):
     """A trace takes the place of each handler in turn, and gives it back. The signal comes at any of these moments."""
-    from burnish.capture import signals
+    from burnish.capture.interpreter import deferred_os_signals
 
     numbers, calls, put = [signal.SIGINT, signal.SIGTERM, alarm], [], signal.signal
     before = [signal.getsignal(number) for number in numbers]
@@ -371,7 +371,7 @@ def test_handlers_are_put_back_when_one_of_them_raises_meanwhile(alarm, at, monk
             signal.raise_signal(alarm)
         return result
 
-    monkeypatch.setattr(signals.signal, "signal", interrupted)
+    monkeypatch.setattr(deferred_os_signals.signal, "signal", interrupted)
     compiled, x = burnish.compile(lambda x: torch.sin(x) * 2), torch.ones(3)
     try:
         compiled(x)
@@ -386,18 +386,18 @@ def test_handlers_are_put_back_when_one_of_them_raises_meanwhile(alarm, at, monk
 
 
 def test_the_caller_gets_the_handlers_own_error_when_the_compiler_has_just_ended(alarm):
-    from burnish.capture.signals import Signals
+    from burnish.capture.interpreter.deferred_os_signals import Signals
 
-    signals = Signals()
+    deferred_os_signals = Signals()
 
     def late(number):
         """As a signal that comes right behind the call: it is still to pass a compiler."""
-        signals.passes, signals.waits = True, False
+        deferred_os_signals.passes, deferred_os_signals.waits = True, False
         signal.raise_signal(number)
 
-    with pytest.raises(LateError), signals:
+    with pytest.raises(LateError), deferred_os_signals:
         late(alarm)
-    assert not signals.passes and not signals.waits
+    assert not deferred_os_signals.passes and not deferred_os_signals.waits
 
 
 def test_an_interrupt_behind_a_mode_that_was_put_on_leaves_no_mode(monkeypatch):
@@ -442,8 +442,8 @@ def test_interrupts_for_a_minute_leave_nothing_behind():
 
 @pytest.mark.parametrize("where", ["let_go", "continuation_for"])
 def test_an_interrupt_between_a_break_and_what_follows_leaves_the_programs_blocks(where, monkeypatch):
-    from burnish.capture.engine import Program
-    from burnish.capture.interpreter.machine import Machine
+    from burnish.capture.engine.engine import Program
+    from burnish.capture.interpreter.instruction_loop import Machine
 
     owner, depth, came = Machine if where == "let_go" else Program, Depth(), []
     before = getattr(owner, where)

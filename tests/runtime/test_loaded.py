@@ -6,9 +6,10 @@ import sys
 import threading
 from pathlib import Path
 
-from burnish import loaded as module
-from burnish.backends import ahead, watcher
-from burnish.loaded import loaded
+from burnish.backends import guard_watch_function
+from burnish.compiler import background_imports
+from burnish.concurrency import loaded_modules as module
+from burnish.concurrency.loaded_modules import loaded
 
 SOURCE = Path(module.__file__).parent
 
@@ -48,11 +49,11 @@ def test_watches_wait_for_the_key_of_graphs_to_be_imported(tmp_path, monkeypatch
     """It has no attribute `built` yet."""
     name = "burnish_test_graph_key"
     go_on = importing(tmp_path, monkeypatch, name)
-    monkeypatch.setitem(sys.modules, "burnish.backends.graph_key", sys.modules[name])
+    monkeypatch.setitem(sys.modules, "burnish.compiler.graph_cache_key", sys.modules[name])
     monkeypatch.setenv("BURNISH_CACHE_DIR", str(tmp_path))
     try:
-        assert watcher.place() is None
-        watcher.is_at_hand()
+        assert guard_watch_function.place() is None
+        guard_watch_function.is_at_hand()
     finally:
         go_on()
         sys.modules.pop(name)
@@ -60,13 +61,13 @@ def test_watches_wait_for_the_key_of_graphs_to_be_imported(tmp_path, monkeypatch
 
 def test_imports_ahead_begin_in_one_thread(monkeypatch):
     started = []
-    monkeypatch.setattr(ahead, "TO_COMPILE", ("burnish_test_not_loaded",))
-    monkeypatch.setattr(ahead, "_begun", {})
-    monkeypatch.setattr(ahead.threading.Thread, "start", lambda thread: started.append(thread))
-    monkeypatch.setattr(ahead.os, "register_at_fork", lambda **functions: None)
+    monkeypatch.setattr(background_imports, "TO_COMPILE", ("burnish_test_not_loaded",))
+    monkeypatch.setattr(background_imports, "_begun", {})
+    monkeypatch.setattr(background_imports.threading.Thread, "start", lambda thread: started.append(thread))
+    monkeypatch.setattr(background_imports.os, "register_at_fork", lambda **functions: None)
     for _ in range(3):
-        ahead.begin.cache_clear()
-        ahead.begin()
+        background_imports.begin.cache_clear()
+        background_imports.begin()
     assert len(started) == 1
 
 

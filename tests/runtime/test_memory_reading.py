@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.backends import watcher
-from burnish.runtime import state_watch, tensor_words, watch
+from burnish.backends import guard_watch_function
+from burnish.runtime.state_watch import native_watch, tensor_guard_layout, tensor_mutation_watch
 from burnish.settings import patch
 
 
@@ -15,11 +15,11 @@ def nothing_is_read(monkeypatch):
     def refuse(*args):
         raise AssertionError("memory was read")
 
-    for module in (watch, tensor_words, state_watch):
+    for module in (native_watch, tensor_guard_layout, tensor_mutation_watch):
         for name in ("word_at", "words_at", "word_behind"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, refuse)
-    monkeypatch.setattr(watch.Watch, "__init__", refuse)
+    monkeypatch.setattr(native_watch.Watch, "__init__", refuse)
     with patch(native_guards=False, check=False):
         yield
 
@@ -67,10 +67,10 @@ def test_modules_with_packed_weights_see_their_changes(with_gradients, nothing_i
 
 def test_with_the_setting_on_memory_is_read(monkeypatch):
     """Or the tests above could not fail."""
-    if watcher.new_watch() is None:
+    if guard_watch_function.new_watch() is None:
         pytest.skip("this Python keeps its objects in another way")
-    made, begin = [], watch.Watch.__init__
-    monkeypatch.setattr(watch.Watch, "__init__", lambda self, *args: (made.append(1), begin(self, *args))[1])
+    made, begin = [], native_watch.Watch.__init__
+    monkeypatch.setattr(native_watch.Watch, "__init__", lambda self, *args: (made.append(1), begin(self, *args))[1])
     compiled, x = burnish.compile(broken), torch.ones(3)
     with patch(check=False):
         for _ in range(100):

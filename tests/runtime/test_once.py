@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from burnish.backends import watcher
-from burnish.once import once
-from burnish.runtime import elf, kernels, watch
+from burnish.backends import guard_watch_function
+from burnish.concurrency.compute_once import once
+from burnish.runtime.linking import elf_linker
+from burnish.runtime.program import native_kernels
+from burnish.runtime.state_watch import native_watch
 
 from .at_once import at_once
 
-SOURCE = Path(watch.__file__).parents[1]
-HOLD_NATIVE_CODE = ("runtime", "codegen", "backends", "schedule")
+SOURCE = Path(native_watch.__file__).parents[2]
+HOLD_NATIVE_CODE = ("runtime", "codegen", "backends", "compiler", "schedule")
 
-needs_watches = pytest.mark.skipif(watcher.new_watch() is None, reason="this Python keeps its objects in another way")
+needs_watches = pytest.mark.skipif(guard_watch_function.new_watch() is None, reason="this Python keeps its objects in another way")
 
 
 def both_inside(monkeypatch, owner, name):
@@ -76,20 +78,20 @@ def test_forgotten_values_are_made_again():
 @needs_watches
 def test_first_checks_of_two_threads_refer_to_one_method(monkeypatch):
     """A check refers to its method by address. The one that was made second must not take the place of the first."""
-    watch._method.cache_clear()
-    both_inside(monkeypatch, watch, "_Method")
-    address = watcher.watchers()[0]
-    one, other = at_once(*[functools.partial(watch._method, address, watch.FLAGS[0])] * 2)
-    assert one is other is watch._method(address, watch.FLAGS[0])
+    native_watch._method.cache_clear()
+    both_inside(monkeypatch, native_watch, "_Method")
+    address = guard_watch_function.watchers()[0]
+    one, other = at_once(*[functools.partial(native_watch._method, address, native_watch.FLAGS[0])] * 2)
+    assert one is other is native_watch._method(address, native_watch.FLAGS[0])
 
 
 @needs_watches
 def test_native_code_that_two_threads_load_at_once_is_loaded_once(monkeypatch):
     """Watches know it by its address."""
-    code = watcher.compiled()[0].object_code
-    kernels._recent.clear()
-    both_inside(monkeypatch, elf, "link")
-    load = functools.partial(kernels.load, code, "watch", watch.c_api("PyTuple_New", "Py_IncRef", "Py_DecRef"))
+    code = guard_watch_function.compiled()[0].object_code
+    native_kernels._recent.clear()
+    both_inside(monkeypatch, elf_linker, "link")
+    load = functools.partial(native_kernels.load, code, "watch", native_watch.c_api("PyTuple_New", "Py_IncRef", "Py_DecRef"))
     one, other = at_once(load, load)
     assert one is other
 

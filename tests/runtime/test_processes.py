@@ -136,7 +136,7 @@ def test_forks_while_another_thread_compiles(run_alone):
 
 def test_a_lock_that_another_thread_held_is_free_in_the_child(run_alone):
     run_alone("""
-        from burnish.runtime import forks
+        from burnish.concurrency import fork_safe_locks as forks
 
         lock, taken, done = forks.lock(), threading.Event(), threading.Event()
 

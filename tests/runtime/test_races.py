@@ -10,7 +10,7 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.capture.heap import Heap
+from burnish.capture.engine.heap import Heap
 
 X = torch.ones(3)
 

@@ -6,10 +6,10 @@ import gc
 import pytest
 import torch
 
-from burnish.backends.watcher import new_watch
-from burnish.runtime import state_watch as module
-from burnish.runtime.frozen import sampled_places
-from burnish.runtime.state_watch import state_layout, state_watch, words_around
+from burnish.backends.guard_watch_function import new_watch
+from burnish.runtime.program.frozen_prologue import sampled_places
+from burnish.runtime.state_watch import tensor_mutation_watch as module
+from burnish.runtime.state_watch.tensor_mutation_watch import state_layout, state_watch, words_around
 
 pytestmark = pytest.mark.skipif(new_watch() is None, reason="watches know other Pythons")
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish.runtime.draft import STRAIGHT, called
+from burnish.runtime.program.unbound_driver import STRAIGHT, called
 
 ARGUMENTS = {"addmm": ((5,), (3, 4), (4, 5)), "addmv": ((3,), (3, 4), (4,)),
              "baddbmm": ((2, 3, 5), (2, 3, 4), (2, 4, 5)),

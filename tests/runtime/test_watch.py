@@ -8,10 +8,17 @@ import types
 import pytest
 import torch
 
-from burnish.backends.watcher import new_watch
-from burnish.runtime.switches import ASKED, PRECISIONS, ask, switches
-from burnish.runtime.tensor_words import tensor_layout
-from burnish.runtime.watch import Unwatchable, argument, dictionary_behind, function_field, hits, slot_offset
+from burnish.backends.guard_watch_function import new_watch
+from burnish.runtime.state_watch.native_watch import (
+    Unwatchable,
+    argument,
+    dictionary_behind,
+    function_field,
+    hits,
+    slot_offset,
+)
+from burnish.runtime.state_watch.tensor_guard_layout import tensor_layout
+from burnish.runtime.state_watch.torch_switch_queries import ASKED, PRECISIONS, ask, switches
 
 pytestmark = pytest.mark.skipif(new_watch() is None, reason="this Python keeps its objects in another way")
 

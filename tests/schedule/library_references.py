@@ -19,8 +19,8 @@ from burnish.schedule.library import (
     candidates,
 )
 from burnish.schedule.library.candidate import bound
-from burnish.schedule.library.measure import bind, random_tensor, why_not_as_said
-from burnish.tensors.types import TensorType
+from burnish.schedule.library.measure_candidates import bind, random_tensor, why_not_as_said
+from burnish.tensors.tensor_types import TensorType
 
 from ..seeding import seed
 

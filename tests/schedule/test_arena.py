@@ -2,8 +2,8 @@
 
 import random
 
-from burnish.schedule import arena
-from burnish.schedule.arena import (
+from burnish.schedule.memory import plan_arena
+from burnish.schedule.memory.plan_arena import (
     WORTH,
     Room,
     Span,
@@ -63,7 +63,7 @@ def test_what_is_needed_for_long_is_placed_before_what_is_larger():
 
 
 def test_of_very_many_only_one_way_is_tried(monkeypatch):
-    monkeypatch.setattr(arena, "MANY", 2)
+    monkeypatch.setattr(plan_arena, "MANY", 2)
     assert places([Span(0, 1, 128), Span(1, 2, 512), Span(2, 3, 512)])[1] == 1152
 
 

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from burnish.ops.parts import Along, bordered, leaves, replaced_in
-from burnish.schedule.boxes import Box, Straddles, Uncuttable, boxes_of, part_at
-from burnish.tensors.indices import Affine, identity
+from burnish.ops.shapes.concat_lowering import Along, bordered, leaves, replaced_in
+from burnish.schedule.fusion.split_concat_loops import Box, Straddles, Uncuttable, boxes_of, part_at
+from burnish.tensors.affine_indices import Affine, identity
 
 JOINED = Along(0, ((3, 10), (1, 11), (4, 12)))
 

@@ -8,10 +8,10 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.ops.prims import RUN
+from burnish.ops.burnish_primitives import RUN
+from burnish.schedule.layouts.channels_last import is_channels_last
 from burnish.schedule.library import memory
-from burnish.schedule.library.layout import is_channels_last
-from burnish.schedule.library.measure import Measured
+from burnish.schedule.library.measure_candidates import Measured
 from burnish.settings import patch
 
 BACKWARD = "aten.convolution_backward.default"
@@ -33,7 +33,7 @@ def gradients(module, x, run):
 
 def planned(monkeypatch, seconds):
     """The operators' nodes in the plans, where `seconds` of a spec are what was measured of its gradients."""
-    monkeypatch.setattr("burnish.schedule.convolution_layout.gradient_seconds", lambda spec, _: seconds(spec))
+    monkeypatch.setattr("burnish.schedule.layouts.convolution_layout.gradient_seconds", lambda spec, _: seconds(spec))
     torch.manual_seed(0)
     module, x = network(), torch.randn(4, 8, 26, 26)
     exact, eager = copy.deepcopy(module).double(), copy.deepcopy(module)

@@ -7,12 +7,13 @@ from torch import nn
 import burnish
 import burnish.codegen.llvm  # noqa: F401  (offers the kernels)
 from burnish import events
-from burnish.ops.prims import RUN
-from burnish.schedule import choose_calls as chooser
-from burnish.schedule.library import OWN, Choice, candidates, own
+from burnish.ops.burnish_primitives import RUN
+from burnish.schedule.library import OWN, Choice, candidates
+from burnish.schedule.library import choose_calls as chooser
+from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.settings import patch
 
-pytestmark = pytest.mark.skipif(own.shape_here() is None, reason="this machine has no kernels for products")
+pytestmark = pytest.mark.skipif(matmul_tiling_and_packing.shape_here() is None, reason="this machine has no kernels for products")
 
 
 @pytest.fixture(autouse=True)

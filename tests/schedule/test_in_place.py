@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from burnish.ir.graph import Value
-from burnish.schedule import in_place
-from burnish.schedule.emit import Launch
-from burnish.schedule.in_place import with_one_buffer_each
-from burnish.schedule.loops import print_kernel
-from burnish.schedule.parse_loops import parse_kernel
-from burnish.tensors.types import TensorType
+from burnish.schedule.loops.build_kernel import Launch
+from burnish.schedule.loops.loop_ir import print_kernel
+from burnish.schedule.loops.parse_loops import parse_kernel
+from burnish.schedule.memory import store_inputs_in_place
+from burnish.schedule.memory.store_inputs_in_place import with_one_buffer_each
+from burnish.tensors.tensor_types import TensorType
 
 ALLOWED = {
     "the element itself": """
@@ -102,8 +102,8 @@ SEVERAL = """
 def test_several_at_once_and_one_of_them_refused(monkeypatch):
     launch = launched(SEVERAL)
     walked = []
-    seen = in_place.renumbered
-    monkeypatch.setattr(in_place, "renumbered", lambda *args: walked.append(args) or seen(*args))
+    seen = store_inputs_in_place.renumbered
+    monkeypatch.setattr(store_inputs_in_place, "renumbered", lambda *args: walked.append(args) or seen(*args))
     b = launch.buffers
     made, stored = with_one_buffer_each(launch, [(b[0], b[1]), (b[2], b[3]), (b[4], b[5])])
     assert stored == [(b[0], b[1]), (b[2], b[3])], "what is read backwards is overwritten before it is read"

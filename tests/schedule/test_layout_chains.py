@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from burnish.schedule.layout_chains import CONTIGUOUS, LAST, Both, Link, decided, total
+from burnish.schedule.layouts.propagate_channels_last import CONTIGUOUS, LAST, Both, Link, decided, total
 
 
 def chain(*times, copy, source=CONTIGUOUS):

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from burnish.schedule.library import AttentionSpec, candidates
-from burnish.schedule.library.attention import as_flash
-from burnish.schedule.library.measure import bind
-from burnish.tensors.types import TensorType
+from burnish.schedule.library.call_candidates.attention import as_flash
+from burnish.schedule.library.measure_candidates import bind
+from burnish.tensors.tensor_types import TensorType
 
 from .library_references import bf16, check_all, f32, make_inputs, strided
 

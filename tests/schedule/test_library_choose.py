@@ -18,9 +18,8 @@ from burnish.schedule.library import (
     choose,
     choose_thoroughly,
     in_channels_last,
-    own,
 )
-from burnish.schedule.library.choose import (
+from burnish.schedule.library.autotune_candidates import (
     AGAIN_SECONDS,
     BUSY_SECONDS,
     FROM_MEMORY,
@@ -30,9 +29,10 @@ from burnish.schedule.library.choose import (
     WORTH,
     key_of,
 )
-from burnish.schedule.library.measure import Measured, bind, measure, random_tensor, seconds_waited
-from burnish.schedule.library.shrink import FEWEST_ROWS, LARGE, resized, shrunk
-from burnish.tensors.types import TensorType
+from burnish.schedule.library.benchmark_proxy import FEWEST_ROWS, LARGE, resized, shrunk
+from burnish.schedule.library.measure_candidates import Measured, bind, measure, random_tensor, seconds_waited
+from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
+from burnish.tensors.tensor_types import TensorType
 
 from .library_references import error, f32, make_inputs, reference, strided
 
@@ -123,7 +123,7 @@ def measurements(monkeypatch):
     """What the next measurements give, first to last."""
     to_come = []
     # The package's attribute of that name is the function, not the module.
-    module = sys.modules["burnish.schedule.library.choose"]
+    module = sys.modules["burnish.schedule.library.autotune_candidates"]
     monkeypatch.setattr(module, "measure", lambda candidates, seconds: to_come.pop(0))
     return to_come
 
@@ -158,7 +158,7 @@ def test_what_was_disturbed_stands_against_what_is_likely_only_by_much(measureme
 def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch):
     """What is likely the fastest is taken meanwhile, and remembered by nobody."""
     now = [0.0]
-    monkeypatch.setattr(sys.modules["burnish.schedule.library.choose"], "perf_counter", lambda: now[0])
+    monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "perf_counter", lambda: now[0])
     others = [replace(SPEC, x=f32(rows, 64)) for rows in range(40, 60)]
 
     class Slow(list):
@@ -166,7 +166,7 @@ def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch
             now[0] += BUSY_SECONDS / 2 + 0.01
             return super().pop(at)
 
-    monkeypatch.setattr(sys.modules["burnish.schedule.library.choose"], "measure", lambda *_: slow.pop(0))
+    monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "measure", lambda *_: slow.pop(0))
     slow = Slow([Measured({"addmm": 1.0, "onednn": 2.0}, is_steady=False) for _ in range(3)])
     memory = Memory()
     chosen = [choose(spec, seconds=0, memory=memory) for spec in others]
@@ -183,7 +183,7 @@ def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch
 def test_measuring_goes_on_while_others_have_the_cores(monkeypatch, waits, steady, stretches):
     """Seconds waited, before and after each stretch."""
     left, runs = list(waits), []
-    monkeypatch.setattr("burnish.schedule.library.measure.seconds_waited", lambda: left.pop(0))
+    monkeypatch.setattr("burnish.schedule.library.measure_candidates.seconds_waited", lambda: left.pop(0))
     eager = candidates(SPEC)[0]
     counted = replace(eager, run=lambda *tensors: runs.append(1) or eager.run(*tensors), run_into=None, steps=None)
     assert measure([counted], 0.0).is_steady is steady
@@ -247,7 +247,7 @@ def test_small_convolution_goes_to_our_own_kernel_unmeasured():
     spec = ConvSpec(pixel, f32(8, 16, 1, 1), f32(8), None, None, (1, 1), (0, 0), (1, 1), is_frozen=True)
     memory = Memory()
     choice = choose(spec, seconds=0.001, memory=memory)
-    assert choice.candidate.name == (OWN if own.shape_here() else "convolution") and memory.export() == {}
+    assert choice.candidate.name == (OWN if matmul_tiling_and_packing.shape_here() else "convolution") and memory.export() == {}
 
 
 def test_single_candidate_is_not_measured():
@@ -360,7 +360,7 @@ def test_at_length_a_usual_choice_that_was_not_measured_stays(measurements):
 
 
 def test_at_length_small_convolutions_are_measured_too(measurements):
-    if own.shape_here() is None:
+    if matmul_tiling_and_packing.shape_here() is None:
         pytest.skip("no kernels of our own for this machine")
     pixel = TensorType.contiguous((1, 16, 1, 1), torch.float32)
     spec = ConvSpec(pixel, f32(8, 16, 1, 1), f32(8), None, None, (1, 1), (0, 0), (1, 1), is_frozen=True)

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnish.schedule.library import Activation, ConvSpec, candidates, in_channels_last, mkl, why_not
-from burnish.schedule.library.convolution import eager_stride
-from burnish.schedule.library.layout import channels_last_stride, is_channels_last
-from burnish.schedule.library.measure import bind
-from burnish.tensors.types import TensorType, has_stride
+from burnish.schedule.layouts.channels_last import channels_last_stride, is_channels_last
+from burnish.schedule.library import Activation, ConvSpec, candidates, in_channels_last, why_not
+from burnish.schedule.library.call_candidates import mkl
+from burnish.schedule.library.call_candidates.convolution import eager_stride
+from burnish.schedule.library.measure_candidates import bind
+from burnish.tensors.tensor_types import TensorType, has_stride
 
 from .library_references import ACTIVATIONS, check_all, f32, make_inputs, strided
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnish.schedule.library import Activation, LinearSpec, candidates, mkl, own, why_not
+from burnish.schedule.library import Activation, LinearSpec, candidates, why_not
+from burnish.schedule.library.call_candidates import mkl
+from burnish.schedule.library.call_candidates.linear import why_not_plain
 from burnish.schedule.library.candidate import bound
-from burnish.schedule.library.linear import why_not_plain
-from burnish.schedule.library.measure import bind
+from burnish.schedule.library.measure_candidates import bind
+from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 
 from .library_references import ACTIVATIONS, bf16, check_all, error, f32, make_inputs, reference, strided, unset
 
@@ -191,7 +193,7 @@ def test_without_the_libraries_eager_is_left(monkeypatch):
     monkeypatch.setattr(mkl, "library", lambda: None)
     assert "mkl packed" not in [c.name for c in candidates(spec)]
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    monkeypatch.setattr(own, "_makers", [])
+    monkeypatch.setattr(matmul_tiling_and_packing, "_makers", [])
     assert [c.name for c in candidates(spec)] == ["addmm"]
     assert why_not(spec) == "torch runs without oneDNN"
 

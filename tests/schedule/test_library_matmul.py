@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from burnish.schedule.library import MatmulSpec, own
+from burnish.schedule.library import MatmulSpec
+from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 
 from .library_references import bf16, check_all, f32, strided
 
@@ -49,7 +50,7 @@ def test_other_dtypes_are_right():
 
 
 def test_transposed_batch_may_be_copied_first():
-    ours = ["own"] if own.shape_here() else []
+    ours = ["own"] if matmul_tiling_and_packing.shape_here() else []
     transposed = MatmulSpec(f32(4, 8, 16), strided((4, 16, 12), (192, 1, 16)))
     assert check_all(transposed) == ["bmm", "bmm of copies", *ours]
     assert check_all(MatmulSpec(f32(4, 8, 16), f32(4, 16, 12))) == ["bmm", *ours]

@@ -7,19 +7,25 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from burnish.codegen.llvm import products
-from burnish.ops.scalar import const, make, select
-from burnish.schedule.followers import SUM
-from burnish.schedule.library import OWN, ConvSpec, LinearSpec, Memory, candidates, own, own_candidate, tuned
-from burnish.schedule.library.choose import key_of
-from burnish.schedule.library.layout import channels_last_stride
-from burnish.schedule.library.measure import bind
-from burnish.schedule.library.own_calls import linear_products, tilings, why_not_convolution, why_not_linear
-from burnish.tensors.types import TensorType
+from burnish.codegen.llvm.functions import matmul
+from burnish.ops.scalar_ir import const, make, select
+from burnish.schedule.fusion.epilogue_fusion import SUM
+from burnish.schedule.layouts.channels_last import channels_last_stride
+from burnish.schedule.library import OWN, ConvSpec, LinearSpec, Memory, candidates, own_candidate, tuned
+from burnish.schedule.library.autotune_candidates import key_of
+from burnish.schedule.library.measure_candidates import bind
+from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
+from burnish.schedule.library.own_kernels.own_kernel_candidates import (
+    linear_products,
+    tilings,
+    why_not_convolution,
+    why_not_linear,
+)
+from burnish.tensors.tensor_types import TensorType
 
 from .library_references import error, f32, make_inputs, reference, strided, typical
 
-pytestmark = pytest.mark.skipif(own.shape_here() is None, reason="this machine has no kernels for products")
+pytestmark = pytest.mark.skipif(matmul_tiling_and_packing.shape_here() is None, reason="this machine has no kernels for products")
 
 
 def last(*shape):
@@ -61,7 +67,7 @@ def check(spec, epilogue=None, after=lambda y: y, inputs=None):
 def check_tilings(spec):
     """All of them right, and each another way to cut the same work up."""
     found = tilings(spec)
-    assert len(found) > 3 and next(iter(found)) == str(own.shape_here())
+    assert len(found) > 3 and next(iter(found)) == str(matmul_tiling_and_packing.shape_here())
     for candidate in found.values():
         check(candidate.spec)
 
@@ -190,8 +196,8 @@ def test_number_of_threads_changes_nothing():
 
 
 def test_equal_tiles_are_compiled_once():
-    tile = own.Tile((3, 2), 2)
-    assert products.tile_function(tile) == products.tile_function(own.Tile((3, 2), 2))
+    tile = matmul_tiling_and_packing.Tile((3, 2), 2)
+    assert matmul.tile_function(tile) == matmul.tile_function(matmul_tiling_and_packing.Tile((3, 2), 2))
 
 
 def test_refusals_say_why():
@@ -214,7 +220,7 @@ def test_own_kernels_are_offered_beside_the_libraries():
 
 @pytest.mark.parametrize("count,most", [(1, 14), (14, 14), (15, 14), (64, 14), (197, 14)])
 def test_parts_are_of_nearly_one_size(count, most):
-    parts = own.split_evenly(count, most)
+    parts = matmul_tiling_and_packing.split_evenly(count, most)
     assert sum(parts) == count and max(parts) <= most and max(parts) - min(parts) <= 1
 
 

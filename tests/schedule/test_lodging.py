@@ -2,13 +2,13 @@
 
 import pytest
 
-from burnish.ir.parse import parse_graph
-from burnish.schedule import lives
-from burnish.schedule.arena import Span
-from burnish.schedule.emit import Launch
-from burnish.schedule.lodgers import lodge
-from burnish.schedule.parse_loops import kernels_in
-from burnish.schedule.plan import make_plan
+from burnish.ir.parse_graph import parse_graph
+from burnish.schedule.loops.build_kernel import Launch
+from burnish.schedule.loops.parse_loops import kernels_in
+from burnish.schedule.memory import liveness
+from burnish.schedule.memory.output_buffer_reuse import lodge
+from burnish.schedule.memory.plan_arena import Span
+from burnish.schedule.pipeline import make_plan
 
 CHAIN = """
 graph(x: f32[256, 256])
@@ -109,7 +109,7 @@ def test_what_one_call_needs_takes_turns():
 
 @pytest.mark.parametrize("result", ["d", "d, b", "s, d", "w"])
 def test_memory_that_each_run_makes_is_shared_within_a_call(result, monkeypatch):
-    monkeypatch.setattr(lives, "GIVEN_BACK", 1 << 10)
+    monkeypatch.setattr(liveness, "GIVEN_BACK", 1 << 10)
     text = CHAIN.replace("  return", "  w = aten.add.Tensor v, v : f32[256, 1]\n  return")
     plan = make_plan(parse_graph(text.format(result=result)), gives_back=True)
     assert not clashes(plan)

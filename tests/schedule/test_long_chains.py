@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import burnish
-from burnish.ops.scalar import walk
-from burnish.schedule.long_chains import MOST
+from burnish.ops.scalar_ir import walk
+from burnish.schedule.fusion.split_long_chains import MOST
 
 
 def compiled(fn, *inputs):

@@ -8,12 +8,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import burnish
 import burnish.codegen.llvm  # it makes the kernels
-from burnish.schedule import choose_calls
-from burnish.schedule.library import AttentionSpec, choose, own
-from burnish.schedule.library.own_attention import own_attention, why_not_attention
-from burnish.tensors.types import TensorType
+from burnish.schedule.library import AttentionSpec, choose, choose_calls
+from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
+from burnish.schedule.library.own_kernels.attention_tiling import own_attention, why_not_attention
+from burnish.tensors.tensor_types import TensorType
 
-pytestmark = pytest.mark.skipif(own.shape_here() is None, reason="there are no kernels for this machine")
+pytestmark = pytest.mark.skipif(matmul_tiling_and_packing.shape_here() is None, reason="there are no kernels for this machine")
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +143,7 @@ def own_attention_only(monkeypatch):
         return choose(spec, seconds=0.001, accept=lambda candidate: candidate.name == "own")
 
     monkeypatch.setattr(choose_calls, "choose", prefer_own)
-    monkeypatch.setattr(sys.modules["burnish.schedule.library.choose"], "SMALL", 0)
+    monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "SMALL", 0)
 
 
 def test_it_stands_in_compiled_programs_and_training_keeps_torchs(own_attention_only):

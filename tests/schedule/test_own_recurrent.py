@@ -6,13 +6,13 @@ from torch import nn
 
 import burnish
 import burnish.codegen.llvm  # it makes the kernels
-from burnish.schedule import choose_calls
-from burnish.schedule.library import RecurrentSpec, candidates, choose, own
-from burnish.schedule.library.measure import bind
-from burnish.schedule.library.recurrent import MOST_SCRATCH, own_recurrent, why_not_recurrent
-from burnish.tensors.types import TensorType
+from burnish.schedule.library import RecurrentSpec, candidates, choose, choose_calls
+from burnish.schedule.library.call_candidates.recurrent import MOST_SCRATCH, own_recurrent, why_not_recurrent
+from burnish.schedule.library.measure_candidates import bind
+from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
+from burnish.tensors.tensor_types import TensorType
 
-pytestmark = pytest.mark.skipif(own.shape_here() is None, reason="there are no kernels for this machine")
+pytestmark = pytest.mark.skipif(matmul_tiling_and_packing.shape_here() is None, reason="there are no kernels for this machine")
 
 BOTH = False, True
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from bench.intermediates import peak_of
 
-from burnish.tensors.panels import Panels
+from burnish.tensors.weight_packing import Panels
 
 WIDTH = 16
 

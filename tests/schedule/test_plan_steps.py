@@ -2,15 +2,15 @@
 
 import pytest
 
-from burnish.ir.parse import parse_graph
-from burnish.schedule.emit import Launch
-from burnish.schedule.homes import share_homes
-from burnish.schedule.lives import homes_in
-from burnish.schedule.long_rows import divide_long_rows
-from burnish.schedule.machines import CPU
-from burnish.schedule.plan import make_plan
-from burnish.schedule.siblings import made_by, used_by
-from burnish.schedule.steps import Show
+from burnish.ir.parse_graph import parse_graph
+from burnish.schedule.fusion.horizontal_fusion import made_by, used_by
+from burnish.schedule.fusion.split_reductions import divide_long_rows
+from burnish.schedule.loops.build_kernel import Launch
+from burnish.schedule.memory.concat_in_place import share_homes
+from burnish.schedule.memory.liveness import homes_in
+from burnish.schedule.pipeline import make_plan
+from burnish.schedule.plan_steps import Show
+from burnish.schedule.target_machines import CPU
 
 GROWN = """
 graph(x: f32[64, 16], y: f32[64, 16])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from burnish.ir.parse import parse_graph
-from burnish.schedule.emit import Launch
-from burnish.schedule.plan import make_plan
+from burnish.ir.parse_graph import parse_graph
+from burnish.schedule.loops.build_kernel import Launch
+from burnish.schedule.pipeline import make_plan
 
 COPY_AND_SUM = """
 graph(x: f32[{rows}, 512])

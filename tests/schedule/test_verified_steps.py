@@ -8,10 +8,10 @@ from torch.nn import functional as F
 import burnish
 from burnish import events
 from burnish.errors import InternalError
-from burnish.ir import announce as announcing
-from burnish.ir.announce import announce
-from burnish.ir.parse import parse_graph
-from burnish.schedule import plan as planning
+from burnish.ir import announce_stage as announcing
+from burnish.ir.announce_stage import announce
+from burnish.ir.parse_graph import parse_graph
+from burnish.schedule import pipeline as planning
 
 LOWERING = ["trace", "functionalize", "clean", "decompose", "clean", "draw_at_once", "name_calls", "fold", "add_rows",
             "clean", "weigh", "rejoin", "separate"]

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from burnish.errors import InternalError
-from burnish.ir.parse import parse_graph
-from burnish.ops.prims import RUN
+from burnish.ir.parse_graph import parse_graph
+from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.library import MatmulSpec, candidates
-from burnish.schedule.plan import make_plan
-from burnish.tensors.types import TensorType
+from burnish.schedule.pipeline import make_plan
+from burnish.tensors.tensor_types import TensorType
 
 PRODUCT = """
 graph(a: f32[2, 3, 4], b: f32[2, 4, 5])

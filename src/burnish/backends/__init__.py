@@ -6,18 +6,19 @@ hands it a graph. Importing this package registers "burnish", "eager", "aot_eage
     lookup("eager")(gm, [x, y])(x, y)
 """
 
-from . import aot, eager, inductor, native
+from ..compiler import driver
+from . import aot_eager, eager, inductor
 from .registry import Backend, CompiledFn, CompilerFn, list_backends, lookup, register_backend
 
 __all__ = [
     "Backend",
     "CompiledFn",
     "CompilerFn",
-    "aot",
+    "aot_eager",
+    "driver",
     "eager",
     "inductor",
     "list_backends",
     "lookup",
-    "native",
     "register_backend",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 from torch.fx import GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from .regions import with_regions
+from ..compiler.adapters.eager_checkpoint_regions import with_regions
 from .registry import CompiledFn, register_backend
 
 

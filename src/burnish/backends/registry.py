@@ -24,11 +24,11 @@ from typing import Any, TypeVar, overload
 
 from torch.fx import GraphModule
 
+from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbers, own_copy
+from ..concurrency import fork_safe_locks
+from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean
-from ..once import once
-from ..runtime import forks
-from .first_run import FirstRun, count_outputs
-from .numbers import compile_per_number, has_numbers, own_copy
+from .check_first_outputs import FirstRun, count_outputs
 
 CompiledFn = Callable[..., Any]
 CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]
@@ -49,8 +49,8 @@ class Backend:
 
     `perform(function, args, kwargs)` is how torch calls are made while a graph is recorded, where that is not plainly.
     `ahead()` is told when a trace begins whose graph the backend will get. `recomputes` says that it computes what
-    belongs to a checkpointed region (`tensors/regions.py`) again in backward. `restores` says that what it compiles has
-    written to no input when it raises, or marks the error (`runtime/restoring.py`). `asked` are the settings that it
+    belongs to a checkpointed region (`tensors/checkpoint_hooks.py`) again in backward. `restores` says that what it compiles has
+    written to no input when it raises, or marks the error (`runtime/program/restore_inputs_on_error.py`). `asked` are the settings that it
     compiles under, where a mode or options ask for some.
     """
 
@@ -100,7 +100,7 @@ class Backend:
 
 
 _backends: dict[str, Backend] = {}
-_lock = forks.lock()
+_lock = fork_safe_locks.lock()
 
 
 @overload

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from .. import stance
 from ..api import compile
+from ..frontend import stance
 
 if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import Callback  # type: ignore[import-not-found]

@@ -32,7 +32,7 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..backends.registry import lookup
-from ..tensors.graph_module import graph_module
+from ..tensors.lazy_graph_module import graph_module
 
 OURS = ("fullgraph", "dynamic", "backend", "mode", "options")
 DEFAULTS: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None, "options": None}

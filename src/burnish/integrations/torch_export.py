@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..export import Exported, TensorInput
+from ..export.exported_program import Exported, TensorInput
 
 
 class AsModule(torch.nn.Module):

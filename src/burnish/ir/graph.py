@@ -9,7 +9,7 @@
 A `Value` is a tensor without its data: a name and a type. A `Node` applies an operator to values and constants and
 makes one value or several. Graphs are changed by making new ones: a pass walks the nodes and adds what it wants.
 
-What is printed can be read back by `ir.parse`. Only what a chosen library call holds has no text.
+What is printed can be read back by `ir.parse_graph`. Only what a chosen library call holds has no text.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, get_args
 
 import torch
 
-from ..ops.record import Op
-from ..tensors.types import NumberType, TensorType
-from ..tensors.views import Map
+from ..ops.operator_record import Op
+from ..tensors.tensor_types import NumberType, TensorType
+from ..tensors.view_maps import Map
 
 RESERVED = ("_", "None", "True", "False", "inf", "nan")
 """No names of values: they mean something else in the printed text."""
@@ -69,7 +69,7 @@ class Node:
         """The values it reads, in the order of its arguments, as often as they stand there."""
         self.results: tuple[Value | None, ...] = ()
         self.given: tuple[tuple[int, ...], ...] | None = None
-        """The operands' strides in eager, where the kernel takes no others: see `ops.layouts`."""
+        """The operands' strides in eager, where the kernel takes no others: see `ops.eager_kernel_layouts`."""
 
     @property
     def kernel(self) -> Any:

@@ -10,21 +10,21 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..errors import InternalError
-from ..ir.announce import announce
-from ..ir.gradients import Gradients
+from ..ir.announce_stage import announce
+from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph
 from ..settings import current
-from .added_rows import add_rows
-from .calls import name_calls
-from .clean import clean
-from .decompose import decompose
-from .draws import draw_at_once
-from .fold import fold
-from .functionalize import functionalize
-from .rejoin import rejoin
-from .separate import separate, why_not_separate
-from .trace import trace
-from .weigh import weigh
+from .passes.accumulate_embedding_gradients import add_rows
+from .passes.avoid_subnormal_weights import weigh
+from .passes.canonicalize_products import name_calls
+from .passes.combine_rng_seeds import draw_at_once
+from .passes.decompose import decompose
+from .passes.drop_recompute_barriers import rejoin
+from .passes.eliminate_dead_and_common_nodes import clean
+from .passes.fold_batch_norm import fold
+from .passes.functionalize import functionalize
+from .passes.unalias_outputs import separate, why_not_separate
+from .trace.trace_to_aten import trace
 
 PASSES = (
     functionalize,  # first: every later pass relies on values that never change

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ..tensors.strides import channels_last_stride, preserved_stride
-from ..tensors.types import TensorType, contiguous_stride
+from ..tensors.eager_strides import channels_last_stride, preserved_stride
+from ..tensors.tensor_types import TensorType, contiguous_stride
 
 CONTIGUOUS = torch.contiguous_format
 CHANNELS_LAST = torch.channels_last

@@ -9,7 +9,7 @@ from traceback import FrameSummary
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .explain import BreakReason, ExplainOutput
+    from .explain_report import BreakReason, ExplainOutput
 
 CONTEXT = 2
 
@@ -26,7 +26,7 @@ summary { cursor: pointer; padding: .2rem 0; }
 
 
 def page(output: ExplainOutput) -> str:
-    from .explain import census, list_operations
+    from .explain_report import census, list_operations
 
     body = ["<h1>What Burnish made of it</h1>", f"<p>{escape(output.summary())}</p>"]
     for title, wanted in (("Graph breaks", True), ("Not compiled", False)):

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..metadata import (
+from .object_sources import Source
+from .tensor_metadata import (
     FACT_NAMES,
     STATE_NAMES,
     SameManyTensors,
@@ -37,7 +38,6 @@ from ..metadata import (
     open_facts,
     tensor_facts,
 )
-from .sources import Source
 
 WRITTEN = 10 ** 100
 MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)

@@ -14,7 +14,7 @@ from types import CellType, CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bytecode import Code
+    from .bytecode_decoder import Code
 
 
 class _Marker:
@@ -114,14 +114,14 @@ class Generator:
         return self.send(None)
 
     def send(self, *args: Any) -> Any:
-        from .machine import resume_natively
+        from .instruction_loop import resume_natively
 
         if len(args) != 1:
             SAMPLE.send(*args)  # which refuses
         return resume_natively(self, args[0], None)
 
     def throw(self, *args: Any) -> Any:
-        from .machine import resume_natively
+        from .instruction_loop import resume_natively
 
         if not 1 <= len(args) <= 3:
             SAMPLE.throw(*args)
@@ -173,7 +173,7 @@ class Generator:
 
     @property
     def gi_yieldfrom(self) -> Any:
-        from .delegation import delegate_of
+        from .generator_delegation import delegate_of
 
         return delegate_of(self.frame) if self.gi_suspended else None
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ..metadata import TENSOR_TYPES
+from ..engine.graph_recorder import Handle
+from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_calls
-from ..recorder import Handle
 from .element_reads import takes_numbers
 
 SURE = frozenset("""

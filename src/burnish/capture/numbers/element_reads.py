@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..metadata import TENSOR_TYPES
+from ..guards.tensor_metadata import TENSOR_TYPES
 
 SIZED_BY_FLOATS = frozenset((torch.arange, torch.range))
 """Elsewhere a floating-point number changes values alone."""

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..metadata import TENSOR_TYPES
+from ..engine.interpreted_or_native import is_trusted_namespace
+from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_calls
-from ..trust import is_trusted_namespace
-from . import live
+from . import live_scalars
 
 # What is written down. All of these answer a number for numbers, or raise.
 RECORDED = frozenset((
@@ -37,7 +37,7 @@ RECORDED = frozenset((
 SAME_KIND = frozenset((min, max))  # their answer's type is that of one of the operands: they must be of one
 
 
-class GraphNumber(live.Expression):
+class GraphNumber(live_scalars.Expression):
     """A live value's expression: the call that computes it."""
 
     __slots__ = ("handle",)
@@ -70,13 +70,13 @@ def read(m: Any, tensor: torch.Tensor) -> Any:
     """``tensor.item()`` as a number of the graph."""
     value = m.plainly(tensor.item)
     m.recorder.seen += 1
-    return live.make(value, GraphNumber(m.recorder.number("item", (tensor,))), m)
+    return live_scalars.make(value, GraphNumber(m.recorder.number("item", (tensor,))), m)
 
 
 def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.as_tensor(number)`` of a number of the graph; None for any other call."""
     number = args[0] if len(args) == 1 else None
-    if not isinstance(number, live.Live) or not number.expression.in_graph or not kwargs.keys() <= {"dtype", "device"}:
+    if not isinstance(number, live_scalars.Live) or not number.expression.in_graph or not kwargs.keys() <= {"dtype", "device"}:
         return None
     value = m.plainly(torch.as_tensor, number.plain(), **kwargs)
     m.recorder.seen += 1
@@ -86,7 +86,7 @@ def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def apply(m: Any, operation: Callable, operands: tuple) -> Any:
     """``operation(*operands)``, at least one of which is a number of the graph."""
-    values = [o.plain() if isinstance(o, live.Live) else o for o in operands]
+    values = [o.plain() if isinstance(o, live_scalars.Live) else o for o in operands]
     if operation in SAME_KIND and len(operands) == 2 and type(values[0]) is not type(values[1]):
         # The answer is one of them, as it is: which one is asked beforehand.
         first, second = operands
@@ -97,10 +97,10 @@ def apply(m: Any, operation: Callable, operands: tuple) -> Any:
         except Exception:
             value = None  # an error of this run's numbers, which are needed to say so
         if type(value) in (int, float):
-            return live.make(value, GraphNumber(m.recorder.number(operation, operands)), m)
+            return live_scalars.make(value, GraphNumber(m.recorder.number(operation, operands)), m)
     if operation in QUESTIONS:
         try:
-            question = live.Expression(operation, tuple(before_the_graph(m, o) for o in operands))
+            question = live_scalars.Expression(operation, tuple(before_the_graph(m, o) for o in operands))
         except NotBeforehand:
             pass
         else:
@@ -109,7 +109,7 @@ def apply(m: Any, operation: Callable, operands: tuple) -> Any:
                 m.guard_outcome(question, answer)
             return answer
     for operand in operands:
-        live.settled(operand)
+        live_scalars.settled(operand)
     raise AssertionError("a number of the graph has been settled")
 
 
@@ -120,7 +120,7 @@ def refuse(m: Any) -> None:
 
 def settle_numbers(m: Any, value: Any, depth: int = 0) -> None:
     """Torch is about to take numbers where the graph could not give them."""
-    if isinstance(value, live.Live):
+    if isinstance(value, live_scalars.Live):
         if value.expression.in_graph:
             refuse(m)
     elif isinstance(value, (tuple, list)) and depth < 4:
@@ -139,14 +139,14 @@ QUESTIONS = frozenset((operator.lt, operator.le, operator.gt, operator.ge, opera
 
 def before_the_graph(m: Any, value: Any) -> Any:
     """A live number as an expression over sources, or a constant."""
-    if not isinstance(value, live.Live):
+    if not isinstance(value, live_scalars.Live):
         return value
     return of_handle(m, value.expression.handle) if value.expression.in_graph else value.expression
 
 
 def of_handle(m: Any, handle: Any) -> Any:
     if handle.call is None:
-        if isinstance(handle.source, live.Expression):
+        if isinstance(handle.source, live_scalars.Expression):
             return handle.source
         raise NotBeforehand
     call = m.recorder.calls[handle.call]
@@ -154,7 +154,7 @@ def of_handle(m: Any, handle: Any) -> Any:
         return of_counter(m, call.args[0], handle.call)
     if call.target not in RECORDED:
         raise NotBeforehand
-    return live.Expression(call.target, tuple(of_handle(m, a) if is_handle(a) else a for a in call.args))
+    return live_scalars.Expression(call.target, tuple(of_handle(m, a) if is_handle(a) else a for a in call.args))
 
 
 def of_counter(m: Any, tensor: Any, end: int) -> Any:
@@ -173,8 +173,8 @@ def of_counter(m: Any, tensor: Any, end: int) -> Any:
             added.append((constant_of(m, call.args[1]), call.kwargs.get("alpha", 1)))
         elif call.target != "item" and (first is tensor or is_one_of):
             raise NotBeforehand
-    start = live.Expression(None, (tensor.source,)) if tensor.call is None else constant_of(m, tensor)
-    return live.Expression(counted, (start, tuple(added)))
+    start = live_scalars.Expression(None, (tensor.source,)) if tensor.call is None else constant_of(m, tensor)
+    return live_scalars.Expression(counted, (start, tuple(added)))
 
 
 def makes_something_new(call: Any) -> bool:

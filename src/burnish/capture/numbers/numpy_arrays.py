@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from ..heap import MISSING
-from ..recorder import Call, Handle
+from ..engine.graph_recorder import Call, Handle
+from ..engine.heap import MISSING
 from .numpy_kinds import ARRAY, NUMBERS
 
 METHODS = frozenset("""

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..heap import MISSING
+from ..engine.heap import MISSING
 from ..interpreter.frames import Raised
 from . import numpy_arrays
-from .live import Live
+from .live_scalars import Live
 from .numpy_kinds import ARRAY, CLASSES, DTYPES, FACTS, FUNCTIONS, NUMBERS
 
 PLAIN = frozenset((int, float, complex, bool, str, type(None), type(Ellipsis)))

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..heap import MISSING, dict_of
+from ..engine.heap import MISSING, dict_of
+from ..engine.interpreted_or_native import find_on_type
+from ..guards.tensor_metadata import is_tensor
 from ..interpreter import frames as fr
 from ..interpreter.frames import PUSHED
-from ..metadata import is_tensor
-from ..pytorch import tensor_state
-from ..trust import find_on_type
+from ..pytorch import tensor_object_state
 from .attributes import OF_DICTS, PROXIES, lookup
 
 HAVE_OWN_SETTER = (FunctionType, threading.local)
@@ -98,7 +98,7 @@ def _will_write_field(m: Any, obj: Any, name: str) -> None:
 def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
     if name == "grad":
         return m.gradients.write(obj, value)
-    if name == "data" and tensor_state.set_data(m, obj, value) is None:
+    if name == "data" and tensor_object_state.set_data(m, obj, value) is None:
         return None
     if lookup(m, type(obj), name)[0] is not MISSING:
         seen = m.recorder.seen

@@ -26,14 +26,14 @@ from typing import Any, NoReturn
 import torch
 
 from .. import breaks
-from ..heap import MISSING, dict_of
+from ..engine.heap import MISSING, dict_of
+from ..engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_namespace, is_trusted_type
+from ..engine.object_lifetimes import remember
+from ..guards.tensor_metadata import TENSOR_TYPES, has_rules, is_tensor
 from ..interpreter.frames import Generator
-from ..lifetimes import remember
-from ..metadata import TENSOR_TYPES, has_rules, is_tensor
 from ..numbers import numpy_kinds
-from ..numbers.live import Live
-from ..trust import find_on_type, is_trusted, is_trusted_namespace, is_trusted_type
-from . import polyfills
+from ..numbers.live_scalars import Live
+from . import builtin_polyfills
 
 NATIVE_TYPES = frozenset((
     int, float, complex, bool, str, bytes, list, dict, tuple, set, frozenset, type(None), slice, range, torch.dtype,
@@ -216,7 +216,7 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
         return _load_by_rules(m, obj, kind, name)
     custom, owner = lookup(m, kind, "__getattribute__")
     if isinstance(custom, FunctionType) and not is_trusted_type(owner):
-        return m.call(polyfills.get_attribute, (obj, name), {})
+        return m.call(builtin_polyfills.get_attribute, (obj, name), {})
     if kind in PROXIES:
         return m.stop(breaks.OPAQUE_CALL, f".{name} through a weak proxy")
     return _load_by_rules(m, obj, kind, name)
@@ -264,7 +264,7 @@ def _load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
             if descriptor.fget is None:
                 return m.plainly(getattr, obj, name)
             if isinstance(descriptor.fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
-                return m.call(polyfills.read_property, (descriptor.fget, obj, name), {})
+                return m.call(builtin_polyfills.read_property, (descriptor.fget, obj, name), {})
             return m.call(descriptor.fget, (obj,), {})
         if descriptor_kind is MemberDescriptorType:
             return m.heap.read_field(obj, name, lambda: m.plainly(getattr, obj, name))
@@ -332,7 +332,7 @@ def _bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: st
     if value_kind in C_DESCRIPTORS:
         return m.plainly(getattr, obj, name)
     if value_kind is functools.cached_property:
-        return m.call(polyfills.read_cached_property, (value, obj), {})
+        return m.call(builtin_polyfills.read_cached_property, (value, obj), {})
     getter = find_on_type(value_kind, "__get__")
     if isinstance(getter, FunctionType):
         return m.call(getter, (value, obj, kind), {})
@@ -457,7 +457,7 @@ def _load_from_class(m: Any, cls: type, name: str) -> Any:
     if meta is not type:
         custom, owner = lookup(m, meta, "__getattribute__")
         if isinstance(custom, FunctionType) and not is_trusted_type(owner):
-            return m.call(polyfills.get_attribute, (cls, name), {})
+            return m.call(builtin_polyfills.get_attribute, (cls, name), {})
     return _load_from_class_plainly(m, cls, meta, name)
 
 

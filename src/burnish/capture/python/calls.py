@@ -21,29 +21,10 @@ from typing import Any
 
 import torch
 
-from ...tensors.collectives import is_collective_operator
+from ...tensors.collective_operators import is_collective_operator
 from .. import breaks
-from ..heap import MISSING, UNEXPOSED, Origin
-from ..interpreter import binding
-from ..interpreter import frames as fr
-from ..interpreter.bytecode import Code, decode
-from ..interpreter.frames import PUSHED, Frame, Generator, Raised
-from ..metadata import TENSOR_TYPES, is_tensor
-from ..numbers import constant_tensors, graph_numbers, numpy_arrays, numpy_constants, numpy_kinds
-from ..numbers.live import Expression, Live, LiveInt
-from ..pytorch import (
-    assertions,
-    block_calls,
-    direct,
-    library_operators,
-    opaque,
-    optimizers,
-    tensor_state,
-    torch_calls,
-    torch_state,
-)
-from ..segments.effects import Effect
-from ..trust import (
+from ..engine.heap import MISSING, UNEXPOSED, Origin
+from ..engine.interpreted_or_native import (
     is_collective,
     is_leaf,
     is_pure_module,
@@ -52,7 +33,34 @@ from ..trust import (
     is_user_type,
     why_not_interpret,
 )
-from . import builtin_calls, classes, container_calls, context_variables, object_calls, operations, polyfills
+from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor
+from ..interpreter import argument_binding
+from ..interpreter import frames as fr
+from ..interpreter.bytecode_decoder import Code, decode
+from ..interpreter.frames import PUSHED, Frame, Generator, Raised
+from ..numbers import constant_tensors, graph_numbers, numpy_arrays, numpy_constants, numpy_kinds
+from ..numbers.live_scalars import Expression, Live, LiveInt
+from ..pytorch import (
+    library_operators,
+    opaque_nodes,
+    optimizers,
+    recorder_fast_path,
+    repeated_blocks,
+    tensor_assertions,
+    tensor_object_state,
+    torch_calls,
+    torch_switches,
+)
+from ..segments.effects import Effect
+from . import (
+    builtin_functions,
+    builtin_polyfills,
+    container_methods,
+    context_variables,
+    object_builtins,
+    object_creation,
+    operators,
+)
 from .attributes import load, load_plainly, lookup, special_method
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
@@ -73,7 +81,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind in m.module_kinds:
         return call_plain_module(m, function, args, kwargs)
     if isinstance(function, type):
-        return classes.construct(m, function, args, kwargs)
+        return object_creation.construct(m, function, args, kwargs)
     if isinstance(function, torch.nn.Module):
         return call_module(m, function, args, kwargs)
     if kind is functools.partial:
@@ -85,7 +93,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if is_collective_operator(function):
             m.stop(breaks.COLLECTIVE_CALL, str(function))
         if library_operators.runs_python(function):
-            opaque.stop_after_writes(m, str(function))
+            opaque_nodes.stop_after_writes(m, str(function))
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:
         return call_weakref(m, function)
@@ -142,7 +150,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
             answer = optimizers.call_decorated(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    handler = builtin_calls.PYTHON_FUNCTIONS.get(function)
+    handler = builtin_functions.PYTHON_FUNCTIONS.get(function)
     if handler is not None:
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
@@ -153,7 +161,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         return push_ordinary(m, function, made_of[0], args, kwargs)
     module = function.__globals__.get("__name__")
     if module == "torch.nn.functional" and not marks:
-        answer = direct.call(m, function, args, kwargs)
+        answer = recorder_fast_path.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
     if module == "torch._dynamo.decorators" and function.__name__ == "graph_break":
@@ -163,10 +171,10 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
     if module == "torch._dynamo.mutation_guard" and function.__name__ == "tag":
         return None  # Dynamo, used in the same process, numbers new modules for guards of its own
     if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
-        return opaque.call_transform(m, function, args, kwargs)
+        return opaque_nodes.call_transform(m, function, args, kwargs)
     if is_leaf(function) and (
         is_pure_module(module) or not takes_user_code(args, kwargs)
-    ) and torch_state.SETTINGS.isdisjoint(function.__code__.co_names):
+    ) and torch_switches.SETTINGS.isdisjoint(function.__code__.co_names):
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
@@ -206,7 +214,7 @@ def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs
     if marks.get("_burnish_graph_break"):
         m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else function.__qualname__)
     if marks.get("_burnish_allow_in_graph"):
-        return opaque.call_in_graph(m, opaque.OpaqueCall(function, function.__name__), args, kwargs)
+        return opaque_nodes.call_in_graph(m, opaque_nodes.OpaqueCall(function, function.__name__), args, kwargs)
     if marks.get("_burnish_constant"):
         return m.plainly(function, *args, **kwargs)
     if "_torchdynamo_orig_callable" in marks and is_wrapper:
@@ -227,7 +235,7 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
     if m.frame is not None and m.frame.depth > RECURSION_LIMIT:
         raise Raised(RecursionError("maximum recursion depth exceeded"))
     try:
-        values = [*args] if len(args) == code.plain_parameters and not kwargs else binding.bind(function, args, kwargs)
+        values = [*args] if len(args) == code.plain_parameters and not kwargs else argument_binding.bind(function, args, kwargs)
     except TypeError as error:
         trouble = error
     else:
@@ -285,13 +293,13 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A Python function of torch, or a pure one of the standard library, as one native call."""
     if function is torch._assert and args and type(args[0]) is bool:
         # Of a bool it is Python's own statement: no call of the graph, and the message is made for nobody.
-        return None if args[0] else m.plainly(function, *map(operations.settled, args))
+        return None if args[0] else m.plainly(function, *map(operators.settled, args))
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
     if is_pure_module(function.__globals__.get("__name__")):
         return pure(m, function, args, kwargs)
-    why = torch_state.why_not_leaf(function)
+    why = torch_switches.why_not_leaf(function)
     if why is not None:
         m.stop(breaks.GLOBAL_SWITCH, why)
     # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
@@ -308,7 +316,7 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
     for value in (*args, *kwargs.values()):
-        operations.check_key(m, value)
+        operators.check_key(m, value)
     args, kwargs = plain(args), {k: plain(v) for k, v in kwargs.items()}  # the cache tells subclasses of int from int
     value = m.plainly(function, *args, **kwargs)
     if not is_fixed(value):
@@ -334,7 +342,7 @@ def holds_at_least(function: Any, size: int) -> bool:
 def is_fixed(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(is_fixed, value))
-    return type(value) in operations.SIMPLE or isinstance(value, (type, FunctionType, types.ModuleType))
+    return type(value) in operators.SIMPLE or isinstance(value, (type, FunctionType, types.ModuleType))
 
 
 # ---- C functions
@@ -343,18 +351,18 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
     owner = function.__self__
     kind = type(owner)
     if kind in TENSOR_TYPES and not (args and type(args[0]) is numpy_kinds.ARRAY):
-        answer = direct.call(m, function, args, kwargs)
+        answer = recorder_fast_path.call(m, function, args, kwargs)
         return call_torch(m, function, args, kwargs) if answer is MISSING else answer
     if kind in PLAIN_OWNERS:
-        return container_calls.call_method(m, owner, function.__name__, args, kwargs, function)
-    handler = builtin_calls.BUILTINS.get(function)
+        return container_methods.call_method(m, owner, function.__name__, args, kwargs, function)
+    handler = builtin_functions.BUILTINS.get(function)
     if handler is not None:
-        if builtin_calls.is_refused(function, args, kwargs):
+        if builtin_functions.is_refused(function, args, kwargs):
             return m.plainly(function, *args, **kwargs)  # which refuses
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
-    answer = direct.call(m, function, args, kwargs)
+    answer = recorder_fast_path.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
     if kind in numpy_kinds.VALUES or kind is numpy_kinds.ARRAY or function in numpy_kinds.FUNCTIONS:
@@ -366,27 +374,27 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         if answer is not MISSING:
             return answer
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and function.__name__ == "apply":
-        return builtin_calls.apply_function(m, (owner, *args), kwargs)
+        return builtin_functions.apply_function(m, (owner, *args), kwargs)
     if is_tensor(owner):
         return call_torch(m, function, args, kwargs)
     if owner is torch._C._VariableFunctions or getattr(function, "__module__", None) in TORCH_BUILTIN_MODULES:
-        return torch_state.call(m, function, args, kwargs)
+        return torch_switches.call(m, function, args, kwargs)
     if owner is None or isinstance(owner, types.ModuleType):
-        if is_pure_module(function.__module__) or function in builtin_calls.PURE:
+        if is_pure_module(function.__module__) or function in builtin_functions.PURE:
             return pure(m, function, args, kwargs)
         return m.stop(breaks.OPAQUE_CALL, f"call of {function.__module__}.{function.__qualname__}")
     if isinstance(owner, Live):
         return native(m, getattr(owner.settle(), function.__name__), args, kwargs)
     if kind is ContextVar and m.options.keeps_blocks:
         return context_variables.call(m, owner, function, args, kwargs)
-    return container_calls.call_method(m, owner, function.__name__, args, kwargs, function)
+    return container_methods.call_method(m, owner, function.__name__, args, kwargs, function)
 
 
 def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A method taken from its class: ``str.join``, ``object.__setattr__``, ``torch.Tensor.add``."""
-    handler = object_calls.UNBOUND.get(function)
+    handler = object_builtins.UNBOUND.get(function)
     if handler is not None:
-        if len(args) < object_calls.UNBOUND_TAKE.get(function, 1):
+        if len(args) < object_builtins.UNBOUND_TAKE.get(function, 1):
             return m.plainly(function, *args, **kwargs)
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
@@ -400,7 +408,7 @@ def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(function, *args, **kwargs)
     if issubclass(torch.Tensor, owner) and owner is not object:
         return call_torch(m, function, args, kwargs)
-    return container_calls.call_method(m, args[0], function.__name__, args[1:], kwargs, None, function)
+    return container_methods.call_method(m, args[0], function.__name__, args[1:], kwargs, None, function)
 
 
 def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
@@ -417,12 +425,12 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if name == "item" and graph_numbers.stays_in_graph(m, tensor):
             return graph_numbers.read(m, tensor)
         if name == "item":
-            answer = assertions.compared(m, tensor)
+            answer = tensor_assertions.compared(m, tensor)
             if answer is not MISSING:
                 return answer
     if name == "retain_grad" and not kwargs:
         tensor, *more = args if type(function) in METHOD_KINDS else (function.__self__, *args)
-        if not more and tensor_state.retain_grad(m, tensor) is None:
+        if not more and tensor_object_state.retain_grad(m, tensor) is None:
             return None
     if name == "as_tensor":
         answer = graph_numbers.tensor_of(m, args, kwargs)
@@ -434,7 +442,7 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return answer
     if not torch_calls.takes_live_numbers(function):
         if any([issubclass(type(a), Live) for a in args]):
-            args = tuple([a if m.open_sizes is not None and m.open_sizes.symbols.takes(a) else operations.settled(a)
+            args = tuple([a if m.open_sizes is not None and m.open_sizes.symbols.takes(a) else operators.settled(a)
                           for a in args])
         for value in (*args, *kwargs.values()) if kwargs else args:
             graph_numbers.settle_numbers(m, value)
@@ -455,7 +463,7 @@ def with_open_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict)
     """The answer to a question for a size that is open; None where the call is to be made."""
     given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     if given and type(given[0]) in TENSOR_TYPES and name in torch_calls.FACTS and name not in torch_calls.SIZELESS:
-        return m.open_sizes.asked(name, given[0], (*map(operations.settled, given[1:]), *kwargs.values()))
+        return m.open_sizes.asked(name, given[0], (*map(operators.settled, given[1:]), *kwargs.values()))
     return None
 
 
@@ -471,7 +479,7 @@ def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
-            operations.settle_all(m, value)
+            operators.settle_all(m, value)
             m.check_readable(function, value)
     return m.perform(function, *args, **kwargs)
 
@@ -546,8 +554,8 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
     if tables.get("_forward_hooks") or tables.get("_forward_pre_hooks") or has_global \
             or "_compiled_call_impl" in tables:
         if tables.get("_compiled_call_impl") is not None:
-            if m.options.keeps_blocks and block_calls.is_block(tables["_compiled_call_impl"]):
-                return block_calls.call_block(m, module, args, kwargs)
+            if m.options.keeps_blocks and repeated_blocks.is_block(tables["_compiled_call_impl"]):
+                return repeated_blocks.call_block(m, module, args, kwargs)
             return call(m, module._call_impl, args, kwargs)
         return call(m, MethodType(MODULE_CALL, module), args, kwargs)
     if members is not None and id(members) not in m.without_hooks:
@@ -565,7 +573,7 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
     forward = load(m, module, "forward")
     if forward is PUSHED:
         m.frame = m.frame.caller  # code of the user's finds it: under a call of ours, then
-        return m.call(polyfills.call_forward, (module, args, kwargs), {})
+        return m.call(builtin_polyfills.call_forward, (module, args, kwargs), {})
     return call(m, forward, args, kwargs)
 
 
@@ -597,7 +605,7 @@ def import_module(m: Any, frame: Frame, name: str, level: int, names: Any) -> An
 
 
 CALLERS: dict[type, Any] = {FunctionType: call_function, MethodType: call_bound, BuiltinFunctionType: call_builtin,
-                            METHOD_WRAPPER: call_wrapper, type: classes.construct,
+                            METHOD_WRAPPER: call_wrapper, type: object_creation.construct,
                             **dict.fromkeys(METHOD_KINDS, call_unbound)}
 """How what is of exactly this type is called."""
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..heap import SINGLETON_IDS, Origin, items_of
+from ..engine.heap import SINGLETON_IDS, Origin, items_of
 from ..interpreter.frames import cell_value
-from ..pytorch.gradients import set_gradients
-from .remade import refill, suspend_generator
-from .unrebuildable import Unrebuildable
+from ..pytorch.backward_and_grad import set_gradients
+from .template_runtime import refill, suspend_generator
+from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
     from .templates import Rebuilder

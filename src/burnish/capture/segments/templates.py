@@ -26,22 +26,23 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from ..engine.graph_recorder import Handle, Recorder
+from ..engine.heap import SINGLETON_IDS, Heap
+from ..engine.interpreted_or_native import is_trusted_type, is_user_type
 from ..guards.guards import CheckWriter
-from ..guards.sources import Source
-from ..heap import SINGLETON_IDS, Heap
+from ..guards.object_sources import Source
+from ..guards.tensor_metadata import WithoutRules
 from ..interpreter import tracebacks
 from ..interpreter.frames import Frame, Generator, cell_value
-from ..metadata import WithoutRules
 from ..numbers import numpy_arrays, numpy_kinds
-from ..numbers.live import Live
-from ..python import operations, warning_filters
-from ..python.table_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view, table_of
-from ..pytorch import tensor_state
-from ..pytorch.gradients import no_view
-from ..recorder import Handle, Recorder
-from ..trust import is_trusted_type, is_user_type
-from .remade import attributes_of_partial, generator_shell, link_generator, make_frame, set_state
-from .unrebuildable import Unrebuildable
+from ..numbers.live_scalars import Live
+from ..python import operators
+from ..python.dictionary_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view, table_of
+from ..python.messages import warning_filters
+from ..pytorch import tensor_object_state
+from ..pytorch.backward_and_grad import no_view
+from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame, set_state
+from .unrebuildable_object import Unrebuildable
 
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 PLAIN_OWNERS = frozenset((list, dict, set, tuple, str, int, float, bytes, collections.deque, torch.Tensor))
@@ -157,7 +158,7 @@ class Rebuilder:
             raise Unrebuildable(value)
         if self.heap.has_fixed_meaning(value) and id(value) not in self.heap.fresh:
             return self.constant(value)
-        if kind in operations.ITERATORS or kind.__module__ == "itertools":
+        if kind in operators.ITERATORS or kind.__module__ == "itertools":
             return self.iterator(value)
         if isinstance(value, BaseException):
             return self.exception(value)
@@ -169,7 +170,7 @@ class Rebuilder:
         if isinstance(value, (dict, list, set, collections.deque)) or id(value) in self.heap.fresh \
                 or is_user_type(kind) and hasattr(value, "__dict__") and id(value) in self.heap.fresh:
             return self.instance(value)
-        if kind in operations.SIMPLE or kind in numpy_kinds.VALUES \
+        if kind in operators.SIMPLE or kind in numpy_kinds.VALUES \
                 or isinstance(value, (types.ModuleType, type, types.TracebackType)):
             return self.constant(value)
         if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES:
@@ -483,7 +484,7 @@ BUILDERS: dict[type, Any] = {
     bytearray: Rebuilder.bytes_,
     weakref.ref: Rebuilder.weak,
     Generator: Rebuilder.generator,
-    RemovableHandle: tensor_state.build_handle,
+    RemovableHandle: tensor_object_state.build_handle,
     warnings.catch_warnings: warning_filters.build_block,
     numpy_kinds.ARRAY: numpy_arrays.build,
     **dict.fromkeys(

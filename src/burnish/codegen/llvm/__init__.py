@@ -3,22 +3,22 @@
     print_ir(kernel)               the text, the loops as comments on top
     compile_kernel(kernel)         a NativeKernel
     compile_sequence(steps)        several of them in one call
-    compile_product(product)       a matrix product or a convolution, see `schedule.library.own`
+    compile_product(product)       a matrix product or a convolution, see `schedule.library.own_kernels.matmul_tiling_and_packing`
 
 Box (a loop made simple) -> Plan (what becomes lanes) -> text, from inside out -> object code -> memory.
 """
 
 from __future__ import annotations
 
-from ...schedule.library import own
-from . import attention, batches, gemm, padding, products, recurrent
-from .compile import compile_kernel, compile_kernels
-from .kernel import print_ir
-from .products import make as compile_product
-from .sequence import compile_sequence
-from .target import Host, host
+from ...schedule.library.own_kernels import matmul_tiling_and_packing
+from .compile_to_machine_code import compile_kernel, compile_kernels
+from .functions import attention, batched_matmul, matmul, mkl_gemm, pad_image, recurrent_layer
+from .functions.matmul import make as compile_product
+from .kernel_module import print_ir
+from .kernel_sequence import compile_sequence
+from .target_machine import Host, host
 
-own.offer(own.Maker(compile_product, batches.make_batched, padding.pad, attention.make_attention,
-                    recurrent.make_recurrent, gemm.make_gemm, gemm.dtypes, products.tile_shape))
+matmul_tiling_and_packing.offer(matmul_tiling_and_packing.Maker(compile_product, batched_matmul.make_batched, pad_image.pad, attention.make_attention,
+                    recurrent_layer.make_recurrent, mkl_gemm.make_gemm, mkl_gemm.dtypes, matmul.tile_shape))
 
 __all__ = ["Host", "compile_kernel", "compile_kernels", "compile_product", "compile_sequence", "host", "print_ir"]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 
-from ...ops.scalar import BITS, FLOATS
-from ...schedule.loops import Reduction
-from .operations import Operations
-from .types import WIDE, literal, register, vector
+from ...ops.scalar_ir import BITS, FLOATS
+from ...schedule.loops.loop_ir import Reduction
+from .llvm_types import WIDE, literal, register, vector
+from .scalar_operations import Operations
 
 Accumulator = list[str]
 

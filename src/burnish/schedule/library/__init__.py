@@ -8,18 +8,18 @@
 `why_not` says why a plain call plus a kernel of our own has to do the epilogue.
 """
 
+from .autotune_candidates import Choice, Memory, candidates, choose, choose_thoroughly, is_read_once, memory, tuned
+from .call_candidates.convolution import in_channels_last
+from .call_candidates.convolution_backward import ConvBackwardSpec
+from .call_candidates.convolution_backward import seconds_of as gradient_seconds
+from .call_candidates.onednn import why_not_fused as why_not
+from .call_candidates.recurrent import NAME as OWN_RECURRENT
+from .call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
 from .candidate import Call, Candidate, Operand
-from .choose import Choice, Memory, candidates, choose, choose_thoroughly, is_read_once, memory, tuned
-from .convolution import in_channels_last
-from .convolution_backward import ConvBackwardSpec
-from .convolution_backward import seconds_of as gradient_seconds
-from .onednn import why_not_fused as why_not
-from .own_attention import NAME as OWN_ATTENTION
-from .own_attention import own_attention
-from .own_calls import NAME as OWN
-from .own_calls import own_candidate
-from .recurrent import NAME as OWN_RECURRENT
-from .specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
+from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
+from .own_kernels.attention_tiling import own_attention
+from .own_kernels.own_kernel_candidates import NAME as OWN
+from .own_kernels.own_kernel_candidates import own_candidate
 
 __all__ = [
     "OWN", "OWN_ATTENTION", "OWN_RECURRENT", "Activation", "AttentionSpec", "Call", "Candidate", "Choice",

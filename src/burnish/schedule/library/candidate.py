@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from ...once import once
-from ...tensors.types import TensorType, contiguous_stride, has_stride
-from .own import Step, Stream
-from .specs import Spec
+from ...concurrency.compute_once import once
+from ...tensors.tensor_types import TensorType, contiguous_stride, has_stride
+from .call_specs import Spec
+from .own_kernels.matmul_tiling_and_packing import Step, Stream
 
 Tensors = tuple[torch.Tensor, ...]
 

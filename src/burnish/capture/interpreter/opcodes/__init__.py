@@ -18,50 +18,50 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import calls, containers, exceptions, generators, names, operators, registry, stack
-from . import flow as _flow
+from . import arithmetic, calls, containers, exceptions, generators, handler_registry, stack, variables
+from . import control_flow as _flow
 
 if sys.version_info >= (3, 13):
-    from . import v313 as version
+    from ..versions import cpython_313 as version
 elif sys.version_info >= (3, 12):
-    from . import v312 as version
+    from ..versions import cpython_312 as version
 else:
-    from . import v311 as version
+    from ..versions import cpython_311 as version
 
 __all__ = ["flow", "handler", "resolve", "why_not_handled"]
-FAMILIES = (stack, names, operators, _flow, calls, containers, exceptions, generators, version)
+FAMILIES = (stack, variables, arithmetic, _flow, calls, containers, exceptions, generators, version)
 
 
 def handler(opname: str) -> Callable:
-    found = registry.HANDLERS.get(opname)
-    return found if found is not None else registry.unhandled(opname)
+    found = handler_registry.HANDLERS.get(opname)
+    return found if found is not None else handler_registry.unhandled(opname)
 
 
 def resolve(opname: str, arg: int, code: Any) -> Any:
     """The handler's argument: what ``arg`` stands for in this code object."""
-    resolver = registry.RESOLVERS.get(opname)
+    resolver = handler_registry.RESOLVERS.get(opname)
     return arg if resolver is None else resolver(arg, code)
 
 
 def why_not_handled(opname: str) -> str | None:
     """Why an opcode has no handler here, or None when it has one. A frame that reaches such an opcode breaks."""
-    if opname in registry.HANDLERS:
+    if opname in handler_registry.HANDLERS:
         return None
-    return registry.REFUSED.get(opname)
+    return handler_registry.REFUSED.get(opname)
 
 
 def flow(opname: str, arg: Any, code: Any) -> tuple[int, int, bool, bool]:
     """(locals read, locals written, may jump, may fall through) of an instruction, for the liveness analysis."""
     uses = kills = 0
-    if opname in registry.LOCAL_READS:
+    if opname in handler_registry.LOCAL_READS:
         for at in arg if isinstance(arg, tuple) else (arg,):
             uses |= 1 << at
-    elif opname in registry.LOCAL_WRITES:
+    elif opname in handler_registry.LOCAL_WRITES:
         for at in arg if isinstance(arg, tuple) else (arg,):
             kills |= 1 << at
     elif opname == "STORE_FAST_LOAD_FAST":
         kills, uses = 1 << arg[0], (0 if arg[0] == arg[1] else 1 << arg[1])
     op = dis.opmap[opname]
     jumps = op in dis.hasjrel
-    falls = opname not in registry.NO_FALL_THROUGH
+    falls = opname not in handler_registry.NO_FALL_THROUGH
     return uses, kills, jumps, falls

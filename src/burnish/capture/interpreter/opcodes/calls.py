@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 
 from ..frames import NULL, PUSHED, Raised
-from .registry import op
+from .handler_registry import op
 
 
 @op("CALL")

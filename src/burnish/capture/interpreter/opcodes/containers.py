@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...heap import dict_of
+from ...engine.heap import dict_of
 from ..frames import PUSHED, Raised
 from .calls import callable_text
-from .registry import op
+from .handler_registry import op
 
 
 @op("BUILD_TUPLE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from ..frames import PUSHED, Raised
-from .registry import op
+from .handler_registry import op
 
 
 @op("RAISE_VARARGS")

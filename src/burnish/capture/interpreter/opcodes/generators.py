@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..frames import PUSHED, Generator
-from .registry import op, refuse
+from .handler_registry import op, refuse
 
 refuse("async code runs natively: its calls are made by an event loop, not by this function",
        "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "GET_AWAITABLE", "ASYNC_GEN_WRAP")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..frames import NULL, UNBOUND, Raised
-from .registry import constant, op
+from .handler_registry import constant, op
 
 
 @op("NOP", "RESUME", "PRECALL", "CACHE", "KW_NAMES", "EXTENDED_ARG", "COPY_FREE_VARS", "INTERPRETER_EXIT",

@@ -1,0 +1,86 @@
+"""The native code that watches state for guards, for capture, which does not know the compiler.
+
+    new_watch()          see ``runtime.state_watch.native_watch``; None on a machine or a Python it cannot be had on
+
+It is compiled once, and read from disk in later processes: there the compiler may not be needed for anything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from .. import events
+from ..concurrency.compute_once import once
+from ..concurrency.loaded_modules import loaded
+from ..runtime.disk.disk_cache import DiskCache, disk_cache
+from ..runtime.program.native_kernels import NativeFunction
+from ..runtime.state_watch.native_watch import Watch, is_supported, load_watchers
+from ..settings import current
+
+KIND = "watcher"
+CODEGEN = f"{__package__.rpartition('.')[0]}.codegen"
+
+
+def is_at_hand() -> bool:
+    """Whether no part of the compiler has to be loaded first. Under other backends than ours nobody needs it else, and
+    where programs come from disk nobody may."""
+    return watchers.cache_info().currsize > 0 or loaded(f"{CODEGEN}.llvm.compile") is not None or kept() is not None
+
+
+def new_watch() -> Watch | None:
+    found = watchers()
+    return None if found is None else Watch(found)
+
+
+def watch_at_hand() -> Watch | None:
+    """Where it costs nothing but itself."""
+    return new_watch() if current().native_guards and is_at_hand() else None
+
+
+@once
+def watchers() -> tuple[int, int] | None:
+    if not is_supported:
+        return None
+    try:
+        one, of_tuple = kept() or compiled()
+        return one.address, of_tuple.address
+    except Exception as error:  # without it guards are checked in Python, as they are where this is switched off
+        if current().on_error == "raise":
+            raise
+        events.emit("guards.unwatched", text=f"no native code for guards: {type(error).__name__}: {error}",
+                    fallback="internal")
+        return None
+
+
+def compiled() -> tuple[NativeFunction, NativeFunction]:
+    from ..codegen.llvm.functions.guard_watch import compile_watchers
+
+    made = compile_watchers()
+    where = place()
+    if where is not None:
+        where[0].put(KIND, where[1], made[0].object_code)
+    return made
+
+
+def kept() -> tuple[NativeFunction, NativeFunction] | None:
+    """Those on disk."""
+    where = place()
+    return None if where is None or not is_supported else read(*where)
+
+
+@once
+def read(shelf: DiskCache, key: str) -> tuple[NativeFunction, NativeFunction] | None:
+    """They stay in memory for ever: checks refer to them."""
+    code = shelf.get(KIND, key)
+    with contextlib.suppress(Exception):  # it is compiled anew
+        return None if code is None else load_watchers(code)
+    return None
+
+
+def place() -> tuple[DiskCache, str] | None:
+    """Where they lie on disk. None where nobody has asked yet for what lies there: that alone takes longer than a watch
+    saves."""
+    asked = loaded(f"{__package__}.graph_key")
+    shelf = None if asked is None else disk_cache()
+    return None if asked is None or shelf is None else (shelf, f"{asked.built()}\n{sys.version}")

@@ -1,0 +1,105 @@
+"""The shapes that the tensors of a graph would have, were its inputs of another size.
+
+    shapes = Shapes()
+    x = shapes.input(example, (65, 768), (1, 0))
+    y = shapes.call("view", (x, 65, 12, 64), {})
+    y.shape                                          (65, 12, 64)
+
+Calls are made on tensors without data, as the compiler does when it traces a graph. Only shapes are of interest here:
+so the same call with tensors of the same types, as equal layers make it, is made once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..ir.untraceable_graph import Untraceable
+from ..tensors.eager_strides import packed_stride
+
+
+@contextlib.contextmanager
+def switches_kept() -> Iterator[None]:
+    """Calls that switch torch's modes are repeated among others; where one fails, what would undo them is not."""
+    from ..lower.trace.trace_to_aten import put_back, switches
+
+    before = switches()
+    try:
+        yield
+    finally:
+        put_back(before)
+
+
+class Shapes:
+    """For one choice of sizes."""
+
+    def __init__(self) -> None:
+        # The compiler is imported when somebody asks, not by `import burnish`.
+        from ..lower.trace.trace_to_aten import Tracer
+
+        self.tracer = Tracer()
+        self.known: dict[Any, Any] = {}
+        """What calls gave that write to nothing."""
+
+    def input(self, example: torch.Tensor, shape: Sequence[int] | None = None, order: Sequence[int] = ()) -> Any:
+        """A tensor like the example; or of another shape, its dimensions in this order, the fastest first."""
+        if shape is not None:
+            shape = tuple(shape)
+            example = torch.empty_strided(
+                shape, packed_stride(shape, order), dtype=example.dtype, device=example.device)
+        return self.tracer.input(example.detach(), "input", False)
+
+    def call(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Raises Untraceable where that cannot be told."""
+        key = self.key_of(target, args, kwargs)
+        if key is None:
+            return self.called(target, args, kwargs)
+        if key not in self.known:
+            self.known[key] = self.called(target, args, kwargs)
+        return self.known[key]
+
+    def key_of(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """None for what may write to a tensor, whose shape may be another one then."""
+        name = target if isinstance(target, str) else getattr(target, "__name__", "_")
+        if name.endswith("_") or name in ("setitem", "setattr") or "out" in kwargs:
+            return None
+        seen: dict[int, int] = {}
+        try:
+            key = target, self.part_of_key(args, seen), self.part_of_key(tuple(kwargs.items()), seen)
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def part_of_key(self, arg: Any, seen: dict[int, int]) -> Any:
+        if isinstance(arg, torch.Tensor):
+            value = getattr(arg, "value", None)  # where it is one without data
+            if value is None:
+                raise TypeError("a tensor with data")
+            return seen.setdefault(id(arg), len(seen)), value.type, arg.storage_offset()
+        if type(arg) in (tuple, list):
+            return type(arg), tuple([self.part_of_key(part, seen) for part in arg])
+        # 1, 1.0 and True are three things, as are 0.0 and -0.0.
+        return type(arg), repr(arg) if type(arg) is float else arg
+
+    def called(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        from ..lower.trace.trace_to_aten import plain_tensors, tracing, why_not_called
+
+        why = None if isinstance(target, str) else why_not_called(target)
+        if why is not None:
+            raise Untraceable(why)  # the user's code is not run once more
+        with tracing, plain_tensors(), torch.no_grad():
+            modes = torch._C._len_torch_dispatch_stack()
+            try:
+                torch._C._push_on_torch_dispatch_stack(self.tracer)  # in here: an interrupt may come right behind it
+                if isinstance(target, str):
+                    return getattr(args[0], target)(*args[1:], **kwargs)
+                return target(*args, **kwargs)
+            except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+                raise Untraceable(f"{target} cannot be traced: {error}") from error
+            finally:
+                if torch._C._len_torch_dispatch_stack() > modes:
+                    torch._C._pop_torch_dispatch_stack(None)

@@ -1,0 +1,448 @@
+"""The recorder: which torch calls a segment made, on which values.
+
+While a segment is traced, a ``TorchFunctionMode`` sees every torch call, from interpreted code and from C code alike
+(``sum([t, u])`` adds tensors without our interpreter noticing). Each call runs for real and is written down with
+handles for its tensors: a graph input, or the result of an earlier call. When the segment closes the list becomes a
+``torch.fx`` graph.
+
+A call that hands tensor data to Python (``bool(t)``, ``t.item()``), whose output size depends on data, or that changes
+a tensor in a way a graph cannot say, runs as well, but leaves ``trouble``: the tracer then ends the segment before the
+instruction that caused it.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from time import perf_counter
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.overrides import TorchFunctionMode
+
+from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
+from ...tensors.lazy_graph_module import graph_module
+from .. import breaks
+from ..guards.growing_state import grown_dim
+from ..guards.object_sources import is_module_state
+from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
+from ..numbers import numpy_kinds
+from ..numbers.element_reads import ReadNumbers, may_read
+from ..numbers.live_scalars import Expression, Live
+from ..python.messages import warning_filters
+from ..pytorch import torch_calls
+from ..pytorch.torch_calls import IMMEDIATE
+
+
+class Call(NamedTuple):
+    target: Any  # a callable, or the name of a tensor method
+    args: tuple
+    kwargs: dict
+    line: str | None
+
+
+class Handle:
+    """A value of the graph: an input (``call`` is None), the result of a call, or a part of it."""
+
+    __slots__ = ("call", "key", "path", "source")
+
+    def __init__(self, call: int | None, path: tuple = (), source: Any = None, key: Any = None):
+        self.call, self.path, self.source, self.key = call, path, source, key
+
+
+_new_call = tuple.__new__
+
+
+# Classes that torch takes for dtypes. A graph's code cannot name them.
+DTYPE_OF = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+MOST_NAMED = 1024  # elements of a range
+FUNCTIONS = (FunctionType, BuiltinFunctionType)  # the text of a graph has no word for one, torch's own included
+LEGACY_TYPE: type = type(torch.HalfTensor)
+
+
+def _named(value: Any) -> Any:
+    """A class as an argument of torch's own functions, by what code can name."""
+    kind = type(value)
+    if kind is LEGACY_TYPE:
+        return f"{value.__module__}.{value.__name__}"
+    if kind is type:
+        return DTYPE_OF.get(value, value)
+    return list(value) if kind is range and len(value) <= MOST_NAMED else value
+
+
+class NotRecordable(Exception):
+    """An argument has no place in a graph."""
+
+
+class Recorder(TorchFunctionMode):
+    def __init__(self, tracer: Any):
+        super().__init__()
+        self.tracer = tracer
+        # How the backend wants calls to be made: what draws random numbers has to draw what compiled code will.
+        self.perform = getattr(tracer.options.backend, "perform", None)
+        self.calls: list[Call] = []
+        self.known: dict[int, tuple[Any, Handle]] = {}
+        self.inputs: list[Handle] = []
+        self.input_of: dict[int, Handle] = {}
+        self.examples: list[Any] = []
+        self.versions: list[int] = []
+        self.nodes_before: list[Any] = []  # of the autograd graph, or None: inputs hang on them, not this segment's
+        self.clones: dict[int, list[tuple[int, Handle]]] = {}
+        self.trouble: tuple[breaks.BreakKind, str] | None = None
+        self.regions: list[tuple[int, int, bool, list[Handle]]] = []  # of checkpointed calls: from, to, whether they
+        # draw, and which arguments they were given
+        self.seconds = 0.0  # spent in torch, which eager spends as well
+        self.takes_numbers = False  # of NumPy's, as if they were Python's own
+        self.seen = 0  # torch calls, recorded or not
+        self.grown: dict[int, int] = {}  # calls that put something behind nothing, and along which dimension
+        self.shown: list[tuple[Any, tuple, dict]] | None = None  # where somebody wants to learn what the mode is shown
+
+    # ---- what the mode sees
+
+    def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if self.shown is not None:
+            self.shown.append((func, args, kwargs))
+        if kinds and self.trouble is None:
+            self.trouble = self.why_not_by_rules(kinds)
+        return self.call(func, args, kwargs, func, args, kwargs)
+
+    def why_not_by_rules(self, kinds: Any) -> tuple[breaks.BreakKind, str] | None:
+        """A class of the user's says what the call does, by code that runs inside of the graph and may read anything.
+        What the program has written by then is written behind the graph."""
+        kind = next(filter(is_ruled_kind, kinds), None)
+        if kind is None or not self.tracer.heap.has_written():
+            return None
+        return breaks.OPAQUE_CALL, f"a call by the rules of {kind.__qualname__}, which may read what was just written"
+
+    def call(self, function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict) -> Any:
+        """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``.
+        """
+        self.seen += 1
+        if self.tracer.region is not None:
+            self.tracer.region.will_call(shown, shown_args, shown_kwargs)
+        if self.tracer.filters:
+            function = warning_filters.listening(self, function)
+        started = perf_counter()
+        perform = self.perform
+        if may_read(shown, args, kwargs):
+            with ReadNumbers() as read:
+                result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
+            if read.any and self.trouble is None and torch_calls.sizes_by_tensor(shown, shown_args, shown_kwargs):
+                self.trouble = breaks.DATA_SHAPE, f"{torch_calls.name_of(shown)}: a size is read from a tensor"
+        else:
+            result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
+        self.seconds += perf_counter() - started
+        if self.trouble is None and not (type(result) is torch.Tensor and self.is_written_down(
+                shown, shown_args, shown_kwargs, result)):
+            self.trouble = self.why_not_record(shown, shown_args, shown_kwargs, result)
+        return result
+
+    def is_written_down(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
+        """Write down, in few steps, the commonest kind of call: of tensors and constants alone, with a new tensor as
+        its answer. False where it is another."""
+        known = torch_calls.known(func)
+        if not known.is_plain or id(result) in self.tracer.origins:
+            return False
+        table, values = self.known, []
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            if type(value) not in IMMEDIATE:
+                entry = table.get(id(value))
+                if entry is not None and entry[0]() is value:
+                    value = entry[1]
+                elif type(value) in TENSOR_TYPES:
+                    origin = self.tracer.origins.get(id(value))
+                    if origin is None or origin.obj is not value:
+                        return False
+                    value = self.input_of.get(id(origin.source)) or self.input(origin.source, value)
+                elif not (type(value) is tuple and IMMEDIATE.issuperset(map(type, value))):
+                    return False
+            values.append(value)
+        count = len(args)
+        names = dict(zip(kwargs, values[count:], strict=True)) if kwargs else {}
+        entry = table.get(id(result))
+        if entry is not None and entry[0]() is result:
+            return False  # a tensor that was there already: the call changed it, or gave it back
+        calls = self.calls
+        table[id(result)] = (weakref.ref(result), Handle(len(calls)))
+        calls.append(_new_call(Call, (known.target, tuple(values[:count]), names, self.tracer.user_line())))
+        return True
+
+    def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
+        """Write the call down, or answer the break it is."""
+        known = torch_calls.known(func)
+        if not known.is_plain or type(result) not in TENSOR_TYPES:
+            role, what = torch_calls.role_of(func, args, kwargs, result)
+            if role == torch_calls.FACT:
+                self.guard_rules(func, args, kwargs, result)
+                if self.tracer.open_sizes is not None and what not in torch_calls.SIZELESS:
+                    for value in args:
+                        self.tracer.open_sizes.close(value)
+                return None
+            if role != torch_calls.RECORD and not (
+                    args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)):
+                return role, what
+        if type(result) in (tuple, list) and self.tracer.open_sizes is not None:
+            self.tracer.open_sizes.close_parted(torch_calls.name_of(func), args, kwargs)
+        try:
+            args, kwargs = tuple(map(_named, args)), {k: _named(v) for k, v in kwargs.items()} if kwargs else kwargs
+            self.record(known.target, args, kwargs, result, known.takes_live_numbers)
+        except NotRecordable as why:
+            kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
+            return kind, f"{torch_calls.name_of(func)}: {why}"
+        return None
+
+    def changes_its_own(self, name: str, tensor: Any) -> bool:
+        """Whether a call changes a tensor object that the graph makes, and nobody outside has, in a way that can be a
+        step of the graph. Torch's own tracer refuses ``detach_``."""
+        return (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python) \
+            and type(tensor) is torch.Tensor and self.tracer.open_sizes is None \
+            and id(tensor) not in self.tracer.origins and self.handle_of(tensor) is not None
+
+    def guard_rules(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
+        """A fact that a class of the user's tells by rules of its own: it may tell another one of the same tensor."""
+        if not kwargs and args and has_rules(args[0]):
+            origin = self.tracer.origins.get(id(args[0]))
+            if origin is not None and origin.obj is args[0]:
+                asked = Expression(func, (Expression(None, (origin.source,)), *args[1:]))
+                self.tracer.heap.guard("outcome", None, (Expression(operator.eq, (asked, result)), True))
+
+    def record(self, target: Any, args: tuple, kwargs: dict, result: Any, live_allowed: bool) -> None:
+        argument = self.argument
+        if args and type(args[-1]) is torch.Size and torch_calls.OF_SIZE_OR_DATA.get(target) == len(args):
+            if not args[-1]:
+                raise NotRecordable("a torch.Size of no dimensions")
+            args = (*args[:-1], *args[-1])  # in a graph it would be a tuple
+        self.takes_numbers = torch_calls.name_of(target) not in torch_calls.BY_ELEMENT_TYPE
+        call = Call(target, tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
+                    {k: argument(v, live_allowed) for k, v in kwargs.items()}, self.tracer.user_line())
+        if target is torch.cat:
+            dim = grown_dim(args, kwargs, result)
+            if dim is not None:
+                self.grown[len(self.calls)] = dim
+        self.calls.append(call)
+        self.register(result, Handle(len(self.calls) - 1))
+
+    def register(self, value: Any, handle: Handle) -> None:
+        """Remember which values a recorded call produced."""
+        if is_tensor(value):
+            if self.handle_of(value) is None and id(value) not in self.tracer.origins:
+                self.known[id(value)] = (weakref.ref(value), handle)
+        elif isinstance(value, (tuple, list)):
+            for i, part in enumerate(value):
+                self.register(part, Handle(handle.call, (*handle.path, i)))
+        elif isinstance(value, dict):
+            for key, part in value.items():
+                self.register(part, Handle(handle.call, (*handle.path, key)))
+
+    def register_object(self, value: Any, handle: Handle) -> None:
+        """A value that is no tensor but lives in the graph (the object of a grad mode, for one)."""
+        self.known[id(value)] = ((lambda: value), handle)
+
+    def handle_of(self, value: Any) -> Handle | None:
+        entry = self.known.get(id(value))
+        if entry is not None and entry[0]() is value:
+            return entry[1]
+        return None
+
+    def argument(self, value: Any, live_allowed: bool = False) -> Any:
+        """A call's argument with handles in place of tensors."""
+        kind = type(value)
+        if kind in IMMEDIATE:
+            return value
+        if kind in TENSOR_TYPES or is_tensor(value):
+            return self.tensor(value)
+        if isinstance(value, Live):
+            if value.expression.in_graph and not live_allowed:
+                raise NotRecordable("a number read from a tensor")  # as an argument that shapes what follows
+            open_sizes = self.tracer.open_sizes
+            if open_sizes is not None and open_sizes.symbols.takes(value):
+                return self.live_input(open_sizes.symbols.one_of(value))
+            return self.live_input(value) if live_allowed else value.settle()
+        if kind is tuple or kind is list or kind is torch.Size:
+            return (list if kind is list else tuple)(self.argument(v, live_allowed) for v in value)
+        if kind is dict:
+            return {k: self.argument(v, False) for k, v in value.items()}
+        if kind is slice:
+            return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
+        handle = self.handle_of(value)
+        if handle is not None:
+            return handle
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return tuple(self.argument(v, False) for v in value)
+        if kind in numpy_kinds.GIVEN_TO_TORCH and self.takes_numbers and self.tracer.heap.origin_of(value) is None:
+            return value.item()
+        if self.tracer.is_constant(value) and not isinstance(value, FUNCTIONS):
+            return value
+        raise NotRecordable(f"an argument of type {kind.__name__}")
+
+    def tensor(self, value: torch.Tensor) -> Handle:
+        handle = self.handle_of(value)
+        if handle is not None:
+            return handle
+        origin = self.tracer.origins.get(id(value))
+        if origin is None or origin.obj is not value:
+            raise NotRecordable("a tensor that came from code capture did not see")
+        return self.input(origin.source, value)
+
+    def input(self, source: Any, value: Any) -> Handle:
+        handle = self.input_of.get(id(source))
+        if handle is None:
+            handle = self.input_of[id(source)] = Handle(None, (), source, len(self.inputs))
+            self.inputs.append(handle)
+            self.examples.append(value)
+            self.versions.append(_version(value))
+            self.nodes_before.append(_node_of(value) if has_history(value) else None)
+        return handle
+
+    def clone_at(self, handle: Handle, position: int) -> Handle:
+        """A copy of a value as it was after ``position`` calls: a node put in between, for effects that show it."""
+        number = sum(map(len, self.clones.values()))
+        self.clones.setdefault(position, []).append((number, handle))
+        return Handle(("clone", number))  # type: ignore[arg-type]
+
+    def changes_after(self, position: int) -> bool:
+        """Whether any recorded call from ``position`` on writes to a tensor."""
+        return any(torch_calls.writes(call.target, call.kwargs) for call in self.calls[position:])
+
+    def written_inputs(self) -> list[Handle]:
+        written = {id(a) for call in self.calls if torch_calls.writes_silently(call.target)
+                   for a in (*call.args, *call.kwargs.values()) if isinstance(a, Handle)}
+        for call in self.calls:  # a call that is the first to meet an input may be the one that writes to it
+            if torch_calls.writes(call.target, call.kwargs):
+                for target in (*call.args[:1], call.kwargs.get("out")):
+                    written.update(map(id, target if isinstance(target, (list, tuple)) else (target,)))
+        return [h for h, v, t in zip(self.inputs, self.versions, self.examples, strict=True)
+                if v != _version(t) or id(h) in written]
+
+    def live_input(self, value: Any) -> Handle:
+        expression = value.expression
+        return expression.handle if expression.in_graph else self.input(expression, value.plain())
+
+    def number(self, target: Any, operands: tuple) -> Handle:
+        """Write down a call that answers a Python number."""
+        self.calls.append(Call(target, tuple(self.argument(o, True) for o in operands), {}, self.tracer.user_line()))
+        return Handle(len(self.calls) - 1)
+
+    def new_call(self, target: Any, args: tuple, line: str | None) -> Call:
+        return Call(target, args, {}, line)
+
+    # ---- marks, so that the calls of one instruction can be taken back
+
+    def mark(self) -> tuple[int, int]:
+        return len(self.calls), len(self.inputs)
+
+    def undo_to(self, mark: tuple[int, int]) -> None:
+        del self.calls[mark[0]:]
+        self.grown = {call: dim for call, dim in self.grown.items() if call < mark[0]}
+        self.forget_inputs(mark[1])
+
+    def forget_inputs(self, count: int) -> None:
+        """All but the first ``count``."""
+        for handle in self.inputs[count:]:
+            del self.input_of[id(handle.source)]
+        for inputs in (self.inputs, self.examples, self.versions, self.nodes_before):
+            del inputs[count:]
+
+    # ---- the graph
+
+    def graph_module(self, outputs: list[Handle]) -> torch.fx.GraphModule:
+        graph, root = torch.fx.Graph(), torch.nn.Module()
+        values: dict[Any, torch.fx.Node] = {}
+        taken: set[str] = set()
+        for i, handle in enumerate(self.inputs):
+            words = handle.source.words() if hasattr(handle.source, "words") else str(handle.source)
+            name = torch_calls.identifier(words, i)
+            if name in taken:
+                name = f"{name}_{i}"
+            taken.add(name)
+            node = values[("input", i)] = graph.placeholder(name)
+            example = self.examples[i]
+            node.meta["burnish_state"] = is_module_state(handle.source)
+            with WithoutRules():
+                if isinstance(example, torch.Tensor) and not (example.is_sparse or example.is_nested) \
+                        and not isinstance(example, UninitializedTensorMixin):
+                    node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
+
+        def value_of(handle: Handle) -> torch.fx.Node:
+            if handle.call is None:
+                return values[("input", handle.key)]
+            at = values[handle.call]
+            for i in range(len(handle.path)):
+                key = (handle.call, handle.path[: i + 1])
+                if key not in values:
+                    values[key] = graph.call_function(operator.getitem, (at, handle.path[i]))
+                at = values[key]
+            return at
+
+        def written(arg: Any) -> Any:
+            if isinstance(arg, Handle):
+                return value_of(arg)
+            if type(arg) in (tuple, list):
+                return type(arg)(written(a) for a in arg)
+            if type(arg) is dict:
+                return {k: written(v) for k, v in arg.items()}
+            if type(arg) is slice:
+                return slice(written(arg.start), written(arg.stop), written(arg.step))
+            if isinstance(arg, torch.fx.GraphModule):
+                name = f"graph_{len(root._modules)}"
+                root.add_module(name, arg)
+                return graph.get_attr(name)
+            return arg
+
+        def emit_clones(position: int) -> None:
+            for number, handle in self.clones.get(position, ()):
+                values[("clone", number)] = graph.call_method("clone", (value_of(handle),))
+
+        marks = self.region_marks()
+        for i, call in enumerate(self.calls):
+            emit_clones(i)
+            args, kwargs = tuple(map(written, call.args)), {k: written(v) for k, v in call.kwargs.items()}
+            # The arguments are entered afterwards: creating a node with them searches them for symbolic numbers.
+            node = graph.create_node("call_method" if isinstance(call.target, str) else "call_function", call.target)
+            if args:
+                node.args = args
+            if kwargs:
+                node.kwargs = kwargs
+            if call.line:
+                node.meta["stack_trace"] = call.line
+            values[i] = node
+            if i in marks:
+                # What was put between the calls, a part of a result say, belongs to the region as well.
+                mark, is_first = marks[i]
+                while not is_first and MARK not in node.meta:
+                    node.meta[MARK] = mark
+                    node = node.prev
+                node.meta[MARK] = mark
+        emit_clones(len(self.calls))
+        for number, (_, _, _, given) in enumerate(self.regions):
+            for handle in given:
+                at = values.get(("input", handle.key) if handle.call is None else
+                                (handle.call, handle.path) if handle.path else handle.call)
+                if at is not None:
+                    at.meta[GIVEN] = (*at.meta.get(GIVEN, ()), number)
+        graph.output(tuple(value_of(h) for h in outputs))
+        return graph_module(root, graph, "Segment")
+
+    def region_marks(self) -> dict[int, tuple[Mark, bool]]:
+        """For the calls of checkpointed regions: the mark, and whether it is the region's first call."""
+        return {i: (Mark(number, draws), i == start) for number, (start, end, draws, _) in enumerate(self.regions)
+                for i in range(start, end)}
+
+
+def _node_of(value: torch.Tensor) -> Any:
+    try:
+        return value.grad_fn
+    except RuntimeError:  # a view whose base was written to: nothing can be differentiated by it
+        return None
+
+
+def _version(value: Any) -> int:
+    if type(value) in TENSOR_TYPES:
+        return 0 if value.is_inference() else value._version
+    if not isinstance(value, torch.Tensor) or isinstance(value, UninitializedTensorMixin):
+        return 0
+    with WithoutRules():
+        return 0 if value.is_inference() else value._version

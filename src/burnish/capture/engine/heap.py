@@ -1,0 +1,672 @@
+"""The heap: every object the segment met that existed before it, where it came from, what was read and written.
+
+Capture runs on the real objects, so reads and writes are plain Python. What this module adds is memory: the first read
+of anything outside puts a guard; a container remembers what it held before the segment changed it, so the change can be
+replayed as an effect when the segment runs again. An object not in ``origins`` was made by the segment itself.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS
+from ..guards.guards import Guard
+from ..guards.object_sources import Source, Sources
+from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
+from ..interpreter.frames import NULL, UNBOUND, Generator
+from ..interpreter.generator_delegation import runs_code_when_closed
+from ..interpreter.opcodes.control_flow import EXHAUSTED
+from ..numbers import decimal_arithmetic, live_scalars, numpy_kinds
+from .interpreted_or_native import is_trusted
+from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, is_missed, remember, runs_code_at_the_end
+
+MISSING = object()
+
+SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
+SINGLETON_IDS = frozenset(map(id, SINGLETONS))
+# Compared by value: equal value and type is all that can be observed.
+VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice)) | numpy_kinds.VALUES
+# ... and of immutable types of these modules.
+VALUE_MODULES = frozenset(
+    ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
+)
+# Compared by identity: one object is one meaning.
+IDENTITIES = frozenset(
+    (
+        type,
+        torch.dtype,
+        torch.layout,
+        torch.memory_format,
+        types.ModuleType,
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        types.ClassMethodDescriptorType,
+        property,
+        staticmethod,
+        classmethod,
+        types.GenericAlias,
+        types.UnionType,
+    )
+) | numpy_kinds.FACTS | numpy_kinds.FUNCTION_KINDS
+FIXED_WITH_STATE = (type, types.ModuleType, types.FunctionType, enum.Enum)
+"""Of these it is fixed which object is meant, while its attributes may be set at any time."""
+FIXED_MODULES = ("torch._ops", "typing")
+DICTS = (dict, types.MappingProxyType)
+LISTS = (list, collections.deque)
+
+METHOD_WRAPPER = type("".__add__)
+GUARDED_KINDS = (
+    torch.Tensor,
+    torch.nn.Module,
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    collections.deque,
+    types.FunctionType,
+    types.MethodType,
+    types.MappingProxyType,
+    functools.partial,
+    BaseException,
+    types.BuiltinFunctionType,
+    METHOD_WRAPPER,
+)
+
+
+# Nothing to walk into: types that native code meets most.
+UNEXPOSED = TENSOR_TYPES | {int, float, bool, str, type(None), torch.dtype, torch.device}
+MOST_REMEMBERED = 64
+"""Keys of a dictionary of which it is remembered what it held before it was written to."""
+
+PLAIN_TABLES = (dict, collections.OrderedDict, types.MappingProxyType)
+
+
+def items_of(table: Any) -> Any:
+    """The items as C code reads them, past methods that a subclass defines."""
+    if isinstance(table, collections.OrderedDict):
+        return collections.OrderedDict.items(table)
+    return dict.items(table) if isinstance(table, dict) else table.items()
+
+
+_new_guard = tuple.__new__
+NOT_BY_OBJECT = (type, threading.local)  # a thread's own values are behind the attribute, not in the object
+
+
+def dict_of(obj: Any) -> Any:
+    """The instance dictionary, past any ``__getattribute__`` of the user's; None where there is none."""
+    kind = type(obj)
+    if issubclass(kind, NOT_BY_OBJECT):
+        return obj.__dict__ if issubclass(kind, type) else threading.local.__getattribute__(obj, "__dict__")
+    try:
+        return object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None
+
+
+def is_compared_by_value(kind: type) -> bool:
+    return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None \
+        and kind.__eq__ is not object.__eq__  # decimal's context, say, which is one object with a changing state
+
+
+_plain_kinds: dict[type, bool] = {}
+SPECIAL_KINDS = (tuple, frozenset, functools.partial, functools._lru_cache_wrapper, types.FunctionType, METHOD_WRAPPER,
+                 types.BuiltinFunctionType, types.MethodType, torch.Tensor, type, enum.Enum, types.ModuleType)
+
+
+def is_plain_kind(kind: type) -> bool:
+    """Whether of an object of this kind no more is noted than what kind it is, when it is met."""
+    found = _plain_kinds.get(kind)
+    if found is None:
+        found = remember(_plain_kinds, kind, not (
+            is_compared_by_value(kind) or kind in IDENTITIES or issubclass(kind, SPECIAL_KINDS)
+            or kind.__module__ in FIXED_MODULES or any(type(value) is kind for value in SINGLETONS)))
+    return found
+
+
+class Heap:
+    def __init__(self, tracer: Any):
+        self.tracer = tracer
+        self.sources = Sources()
+        self.origins: dict[int, Origin] = {}
+        self.guards: list[Guard] = []
+        self._guard_keys: set = set()
+        self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions)
+        self.pinned_functions: set[int] = set()
+        self.names_seen: set[tuple[int, str]] = set()
+        self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
+        self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
+        self.live_numbers: dict[int, Any] = {}  # by source
+        self.raced: str | None = None  # what another thread changed between two reads of the trace
+        self.dropped: str | None = None  # what the program let go, so that code ran
+        self.has_decimals = False  # whether it has met one: their context is guarded
+        self.has_marked = False  # whether it has set attributes on a tensor that it made
+        self.guard("state", None, global_state())
+
+    # ---- guards
+
+    def guard(self, kind: str, source: Source | None, expected: Any = None) -> None:
+        try:
+            key = (kind, id(source), type(expected), expected)
+            if key in self._guard_keys:
+                return
+        except TypeError:  # it has no hash
+            key = (kind, id(source), type(expected), id(expected))
+            if key in self._guard_keys:
+                return
+        self._guard_keys.add(key)
+        self.guards.append(_new_guard(Guard, (kind, source, expected)))
+
+    def add(self, kind: str, source: Source, expected: Any = None) -> None:
+        """A guard that cannot be there yet, because its source is read for the first time."""
+        self.guards.append(_new_guard(Guard, (kind, source, expected)))
+
+    # ---- admission: an object is met for the first time
+
+    def admit(self, value: Any, source: Source, is_slot: bool = False) -> Any:
+        """Note where ``value`` comes from and guard what makes it what it is. Answers the value to go on with."""
+        kind, key = type(value), id(value)
+        if key not in self.origins:
+            if kind in TENSOR_TYPES:
+                open_sizes = self.tracer.open_sizes
+                opened = None if open_sizes is None else open_sizes.admit(value, source)
+                self.guards.append(opened or _new_guard(Guard, ("tensor", source, facts_of(value))))
+                self.origins[key] = Origin(value, source)
+                return value
+            if _plain_kinds.get(kind) or is_plain_kind(kind):
+                self.guards.append(_new_guard(Guard, ("type", source, kind)))
+                self.origins[key] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
+                return value
+        if key in SINGLETON_IDS:
+            if not (is_slot and value in (NULL, UNBOUND)):
+                self.add("is", source, value)
+            return value
+        if self.is_compared_by_value(kind):
+            if is_slot and kind in live_scalars.KINDS:
+                self.guard("type", source, kind)
+                return live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
+            if kind not in numpy_kinds.NUMBERS:
+                self.add("equal", source, value)
+                if decimal_arithmetic.is_decimal(kind):
+                    decimal_arithmetic.guard_context(self)
+                return value
+            if not is_slot and source.path() not in self.tracer.changing:
+                if value:
+                    self.add("equal", source, value)
+                else:  # zeros have a sign
+                    asked = live_scalars.Expression(numpy_kinds.is_same, (live_scalars.Expression(None, (source,)), value))
+                    self.guard("outcome", None, (asked, True))
+                return value
+        origin = self.origins.get(id(value))
+        if origin is not None:
+            if origin.source is not source and not origin.source.is_pinned:
+                self.guard("same", source, origin.source)
+            elif origin.source is not source:
+                self.guard("is", source, value)
+            return value
+        if self.has_fixed_meaning(value):
+            self.add("is", source, value)
+            if kind is not types.FunctionType:
+                return value
+            self.pinned_functions.add(id(value))
+            source = self.sources.pin(value)
+        elif is_tensor(value):
+            self.add("tensor", source, tensor_facts(value))
+        else:
+            self.add("type", source, kind)
+        self.origins[id(value)] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
+        if kind is types.FunctionType and not source.is_pinned:
+            # Made anew on every call of the code around it: the code is its identity, its cells are read as they come.
+            self.guard("is", source.attr("__code__"), value.__code__)
+            self.guard("is", source.attr("__globals__"), value.__globals__)
+        elif issubclass(kind, tuple):
+            is_plain = kind.__len__ is tuple.__len__ and kind.__getitem__ is tuple.__getitem__
+            self.guard("length" if is_plain else "length by base", source, tuple.__len__(value))
+            for i, part in enumerate(tuple.__iter__(value)):
+                self.admit(part, source.item(i) if is_plain else source.child("entry", i))
+        elif kind is frozenset:
+            self.guard("equal", source, value)
+        elif kind is types.BuiltinFunctionType or kind is METHOD_WRAPPER:
+            self.guard("equal", source.attr("__name__"), value.__name__)
+            self.admit(value.__self__, source.attr("__self__"))
+        elif kind is types.MethodType:
+            self.admit(value.__func__, source.attr("__func__"))
+            self.admit(value.__self__, source.attr("__self__"))
+        elif kind is functools.partial:
+            self.admit(value.func, source.attr("func"))
+            self.admit(value.args, source.attr("args"))
+            self.complete(self.origin_of(self.admit(value.keywords, source.attr("keywords"))))
+        return value
+
+    def weak_origin(self, value: Any, source: Source) -> WeakOrigin:
+        """An outside object whose end can be seen: the program alone holds it."""
+        key, kind = id(value), type(value)
+        # Proxies do not say.
+        calls = any(issubclass(type(reference), weakref.ref) and reference.__callback__ is not None
+                    for reference in weakref.getweakrefs(value))
+
+        def forget(_: Any) -> None:
+            self.origins.pop(key, None)
+            self.note_end(kind)
+            if calls:
+                self.dropped = f"a {kind.__qualname__}, whose weak references call a function then,"
+
+        if kind is Generator:
+            value.noted_by = weakref.ref(self)
+        return WeakOrigin(value, source, forget)
+
+    def is_compared_by_value(self, kind: type) -> bool:
+        return is_compared_by_value(kind)
+
+    def has_fixed_meaning(self, value: Any) -> bool:
+        kind = type(value)
+        if is_plain_kind(kind):
+            return False
+        if kind is types.FunctionType:
+            if "__burnish_original__" in value.__dict__:
+                return True  # compiled wrappers share one code object
+            return "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>" or is_trusted(value.__module__)
+        if kind is types.BuiltinFunctionType:
+            return isinstance(value.__self__, (types.ModuleType, type, type(None)))
+        if kind in IDENTITIES or issubclass(kind, (type, enum.Enum, types.ModuleType)):
+            return True
+        return kind.__module__ in FIXED_MODULES or kind is functools._lru_cache_wrapper
+
+    def adopt(self, value: Any) -> Any:
+        """A mutable object found under a fixed name of torch or the standard library: pinned, its content guarded."""
+        kind = type(value)
+        if id(value) not in self.origins and id(value) not in self.fresh and id(value) not in SINGLETON_IDS \
+                and not self.is_compared_by_value(kind) and not self.has_fixed_meaning(value):
+            self.origins[id(value)] = Origin(value, self.sources.pin(value))
+        return value
+
+    def adopt_named(self, namespace: dict, name: str, value: Any) -> Any:
+        """What a trusted module has under a name. Functions, classes and constants stay; an object (``sys.stdout``) may
+        be replaced by another."""
+        self.adopt(value)
+        if id(value) in self.origins and (id(namespace), name) not in self.names_seen:
+            self.names_seen.add((id(namespace), name))
+            self.guard("is", self.sources.pin(namespace).item(name), value)
+        return value
+
+    def adopt_pinned(self, value: Any) -> None:
+        """An object found in a class under a guarded name (a descriptor with state, for one)."""
+        if id(value) not in self.origins and id(value) not in self.fresh and hasattr(value, "__dict__") \
+                and not isinstance(value, (types.FunctionType, type, property, staticmethod, classmethod)):
+            self.origins[id(value)] = Origin(value, self.sources.pin(value))
+
+    def origin_of(self, value: Any) -> Origin | None:
+        origin = self.origins.get(id(value))
+        return origin if origin is not None and origin.obj is value else None
+
+    def members(self, obj: Any) -> Origin | None:
+        """The origin of an outside object's instance dictionary."""
+        origin = self.origin_of(obj)
+        if origin is None:
+            if not isinstance(obj, FIXED_WITH_STATE) or id(obj) in self.fresh:
+                return None
+            source = self.sources.pin(obj)
+        else:
+            source = origin.source
+        table = dict_of(obj)
+        if origin is not None:
+            members = origin.members
+            return members if members is not None and members.obj is table else self.members_in(origin, table)
+        found = self.origins.get(id(table))
+        if found is None:
+            found = self.origins[id(table)] = Origin(table, source.members)
+        return found
+
+    def members_in(self, origin: Origin, table: Any) -> Origin:
+        """``members`` of an object whose instance dictionary is ``table``, where that is another one than the last."""
+        found = self.origins.get(id(table))
+        if found is None:
+            found = self.origins[id(table)] = Origin(table, origin.source.members)
+        origin.members = found
+        return found
+
+    def namespace(self, table: dict) -> Origin:
+        """The origin of a module's globals."""
+        found = self.origin_of(table)
+        if found is None:
+            found = self.origins[id(table)] = Origin(table, self.sources.pin(table))
+        return found
+
+    # ---- reading
+
+    def read_key(self, origin: Origin, key: Any) -> Any:
+        """``obj[key]`` of a dictionary, or MISSING; guarded the first time."""
+        table = origin.obj
+        if type(table) is dict:
+            value = table.get(key, MISSING)
+        elif type(table) in PLAIN_TABLES:  # a subclass may define how it is read: that is not asked here
+            value = table[key] if key in table else MISSING  # noqa: SIM401
+        else:
+            value = dict.get(table, key, MISSING)
+        known, written = origin.known, origin.written
+        if origin.complete or written is not NO_ENTRIES and key in written:
+            return value
+        if key in known:
+            return self.read_again(origin, key, value)
+        if value is MISSING:
+            kind = "absent" if type(table) in EXACT else "absent by base"
+            self.guards.append(_new_guard(Guard, (kind, origin.source, key)))
+        else:
+            source = origin.source.item(key) if type(table) in EXACT else origin.entry(key)
+            if type(value) in NUMBERS or type(value) is tuple:
+                number = self.changing_number(value, source, key in CHANGING_NAMES)
+                if number is not None:
+                    return number  # and not known: it is asked for here each time
+            self.admit(value, source)
+        if known:
+            known[key] = id(value)  # type: ignore[index]
+        else:
+            origin.note_read(key, value)
+        return value
+
+    def read_again(self, origin: Origin, key: Any, value: Any) -> Any:
+        """``value``, found where the trace has read before. Another one than then is of another thread: the guards are
+        about the first one, and the graph would be about both."""
+        if origin.known[key] != id(value):
+            self.raced = f"{origin.source}: {key!r}"
+        return value
+
+    def live_number(self, value: Any, source: Source) -> Any:
+        """A number of which only the type is guarded, for it is another one on most runs."""
+        found = self.live_numbers.get(id(source))
+        if found is None:
+            self.guard("type", source, type(value))
+            found = live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
+            self.live_numbers[id(source)] = found
+        return found
+
+    def changing_number(self, value: Any, source: Source, is_known_to: bool = False) -> Any:
+        """A number that differed between two runs before, as a live one, or a tuple with such numbers; else None."""
+        changing: frozenset = self.tracer.changing
+        if not (is_known_to or changing):
+            return None
+        if type(value) in NUMBERS:
+            return self.live_number(value, source) if is_known_to or source.path() in changing else None
+        if type(value) is not tuple:
+            return None
+        parts = [self.changing_number(part, source.item(i)) for i, part in enumerate(value)]
+        if all(part is None for part in parts):
+            return None
+        found = self.live_numbers.get(id(source))
+        if found is None:
+            self.guard("type", source, tuple)
+            self.guard("length", source, len(value))
+            found = self.live_numbers[id(source)] = tuple(
+                [self.admit(part, source.item(i)) if number is None else number
+                 for i, (part, number) in enumerate(zip(value, parts, strict=True))])
+        return found
+
+    def module_table(self, members: Origin, name: str, table: dict) -> Origin:
+        """One of the dictionaries in which an ``nn.Module`` keeps parameters, buffers and submodules."""
+        origin = self.origins.get(id(table))
+        if origin is None:
+            origin = self.origins[id(table)] = Origin(table, members.source.item(name))
+            members.note_read(name, table)
+        return origin
+
+    def read_index(self, origin: Origin, index: int) -> Any:
+        """``obj[index]`` of a list nobody has written to."""
+        value = origin.obj[index]
+        if not origin.complete and origin.appended_from is None:
+            if index not in origin.known:
+                number = self.changing_number(value, origin.entry(index))
+                if number is not None:
+                    return number  # and not known: it is asked for here each time
+                origin.note_read(index, value)
+                self.admit(value, origin.entry(index))
+            else:
+                self.read_again(origin, index, value)
+        elif not origin.complete:
+            self.complete(origin)
+        return value
+
+    def read_field(self, obj: Any, name: str, read: Callable) -> Any:
+        """A slot or C-level field of an object."""
+        value = read()
+        origin = self.origin_of(obj)
+        if origin is not None and name not in origin.known and name not in origin.written:
+            origin.note_read(name, value)
+            return self.admit(value, origin.source.attr(name))
+        return value
+
+    def complete(self, origin: Origin | None, with_live: bool = False) -> None:
+        """Guard all of a container's content, as it was before the segment wrote to it. ``with_live``: a list's numbers
+        that change from run to run lie in it as live ones from here on."""
+        if origin is None or origin.complete:
+            return
+        obj = origin.obj
+        origin.complete = True
+        source = origin.source
+        if isinstance(obj, DICTS):
+            self._complete_dict(origin)
+        elif isinstance(obj, LISTS):
+            kind = list if isinstance(obj, list) else collections.deque
+            n = kind.__len__(obj) if origin.appended_from is None else origin.appended_from
+            self.guard(*origin.by_base("length", n))
+            items = list(kind.__iter__(obj))[:n]
+            for i, part in enumerate(items):
+                number = self.changing_number(part, origin.entry(i)) if with_live else None
+                if number is None:
+                    self.admit(part, origin.entry(i))
+                else:
+                    items[i] = number
+                    kind.__setitem__(obj, i, number)
+            origin.snapshot = items
+            origin.appended_from = None
+            if kind is collections.deque:
+                self.read_field(obj, "maxlen", lambda: obj.maxlen)
+        elif isinstance(obj, (set, frozenset)):
+            self.guard("equal set", source, frozenset(obj))
+            origin.snapshot = list(obj)
+
+    def _complete_dict(self, origin: Origin) -> None:
+        table, source = origin.obj, origin.source
+        if isinstance(table, collections.defaultdict):
+            self.read_field(table, "default_factory", lambda: table.default_factory)
+        if not origin.written:
+            before = list(items_of(table))
+        elif origin.order is not None and all(k in origin.earlier for k in origin.written if k in origin.order):
+            now = dict(items_of(table))
+            before = [(k, origin.earlier[k] if k in origin.written else now[k]) for k in origin.order]
+        else:
+            # Keys written before anyone asked for the whole: what they held is no longer known.
+            before = [(k, v) for k, v in items_of(table) if k not in origin.written]
+            self.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
+        keys = tuple(k for k, _ in before)
+        if all(self.is_constant_key(k) for k in keys):
+            self.guard(*origin.by_base("keys", keys))
+            for k, v in before:
+                self.admit(v, origin.entry(k))
+        else:
+            self.guard(*origin.by_base("length", len(keys)))
+            all_keys, all_values = source.child("keys"), source.child("values")
+            for i, (k, v) in enumerate(before):
+                self.admit(k, all_keys.item(i))
+                self.admit(v, all_values.item(i))
+        origin.snapshot = before
+
+    def is_constant_key(self, key: Any) -> bool:
+        kind = type(key)
+        if kind is tuple:
+            return all(map(self.is_constant_key, key))
+        return kind in (int, str, bool, bytes, float, type(None), torch.dtype, torch.device) \
+            or isinstance(key, (type, enum.Enum)) or kind is types.FunctionType and self.has_fixed_meaning(key)
+
+    def expose(self, value: Any, depth: int = 0) -> None:
+        """Guard everything native code could read by walking the containers in ``value``."""
+        kind = type(value)
+        if kind in UNEXPOSED:
+            return
+        if issubclass(kind, (list, dict, set, collections.deque, types.MappingProxyType)):
+            origin = self.origins.get(id(value))
+            if origin is not None:
+                self.complete(origin)
+            if depth < 20:
+                if isinstance(value, DICTS):
+                    for k, v in value.items():
+                        self.expose(k, depth + 1)
+                        self.expose(v, depth + 1)
+                else:
+                    for part in value:
+                        self.expose(part, depth + 1)
+        elif issubclass(kind, tuple):
+            for part in value:
+                self.expose(part, depth + 1)
+
+    def expose_items(self, value: Any) -> None:
+        """Guard what native code reads that only hands out the elements of ``value``."""
+        if issubclass(type(value), (list, tuple)):
+            origin = self.origins.get(id(value))
+            if origin is not None and not isinstance(value, tuple):
+                self.complete(origin)
+        else:
+            self.expose(value)
+
+    def why_not_readable(self, value: Any) -> str | None:
+        """Why native code must not read ``value``: an object from outside whose inner state no guard covers."""
+        origin = self.origin_of(value)
+        if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
+            return None
+        kind = type(value)
+        is_readable = self.is_compared_by_value(kind) and kind not in numpy_kinds.NUMBERS
+        return None if is_readable else f"a {kind.__module__}.{kind.__qualname__} from outside"
+
+    # ---- writing
+
+    def will_write_key(self, origin: Origin, key: Any, deletes: bool = False) -> None:
+        if origin.complete:
+            origin.is_changed_here = True
+            return
+        if key not in origin.written and key not in origin.known:
+            # Whether the key was there decides the order of the keys later.
+            if key in origin.obj:
+                self.guard(*origin.by_base("has", key))
+            else:
+                self.guard(*origin.by_base("absent", key))
+        if not origin.written and isinstance(origin.obj, dict) and len(origin.obj) <= MOST_REMEMBERED:
+            origin.order = tuple(k for k, _ in items_of(origin.obj))
+        if origin.order is not None and key not in origin.written and key in origin.order:
+            old = dict.__getitem__(origin.obj, key)
+            if self.is_remembered(old):
+                origin.keep_earlier(key, old)
+        origin.note_written(key, deletes)
+
+    def is_remembered(self, value: Any) -> bool:
+        """Whether what a key held is kept when it is written: not what might notice that it lives longer, and no
+        numbers, which change from call to call and are not to be guarded."""
+        kind, origin = type(value), self.origin_of(value)
+        return kind not in NUMBERS and kind is not tuple and (
+            self.is_compared_by_value(kind) or isinstance(value, enum.Enum)
+            or origin is not None and not isinstance(origin, WeakOrigin))
+
+    def will_write(self, value: Any, an_item: bool = False) -> None:
+        """A container is about to be changed in a way only its whole content can describe."""
+        origin = self.origin_of(value)
+        if origin is not None:
+            self.complete(origin, with_live=an_item)
+            origin.is_changed_here = True
+
+    def will_append(self, value: list, origin: Origin) -> None:
+        origin.is_changed_here = True
+        if not origin.complete and origin.appended_from is None:
+            if origin.known:
+                self.complete(origin)
+            else:
+                origin.appended_from = len(value)
+
+    def changed(self, origin: Origin) -> bool:
+        """Whether an outside container's content is not what it was."""
+        if origin.is_written:
+            return True
+        if origin.snapshot is None or not self.is_other_than_before(origin):
+            return False
+        if not origin.is_changed_here:
+            self.raced = str(origin.source)
+        return True
+
+    def note_changes(self) -> None:
+        """Native code has run that may change any container: from here on a change of those is the program's."""
+        for origin in self.origins.values():
+            if origin.snapshot is not None and self.is_other_than_before(origin):
+                origin.is_changed_here = True
+
+    def is_other_than_before(self, origin: Origin) -> bool:
+        """Whether what is in a container that was guarded as a whole is not what was in it then."""
+        obj = origin.obj
+        if isinstance(obj, DICTS):
+            now = list(items_of(obj))
+            return len(now) != len(origin.snapshot) or any(
+                k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True))
+        base = next(b for b in (list, set, frozenset, collections.deque) if isinstance(obj, b))
+        now = list(base.__iter__(obj))
+        if isinstance(obj, set):
+            return set(map(id, now)) != set(map(id, origin.snapshot))
+        return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))
+
+    def has_written(self) -> bool:
+        """Whether the program has changed anything by now that code inside of its graph could come upon."""
+        return self.has_marked or bool(self.tracer.effects) or any(map(self.changed, self.origins.values()))
+
+    # ---- questions
+
+    def is_outside_iterator(self, value: Any) -> bool:
+        return id(value) in self.origins and self.origins[id(value)].obj is value and not self.runs_here(value)
+
+    def take_over(self, generator: Generator) -> None:
+        origin = self.origin_of(generator)
+        assert origin is not None
+        self.taken_over.append((weakref.ref(generator), origin.source))
+
+    def runs_here(self, generator: Any) -> bool:
+        """Whether an outside generator's frame has become part of this trace."""
+        return any(generator is reference() for reference, _ in self.taken_over)
+
+    def make(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is Generator:  # not held here: Python closes a generator when the program drops it
+            value.noted_by = weakref.ref(self)
+        elif runs_code_at_the_end(kind):
+            self.fresh[id(value)] = value
+            self.let_go(value)
+        else:
+            self.fresh[id(value)] = value
+        return value
+
+    def let_go(self, value: Any) -> None:
+        """The end of an object made here can be seen from now on: only the program holds it."""
+        key, kind = id(value), type(value)
+        if self.fresh.get(key) is value and kind.__weakrefoffset__:
+
+            def forget(_: Any) -> None:
+                self.fresh.pop(key, None)
+                self.note_end(kind)
+
+            self.fresh[key] = weakref.ref(value, forget)
+
+    def note_end(self, kind: type) -> None:
+        if kind is not Generator and runs_code_at_the_end(kind):
+            self.dropped = f"a {kind.__qualname__}, whose __del__ runs then,"
+
+    def note_dropped(self, generator: Generator) -> None:
+        """The program dropped a generator, which is closed now."""
+        if runs_code_when_closed(generator):
+            self.dropped = f"the generator {generator.__qualname__} inside try or with"
+
+

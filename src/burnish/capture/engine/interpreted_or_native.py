@@ -1,0 +1,159 @@
+"""Whose code is whose: what is interpreted, what runs as one call, what needs no guards.
+
+* torch's functional surface and a few pure parts of the standard library run natively, as leaves;
+* everything else written in Python is interpreted: the user's code, libraries, torch's modules and optimizers;
+* what a name means inside torch's or the standard library's own modules is taken as fixed, so it needs no guard.
+"""
+
+from __future__ import annotations
+
+import functools
+import os.path
+import sys
+import sysconfig
+import typing
+from types import FunctionType, ModuleType
+from typing import Any
+
+from ...errors import OURS
+
+# Torch's Python files whose functions are leaves: they compute with tensors and hold no user state.
+LEAVES = frozenset("""
+    torch torch.functional torch.nn.functional torch._tensor torch._jit_internal torch._C torch._lowrank torch.special
+    torch.linalg torch.fft torch.overrides torch._ops torch._utils torch._VF torch.types
+    torch._linalg_utils torch.nn._reduction
+    torch.nested torch.sparse torch.masked torch.nn.init
+    torch._classes torch.utils.dlpack torch.nn.attention.bias torch.signal.windows.windows
+    torch._namedtensor_internals torch.jit torch.jit._trace torch.jit._script
+    torch.jit.annotations torch._six torch._sources torch.version torch.return_types torch._numpy
+    torch._higher_order_ops
+    torch.nn.modules.utils torch.nn.grad
+    torch.nn.modules._functions
+""".split()) - {"torch.nn.init"}
+
+# Standard library modules whose functions may run natively in a trace: no user code is called, nothing is kept.
+PURE_MODULES = frozenset(
+    """
+    re re._parser re._compiler re._constants sre_parse sre_compile inspect typing string textwrap ast keyword token
+    tokenize
+    numbers math cmath fractions decimal json json.encoder json.decoder importlib importlib._bootstrap enum abc _py_abc
+    operator types posixpath os.path genericpath ntpath fnmatch struct packaging.version packaging difflib
+    _weakrefset weakref sysconfig platform annotationlib importlib.util importlib.metadata dis opcode linecache
+    importlib._bootstrap_external _collections_abc.bool typing_extensions
+""".split()
+)
+
+# ... of which these call back into the user's objects: interpreted all the same.
+INTERPRETED_STDLIB = frozenset("""
+    contextlib functools collections copy dataclasses _collections_abc random bisect heapq statistics itertools
+    collections.abc
+""".split())
+
+STDLIB = frozenset(sys.stdlib_module_names)
+
+
+# ... and functions of pure modules that do (`List[int]()`), or that ask the file system and the environment.
+NO_LEAVES = frozenset((
+    typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
+    *(getattr(os.path, name) for name in """
+        exists lexists isfile isdir islink ismount getsize getmtime getatime getctime samefile sameopenfile
+        abspath realpath relpath expanduser expandvars
+    """.split()),
+))
+
+
+@functools.lru_cache(maxsize=8192)
+def is_trusted(module: str | None) -> bool:
+    """Whether what names mean in ``module`` is taken as fixed."""
+    if not module:
+        return False
+    root = module.partition(".")[0]
+    return root in ("torch", "burnish", "builtins") or (root in STDLIB and root != "__main__")
+
+
+def is_trusted_namespace(namespace: dict) -> bool:
+    return is_trusted(namespace.get("__name__"))
+
+
+def is_trusted_type(kind: type) -> bool:
+    module = kind.__module__
+    return type(module) is str and is_trusted(module)  # a property of that name, in a class whose metaclass has one
+
+
+LOOKING = frozenset(("gaussian_nll_loss",))
+"""Functions of torch.nn.functional whose Python looks at data, and raises. Interpreted, their check is part of the
+graph; as one call they could not be compiled."""
+
+
+def is_leaf(function: FunctionType) -> bool:
+    """Whether a Python function runs natively, as one recorded or constant call."""
+    if function.__code__.co_flags & 0x20:
+        return False  # a generator made natively could not be made again
+    module = function.__globals__.get("__name__") or ""
+    if not _leaf_module(module) or function in NO_LEAVES \
+            or module == "torch.nn.functional" and function.__name__ in LOOKING:
+        return False
+    # Around a function of somebody else's, as typing_extensions.deprecated makes them, it calls that.
+    wrapped = function.__dict__.get("__wrapped__", function) if is_pure_module(module) else function
+    return wrapped is function or is_pure_module(getattr(wrapped, "__module__", None))
+
+
+@functools.lru_cache(maxsize=8192)
+def _leaf_module(module: str) -> bool:
+    return module in LEAVES or module in PURE_MODULES
+
+
+def is_pure_module(module: str | None) -> bool:
+    return module in PURE_MODULES
+
+
+PEEKERS = frozenset(("_getframe", "currentframe", "_getframemodulename", "getouterframes"))
+
+
+def why_not_interpret(function: FunctionType) -> str | None:
+    """Why a Python function must run natively as a whole, or None."""
+    co = function.__code__
+    if co.co_flags & 0x280:
+        return "it is a coroutine, run by an event loop"
+    if PEEKERS & set(co.co_names) and not is_trusted(function.__globals__.get("__name__")):
+        return "it looks at the interpreter's frames"
+    return None
+
+
+COLLECTIVES = ("torch.distributed.c10d_logger", "torch.distributed._functional_collectives")
+"""Where the functions are, or the wrappers around them, that other processes take part in."""
+
+DTENSOR = "torch.distributed.tensor._api"
+LOCAL = frozenset(("to_local", "device_mesh", "placements"))
+"""What of a DTensor is there without asking another process."""
+
+
+def is_collective(function: FunctionType) -> bool:
+    """Whether a function of torch.distributed talks to other processes, or makes tensors that are shared with them."""
+    module = function.__globals__.get("__name__")
+    return module in COLLECTIVES or module == DTENSOR and function.__name__ not in LOCAL
+
+
+def is_module_of_ours(module: ModuleType) -> bool:
+    return module.__name__.partition(".")[0] == "burnish"
+
+
+STDLIB_PATH = sysconfig.get_paths()["stdlib"]
+
+
+def is_user_type(kind: type) -> bool:
+    """A class written in Python outside torch and the standard library."""
+    return bool(kind.__flags__ & (1 << 9)) and not is_trusted(kind.__module__)
+
+
+def has_python_method(kind: type, name: str) -> bool:
+    return isinstance(find_on_type(kind, name), FunctionType)
+
+
+def find_on_type(kind: type, name: str) -> Any:
+    for base in kind.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None
+
+OUR_PATH = OURS

@@ -1,0 +1,130 @@
+"""Lifetimes: objects whose end a program can see.
+
+Python ends an object the moment nobody holds it. That shows when code runs then (``__del__``, the ``finally`` of a
+suspended generator) or when somebody asks a weak reference. A trace must not keep such objects alive by its own notes,
+and frames must not let them go before their function returns.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..guards.object_sources import Source
+from ..interpreter.frames import Generator
+from .interpreted_or_native import find_on_type
+
+EXACT = frozenset((dict, list, tuple, collections.deque, collections.OrderedDict, types.MappingProxyType))
+NEVER, ALWAYS, IF_REFERENCED = 0, 1, 2
+_kinds: dict[type, int] = {}
+
+
+def remember(table: dict[type, Any], kind: type, fact: Any) -> Any:
+    """Keep a fact about a class, and answer it. Classes made on the fly must not be held for ever, nor what the methods
+    of a class inside a function close over: a model, for one."""
+    if "<locals>" not in kind.__qualname__:
+        if len(table) > 4096:
+            table.clear()
+        table[kind] = fact
+    return fact
+
+
+def is_missed(value: Any) -> bool:
+    """Whether it can be seen when ``value`` goes."""
+    kind = type(value)
+    rule = _kinds.get(kind)
+    if rule is None:
+        rule = remember(_kinds, kind, _rule(kind))
+    return rule == ALWAYS or rule == IF_REFERENCED and weakref.getweakrefcount(value) > 0
+
+
+def _rule(kind: type) -> int:
+    if kind is Generator or runs_code_at_the_end(kind):
+        return ALWAYS
+    if kind.__weakrefoffset__ == 0 or issubclass(kind, (torch.Tensor, torch.nn.Module, type)):
+        return NEVER
+    return IF_REFERENCED
+
+
+def runs_code_at_the_end(kind: type) -> bool:
+    """Not where it takes no weak reference (``os.scandir()``): nobody can tell when that ends but who holds it."""
+    return bool(kind.__flags__ & (1 << 9)) and find_on_type(kind, "__del__") is not None and kind.__weakrefoffset__ != 0
+
+
+NO_ENTRIES: Mapping = types.MappingProxyType({})
+
+
+class Origin:
+    """An object from outside the segment."""
+
+    __slots__ = (
+        "appended_from", "complete", "earlier", "is_changed_here", "known", "members", "obj", "order", "snapshot",
+        "source", "written",
+    )
+
+    def __init__(self, obj: Any, source: Source):
+        self.obj = obj
+        self.source = source
+        # Of most origins nothing is read by key, or written: what notes that is made when there is something to note.
+        # Keys, indices or field names read before anything was written to them; the address of what was there then.
+        # Another thread may put something else there. A guard or an origin keeps what the address was read from.
+        self.known: Mapping = NO_ENTRIES
+        self.written: Mapping = NO_ENTRIES  # keys or fields written; True where the old entry was deleted first
+        self.order: tuple | None = None  # a dictionary's keys before the first of them was written
+        self.earlier: Mapping = NO_ENTRIES  # what keys held before they were written, where that is kept
+        self.complete = False  # the whole content has been guarded
+        self.snapshot: Any = None  # the content before the segment, once it is complete
+        self.is_changed_here = False  # the program has asked to change it; else a change is another thread's
+        self.appended_from: int | None = None  # length before blind appends to a list nobody has read
+        self.members: Origin | None = None  # of an instance: its dictionary's, once that has been read
+
+    def entry(self, key: Any) -> Source:
+        """The source of a container's element; a subclass's own ``__getitem__`` must not be asked."""
+        return self.source.item(key) if type(self.obj) in EXACT else self.source.child("entry", key)
+
+    def note_read(self, key: Any, value: Any) -> None:
+        if self.known is NO_ENTRIES:
+            self.known = {key: id(value)}
+        else:
+            self.known[key] = id(value)  # type: ignore[index]
+
+    def note_written(self, key: Any, deletes: bool = False) -> None:
+        if self.written is NO_ENTRIES:
+            self.written = {}
+        self.written[key] = self.written.get(key, False) or deletes  # type: ignore[index]
+
+    def keep_earlier(self, key: Any, value: Any) -> None:
+        if self.earlier is NO_ENTRIES:
+            self.earlier = {}
+        self.earlier[key] = value  # type: ignore[index]
+
+    def by_base(self, kind: str, expected: Any) -> tuple[str, Source, Any]:
+        """A guard about the content, one that asks no methods of a subclass."""
+        return kind if type(self.obj) in EXACT else f"{kind} by base", self.source, expected
+
+    @property
+    def is_written(self) -> bool:
+        return bool(self.written) or self.appended_from is not None
+
+
+class WeakOrigin(Origin):
+    """An outside object whose end can be seen, so it is not held."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, obj: Any, source: Source, forget: Callable):
+        self.reference = weakref.ref(obj, forget)
+        super().__init__(obj, source)
+
+    @property
+    def obj(self) -> Any:
+        return self.reference()
+
+    @obj.setter
+    def obj(self, value: Any) -> None:
+        """Only the weak reference is kept."""

@@ -1,0 +1,60 @@
+"""Numbers that change: what differed between two runs is no constant of the next trace.
+
+A number found in an attribute, a dictionary, a list, a global or an argument is guarded by its value, and a constant
+then. A counter would be compiled for anew on every run. So when no segment fits, the numbers that made the difference
+are looked up, and the trace that follows takes them as live values (``live``), of which only the type is guarded:
+
+    self.seen += 1        first run: seen == 0 is guarded;  second: 1, which differs, so from now on seen is an int
+    lr = group["lr"]      the same, but known beforehand: a learning rate is what a schedule changes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..numbers import numpy_kinds
+from .guards import MISSING_ERRORS, Guard, entry_of
+from .object_sources import Source
+
+NUMBERS = (int, float)
+CHANGING_NAMES = frozenset(("lr",))
+READERS = {
+    "attr": getattr,
+    "item": lambda base, key: base[key],
+    "entry": entry_of,
+    "members": lambda base, key: base.__dict__,
+    "cell": lambda base, key: base.cell_contents,
+    "call": lambda base, key: base(),
+    "keys": lambda base, key: list(base),
+    "values": lambda base, key: list(base.values()),
+}
+
+
+def changed_numbers(guards: Iterable[Guard], slots: list) -> set[tuple]:
+    """The paths (``Source.path``) of the numbers that are others now than the guards say."""
+    found: set[tuple] = set()
+    values: dict[int, Any] = {}
+    for kind, source, expected in guards:
+        if kind == "equal" and source is not None and (
+                type(expected) in NUMBERS or type(expected) in numpy_kinds.NUMBERS):
+            try:
+                now = value_at(source, slots, values)
+            except MISSING_ERRORS:
+                continue
+            if type(now) is type(expected) and now != expected:
+                found.add(source.path())
+    return found
+
+
+def value_at(source: Source, slots: list, values: dict[int, Any]) -> Any:
+    """What is found at a source now."""
+    if source.kind == "slot":
+        return slots[source.key[0]]
+    if source.kind == "const":
+        return source.key
+    if id(source) not in values:
+        if source.kind not in READERS or source.base is None:
+            raise KeyError(source.kind)
+        values[id(source)] = READERS[source.kind](value_at(source.base, slots, values), source.key)
+    return values[id(source)]

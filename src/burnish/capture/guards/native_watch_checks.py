@@ -1,0 +1,202 @@
+"""Watched checks: a check whose guards held becomes one look at memory, for as long as nothing has changed.
+
+Nearly all that guards stand for is the same on every call: the modules, their settings, hooks and parameters, globals,
+functions and their closures. So when a check has passed, what it went through is entered in a ``Watch``: for each
+dictionary on the way its version, for each tensor its facts, and so on. From then on the check is
+
+    def check(S, refused):
+        v0 = S[0]
+        v1 = S[1]
+        if type(v1) is not tuple or len(v1) != 1: return refused(S)
+        v2 = v1[0]
+        return watch(v0, v2) or refused(S)  # v0 is that module, v2 such a tensor, and all the rest is as it was
+
+What comes anew with every call (arguments, what is read from containers made for it, numbers that differ) is read in
+Python and tested there, or handed to the watch to be looked at as the tensor, or as the object, that it must be. All
+else is Fixed: found at an address that the words before it keep alive.
+
+The watch is a shortcut and never the judge. When it says no, the check as it was written is asked; where that passes, a
+new watch is made. It is also asked right after a watch was made, before that is used, and under the setting ``check``
+on every call: a watch must not pass what it refuses.
+
+What changes between every two calls is no longer watched as a whole: what is read from it is read in Python again, and
+handed in. Of what the segment itself writes to (the layers of a cache that grows) that is known from the start, the
+rest is learned.
+"""
+
+from __future__ import annotations
+
+import collections
+import weakref
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from ...backends.guard_watch_function import is_at_hand, new_watch
+from ...concurrency import fork_safe_locks
+from ...errors import InternalError
+from ...runtime.segments import Holders
+from ...runtime.state_watch.native_watch import Unwatchable, hits
+from .guards import MISSING_ERRORS, Guard
+from .native_watch_plan import ATOMS, Made, Plan, Wanted
+from .object_sources import Source
+
+UNPREPARED = 64
+"""Calls without a watch before part of the compiler is loaded for it, where nothing else has asked for that."""
+
+WORTH = 32
+"""Calls a watch has to serve to have been worth making."""
+
+LONGEST_WAIT = 4096
+FICKLE = 2
+"""So many watches in a row were spoiled by the same thing: it is no longer watched."""
+
+MOST_MODULES = 256
+"""That have a watch each, of one check."""
+
+FEW = 8
+"""Where more changed than these, as by ``model.eval()``, it is not one thing that changes on every call."""
+
+
+def watched(full: Callable, guards: list[Guard], inputs: list[Wanted], values: list[Source],
+            is_verified: bool = False, written: frozenset[int] = frozenset()) -> Callable:
+    """``full`` with a watch in front of it. ``is_verified``: both are asked each time, and must agree. ``written``:
+    sources, by id, of what is another one after each run."""
+    keeper = Keeper(full, guards, inputs, values, is_verified, written)
+
+    def check(slots: list) -> Any:
+        fast = keeper.fast if keeper.others is None else keeper.others.get(id(slots[0]), keeper).fast
+        if fast is not None:
+            found = fast(slots)
+            if found is not None:
+                return found
+        return keeper.ask(slots)
+
+    keeper.general = weakref.ref(check)
+    return keeper.marked(check)
+
+
+class Keeper:
+    """Makes the watch of one check, and makes it anew. Where several modules are passed through one check, as the equal
+    blocks of a model are, each of them has a watch."""
+
+    def __init__(self, full: Callable, guards: list[Guard], inputs: list[Wanted], values: list[Source],
+                 is_verified: bool, written: frozenset[int]):
+        self.full, self.guards, self.inputs, self.values = full, guards, inputs, values
+        self.is_verified, self.written = is_verified, written
+        self.fast: Callable | None = None
+        self.made: Made | None = None
+        self.passed = 0  # since the last watch was made
+        self.wait = 1 if is_verified else 2
+        self.fickle: collections.Counter[int] = collections.Counter()  # sources, by how often they spoiled a watch
+        self.module: int | None = None
+        self.others: dict[int, Keeper] | None = None
+        """Of further modules, by their ids. One that comes to lie where another lay is another to its watch, too."""
+        self.general: Callable[[], Callable | None] = lambda: None
+        """The check that asks the watch there is, of the module there is; whoever asks by it holds it."""
+        self.holders = Holders()
+        self.renewing = fork_safe_locks.lock()
+
+    def ask(self, slots: list) -> Any:
+        found = self.full(slots)
+        if found is not None:
+            self.of_module(slots).count(slots)
+        return found
+
+    def of_module(self, slots: list) -> Keeper:
+        if not slots or not isinstance(slots[0], torch.nn.Module):
+            return self
+        module = id(slots[0])
+        if self.module is None:
+            self.module = module
+        if self.module == module:
+            return self
+        if self.others is None:
+            self.others = {}
+            general = self.general()
+            if general is not None:
+                self.holders.ask_by(general)
+        others = self.others
+        if module not in others and len(others) < MOST_MODULES:
+            others[module] = Keeper(self.full, self.guards, self.inputs, self.values, self.is_verified, self.written)
+        return others.get(module, self)
+
+    def count(self, slots: list) -> None:
+        self.passed += 1
+        if self.passed >= self.wait and (self.passed >= UNPREPARED or self.is_verified or is_at_hand()) \
+                and self.renewing.acquire(blocking=False):
+            try:  # one thread makes a watch, and the others do not wait for it
+                self.renew(slots)
+            finally:
+                self.renewing.release()
+
+    def renew(self, slots: list) -> None:
+        """Make a watch of the state in which the check has just passed."""
+        before, self.fast, self.made = self.made, None, None
+        self.passed = 0
+        was_worth_it = before is not None and hits(before.watch) >= WORTH
+        self.wait = 2 if was_worth_it else min(2 * self.wait, LONGEST_WAIT)
+        watch = new_watch()
+        if watch is None:
+            self.wait = LONGEST_WAIT
+            return
+        unwatched = self.written.union(source for source, times in self.fickle.items() if times >= FICKLE)
+        try:  # `plan` is needed below, for what it holds
+            plan = Plan(self.guards, self.inputs, self.values, slots, watch, unwatched)
+            made = plan.make()
+        except (Unwatchable, RuntimeError, *MISSING_ERRORS):
+            return
+        if was_worth_it:
+            self.fickle = collections.Counter(dict.fromkeys(unwatched - self.written, FICKLE))
+        elif before is not None:
+            changed = [source for source, state in made.states.items() if before.states.get(source, state) != state]
+            if len(changed) <= FEW:
+                self.fickle.update(changed)
+        # Something may have changed while it was made. The plan holds all that it has met, so nothing that the watch
+        # hands out is gone yet; where other objects are there by now, another thread has put them there.
+        found = made.check(slots)
+        again = None if found is None else self.full(slots)
+        if again is not None and are_same(found, again) and made.check(slots) is not None:
+            self.made = made
+            self.fast = self.verified(made.check) if self.is_verified else made.check
+            general = self.general()
+            if general is not None and self.others is None and not self.is_verified:
+                # One function fewer on the way: the watch's own check, and only where that says no another one.
+                straight = FunctionType(made.check.__code__, made.check.__globals__, "check", (self.refused,))
+                straight.general = general  # type: ignore[attr-defined]  # which nobody else may hold from here on
+                straight.kept = made.check.kept  # type: ignore[attr-defined]  # it outlives `made`
+                self.holders.ask_by(self.marked(straight))
+
+    def refused(self, slots: list) -> Any:
+        """After the watch has said no."""
+        general = None if self.others is None else self.general()
+        return self.ask(slots) if general is None else general(slots)
+
+    def marked(self, check: Callable) -> Callable:
+        check.__source__ = getattr(self.full, "__source__", "")  # type: ignore[attr-defined]
+        check.keeper, check.holders = self, self.holders  # type: ignore[attr-defined]
+        return check
+
+    def verified(self, fast: Callable) -> Callable:
+        def check(slots: list) -> Any:
+            found = fast(slots)
+            if found is None:
+                return None
+            again = self.full(slots)
+            if again is None:
+                if fast(slots) is None:
+                    return None  # another thread has changed something just now
+                raise InternalError("checking guards", "what is watched has not changed, and the guards do not hold")
+            if not are_same(found, again):
+                raise InternalError("checking guards", "the watch hands out another object than the check")
+            return found
+
+        return check
+
+
+def are_same(found: tuple, again: tuple) -> bool:
+    """Whether two checks hand out the same objects. Plain values are only equal: some are made for each call."""
+    return all(mine is other or type(mine) in ATOMS or type(mine) is tuple and mine == other
+               for ours, theirs in zip(found, again, strict=True) for mine, other in zip(ours, theirs, strict=True))

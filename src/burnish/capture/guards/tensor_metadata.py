@@ -1,0 +1,227 @@
+"""Metadata: what a trace may know of tensors and of torch's switches without reading data, and whether it still holds.
+
+``tensor_facts`` and ``global_state`` answer all of it as tuples: a guard keeps the answer and compares. That costs a
+call into torch for each fact. ``SameTensors`` and ``SameState`` ask the same of many tensors, or of all switches, in a
+few calls:
+
+    same = SameManyTensors([facts of x, facts of y])
+    same((x, y))                                  # the first time fact by fact, from then on in one go
+
+Torch has compiled comparisons for both (they serve its own compiler, and come with ``torch._C``). What they pass is
+passed, together with the facts they leave out. What they do not pass is compared fact by fact, so they may be too
+strict, or missing, and only time is lost.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedTensorMixin
+
+from ...runtime.program.program import FOR_COMPILERS
+from ...tensors.eager_strides import packed_stride
+from ...tensors.float32_precision import precision_on_gpus
+
+TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+def is_tensor(value: Any) -> bool:
+    """``isinstance(value, torch.Tensor)``, faster, and without asking the object itself for its class."""
+    return torch.Tensor in type(value).__mro__
+
+
+STRIDED = torch.strided
+FACT_NAMES = ("type", "dtype", "shape", "strides", "device", "requires_grad", "is_leaf", "lazy conjugation",
+              "inference mode", "being a view")
+REQUIRES_GRAD, IS_LEAF, IS_VIEW = (FACT_NAMES.index(name) for name in ("requires_grad", "is_leaf", "being a view"))
+WithoutRules = torch._C.DisableTorchFunctionSubclass  # what is asked on our own account calls no code of the user's
+TRIES = 8  # how often a comparison in one go is made anew before the facts are compared for good
+
+
+def tensor_facts(t: Any) -> tuple:
+    """All that a trace may read of a tensor without reading its data."""
+    if type(t) not in TENSOR_TYPES:
+        if not isinstance(t, torch.Tensor):
+            return ()
+        with WithoutRules():
+            if isinstance(t, UninitializedTensorMixin):
+                return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, False, False, False)
+            return facts_of(t)
+    return facts_of(t)
+
+
+def facts_of(t: torch.Tensor) -> tuple:
+    layout = t.layout
+    try:
+        shape, stride = t.shape, t.stride() if layout is STRIDED else layout
+    except RuntimeError:  # nested, each part with a size of its own
+        shape, stride = sizes_of_parts(t)
+    return (type(t), t.dtype, shape, stride, t.device, t.requires_grad,
+            is_leaf(t), t.is_conj() or t.is_neg(), t.is_inference(), t._is_view())
+
+
+def sizes_of_parts(t: torch.Tensor) -> tuple[Any, Any]:
+    """The sizes of a nested tensor's parts, and how they lie; not as tuples, which are of tensors as others are."""
+    asked = (t._nested_tensor_size(), t._nested_tensor_strides(), t._nested_tensor_storage_offsets())
+    sizes, strides, offsets = (found.tolist() for found in asked)
+    return sizes, [strides, offsets]
+
+
+def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:
+    """The facts of a tensor but for the sizes of some dimensions, which stand there as None. In place of its strides:
+    whether it lies in this order of its dimensions, from the fastest to the slowest."""
+    facts = tensor_facts(t)
+    if type(t) not in TENSOR_TYPES or facts[2] is None or t.ndim != len(order) or t.layout is not torch.strided:
+        return ()
+    shape = tuple([None if dim in dims else size for dim, size in enumerate(facts[2])])
+    return (*facts[:2], shape, facts[3] == packed_stride(facts[2], order), *facts[4:])
+
+
+def is_leaf(t: torch.Tensor) -> bool:
+    """``t.is_leaf``, also of a view whose history torch refuses to tell because its base was written to."""
+    try:
+        return t.is_leaf
+    except RuntimeError:
+        return False  # it has a history
+
+
+def has_rules(value: Any) -> bool:
+    """Whether the ``__torch_function__`` of a tensor's class is the user's."""
+    return type(value) not in TENSOR_TYPES and is_tensor(value) and is_ruled_kind(type(value))
+
+
+def is_ruled_kind(kind: type) -> bool:
+    return getattr(kind.__torch_function__, "__func__", None) not in (None, torch.Tensor.__torch_function__.__func__)
+
+
+def has_history(value: Any) -> bool:
+    """Whether a tensor hangs on the autograd graph."""
+    if type(value) in TENSOR_TYPES:
+        return value.requires_grad and not is_leaf(value)
+    with WithoutRules():
+        return isinstance(value, torch.Tensor) and value.requires_grad and not is_leaf(value)
+
+
+def never(*tensors: Any) -> bool:
+    """The comparison in one go, before there is one."""
+    return False
+
+
+class SameTensors:
+    """Whether tensors have the facts that are expected of them.
+
+    ``compare`` looks at type, dtype, device, shape, strides and at the dispatch keys, which tell lazy conjugation and
+    inference tensors; ``rest`` names what is left to ask of those that passed. ``settle`` compares fact by fact.
+    """
+
+    __slots__ = ("compare", "expected", "tries")
+
+    def __init__(self, expected: Sequence[tuple]):
+        self.expected = list(expected)
+        self.compare: Callable[..., bool] = never
+        self.tries = TRIES if FOR_COMPILERS is not None and all(map(is_comparable, expected)) else 0
+
+    def rest(self, names: Sequence[str], leaf: str) -> list[str]:
+        """Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is ``is_leaf``.
+        """
+        conditions = []
+        for name, facts in zip(names, self.expected, strict=True):
+            conditions.append(f"{name}._is_view()" if facts[IS_VIEW] else f"not {name}._is_view()")
+            if facts[REQUIRES_GRAD]:  # others are leaves
+                conditions.append(f"{leaf}({name})" if facts[IS_LEAF] else f"not {leaf}({name})")
+        return conditions
+
+    def settle(self, tensors: tuple) -> bool:
+        if list(map(tensor_facts, tensors)) != self.expected:
+            return False
+        if self.tries:
+            self.tries -= 1
+            made = FOR_COMPILERS.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+            self.compare = made.check
+        return True
+
+
+_is_view = torch.Tensor._is_view
+
+
+class SameManyTensors(SameTensors):
+    """The same for so many tensors that a line of source for each would be long."""
+
+    __slots__ = ("leaves", "views")
+
+    def __init__(self, expected: Sequence[tuple]):
+        super().__init__(expected)
+        self.views = [facts[IS_VIEW] for facts in expected]
+        self.leaves = [facts[IS_LEAF] for facts in expected] if any(f[REQUIRES_GRAD] for f in expected) else None
+
+    def __call__(self, tensors: tuple) -> bool:
+        return (self.compare(*tensors) and list(map(_is_view, tensors)) == self.views
+                and (self.leaves is None or list(map(is_leaf, tensors)) == self.leaves)) or self.settle(tensors)
+
+
+def is_comparable(facts: tuple) -> bool:
+    """Whether torch's comparison serves a tensor: it wants strides, and no class that may say what it likes."""
+    return bool(facts) and facts[0] in TENSOR_TYPES and type(facts[3]) is tuple
+
+
+def default_device() -> Any:
+    """What ``torch.set_default_device`` was given, without importing the module that keeps it."""
+    return getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None)  # it may have begun to be imported
+
+
+def global_state() -> tuple:
+    """The switches of torch that change what the recorded calls do."""
+    return (
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+        torch._C._len_torch_function_stack(), torch.are_deterministic_algorithms_enabled(),
+        torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled(),
+        torch._C._is_torch_function_enabled(), default_device(), precision_on_gpus(),
+        torch._C._len_torch_dispatch_stack(),
+    )
+
+
+STATE_NAMES = ("grad mode", "inference mode", "default dtype", "number of torch function modes", "deterministic mode",
+               "CPU autocast", "CPU autocast dtype", "CUDA autocast", "CUDA autocast dtype", "autocast cache",
+               "torch function dispatch", "default device", "float32 precision on GPUs",
+               "number of torch dispatch modes")
+
+
+class SameState:
+    """Whether torch's switches stand as expected."""
+
+    __slots__ = ("compare", "expected", "others", "tries")
+
+    def __init__(self, expected: tuple):
+        self.expected = expected
+        values = dict(zip(STATE_NAMES, expected, strict=True))
+        self.others = tuple(values[name] for name in NOT_COMPARED)
+        self.compare: Callable[[], bool] = never
+        self.tries = TRIES if FOR_COMPILERS is not None else 0
+
+    def __call__(self) -> bool:
+        if self.compare() and self.others == (
+                _is_inference(), _count_modes(), _count_dispatch_modes(), _autocast_dtype("cpu"),
+                _autocast_dtype("cuda"), getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None),
+                precision_on_gpus()):
+            return True
+        return self.settle()
+
+    def settle(self) -> bool:
+        if global_state() != self.expected:
+            return False
+        if self.tries:
+            self.tries -= 1
+            self.compare = FOR_COMPILERS.GlobalStateGuard().check
+        return True
+
+
+# Torch's comparison leaves these out; the autocast dtypes it looks at where autocast is on.
+NOT_COMPARED = ("inference mode", "number of torch function modes", "number of torch dispatch modes",
+                "CPU autocast dtype", "CUDA autocast dtype", "default device", "float32 precision on GPUs")
+_is_inference, _count_modes = torch.is_inference_mode_enabled, torch._C._len_torch_function_stack
+_count_dispatch_modes = torch._C._len_torch_dispatch_stack
+_autocast_dtype = torch.get_autocast_dtype

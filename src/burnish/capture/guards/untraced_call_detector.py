@@ -1,0 +1,68 @@
+"""A tripwire: user Python that runs natively while a segment is traced.
+
+Torch calls the recorder has seen are exempt: the graph makes them again, and with them whatever they call.
+What other native code calls back into (a ``__eq__`` during a dictionary lookup, a ``__repr__`` in a C formatter) reads
+state no guard covers. Every such place must be interpreted or break; under ``BURNISH_CHECK=1`` this profile hook finds
+the ones that are not.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from ...errors import InternalError
+from ..engine.interpreted_or_native import OUR_PATH, is_trusted
+
+PATIENCE = 5.0
+"""Seconds for which another thread may be in the way that installs a profile function."""
+
+
+class Tripwire:
+    """Active around one native call: ``with Tripwire(function, recorder): function(...)``."""
+
+    def __init__(self, function: Any, recorder: Any):
+        self.function, self.recorder, self.seen = function, recorder, None
+
+    def __enter__(self) -> None:
+        self.calls = self.recorder.seen
+        self.before = sys.getprofile()
+        set_profile(self.watch)
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        set_profile(self.before)
+        if self.seen is not None and kind is None and self.recorder.seen == self.calls:
+            raise InternalError(
+                "tracing",
+                f"{getattr(self.function, '__qualname__', self.function)} ran user code natively: {self.seen}",
+            )
+
+    def watch(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event != "call" or self.seen is not None:
+            return
+        co = frame.f_code
+        module = frame.f_globals.get("__name__") or ""
+        if (
+            is_trusted(module)
+            or module.partition(".")[0] in ("numpy", "typing_extensions")  # annotations of code that is just imported
+            or co.co_filename.startswith(OUR_PATH)
+            or co.co_filename.startswith("<")
+        ):
+            return
+        self.seen = f"{co.co_qualname} at {co.co_filename}:{co.co_firstlineno}"
+
+
+def set_profile(function: Callable | None) -> None:
+    """`sys.setprofile`. CPython 3.11 refuses it while another thread is inside it, and a thread is left inside it when
+    an audit hook in Python gives way to the others. A lock does not help: compiled programs may call it as well."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return sys.setprofile(function)
+        except RuntimeError as error:
+            if "while another profile function is being installed" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(0)

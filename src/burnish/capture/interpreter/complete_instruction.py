@@ -1,0 +1,64 @@
+"""An instruction whose operation has been performed already: what is left of it is where its answer goes."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from .frames import Frame, Raised
+from .instruction_loop import Machine
+
+
+class Answering(Machine):
+    """Executes one instruction whose operation has been performed already: every operation gives that answer."""
+
+    def __init__(self, frame: Frame, value: Any, error: BaseException | None):
+        super().__init__(frame)
+        self.value, self.error = value, error
+
+    def answer(self, *args: Any, **kwargs: Any) -> Any:
+        if self.error is not None:
+            raise Raised(self.error)
+        return self.value
+
+    def raise_error(self, error: BaseException, again: bool = False) -> NoReturn:
+        if again:
+            self.reraised = self.error
+        assert self.error is not None
+        raise Raised(self.error)
+
+
+for _name in (
+    "load_attr",
+    "store_attr",
+    "delete_attr",
+    "binary",
+    "unary",
+    "truth",
+    "subscript",
+    "store_subscript",
+    "delete_subscript",
+    "length",
+    "format",
+    "iterate",
+    "next_for",
+    "unpack",
+    "call",
+    "import_name",
+    "import_from",
+    "load_global",
+    "load_cell",
+    "to_tuple",
+    "to_dict",
+    "match_keys",
+    "raise_from",
+    "contains",
+):
+    setattr(Answering, _name, Answering.answer)
+Answering.extend = lambda self, method, target, other: self.answer()  # type: ignore[method-assign]
+Answering.send = lambda self, receiver, value: _sent(self)  # type: ignore[method-assign]
+
+
+def _sent(machine: Answering) -> tuple[bool, Any]:
+    if isinstance(machine.error, StopIteration):
+        return True, machine.error.value
+    return False, machine.answer()

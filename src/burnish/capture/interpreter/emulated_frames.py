@@ -1,0 +1,81 @@
+"""Frames for those who look at who calls them: ``sys._getframe()``, ``inspect.stack()``, a helper that asks for the
+name of its caller.
+
+Interpreted functions have no frames of Python's. So such a call is made from inside of some that look like theirs: each
+runs a line of code that has the name, the file and the line of the function's, over its globals and variables.
+
+    fn -> helper -> sys._getframe(1)        a frame "fn", in it one "helper", in it the call
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import sys
+from collections.abc import Callable
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from .. import breaks
+from ..engine.interpreted_or_native import OUR_PATH, PEEKERS, is_trusted
+from .frame_introspection import frame_locals
+
+LOOKERS = frozenset(map(id, (sys._getframe, inspect.currentframe, inspect.stack)))
+SHOWN = compile("[*'']", "", "exec")
+"""Goes through what stands in place of its constant. No name is looked up, and none is bound."""
+
+
+def call_shown(machine: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
+    """``function(*args, **kwargs)``, called by what looks like the machine's frames."""
+    answer: list[Any] = []
+    call = functools.partial(function, *args, **kwargs)
+    made: Any = map(answer.append, itertools.starmap(call, ((),)))  # all of it in C: no frame in between
+    frame, count = machine.frame, 0
+    while frame is not None:
+        co = frame.code.co
+        if not co.co_filename.startswith(OUR_PATH):
+            shown = functools.partial(exec, looking_like(co, frame.line, made), frame.globals, frame_locals(frame))
+            made, count = itertools.starmap(shown, ((),)), count + 1
+        frame = frame.caller
+    trouble = None
+    try:
+        for _ in made:
+            pass
+    except BaseException as error:
+        trouble = without(error, count + 1)
+    if trouble is None:
+        return answer.pop()
+    try:
+        raise trouble
+    finally:
+        del trouble  # its traceback holds this frame
+
+
+def looking_like(co: CodeType, line: int, iterator: Any) -> CodeType:
+    constants = tuple(iterator if constant == "" else constant for constant in SHOWN.co_consts)
+    return SHOWN.replace(co_name=co.co_name, co_qualname=co.co_qualname, co_filename=co.co_filename,
+                         co_firstlineno=line, co_consts=constants)
+
+
+def without(error: BaseException, count: int) -> BaseException:
+    """An error without the outermost frames of its traceback: those of the program are put there by their own."""
+    traceback = error.__traceback__
+    for _ in range(count):
+        traceback = None if traceback is None else traceback.tb_next
+    return error.with_traceback(traceback)
+
+
+def looks_at_frames(function: Any) -> bool:
+    """Whether what is called asks who calls it."""
+    if type(function) is MethodType:
+        function = function.__func__
+    return id(function) in LOOKERS or type(function) is FunctionType \
+        and not PEEKERS.isdisjoint(function.__code__.co_names) and not is_trusted(function.__globals__.get("__name__"))
+
+
+def _stop(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.OPAQUE_FUNCTION, "it looks at the interpreter's frames")
+
+
+HANDLERS: dict[Any, Callable] = {inspect.currentframe: _stop, inspect.stack: _stop}

@@ -1,0 +1,104 @@
+"""Callables that look at the frame that calls them: ``super()``, ``locals()``, ``eval()`` and the like."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable
+from types import CellType
+from typing import Any
+
+from ..python.messages import logging_calls, warnings_warn
+from .frames import UNBOUND, Frame, Raised, cell_value
+
+MISSING = object()
+
+
+def frame_locals(frame: Frame) -> dict[str, Any]:
+    values = {}
+    for name, value in zip(frame.code.names, frame.locals, strict=True):
+        if isinstance(value, CellType):
+            value = cell_value(value)
+        if value is not UNBOUND:
+            values[name] = value
+    return values
+
+
+def namespace_of(frame: Frame) -> dict[str, Any]:
+    """What ``locals()`` answers: before Python 3.13 one dictionary a frame, brought up to date each time."""
+    values = frame_locals(frame)
+    known = frame.namespace
+    if sys.version_info >= (3, 13) or known is None:
+        frame.namespace = values
+        return values
+    for name in frame.code.names:
+        known.pop(name, None)
+    known.update(values)
+    return known
+
+
+def current_class(frame: Frame) -> Any:
+    cell = frame.locals[frame.code.class_at]
+    return cell_value(cell) if type(cell) is CellType else cell
+
+
+def first_argument(frame: Frame) -> Any:
+    value = frame.locals[0]
+    return cell_value(value) if type(value) is CellType else value
+
+
+def why_not_super(frame: Frame) -> str | None:
+    """Why ``super()`` cannot find its class and object in a frame, in Python's words."""
+    if not frame.code.co.co_argcount:
+        return "no arguments"
+    if first_argument(frame) is UNBOUND:
+        return "arg[0] deleted"
+    return None if frame.code.class_at >= 0 else "__class__ cell not found"
+
+
+def _super(machine: Any, args: tuple, kwargs: dict) -> Any:
+    if args:
+        return MISSING
+    frame = machine.frame
+    why = why_not_super(frame)
+    if why is not None:
+        raise Raised(RuntimeError(f"super(): {why}"))
+    return super(current_class(frame), first_argument(frame))
+
+
+def _locals(machine: Any, args: tuple, kwargs: dict) -> Any:
+    return MISSING if args or kwargs else namespace_of(machine.frame)
+
+
+def _globals(machine: Any, args: tuple, kwargs: dict) -> Any:
+    return MISSING if args or kwargs else machine.frame.globals
+
+
+def _vars(machine: Any, args: tuple, kwargs: dict) -> Any:
+    return MISSING if args or kwargs else namespace_of(machine.frame)
+
+
+def _dir(machine: Any, args: tuple, kwargs: dict) -> Any:
+    return MISSING if args else sorted(frame_locals(machine.frame))
+
+
+def _evaluate(function: Callable) -> Callable:
+    def stand_in(machine: Any, args: tuple, kwargs: dict) -> Any:
+        if len(args) > 1 or kwargs:
+            return MISSING
+        return function(args[0], machine.frame.globals, frame_locals(machine.frame))
+
+    return stand_in
+
+
+def _exc_info(machine: Any, args: tuple, kwargs: dict) -> Any:
+    error = machine.handled()
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+FRAME_CALLS: dict[Any, Callable] = {
+    super: _super, locals: _locals, globals: _globals, vars: _vars, dir: _dir, eval: _evaluate(eval),
+    exec: _evaluate(exec), sys.exc_info: _exc_info, warnings.warn: warnings_warn.plain,
+    **{getattr(logging_calls.Logger, name): functools.partial(logging_calls.plain, name) for name in logging_calls.NAMES},
+}

@@ -1,0 +1,142 @@
+"""Taking frames apart into slots and putting them together again.
+
+The state of a program between two instructions is its chain of frames. Its *layout* is everything that does not vary
+with the data: code, position, which locals are bound, how deep the stacks are. Its *slots* are the values. Equal
+layouts are the same continuation, so a loop over a break comes back to where it was.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from ..engine.object_lifetimes import is_missed
+from .bytecode_decoder import Code, dead_locals
+from .frames import NULL, UNBOUND, Frame, Generator
+
+
+class FrameLayout:
+    """One frame without its values."""
+
+    __slots__ = ("bound", "builtins", "code", "completion", "generator", "globals", "handling", "key", "n_stack",
+                 "nulls", "pc", "spare", "unbound_on_stack")
+
+    def __init__(self, frame: Frame):
+        self.code: Code = frame.code
+        self.globals, self.builtins = frame.globals, frame.builtins
+        self.key = key_of(frame)
+        (_, _, self.pc, self.completion, self.spare, self.bound, self.n_stack, self.nulls, self.unbound_on_stack,
+         self.handling, self.generator) = self.key
+
+    @property
+    def n_slots(self) -> int:
+        return len(self.bound) + self.n_stack - len(self.nulls) + self.handling + self.generator
+
+    def labels(self) -> list[str]:
+        names = [self.code.names[i] for i in self.bound]
+        names += [f"value {i} on the stack" for i in range(self.n_stack - len(self.nulls))]
+        return names + ["the handled exception"] * self.handling + ["the running generator"] * self.generator
+
+    def build(self, values: Any) -> Frame:
+        """A frame of this layout; ``values`` is an iterator over the slots."""
+        local_values: list = [UNBOUND] * self.code.n_locals
+        for i in self.bound:
+            local_values[i] = next(values)
+        frame = Frame(self.code, self.globals, self.builtins, local_values)
+        if self.nulls:
+            frame.stack = [(UNBOUND if i in self.unbound_on_stack else NULL) if i in self.nulls else next(values)
+                           for i in range(self.n_stack)]
+        elif self.n_stack:
+            frame.stack = list(islice(values, self.n_stack))
+        frame.pc, frame.completion, frame.spare = self.pc, self.completion, self.spare
+        if self.handling:
+            frame.handling = next(values)
+        if self.generator:
+            generator: Generator = next(values)
+            generator.frame, generator.running, generator.started = frame, True, True
+            frame.generator = generator
+        return frame
+
+
+def key_of(frame: Frame) -> tuple:
+    """What makes the layout of a frame: equal keys are equal layouts."""
+    stack = frame.stack
+    nulls = tuple([i for i, v in enumerate(stack) if v is NULL or v is UNBOUND])
+    return (id(frame.code), id(frame.globals), frame.pc, frame.completion, frame.spare,
+            tuple([i for i, v in enumerate(frame.locals) if v is not UNBOUND]), len(stack), nulls,
+            nulls and tuple([i for i in nulls if stack[i] is UNBOUND]), frame.handling is not None,
+            frame.generator is not None)
+
+
+def values_of(frame: Frame) -> list:
+    """Its slots' values, in the order of ``FrameLayout.labels``."""
+    taken = [v for v in frame.locals if v is not UNBOUND]
+    taken += [v for v in frame.stack if v is not NULL and v is not UNBOUND]
+    if frame.handling is not None:
+        taken.append(frame.handling)
+    if frame.generator is not None:
+        taken.append(frame.generator)
+    return taken
+
+
+class Layout:
+    """A chain of frames without its values, outermost first."""
+
+    __slots__ = ("crossing", "frames", "key")
+
+    def __init__(self, frames: list[FrameLayout]):
+        self.frames = frames
+        self.key = tuple([f.key for f in frames])
+        self.crossing: Any = UNBOUND  # what the next instruction does to the slots, once that is known: ``crossing``
+
+    def build(self, slots: list) -> Frame:
+        values = iter(slots)
+        caller = None
+        for layout in self.frames:
+            frame = layout.build(values)
+            frame.caller = caller
+            caller = frame
+        assert caller is not None
+        return caller
+
+    def labels(self) -> list[str]:
+        return [name for frame in self.frames for name in frame.labels()]
+
+
+def take_apart(top: Frame) -> tuple[Layout, list]:
+    """The layout and the slots of the chain that ends in ``top``. Locals nobody will read again are let go."""
+    chain = []
+    frame: Frame | None = top
+    while frame is not None:
+        chain.append(frame)
+        frame = frame.caller
+    chain.reverse()
+    layouts, slots = [], []
+    for frame in chain:
+        # A caller waits inside its instruction; what any way out of that instruction reads is alive.
+        _forget_dead(frame, frame.pc if frame is top else max(frame.pc - 1, 0))
+        layouts.append(FrameLayout(frame))
+        slots += values_of(frame)
+    return Layout(layouts), slots
+
+
+def _forget_dead(frame: Frame, at: int) -> None:
+    values = frame.locals
+    for i in dead_locals(frame.code, at):
+        value = values[i]
+        if value is not UNBOUND and not is_missed(value):
+            values[i] = UNBOUND
+
+
+# ---- what guards ask about generators
+
+def is_exhausted(generator: Generator) -> bool:
+    return type(generator) is Generator and generator.frame is None
+
+
+def is_suspended_as(generator: Generator, expected: tuple) -> bool:
+    """Whether a generator waits at the same place, with the same locals bound, as when the segment was traced."""
+    frame = generator.frame if type(generator) is Generator else None
+    if frame is None or generator.running or frame.handling is not None:
+        return False
+    return (generator.started, key_of(frame)) == expected

@@ -1,0 +1,612 @@
+"""The interpreter: runs frames, instruction by instruction, on real objects.
+
+This class gives every operation its plain Python meaning. It executes the instruction at a break, and everything once
+a point of the program has been given up to eager execution. ``tracer.Tracer`` is the same machine whose operations also
+note where values come from, what was read and written, and which torch calls were made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import CellType
+from typing import Any, NoReturn
+
+from . import frames as fr
+from .emulated_frames import call_shown, looks_at_frames
+from .exception_context import call_while_handling, extend_context, set_context
+from .frame_introspection import FRAME_CALLS, MISSING
+from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
+from .generator_delegation import delegate_closed, delegate_of, innermost_delegate, throw_into_foreign
+from .opcodes.calls import callable_text
+from .opcodes.control_flow import EXHAUSTED, leave_loop
+from .opcodes.exceptions import mark_as_raised
+from .opcodes.generators import end_send
+from .tracebacks import Trail
+
+MATCH_SELF = 1 << 22  # type flag: a class pattern with one positional sub-pattern matches the subject itself
+
+
+class Machine:
+    def __init__(self, frame: Frame | None):
+        self.frame = frame
+        self.result: Any = None
+        self.trail = Trail()
+        self.reraised: BaseException | None = None  # raised again as it is: context and traceback stay
+        self.thrown: BaseException | None = None  # thrown into a generator: its context stays
+
+    def as_plain(self) -> Machine:
+        """The same program at the same place, its operations without another meaning."""
+        plain = Machine(self.frame)
+        plain.result, plain.trail = self.result, self.trail
+        return plain
+
+    # ---- the loop
+
+    def run(self) -> Any:
+        """Run until the outermost frame returns."""
+        while self.frame is not None:
+            self.step()
+        self.let_go()
+        return self.result
+
+    def let_go(self) -> None:
+        """It is done, or another goes on from here. The traceback of an error holds the function of torch's that
+        raised it, and that its callers, which are ours: what this holds would live until Python looks for cycles, the
+        error, too, and all that its frames have open (older torch's checkpoint: its hooks for saved tensors)."""
+        self.trail.forget()
+        frame, self.frame = self.frame, None
+        while frame is not None:
+            frame.locals.clear()
+            frame.stack.clear()
+            frame.handling = None
+            frame = frame.caller
+
+    def step(self) -> None:
+        """Execute one instruction, or unwind to a handler. Raises the user's exception when no frame handles it."""
+        frame = self.frame
+        assert frame is not None
+        handler, arg = frame.instructions[frame.pc]
+        frame.pc += 1
+        try:
+            handler(self, frame, arg)
+            return
+        except Raised as raised:
+            trouble = raised.error
+        except BaseException as error:
+            trouble = error
+        try:
+            self.unwind(trouble)  # outside the except block: the program's errors must not get ours as their context
+        finally:
+            del trouble  # its traceback holds this frame: no cycle, or the program's objects live until a collection
+
+    def unwind(self, error: BaseException) -> None:
+        """Find the handler of ``error``, leaving frames on the way."""
+        again, self.reraised = error is self.reraised, None
+        if not again and error is not self.thrown:
+            extend_context(error, self.handled())
+        self.thrown = None
+        while True:
+            frame = self.frame
+            if frame is None:
+                try:
+                    raise self.trail.attach(error)
+                finally:
+                    del error
+            if not again:
+                self.trail.note(error, frame)
+            row = frame.code.handler_at(frame.pc - 1)
+            if row is not None:
+                del frame.stack[row.depth:]
+                if row.push_index:
+                    frame.stack.append(frame.pc - 1)
+                frame.stack.append(error)
+                frame.pc = row.target
+                if not again:
+                    self.trail.show(error)
+                return
+            again = False
+            error = self._leave_by_error(frame, error)
+            if error is None:
+                return
+
+    def _leave_by_error(self, frame: Frame, error: BaseException) -> Any:
+        """Pop ``frame`` that does not handle ``error``. Answers what goes on unwinding, or None when that ended it."""
+        caller = self.frame = frame.caller
+        frame.caller = None
+        generator = frame.generator
+        if generator is not None:
+            generator.frame, generator.running = None, False
+            if isinstance(error, StopIteration):
+                error = self.stop_iteration_error(error)
+        if caller is None:
+            return error
+        if frame.completion == fr.SEND and generator is not None:
+            extend_context(error, caller.handling)  # one that was thrown into it comes to what delegated to it
+        if frame.completion == fr.FOR_ITER and isinstance(error, StopIteration):
+            leave_loop(caller, caller.instructions[caller.pc - 1][1])
+            return None
+        if frame.completion == fr.SEND and generator is None and isinstance(error, StopIteration):
+            end_send(caller, caller.instructions[caller.pc - 1][1], error.value)
+            return None
+        if frame.completion == fr.CLOSE and isinstance(error, (GeneratorExit, StopIteration)):
+            caller.stack.append(None)
+            return None
+        if frame.completion == fr.CLOSE_DELEGATE and isinstance(error, (GeneratorExit, StopIteration)):
+            return delegate_closed(caller)
+        return error
+
+    def stop_iteration_error(self, error: BaseException) -> BaseException:
+        if not isinstance(error, StopIteration):
+            return error
+        wrapped = RuntimeError("generator raised StopIteration")
+        wrapped.__cause__ = wrapped.__context__ = error
+        return wrapped
+
+    # ---- frames
+
+    def push(self, frame: Frame, completion: int = fr.PUSH, spare: Any = None) -> Any:
+        caller = frame.caller = self.frame
+        if completion or frame.completion:  # of a generator's frame that was resumed otherwise before
+            frame.completion, frame.spare = completion, spare
+        frame.depth = 0 if caller is None else caller.depth + 1
+        self.frame = frame
+        return PUSHED
+
+    def leave(self, frame: Frame, value: Any) -> bool:
+        """Hand ``value`` to the caller as an ordinary call's result."""
+        caller = self.frame = frame.caller
+        frame.caller = None
+        if caller is None:
+            self.result = value
+        else:
+            self._complete(caller, frame, value)
+        return True
+
+    def return_from(self, frame: Frame, value: Any) -> bool:
+        generator = frame.generator
+        caller = self.frame = frame.caller
+        frame.caller = None
+        if generator is None:
+            if caller is None:
+                self.result = value
+            elif frame.completion:
+                self._complete(caller, frame, value)
+            else:
+                caller.stack.append(value)
+            return True
+        generator.frame, generator.running = None, False
+        if caller is None:
+            raise self.trail.attach(StopIteration(value) if value is not None else StopIteration())
+        completion = frame.completion
+        if completion == fr.FOR_ITER:
+            leave_loop(caller, caller.instructions[caller.pc - 1][1])
+        elif completion == fr.SEND:
+            end_send(caller, caller.instructions[caller.pc - 1][1], value)
+        elif completion == fr.CLOSE:
+            caller.stack.append(None)
+        elif completion == fr.CLOSE_DELEGATE:
+            return self.raise_here(delegate_closed(caller))
+        else:
+            return self.raise_here(StopIteration(value) if value is not None else StopIteration())
+        return True
+
+    def raise_here(self, error: BaseException) -> Any:
+        """An error comes out of a call whose operands have left the current frame's stack."""
+        raise Raised(error)
+
+    def yield_from_frame(self, frame: Frame, value: Any) -> bool:
+        generator = frame.generator
+        assert generator is not None
+        generator.running = False
+        caller = self.frame = frame.caller
+        frame.caller = frame.generator = None
+        if caller is None:
+            self.result = value
+        elif frame.completion in (fr.CLOSE, fr.CLOSE_DELEGATE):
+            return self.raise_here(RuntimeError("generator ignored GeneratorExit"))
+        else:
+            caller.stack.append(value)
+        frame.completion, frame.spare = fr.PUSH, None  # whoever resumes it next says how: suspended frames are alike
+        return True
+
+    def _complete(self, caller: Frame, frame: Frame, value: Any) -> None:
+        completion = frame.completion
+        if completion == fr.DISCARD:
+            return
+        if completion == fr.RETRY:
+            caller.stack.append(value)
+            caller.pc -= 1
+        elif completion == fr.REPLACE:
+            caller.stack[frame.spare] = value
+            caller.pc -= 1
+        elif completion == fr.PUSH_NULL:
+            caller.stack += (value, fr.NULL)
+        elif completion == fr.PUSH_NONE:
+            caller.stack.append(None)
+        elif completion == fr.JUMP_OR_POP:
+            target, jump_on = frame.spare
+            if value == jump_on:
+                caller.pc = target
+            else:
+                caller.stack.pop()
+        else:
+            caller.stack.append(value)
+
+    def redo_with(self, frame: Frame, at: int) -> bool:
+        """The frame just pushed computes the operand at ``at``; then ``frame``'s instruction runs again."""
+        pushed = self.frame
+        assert pushed is not None and pushed is not frame
+        pushed.completion, pushed.spare = fr.REPLACE, at
+        return True
+
+    def null_after_result(self) -> None:
+        assert self.frame is not None
+        self.frame.completion = fr.PUSH_NULL
+
+    def resume(self, generator: Generator, value: Any, completion: int) -> Any:
+        """Push a suspended generator's frame, sending ``value`` in."""
+        if generator.running:
+            raise Raised(ValueError("generator already executing"))
+        frame = generator.frame
+        if frame is None:
+            if completion == fr.FOR_ITER:
+                return EXHAUSTED
+            raise Raised(StopIteration())
+        if not generator.started and value is not None:
+            raise Raised(TypeError("can't send non-None value to a just-started generator"))
+        generator.started = generator.running = True
+        frame.generator = generator
+        frame.stack.append(value)
+        return self.push(frame, completion)
+
+    def throw(self, generator: Generator, error: BaseException, completion: int) -> Any:
+        """Raise ``error`` where a generator is suspended, in its innermost delegate first.
+
+        Ends in ``Raised``, with that frame current which handles the error, a generator's or the caller's. Only when a
+        delegate that is not ours took the error is there an answer: PUSHED.
+        """
+        if generator.running:
+            raise Raised(ValueError("generator already executing"))
+        if generator.frame is None or not generator.started:
+            generator.frame = None
+            raise Raised(error)
+        self.reach_foreign(innermost_delegate(generator.frame))
+        waiting = self.frame
+        while True:
+            frame = generator.frame
+            generator.running = True
+            frame.generator = generator
+            self.push(frame, completion)
+            delegate = delegate_of(frame)
+            if type(delegate) is not Generator or delegate.running or delegate.frame is None:
+                break
+            frame.pc -= 1  # at the SEND that waits for the delegate
+            completion = fr.SEND
+            if isinstance(error, GeneratorExit):
+                frame.stack.append(error)
+                completion = fr.CLOSE_DELEGATE
+            generator = delegate
+        frame.stack.append(None)  # what resuming would have sent
+        if delegate is not None:
+            error = throw_into_foreign(frame, delegate, error)
+            if error is None:
+                return PUSHED
+        set_context(error, self.frame.handling)  # not what the caller handles
+        self.thrown = error
+        while self.frame is not waiting:
+            frame = self.frame
+            if frame.code.handler_at(frame.pc - 1) is not None \
+                    or frame.completion == fr.CLOSE and isinstance(error, GeneratorExit):
+                break
+            self.trail.note(error, frame)
+            error = self._leave_by_error(frame, error)
+        raise Raised(error)
+
+    def reach_foreign(self, iterator: Any) -> None:
+        """An error is about to be thrown into ``iterator``, an object with the generator protocol (or None)."""
+
+    def handled(self) -> BaseException | None:
+        """The exception being handled at this point of the program."""
+        frame = self.frame
+        while frame is not None:
+            if frame.handling is not None:
+                return frame.handling
+            frame = frame.caller
+        return None
+
+    # ---- names
+
+    def load_global(self, frame: Frame, name: str) -> Any:
+        try:
+            return frame.globals[name]
+        except KeyError:
+            try:
+                return frame.builtins[name]
+            except KeyError:
+                raise Raised(NameError(f"name '{name}' is not defined", name=name)) from None
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        frame.globals[name] = value
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        try:
+            del frame.globals[name]
+        except KeyError:
+            raise Raised(NameError(f"name '{name}' is not defined")) from None
+
+    def new_cell(self, value: Any) -> CellType:
+        return CellType() if value is UNBOUND else CellType(value)
+
+    def load_cell(self, cell: CellType) -> Any:
+        return cell_value(cell)
+
+    def store_cell(self, cell: CellType, value: Any) -> None:
+        if value is UNBOUND:
+            del cell.cell_contents
+        else:
+            cell.cell_contents = value
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        return getattr(obj, name)
+
+    def store_attr(self, obj: Any, name: str, value: Any) -> Any:
+        setattr(obj, name, value)
+
+    def delete_attr(self, obj: Any, name: str) -> Any:
+        delattr(obj, name)
+
+    def special(self, obj: Any, name: str) -> Any:
+        """A special method, found on the type."""
+        kind = type(obj)
+        method = next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), MISSING)
+        if method is MISSING:
+            missed = " (missed __exit__ method)" if name == "__exit__" else ""
+            raise Raised(TypeError(f"'{kind.__name__}' object does not support the context manager protocol{missed}"))
+        return method.__get__(obj, kind) if hasattr(type(method), "__get__") else method
+
+    def import_name(self, frame: Frame, name: str, level: int, names: Any) -> Any:
+        return frame.builtins["__import__"](name, frame.globals, None, names, level)
+
+    def import_from(self, module: Any, name: str) -> Any:
+        try:
+            return getattr(module, name)
+        except AttributeError:
+            full = f"{getattr(module, '__name__', '?')}.{name}"
+            if full in sys.modules:
+                return sys.modules[full]
+            origin = getattr(module, "__file__", None) or "unknown location"
+            text = f"cannot import name '{name}' from '{getattr(module, '__name__', '?')}' ({origin})"
+            raise Raised(ImportError(text, name=module.__name__, path=origin)) from None
+
+    # ---- operators
+
+    def binary(self, operation: Callable, left: Any, right: Any) -> Any:
+        return operation(left, right)
+
+    def unary(self, operation: Callable, value: Any) -> Any:
+        return operation(value)
+
+    def truth(self, value: Any) -> Any:
+        return bool(value)
+
+    def answers_truth_by_frame(self, value: Any) -> bool:
+        return False
+
+    def push_truth_and_keep(self, value: Any, target: int, jump_on: bool) -> None:
+        raise NotImplementedError
+
+    def same(self, left: Any, right: Any) -> bool:
+        return left is right
+
+    def contains(self, container: Any, item: Any, invert: bool) -> Any:
+        return (item in container) != invert
+
+    def subscript(self, container: Any, key: Any) -> Any:
+        return container[key]
+
+    def store_subscript(self, container: Any, key: Any, value: Any) -> Any:
+        container[key] = value
+
+    def delete_subscript(self, container: Any, key: Any) -> Any:
+        del container[key]
+
+    def length(self, value: Any) -> Any:
+        return len(value)
+
+    def format(self, value: Any, convert: Callable | None, spec: str) -> Any:
+        return format(value if convert is None else convert(value), spec)
+
+    def join_strings(self, parts: list) -> str:
+        return "".join(parts)
+
+    # ---- iteration
+
+    def iterate(self, value: Any) -> Any:
+        return iter(value)
+
+    def next_for(self, iterator: Any) -> Any:
+        if type(iterator) is Generator:
+            return self.resume(iterator, None, fr.FOR_ITER)
+        return next(iterator, EXHAUSTED)
+
+    def send(self, receiver: Any, value: Any) -> tuple[bool, Any]:
+        """(ended, answer) of sending ``value`` to a generator or iterator."""
+        try:
+            if type(receiver) is Generator:
+                return False, self.resume(receiver, value, fr.SEND)
+            if value is None:
+                return False, next(receiver)
+            return False, receiver.send(value)
+        except StopIteration as stop:
+            return True, stop.value
+        except Raised as raised:
+            if isinstance(raised.error, StopIteration):
+                return True, raised.error.value
+            raise
+
+    def unpack(self, value: Any, count: int | None) -> Any:
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return value
+        if not _can_iterate(kind):
+            raise Raised(TypeError(f"cannot unpack non-iterable {kind.__name__} object"))
+        items = iter(value)
+        if count is None:
+            return list(items)
+        taken = []
+        for item in items:
+            taken.append(item)
+            if len(taken) > count:  # CPython, too, asks for one more and no further
+                break
+        return taken
+
+    def append(self, target: list, value: Any) -> None:
+        """Of a comprehension."""
+        target.append(value)
+
+    def add(self, target: set, value: Any) -> None:
+        target.add(value)
+
+    def extend(self, method: str, target: Any, other: Any) -> Any:
+        if method == "list_extend":
+            if not _can_iterate(type(other)):
+                raise Raised(TypeError(f"Value after * must be an iterable, not {type(other).__name__}"))
+            target.extend(other)
+        elif method == "dict_update" and not hasattr(other, "keys"):
+            raise Raised(TypeError(f"'{type(other).__name__}' object is not a mapping"))
+        else:
+            target.update(other)
+
+    def to_tuple(self, value: Any, function: Any) -> Any:
+        if not _can_iterate(type(value)):
+            text = f"{callable_text(function)} argument after * must be an iterable, not {type(value).__name__}"
+            raise Raised(TypeError(text))
+        return tuple(value)
+
+    def to_dict(self, value: Any) -> dict:
+        return dict(value)
+
+    def match_keys(self, subject: Mapping, keys: tuple) -> tuple | None:
+        found = []
+        for key in keys:
+            value = subject.get(key, MISSING)
+            if value is MISSING:
+                return None
+            found.append(value)
+        return tuple(found)
+
+    def match_class(self, subject: Any, cls: Any, count: int, names: tuple) -> Any:
+        if not isinstance(cls, type):
+            raise Raised(TypeError("called match pattern must be a class"))
+        if not isinstance(subject, cls):
+            return None
+        found = []
+        if count:
+            fields = getattr(cls, "__match_args__", MISSING)
+            whole = fields is MISSING and cls.__flags__ & MATCH_SELF  # int(x) and the like: the subject itself
+            fields = () if fields is MISSING else fields
+            if type(fields) is not tuple:
+                raise Raised(TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(fields).__name__})"))
+            allowed = 1 if whole else len(fields)
+            if allowed < count:
+                patterns = f"{allowed} positional sub-pattern{'s' * (allowed != 1)}"
+                raise Raised(TypeError(f"{cls.__name__}() accepts {patterns} ({count} given)"))
+            if whole:
+                found.append(subject)
+            else:
+                names = fields[:count] + names
+        for i, name in enumerate(names):
+            if type(name) is not str:
+                raise Raised(TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})"))
+            if name in names[:i]:
+                raise Raised(TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}"))
+            value = self.plain_attr(subject, name)
+            if value is MISSING:
+                return None
+            found.append(value)
+        return tuple(found)
+
+    def plain_attr(self, obj: Any, name: str) -> Any:
+        return getattr(obj, name, MISSING)
+
+    # ---- calls
+
+    def call(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        stand_in = FRAME_CALLS.get(function) if is_hashable(function) else None
+        if stand_in is not None:
+            answer = stand_in(self, args, kwargs)
+            if answer is not MISSING:
+                return answer
+        if looks_at_frames(function):
+            return call_shown(self, function, args, kwargs)
+        handled = self.handled()
+        return function(*args, **kwargs) if handled is None else call_while_handling(handled, function, args, kwargs)
+
+    def make_super(self, function: Any, cls: Any, obj: Any) -> Any:
+        return function(cls, obj)
+
+    def made(self, value: Any) -> Any:
+        """A fresh object was made by an instruction."""
+        return value
+
+    def check_keys(self, keys: list) -> None:
+        """Keys are about to be hashed."""
+
+    def refuse_opcode(self, opname: str) -> NoReturn:
+        raise RuntimeError(f"bytecode instruction {opname} has no meaning here")
+
+    # ---- exceptions
+
+    def raise_error(self, error: BaseException, again: bool = False) -> NoReturn:
+        if again:
+            self.reraised = error
+        raise Raised(error)
+
+    def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
+        if isinstance(error, type) and issubclass(error, BaseException):
+            error = self.call(error, (), {})
+            if error is PUSHED:
+                return PUSHED
+        if not isinstance(error, BaseException):
+            raise Raised(TypeError("exceptions must derive from BaseException"))
+        if has_cause:
+            if isinstance(cause, type) and issubclass(cause, BaseException):
+                cause = self.call(cause, (), {})
+            if cause is not None and not isinstance(cause, BaseException):
+                raise Raised(TypeError("exception causes must derive from BaseException"))
+            error.__cause__ = cause
+        if isinstance(error, BaseExceptionGroup):
+            mark_as_raised(error)
+        set_context(error, self.handled())
+        raise Raised(error)
+
+
+def resume_natively(generator: Generator, value: Any, error: BaseException | None) -> Any:
+    """Advance one of our generators from native code: ``next``, ``send`` and ``throw`` outside captured code."""
+    machine = Machine(None)
+    trouble = None
+    try:
+        if error is not None:
+            machine.throw(generator, error, fr.PUSH)
+        else:
+            machine.resume(generator, value, fr.PUSH)
+    except Raised as raised:
+        trouble = raised.error
+    if trouble is not None:
+        try:
+            machine.unwind(trouble)
+        finally:
+            del trouble, error
+    return machine.run()
+
+
+def _can_iterate(kind: type) -> bool:
+    return hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
+
+
+def is_hashable(function: Any) -> bool:
+    return type(function).__hash__ in (object.__hash__, type.__hash__) or isinstance(function, (type, BUILTIN))
+
+
+BUILTIN = type(len)

@@ -1,0 +1,97 @@
+"""Interrupts: Ctrl-C, or another signal that ends what runs, while captured code runs or is being captured.
+
+Python raises what a signal's handler raises wherever it happens to be, and that is mostly in code of ours. The program
+has to meet it where the program stands: its ``finally`` and ``with`` blocks run, its ``except KeyboardInterrupt``
+catches it. So it is raised once more, in the interpreter's frames, and the rest of the call is plain Python:
+
+    try:
+        outcome = machine.run()
+    except BaseException as error:
+        if has_passed(error): raise           # the program's frames have seen it
+        interrupt = error
+    raise_in(machine, interrupt)
+
+What was being traced or compiled is dropped, and done again by the next call. A trace is interrupted between two of the
+program's instructions only (``signals``).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from ..engine.tracer import Late, Tracer
+from .deferred_os_signals import Signals
+from .instruction_loop import Machine
+
+
+def has_passed(error: BaseException) -> bool:
+    """Whether the program's frames have seen it on its way here."""
+    return _frame_of(error, Machine.unwind) is not None
+
+
+def is_within_instruction(error: BaseException) -> bool:
+    """Whether a trace was interrupted in the middle of an instruction, and not between two of them."""
+    at = _frame_of(error, Tracer.trace)
+    return at is not None and at.tb_next is not None and _frame_of(error, Signals.answer) is None
+
+
+def _frame_of(error: BaseException, function: Any) -> TracebackType | None:
+    at = error.__traceback__
+    while at is not None and at.tb_frame.f_code is not function.__code__:
+        at = at.tb_next
+    return at
+
+
+def was_met(tracer: Tracer, signal: Any) -> bool:
+    """Whether the program met an interrupt during the trace. What it did then is not what it does."""
+    if isinstance(signal, Late) and isinstance(signal.error, (KeyboardInterrupt, SystemExit)):
+        return True
+    return any(isinstance(error, (KeyboardInterrupt, SystemExit)) for error, _ in tracer.trail.passed.values())
+
+
+def raise_in(machine: Machine, error: BaseException) -> Any:
+    """Raise ``error`` before the machine's next instruction, or in the one it has begun. If the program catches it, the
+    rest is run plainly, and its result is the answer."""
+    assert machine.frame is not None
+    if not is_within_instruction(error) or machine.frame.pc == 0:
+        machine.frame.pc += 1
+    machine.unwind(error)
+    return machine.run()
+
+
+def run(machine: Machine) -> Any:
+    """``machine.run()``, interrupted as a program is."""
+    try:
+        return machine.run()
+    except BaseException as error:
+        if machine.frame is None or has_passed(error):
+            raise
+        interrupt = error
+    return raise_in(machine, interrupt)
+
+
+def count_modes() -> tuple[int, int]:
+    """The torch function modes and dispatch modes that are on."""
+    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+
+
+def drop_our_modes(tracer: Tracer, dispatch_modes: int) -> None:
+    """After a trace that was interrupted: the recorder, and dispatch modes above so many. The program has none there,
+    as a trace ends where it enters one."""
+    while torch._C._len_torch_dispatch_stack() > dispatch_modes:
+        torch._C._pop_torch_dispatch_stack(None)
+    while (count := torch._C._len_torch_function_stack()) \
+            and torch._C._get_function_stack_at(count - 1) is tracer.recorder:
+        torch._C._pop_torch_function_stack()
+
+
+def drop_modes(counts: tuple[int, int]) -> None:
+    """Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off.
+    """
+    while torch._C._len_torch_function_stack() > counts[0]:
+        torch._C._pop_torch_function_stack()
+    while torch._C._len_torch_dispatch_stack() > counts[1]:
+        torch._C._pop_torch_dispatch_stack(None)

@@ -1,0 +1,119 @@
+"""Jumps, loops and returns."""
+
+from __future__ import annotations
+
+from ..frames import PUSHED
+from .handler_registry import op
+
+EXHAUSTED = object()  # the machine's answer when an iterator has no more
+
+
+@op("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump(m, f, arg):
+    f.pc = arg
+
+
+@op("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+def pop_jump_if_false(m, f, arg):
+    value = f.stack[-1]
+    if value is not True and value is not False:
+        value = m.truth(value)
+        if value is PUSHED:
+            f.stack.pop()
+            return True
+    f.stack.pop()
+    if not value:
+        f.pc = arg
+
+
+@op("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+def pop_jump_if_true(m, f, arg):
+    value = f.stack[-1]
+    if value is not True and value is not False:
+        value = m.truth(value)
+        if value is PUSHED:
+            f.stack.pop()
+            return True
+    f.stack.pop()
+    if value:
+        f.pc = arg
+
+
+@op("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+def pop_jump_if_none(m, f, arg):
+    if f.stack.pop() is None:
+        f.pc = arg
+
+
+@op("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+def pop_jump_if_not_none(m, f, arg):
+    if f.stack.pop() is not None:
+        f.pc = arg
+
+
+@op("JUMP_IF_FALSE_OR_POP")
+def jump_if_false_or_pop(m, f, arg):
+    return _jump_or_pop(m, f, arg, False)
+
+
+@op("JUMP_IF_TRUE_OR_POP")
+def jump_if_true_or_pop(m, f, arg):
+    return _jump_or_pop(m, f, arg, True)
+
+
+def _jump_or_pop(m, f, target: int, jump_on: bool):
+    """The tested value stays on the stack when the jump is taken, so its truth is asked on a copy above it."""
+    value = f.stack[-1]
+    if m.answers_truth_by_frame(value):
+        # The answer of a user's __bool__ cannot replace the value: keep the value below, ask in a helper frame.
+        m.push_truth_and_keep(value, target, jump_on)
+        return True
+    if m.truth(value) == jump_on:
+        f.pc = target
+    else:
+        f.stack.pop()
+    return None
+
+
+@op("GET_ITER")
+def get_iter(m, f, arg):
+    value = m.iterate(f.stack[-1])
+    if value is PUSHED:
+        f.stack.pop()
+        return True
+    f.stack[-1] = value
+
+
+@op("FOR_ITER")
+def for_iter(m, f, arg):
+    value = m.next_for(f.stack[-1])
+    if value is PUSHED:
+        return True
+    if value is EXHAUSTED:
+        leave_loop(f, arg)
+    else:
+        f.stack.append(value)
+
+
+def leave_loop(frame, target: int) -> None:
+    """End a loop: the iterator goes, and on versions that have them END_FOR and its POP_TOP are skipped."""
+    frame.stack.pop()
+    names, n = frame.code.opnames, len(frame.code.opnames)
+    if target < n and names[target] == "END_FOR":
+        target += 1
+        if target < n and names[target] == "POP_TOP" and AFTER_END_FOR:
+            target += 1
+    frame.pc = target
+
+
+AFTER_END_FOR = __import__("sys").version_info >= (3, 13)
+
+
+@op("RETURN_VALUE")
+def return_value(m, f, arg):
+    return m.return_from(f, f.stack.pop())
+
+
+@op("RETURN_CONST", resolve=lambda arg, code: code.co.co_consts[arg])
+def return_const(m, f, arg):
+    return m.return_from(f, arg)

@@ -1,0 +1,209 @@
+"""Live scalars: numbers and strings whose value may differ on every run.
+
+A number that came out of a tensor is not a constant of the segment. While tracing it is an instance of a subclass of
+``int``, ``float`` or ``str`` that holds this run's value and an expression over the segment's sources. Arithmetic on it
+makes new live values; comparing it or asking its truth puts a guard on the outcome only; everything that needs the
+value itself (hashing, indexing a list, formatting by C code) calls ``settle``, which guards the value and makes it
+a constant.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from ..guards.object_sources import Source
+
+
+class Expression:
+    """A small formula over sources: how a live value is computed again on the next run."""
+
+    __slots__ = ("operands", "operation")
+    in_graph = False  # whether it is a number of the graph, which nobody knows before the graph has run
+
+    def __init__(self, operation: Callable | None, operands: tuple):
+        self.operation, self.operands = operation, operands
+
+    def render(self, writer: Any) -> str:
+        if self.operation is None:
+            return writer.load(self.operands[0])
+        parts = [o.render(writer) if isinstance(o, Expression) else writer.constant(o) for o in self.operands]
+        return f"{writer.constant(self.operation)}({', '.join(parts)})"
+
+    def sources(self) -> list[Source]:
+        if self.operation is None:
+            return [self.operands[0]]
+        return [s for o in self.operands if isinstance(o, Expression) for s in o.sources()]
+
+    def words(self) -> str:
+        if self.operation is None:
+            return str(self.operands[0])
+        parts = [o.words() if isinstance(o, Expression) else repr(o) for o in self.operands]
+        symbol = SYMBOLS.get(self.operation)
+        if symbol and len(parts) == 2:
+            return f"{parts[0]} {symbol} {parts[1]}"
+        return f"{getattr(self.operation, '__name__', self.operation)}({', '.join(parts)})"
+
+
+SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+           operator.mod: "%", operator.pow: "**", operator.lt: "<", operator.le: "<=", operator.gt: ">",
+           operator.ge: ">=", operator.eq: "==", operator.ne: "!="}
+
+
+class Live:
+    """Mixed into the three kinds."""
+
+    __slots__ = ()
+    expression: Expression
+    tracer: Any
+
+    def plain(self) -> Any:
+        """This run's value, without a guard: for looking only."""
+        raise NotImplementedError
+
+    def settle(self) -> Any:
+        """Guard the value and answer it as a constant."""
+        value = self.plain()
+        self.tracer.guard_value(self.expression, value)
+        return value
+
+
+class LiveInt(int, Live):
+    def plain(self) -> int:
+        return int.__pos__(self)
+
+
+class LiveFloat(float, Live):
+    def plain(self) -> float:
+        return float.__pos__(self)
+
+
+class LiveStr(str, Live):
+    def plain(self) -> str:
+        return str.__add__("", str.__getitem__(self, slice(None)))
+
+
+KINDS: dict[type, type] = {int: LiveInt, float: LiveFloat, str: LiveStr}
+PLAIN = {LiveInt: int, LiveFloat: float, LiveStr: str}
+for _live, _plain in PLAIN.items():
+    _live.__name__ = _plain.__name__  # Python's messages about operands name their types
+
+
+def make(value: Any, expression: Expression, tracer: Any) -> Any:
+    kind = KINDS.get(type(value))
+    if kind is None:
+        return None
+    made = kind.__new__(kind, value)
+    made.expression, made.tracer = expression, tracer
+    return made
+
+
+def _operand(value: Any) -> Any:
+    return value.expression if isinstance(value, Live) else value
+
+
+def _plain(value: Any) -> Any:
+    return value.plain() if isinstance(value, Live) else value
+
+
+def apply(operation: Callable, *operands: Any) -> Any:
+    """A new live value (or, where the answer is no number or string, a settled one)."""
+    live = next(o for o in operands if isinstance(o, Live))
+    operation = IN_PLACE.get(operation, operation)
+    for operand in operands:
+        if isinstance(operand, Live) and operand.expression.in_graph:
+            return live.tracer.apply_in_graph(operation, operands)
+    try:
+        value = operation(*map(_plain, operands))
+    except Exception:
+        for operand in operands:
+            settled(operand)  # the error is this value's
+        raise
+    if value is NotImplemented:
+        return value
+    expression = Expression(operation, tuple(map(_operand, operands)))
+    if type(value) in KINDS:
+        # That there is an answer, and its type, is what later code relies on (1 / n; 2 ** n is a float for n < 0).
+        if operation not in TOTAL:
+            live.tracer.guard_outcome(Expression(_is_type, (expression, type(value))), True)
+        return make(value, expression, live.tracer)
+    if isinstance(value, bool):
+        live.tracer.guard_outcome(expression, value)
+        return value
+    for operand in operands:
+        settled(operand)
+    return value
+
+
+def settled(value: Any) -> Any:
+    return value.settle() if isinstance(value, Live) else value
+
+
+# What answers for all numbers (or texts), with the same type.
+TOTAL = frozenset((operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.abs, operator.invert,
+                   operator.and_, operator.or_, operator.xor, str, repr, format))
+IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, name) for name in (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor")
+    if hasattr(operator, f"i{name}")} | {operator.iand: operator.and_, operator.ior: operator.or_,
+                                         operator.ixor: operator.xor}
+
+
+def _is_type(value: Any, kind: type) -> bool:
+    return type(value) is kind
+
+
+NUMBERS = (int, float, complex)
+
+
+def _binary(operation: Callable, swap: bool) -> Callable:
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, NUMBERS):
+            return NotImplemented
+        return apply(operation, other, self) if swap else apply(operation, self, other)
+
+    return method
+
+
+def _compare(operation: Callable) -> Callable:
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, NUMBERS):
+            return NotImplemented
+        return apply(operation, self, other)
+
+    return method
+
+
+def _unary(operation: Callable) -> Callable:
+    return lambda self: apply(operation, self)
+
+
+def _settled(name: str, base: type) -> Callable:
+    method = getattr(base, name)
+    return lambda self, *args: method(self.settle(), *args)
+
+
+_BINARY = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+           "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow}
+_BITS = {"and": operator.and_, "or": operator.or_, "xor": operator.xor, "lshift": operator.lshift,
+         "rshift": operator.rshift}
+_COMPARE = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq,
+            "ne": operator.ne}
+
+for _kind, _base in ((LiveInt, int), (LiveFloat, float)):
+    for _name, _operation in (_BINARY | (_BITS if _base is int else {})).items():
+        setattr(_kind, f"__{_name}__", _binary(_operation, False))
+        setattr(_kind, f"__r{_name}__", _binary(_operation, True))
+    for _name, _operation in _COMPARE.items():
+        setattr(_kind, f"__{_name}__", _compare(_operation))
+    for _name, _operation in {"neg": operator.neg, "abs": operator.abs, "pos": operator.pos}.items():
+        setattr(_kind, f"__{_name}__", _unary(_operation))
+    _kind.__bool__ = lambda self: apply(operator.truth, self)  # type: ignore[attr-defined]
+    for _name in ("__hash__", "__repr__", "__str__", "__format__", "__divmod__", "__rdivmod__", "__reduce_ex__"):
+        setattr(_kind, _name, _settled(_name, _base))
+LiveInt.__invert__ = _unary(operator.invert)  # type: ignore[method-assign,assignment]
+# C code asks for __index__, __int__ and __float__ only of objects that are no int or float: the call policy settles.
+for _name in ("__hash__", "__repr__", "__format__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
+              "__contains__", "__iter__", "__len__", "__getitem__", "__mod__", "__mul__", "__rmul__", "__reduce_ex__"):
+    setattr(LiveStr, _name, _settled(_name, str))
+LiveStr.__add__ = lambda self, other: apply(operator.add, self, other)  # type: ignore[method-assign,assignment]

@@ -1,0 +1,349 @@
+"""Builtin functions while tracing: one entry each, saying what the call is.
+
+An entry is a handler ``(machine, args, kwargs)`` that answers the value, ``PUSHED`` when interpreted code will, or
+``MISSING`` to let the general rule decide. ``PURE`` are functions of their arguments alone.
+"""
+
+from __future__ import annotations
+
+import bisect
+import builtins
+import copy
+import functools
+import importlib
+import importlib.util
+import itertools
+import math
+import operator
+import os
+import sys
+import time
+import types
+import typing
+import warnings
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.autograd.profiler import record_function
+
+from ...frontend import marks
+from .. import breaks
+from ..engine.heap import MISSING
+from ..engine.interpreted_or_native import is_trusted
+from ..interpreter import emulated_frames
+from ..interpreter.frame_introspection import namespace_of
+from ..interpreter.frames import Generator
+from ..numbers import decimal_arithmetic, live_scalars, numpy_arrays, numpy_constants
+from ..numbers.live_scalars import Expression, Live
+from ..pytorch import (
+    activation_checkpointing,
+    autograd_functions,
+    backward_and_grad,
+    cond,
+    constant_queries,
+    cuda_calls,
+    lazy_modules,
+    optimizers,
+    scan_and_loops,
+    tensor_assertions,
+    tensor_object_state,
+)
+from . import (
+    attribute_writes,
+    builtin_polyfills,
+    container_methods,
+    iteration_builtins,
+    iterator_polyfills,
+    object_builtins,
+    operators,
+)
+from .attributes import lookup, special_method
+from .messages import print_and_format, warning_filters, warnings_warn
+
+PURE = frozenset(
+    (
+        abs,
+        ascii,
+        bin,
+        chr,
+        hex,
+        oct,
+        ord,
+        pow,
+        round,
+        divmod,
+        issubclass,
+        math.prod,
+        sys.intern,
+        sys.getsizeof,
+        *(f for f in vars(math).values() if callable(f)),
+        *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
+        torch._C._get_tracing_state,
+        torch._C._log_api_usage_once,
+    )
+) - {operator.setitem, operator.delitem, operator.iadd, operator.iconcat}
+LIVE_MATH = frozenset(
+    (
+        abs,
+        round,
+        math.sqrt,
+        math.exp,
+        math.log,
+        math.sin,
+        math.cos,
+        math.tanh,
+        math.floor,
+        math.ceil,
+        math.isnan,
+        math.isinf,
+        math.isfinite,
+        math.pow,
+        math.log2,
+        math.log10,
+        math.fabs,
+        divmod,
+        min,
+        max,
+    )
+)
+
+
+def _math(function: Callable) -> Callable:
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if not kwargs and any(isinstance(a, Live) for a in args) and all(isinstance(a, (int, float)) for a in args):
+            try:
+                value = live_scalars.apply(function, *args)
+            except Exception:
+                return MISSING
+            return value
+        if args and isinstance(args[0], torch.Tensor):
+            return m.perform(function, *args, **kwargs)
+        if args and numpy_arrays.is_known(m, args[0]) and not kwargs:
+            return numpy_constants.apply(m, function, *args)
+        name = {abs: "__abs__", round: "__round__", math.floor: "__floor__", math.ceil: "__ceil__"}.get(function)
+        if name and args and operators.python_method(m, args[0], name):
+            return m.call(special_method(m, args[0], name), args[1:], kwargs)
+        return MISSING
+
+    return handler
+
+
+def _id(m: Any, args: tuple, kwargs: dict) -> Any:
+    origin = m.heap.origin_of(args[0]) if len(args) == 1 and not isinstance(args[0], Live) else None
+    if m.frame.globals is copy.__dict__ and len(args) == 1:
+        # The keys of its memo, which is gone when it is done. What counts is which objects are the same.
+        if origin is not None:
+            m.heap.identity_matters.add(type(args[0]))
+        return m.plainly(id, *args, **kwargs)
+    if origin is not None and not kwargs:
+        # An object from outside: what is guarded is the number, which does not keep the object alive.
+        asked = Expression(id, (Expression(None, (origin.source,)),))
+        m.heap.guard("outcome", None, (Expression(operator.eq, (asked, id(args[0]))), True))
+        return id(args[0])
+    return m.stop(breaks.OPAQUE_CALL, "id() answers with an address")
+
+
+def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
+    method = special_method(m, args[0], "__hash__")
+    if isinstance(method, types.MethodType):
+        return m.call(builtin_polyfills.hash_of, (method,), {})
+    if isinstance(args[0], Live) or _hashes_by_value(m, args[0]):
+        operators.check_key(m, args[0])
+        return iteration_builtins.native(m, hash, args, kwargs)
+    return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
+
+
+def _hashes_by_value(m: Any, value: Any) -> bool:
+    if type(value) is tuple:
+        return all(_hashes_by_value(m, part) for part in value)
+    return m.heap.is_constant_key(value) and value == value  # a NaN hashes by its address
+
+
+def _reduce(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.call(builtin_polyfills.reduce, args, kwargs)
+
+
+def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
+    """True to the user's code. Torch's own asks in order to take shortcuts that differ from eager (hooks left out after
+    a failure, step counts kept as tensors): to it we are eager. So we are to all code where blocks
+    stay calls: they are compiled for what it gives them as plain Python."""
+    return not m.options.keeps_blocks and not is_trusted(m.frame.globals.get("__name__"))
+
+
+def _frame_locals(m: Any, args: tuple, kwargs: dict) -> Any:
+    return namespace_of(m.frame)
+
+
+def _globals(m: Any, args: tuple, kwargs: dict) -> Any:
+    m.heap.namespace(m.frame.globals)
+    return m.frame.globals
+
+
+def _dir(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, "dir()")
+
+
+def _exc_info(m: Any, args: tuple, kwargs: dict) -> Any:
+    error = m.handled()
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+def _chain_from_iterable(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.call(iterator_polyfills.chain_from_iterable, args, kwargs)
+
+
+def _callable(m: Any, args: tuple, kwargs: dict) -> Any:
+    return lookup(m, type(args[0]), "__call__")[0] is not MISSING
+
+
+def _tee(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.call(iterator_polyfills.tee, args, kwargs)
+
+
+def _fspath(m: Any, args: tuple, kwargs: dict) -> Any:
+    path = args[0] if len(args) == 1 and not kwargs else None
+    return path if type(path) in (str, bytes) else MISSING
+
+
+def _import_module(m: Any, args: tuple, kwargs: dict) -> Any:
+    name, package = (*args, None, None)[:2]
+    if type(name) is str and name.startswith(".") and type(package) is str:
+        name = importlib.util.resolve_name(name, package)
+    if type(name) is str and name not in sys.modules:
+        m.stop(breaks.OPAQUE_CALL, f"first import of {name}")
+    return MISSING
+
+
+def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, "a clock")
+
+
+def _class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, "a class statement")
+
+
+def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
+    if getattr(m.region, "runs_both", False):
+        m.region.refuse(f"a call of {args[0].__qualname__}.apply")
+    return autograd_functions.apply(m, args[0], args[1:], kwargs)
+
+
+BUILTINS: dict[Any, Callable] = {
+    **iteration_builtins.BUILTINS, **object_builtins.BUILTINS, **print_and_format.BUILTINS, **cuda_calls.BUILTINS,
+    id: _id, hash: _hash, locals: _frame_locals, globals: _globals, dir: _dir, sys.exc_info: _exc_info,
+    functools.reduce: _reduce, itertools.chain.from_iterable: _chain_from_iterable, itertools.tee: _tee,
+    time.time: _clock, time.perf_counter: _clock, callable: _callable, os.fspath: _fspath, warnings.warn: warnings_warn.traced,
+    torch._C._group_tensors_by_device_and_dtype: optimizers.group_tensors, builtins.__build_class__: _class_statement,
+}
+TAKE = {isinstance: (2, 2), len: (1, 1), next: (1, 2), iter: (1, 2), getattr: (2, 3), hasattr: (2, 2), setattr: (3, 3),
+        delattr: (2, 2), any: (1, 1), all: (1, 1), id: (1, 1), hash: (1, 1), repr: (1, 1), format: (1, 2), vars: (0, 1),
+        locals: (0, 0), globals: (0, 0), sys.exc_info: (0, 0), callable: (1, 1), functools.reduce: (2, 3),
+        itertools.chain.from_iterable: (1, 1), itertools.tee: (1, 2)}
+"""Of builtins without parameters by name: the least and the most they take. Other calls are errors, before anything."""
+TAKE_NAMES = {sum: (1, 2, {"start"}), sorted: (1, 1, {"key", "reverse"}), min: (1, 1 << 30, {"key", "default"}),
+              max: (1, 1 << 30, {"key", "default"})}
+"""The same of builtins with parameters by name, and those names."""
+
+
+def is_refused(function: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether a builtin takes no such arguments: it says so itself then."""
+    takes = TAKE.get(function)
+    if takes is not None:
+        return bool(kwargs) or not takes[0] <= len(args) <= takes[1]
+    least, most, names = TAKE_NAMES.get(function, (0, 1 << 30, None))
+    return not least <= len(args) <= most or names is not None and not kwargs.keys() <= names
+
+
+for _function in LIVE_MATH - {min, max}:
+    BUILTINS[_function] = _math(_function)
+for _name in ("bisect_left", "bisect_right"):
+    BUILTINS[getattr(bisect, _name)] = functools.partial(
+        lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), getattr(builtin_polyfills, _name))
+
+def _cast(m: Any, args: tuple, kwargs: dict) -> Any:
+    return args[1] if len(args) == 2 else MISSING
+
+
+def _enter_record(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``record_function`` names a stretch of work for the profiler. In a graph that stretch no longer exists, and
+    where plain Python leaves it, nothing is to be ended."""
+    attribute_writes.store(m, args[0], "run_callbacks_on_exit", False)
+    return args[0]
+
+
+def _exit_record(m: Any, args: tuple, kwargs: dict) -> Any:
+    return None
+
+
+def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Torch reads the table of hooks while the graph runs: a removal must happen before what follows."""
+    return m.stop(breaks.TENSOR_STATE, "removal of a hook")
+
+
+def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Torch names the code of what ``torch.no_grad()`` decorates after the mode, for profilers."""
+    return None
+
+
+PYTHON_FUNCTIONS: dict[Any, Callable] = {
+    torch.utils.hooks.RemovableHandle.remove: _remove_hook,
+    typing.cast: _cast,
+    record_function.__enter__: _enter_record,
+    record_function.__exit__: _exit_record,
+    torch.compiler.is_compiling: _is_compiling,
+    marks.is_compiling: _is_compiling,
+    optimizers.HEALTH_CHECK: optimizers.check_capturing,
+    torch.compiler.is_dynamo_compiling: _is_compiling,
+    torch._utils.is_compiling: _is_compiling,
+    functools.reduce: _reduce,
+    importlib.import_module: _import_module,
+}
+
+_all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
+if _all_true is not None:
+    PYTHON_FUNCTIONS[_all_true] = tensor_assertions.all_true
+PYTHON_FUNCTIONS[torch._check_tensor_all] = tensor_assertions.tensor_all
+_set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
+if _set_name is not None:
+    PYTHON_FUNCTIONS[_set_name] = _keep_name
+PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
+PYTHON_FUNCTIONS.update(cond.HANDLERS)
+PYTHON_FUNCTIONS.update(activation_checkpointing.HANDLERS)
+PYTHON_FUNCTIONS.update({function: tensor_object_state.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()})
+PYTHON_FUNCTIONS.update(lazy_modules.HANDLERS)
+PYTHON_FUNCTIONS.update(numpy_constants.HANDLERS)
+PYTHON_FUNCTIONS.update(tensor_object_state.HANDLERS)
+PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
+PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
+PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
+BUILTINS.update(decimal_arithmetic.HANDLERS)
+BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
+PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
+PYTHON_FUNCTIONS.update(scan_and_loops.HANDLERS)
+_apply = vars(torch.autograd.Function).get("apply")
+if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
+    PYTHON_FUNCTIONS[_apply.__func__] = apply_function
+
+
+def _generator_method(name: str) -> Callable:
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        return container_methods.call_generator(m, args[0], name, args[1:], kwargs)
+
+    return handler
+
+
+for _name in ("send", "throw", "close", "__next__"):
+    PYTHON_FUNCTIONS[getattr(Generator, _name)] = _generator_method(_name)
+
+
+def substitute(original: Any, polyfill: FunctionType) -> None:
+    """``substitute_in_graph``: calls of ``original`` are calls of ``polyfill`` while tracing."""
+    handler: Callable = lambda m, args, kwargs: m.call(polyfill, args, kwargs)  # noqa: E731
+    if isinstance(original, FunctionType):
+        PYTHON_FUNCTIONS[original] = handler
+    elif isinstance(original, types.BuiltinFunctionType):
+        BUILTINS[original] = handler
+    else:
+        object_builtins.UNBOUND[original] = handler

@@ -1,0 +1,382 @@
+"""Methods of builtin containers, strings and other C objects while tracing.
+
+Reading methods guard what they read. Writing methods guard what the container held, so that the change can be replayed
+from a comparison at the end of the segment. Both then run natively on the real object.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import re
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import breaks
+from ..engine.heap import MISSING
+from ..engine.interpreted_or_native import is_trusted_type
+from ..interpreter import frames as fr
+from ..interpreter.frames import Generator
+from ..numbers.live_scalars import Live
+from ..pytorch import torch_switches
+from . import (
+    builtin_polyfills,
+    calls,
+    copy_protocol,
+    iteration_builtins,
+    object_builtins,
+    object_creation,
+    operators,
+    subscripts,
+)
+from .attribute_writes import store_plainly
+from .attributes import load_plainly, lookup
+from .messages import print_and_format
+
+LIST_WRITES = frozenset(
+    "insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
+    "__iadd__ __imul__".split()
+)
+DICT_VIEWS = frozenset(("keys", "values", "items"))
+DICT_WRITES = frozenset("popitem clear move_to_end __ior__ subtract".split())
+SET_WRITES = frozenset("add discard remove pop clear difference_update intersection_update symmetric_difference_update "
+                       "update __ior__ __iand__ __isub__ __ixor__".split())
+
+SEARCHES = frozenset("index count remove sort __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__".split())
+WRITES = LIST_WRITES | DICT_WRITES | SET_WRITES | {"append", "extend", "setdefault", "__init__"}
+
+
+# How many arguments methods take that are looked at before Python's own method sees them.
+TAKE = {"append": (1, 1), "extend": (1, 1), "extendleft": (1, 1), "__iadd__": (1, 1), "__getitem__": (1, 1),
+        "__setitem__": (2, 2), "__delitem__": (1, 1), "add": (1, 1), "remove": (1, 1), "discard": (1, 1),
+        "__contains__": (1, 1), "index": (1, 3), "count": (1, 1), "insert": (2, 2), "__ior__": (1, 1)}
+
+
+def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
+    """``owner.name(*args)`` where the method is C code."""
+    kind = type(owner)
+    if m.region is not None and name in WRITES and issubclass(kind, operators.CHANGEABLE):
+        m.region.will_write(owner)
+    if kind is dict and name == "get" and not kwargs and args and type(args[0]) is str:
+        origin = m.heap.origin_of(owner)
+        found = None if origin is None else m.heap.read_key(origin, args[0])
+        return found if isinstance(found, Live) else m.plainly(bound or functools.partial(unbound, owner), *args)
+    if kind is dict or kind is str:
+        return (call_dict if kind is dict else call_text)(m, owner, name, args, kwargs,
+                                                          bound or functools.partial(unbound, owner))
+    if issubclass(kind, type):
+        if name == "__new__":
+            answer = object_builtins.new_of(m, owner, args, kwargs)
+            if answer is not MISSING:
+                return answer
+        if name == "fromkeys":
+            return dict_of_keys(m, owner, args, kwargs, bound)
+    method = bound if bound is not None else functools.partial(unbound, owner)
+    takes = TAKE.get(name)
+    if takes is not None and issubclass(kind, operators.BUILTIN_CONTAINERS) \
+            and (kwargs or not takes[0] <= len(args) <= takes[1]):
+        return m.plainly(method, *args, **kwargs)  # which refuses
+    if issubclass(kind, dict):
+        return call_dict(m, owner, name, args, kwargs, method)
+    if issubclass(kind, (list, collections.deque)):
+        return call_list(m, owner, name, args, kwargs, method)
+    if issubclass(kind, (set, frozenset)):
+        return call_set(m, owner, name, args, kwargs, method)
+    if issubclass(kind, (str, bytes)):
+        return call_text(m, owner, name, args, kwargs, method)
+    if issubclass(kind, tuple):
+        return call_sequence(m, owner, name, args, kwargs, method)
+    if name in ATTRIBUTE_METHODS and len(args) == (1 if name == "__getattribute__" else 2) and not kwargs:
+        return ATTRIBUTE_METHODS[name](m, owner, args)
+    if kind is torch._C._InferenceMode:
+        return torch_switches.call_on_object(m, owner, name, args)
+    if kind in operators.ITERATORS or kind.__module__ == "itertools":
+        if m.heap.is_outside_iterator(owner):
+            m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {kind.__qualname__}")
+        return calls.native(m, method, args, kwargs)
+    if (
+        issubclass(
+            kind,
+            (
+                int,
+                float,
+                complex,
+                range,
+                slice,
+                type(None),
+                types.MappingProxyType,
+                torch.Size,
+                torch.dtype,
+                re.Pattern,
+                BaseException,
+            ),
+        )
+        or issubclass(kind, operators.NATIVE_PARTS)
+        and not issubclass(kind, types.ModuleType)
+    ):
+        return pure_method(m, owner, name, method, args, kwargs)
+    if kind is functools._lru_cache_wrapper:
+        return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
+    if kind.__module__ in ("functools", "operator", "enum", "types", "typing", "abc", "_abc", "datetime"):
+        return calls.native(m, method, args, kwargs)
+    if name in ("__init__", "__init_subclass__", "__subclasshook__") and lookup(m, kind, name)[1] is object:
+        return m.plainly(method, *args, **kwargs)
+    if name in ("__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__") and operators.python_method(
+        m, owner, name
+    ):
+        return m.call(types.MethodType(lookup(m, kind, name)[0], owner), args, kwargs)
+    if name == "__ne__" and lookup(m, kind, name)[1] is object and operators.python_method(m, owner, "__eq__"):
+        return m.call(builtin_polyfills.not_equal, (owner, *args), kwargs)
+    if name in ("__eq__", "__ne__") and lookup(m, kind, name)[1] is object and args:
+        return NotImplemented if owner is not args[0] else operators.same(m, owner, args[0]) == (name == "__eq__")
+    if name in ("__reduce_ex__", "__getstate__"):
+        reduction = copy_protocol.reduction_of(m, owner, name, args, kwargs)
+        if reduction is not None:
+            return m.call(reduction, (owner,), {})
+    if name in ("__reduce_ex__", "__getstate__", "__sizeof__", "__dir__", "__hash__", "__repr__", "__str__"):
+        return m.stop(breaks.OPAQUE_CALL, f"{name} of a {kind.__qualname__}")
+    return m.stop(breaks.OPAQUE_CALL, f"call of {kind.__module__}.{kind.__qualname__}.{name}")
+
+
+def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
+    return load_plainly(m, owner, args[0])
+
+
+def _setattr(m: Any, owner: Any, args: tuple) -> Any:
+    return store_plainly(m, owner, *args)
+
+
+def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> Any:
+    """``dict.fromkeys``: what iterates or hashes by the user's rules is not asked by C code."""
+    if kwargs or not 0 < len(args) < 3:
+        return m.made(m.perform(bound, *args, **kwargs))
+    keys = args[0]
+    if type(keys) not in (list, tuple, dict, set, frozenset, str, bytes, range) or not is_trusted_type(kind):
+        return m.call(builtin_polyfills.dict_of_keys, (kind, *args), {})
+    if type(keys) in (list, tuple):  # the others are known to be hashed already
+        for key in keys:
+            operators.check_key(m, key)
+    m.heap.expose(args)
+    return m.made(m.perform(bound, *args))
+
+
+ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
+
+
+ATOMS = (int, float, complex, bool, str, bytes, type(None))
+COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
+
+
+def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
+    if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
+        return types.MethodType(owner, args[0])
+    if name in COMPARISONS and type(owner) in ATOMS and len(args) == 1 and not isinstance(args[0], ATOMS) \
+            and calls.is_user_object(args[0]):
+        return NotImplemented  # without a look at it
+    operators.settle_all(m, owner)
+    if isinstance(owner, types.MappingProxyType):
+        m.heap.expose(owner)
+    if isinstance(owner, BaseException) and name not in (
+        "__init__",
+        "__str__",
+        "__repr__",
+        "with_traceback",
+        "add_note",
+        "__eq__",
+        "__ne__",
+    ):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
+    if is_trusted_type(type(owner)):
+        return calls.native(m, method, args, kwargs)
+    return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
+
+
+def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
+    least, most = {"send": (1, 1), "throw": (1, 3)}.get(name, (0, 0))
+    if kwargs or not least <= len(args) <= most:
+        return m.plainly(getattr((i for i in ()), name), *args, **kwargs)  # which refuses
+    m.take_over(owner)
+    if name == "throw" and isinstance(args[0], type) and operators.makes_by_python(m, args[0]):
+        return m.call(builtin_polyfills.throw_made, (owner, *args), {})
+    if name == "send":
+        return m.resume(owner, args[0], fr.NEXT)
+    if name == "__next__":
+        return m.resume(owner, None, fr.NEXT)
+    if name == "throw":
+        return m.throw(owner, m.plainly(fr.thrown, *args), fr.NEXT)
+    if name == "close":
+        if owner.frame is None or not owner.started:
+            owner.frame = None
+            return None
+        return m.throw(owner, GeneratorExit(), fr.CLOSE)
+    raise AssertionError(name)
+
+
+# ---- dictionaries
+
+def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    takes = TAKE.get(name)
+    if takes is not None and (kwargs or len(args) != takes[1]) or name == "update" and len(args) > 1:
+        return m.plainly(method, *args, **kwargs)  # which refuses
+    if name in BY_ITS_OWN_RULES and (args or kwargs or name == "copy") \
+            and operators.stores_by_own_rules(m, type(table)):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own __setitem__")
+    if name == "__init__" and any(object_creation.needs_interpreting(m, items) for items in args):
+        return m.call(builtin_polyfills.dict_init, (dict.update, table, *args), kwargs)
+    origin = m.heap.origin_of(table)
+    if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
+        operators.check_key(m, args[0])
+        args = (args[0].settle() if isinstance(args[0], Live) else args[0], *args[1:])
+        key = args[0]
+        if name == "__getitem__":
+            return subscripts.subscript_dict(m, table, key, origin)
+        if name == "__setitem__":
+            return subscripts.store_key(m, table, key, args[1])
+        found = _guard_key(m, origin, key, name) if origin is not None else None
+        if isinstance(found, Live) and name in ("get", "pop", "setdefault"):
+            if name == "pop":
+                m.plainly(method, *args, **kwargs)
+            return found
+        return m.plainly(method, *args, **kwargs)
+    if name in ("update", "__ior__") and args and not isinstance(args[0], dict) \
+            and (object_creation.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple))):
+        return m.call(builtin_polyfills.dict_update, (table, *args), kwargs)
+    if name == "update":
+        m.heap.expose(args)
+        merged = m.plainly(dict, *args, **kwargs) if not isinstance(table, collections.Counter) else None
+        if merged is not None:
+            for key, value in merged.items():
+                subscripts.store_key(m, table, key, value)
+            return None
+        m.heap.will_write(table)
+    if origin is not None and (name in DICT_WRITES or name in ("__init__", "__delitem__")):
+        m.heap.will_write(table)
+    if name in DICT_VIEWS and not args:
+        m.heap.expose(table)  # with all that it holds: native code reads through the view, and nobody sees into that
+        return m.plainly(method, **kwargs)
+    m.heap.expose(table)
+    m.heap.expose(args)
+    answer = m.perform(method, *args, **kwargs)
+    return m.made(answer) if isinstance(answer, dict) else answer
+
+
+BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy".split())
+"""Methods of ordered dictionaries that ask the object's own ``__setitem__`` for what they store."""
+
+
+def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:
+    """Guard what the method is about to find; answers it where it is a number that changes."""
+    if not m.heap.is_constant_key(key):
+        m.heap.complete(origin)
+        return None
+    found = m.heap.read_key(origin, key)
+    if name in ("pop", "__delitem__") and key in origin.obj:
+        m.heap.will_write_key(origin, key, deletes=True)
+    elif name == "setdefault" and key not in origin.obj:
+        m.heap.will_write_key(origin, key)
+    return found
+
+
+# ---- lists and deques
+
+def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    origin = m.heap.origin_of(items)
+    if name == "append":
+        if origin is not None:
+            if isinstance(items, list):
+                m.heap.will_append(items, origin)
+            else:
+                m.heap.will_write(items)
+        return m.plainly(method, *args)
+    if name in ("extend", "__iadd__", "extendleft"):
+        other = args[0]
+        if object_creation.needs_interpreting(m, other):
+            polyfill = {"extendleft": builtin_polyfills.deque_extendleft, "extend": builtin_polyfills.list_extend}.get(
+                name, builtin_polyfills.list_extended)
+            return m.call(polyfill, (items, other), {})
+        if m.heap.is_outside_iterator(other) and hasattr(type(other), "__next__"):
+            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(other).__qualname__}")
+        m.heap.expose(other)
+        if origin is not None:
+            if isinstance(items, list) and other is not items:
+                m.heap.will_append(items, origin)
+            else:
+                m.heap.will_write(items)
+        return m.perform(method, other)
+    if name == "sort":
+        m.heap.will_write(items)
+        if kwargs.get("key") is not None or _has_objects(items):
+            return m.call(builtin_polyfills.sort_list, (items,), kwargs)
+    if name == "__getitem__":
+        return subscripts.subscript_natively(m, items, args[0])
+    if name == "__setitem__":
+        return subscripts.store_natively(m, items, *args)
+    if name == "__delitem__":
+        return subscripts.delete_natively(m, items, args[0])
+    if name in ("pop", "insert", "rotate", "__delitem__", "__imul__") and args:
+        subscripts.check_place(m, args[0])
+        subscripts.check_slice(m, args[0])
+    if origin is not None and name in LIST_WRITES:
+        m.heap.will_write(items)
+    if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):
+        polyfill = {"index": builtin_polyfills.index_of, "count": builtin_polyfills.count_of, "remove": builtin_polyfills.remove}.get(name)
+        if polyfill is not None and operators.holds_user_equality(m, (list(items), args)):
+            return m.call(polyfill, (items, *args), kwargs)
+    m.heap.expose(items)
+    return call_sequence(m, items, name, args, kwargs, method)
+
+
+def _has_objects(items: Any) -> bool:
+    return iteration_builtins.holds_objects(items)
+
+
+def _is_object(value: Any) -> bool:
+    return iteration_builtins.is_object(value)
+
+
+def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    m.heap.expose(args)
+    operators.check_numbers(m, args)
+    if name in SEARCHES:
+        operators.check_numbers(m, items)
+    answer = m.perform(method, *map(calls.plain, args), **kwargs)
+    return answer
+
+
+# ---- sets
+
+KEYED_SET_METHODS = frozenset(("add", "discard", "remove", "__contains__"))
+
+
+def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name not in KEYED_SET_METHODS and any(object_creation.needs_interpreting(m, a) for a in args):
+        if name == "update":
+            return m.call(builtin_polyfills.set_update, (items, *args), kwargs)
+        m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
+    for value in args:
+        if name not in KEYED_SET_METHODS:
+            for part in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
+                operators.check_key(m, part)
+        elif name == "add" or not isinstance(value, set):  # a set is looked up as the frozenset that is its equal
+            operators.check_key(m, value)
+    if name in SET_WRITES:
+        m.heap.will_write(items)
+    m.heap.expose(items)
+    return call_sequence(m, items, name, args, kwargs, method)
+
+
+# ---- text
+
+def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name == "join" and args and object_creation.needs_interpreting(m, args[0]):
+        return m.call(builtin_polyfills.join, (text, args[0]), {})
+    if name in ("format", "__mod__", "format_map"):
+        for value in (*args, *kwargs.values()):
+            if not isinstance(value, torch.Tensor) and print_and_format.needs_python_text(m, value):
+                return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
+    if not kwargs and all([type(a) in operators.SIMPLE for a in args]):
+        return m.plainly(method, *args)
+    return calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)

@@ -1,0 +1,63 @@
+"""``object.__reduce_ex__``: what `copy.copy` and `copy.deepcopy` ask of an object whose class has no hook for them.
+
+It is C code that calls the class's `__getstate__`, so what it does is written in Python here, and interpreted: a copy
+of an object is then made of the same reads and writes as one that is made by hand.
+
+    copy.deepcopy(config)        # config.__reduce_ex__(4): (copyreg.__newobj__, (Config,), config.__dict__, None, None)
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Callable
+from typing import Any
+
+from ..engine.heap import MISSING
+from .attributes import lookup
+
+OWN_ARGUMENTS = ("__getnewargs__", "__getnewargs_ex__")
+HEAP_TYPE = 1 << 9
+
+
+def reduction_of(m: Any, owner: Any, name: str, args: tuple, kwargs: dict) -> Callable | None:
+    """What is called with ``owner`` in place of ``object.<name>``, or None where the C code itself has to answer."""
+    kind = type(owner)
+    if kwargs or not is_of_python_classes(kind):
+        return None  # where all classes are Python's, a method in C is object's
+    if name == "__getstate__":
+        return None if args else state_of
+    if len(args) != 1 or type(args[0]) is not int or args[0] < 2:
+        return None
+    if any(lookup(m, kind, hook)[0] is not MISSING for hook in OWN_ARGUMENTS):
+        return None
+    return reduced if lookup(m, kind, "__reduce__")[1] is object else reduced_by_the_class
+
+
+def is_of_python_classes(kind: type) -> bool:
+    """Whether all that an object holds is in its `__dict__` and its slots."""
+    return all(base is object or base.__flags__ & HEAP_TYPE for base in kind.__mro__)
+
+
+def reduced(thing):
+    return copyreg.__newobj__, (type(thing),), thing.__getstate__(), None, None
+
+
+def reduced_by_the_class(thing):
+    return thing.__reduce__()
+
+
+def state_of(thing):
+    kind = type(thing)
+    held = (thing.__dict__ or None) if kind.__dictoffset__ else None
+    slots = {}
+    for name in slot_names(kind):
+        if hasattr(thing, name):
+            slots[name] = getattr(thing, name)
+    return (held, slots) if slots else held
+
+
+def slot_names(kind):
+    return tuple(copyreg._slotnames(kind))  # type: ignore[attr-defined]
+
+
+slot_names._burnish_constant = True  # type: ignore[attr-defined]

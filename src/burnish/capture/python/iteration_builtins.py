@@ -1,0 +1,168 @@
+"""Builtins that go through what they are given: ``len``, ``next``, ``sum``, ``sorted`` and their like, while tracing.
+
+Where elements have operators of the user's own, Python versions of them are interpreted (``polyfills``).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from .. import breaks
+from ..engine.heap import MISSING
+from ..engine.interpreted_or_native import is_trusted_type
+from ..interpreter import frames as fr
+from ..interpreter.frames import Generator, Raised
+from ..numbers import live_scalars, numpy_arrays
+from ..numbers.live_scalars import Live
+from . import builtin_polyfills, calls, iterator_polyfills, object_creation, operators
+from .attributes import lookup, special_method
+
+
+def _len(m: Any, args: tuple, kwargs: dict) -> Any:
+    (value,) = args
+    if type(value) in COUNTED:
+        origin = m.heap.origin_of(value)
+        if origin is None or origin.complete:
+            return m.plainly(len, value)
+    if isinstance(value, torch.Tensor):
+        answer = None if m.open_sizes is None else m.open_sizes.asked("__len__", value, ())
+        return m.perform(len, value) if answer is None else answer
+    if isinstance(value, Live):
+        return len(value.settle())
+    if numpy_arrays.is_known(m, value):
+        return m.plainly(len, value)
+    method = special_method(m, value, "__len__")
+    if isinstance(method, types.MethodType):
+        return m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(builtin_polyfills.length, (method,), {})
+    if lookup(m, type(value), "__len__")[0] in (MISSING, None):
+        return m.plainly(len, value)
+    m.check_readable(len, value)
+    origin = m.heap.origin_of(value)
+    if origin is not None and not origin.complete and not isinstance(value, tuple):
+        if origin.is_written or not isinstance(value, (list, dict)):
+            m.heap.complete(origin)
+        else:
+            m.heap.guard("length", origin.source, len(value))
+        return len(value)
+    if isinstance(value, operators.BUILTIN_CONTAINERS) or operators.is_known(value):
+        return m.plainly(len, value)
+    return m.stop(breaks.OPAQUE_CALL, f"len() of a {type(value).__qualname__}")
+
+
+COUNTED = frozenset((tuple, list, dict, str, torch.Size))
+
+
+def _next(m: Any, args: tuple, kwargs: dict) -> Any:
+    iterator = args[0]
+    if len(args) == 2:
+        return m.call(builtin_polyfills.next_or, args, {}) if type(iterator) is Generator or operators.python_method(
+            m, iterator, "__next__") else _next_native(m, iterator, args[1])
+    if type(iterator) is Generator:
+        m.take_over(iterator)
+        return m.resume(iterator, None, fr.NEXT)
+    if operators.python_method(m, iterator, "__next__"):
+        return m.call(special_method(m, iterator, "__next__"), (), {})
+    return _next_native(m, iterator, MISSING)
+
+
+def _next_native(m: Any, iterator: Any, default: Any) -> Any:
+    value = operators.advance(m, iterator)
+    if value is operators.EXHAUSTED:
+        if default is not MISSING:
+            return default
+        raise Raised(StopIteration())
+    return value
+
+
+def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 2:
+        if lookup(m, type(args[0]), "__call__")[0] is MISSING:
+            return m.plainly(iter, *args)
+        return m.call(iterator_polyfills.iterate_until, args, {})
+    return operators.iterate(m, args[0])
+
+
+def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
+    return (
+        m.call(builtin_polyfills.sum_, args, kwargs)
+        if wants_python(m, args[:1]) or holds_objects(args[0])
+        else native(m, sum, args, kwargs)
+    )
+
+
+def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if wants_python(m, args) or holds_objects(args[0]) or _is_not_seen_into(args[0]):
+            return m.call(polyfill, args, kwargs)
+        return native(m, builtin, args, kwargs)
+
+    return handler
+
+
+def _is_not_seen_into(items: Any) -> bool:
+    """An iterator, or a view: what it will give is not known, and may have rules of its own."""
+    return not isinstance(items, (*operators.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
+
+
+def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if (
+            len(args) > 1
+            and not kwargs
+            and all(isinstance(a, (int, float)) for a in args)
+            and any(isinstance(a, Live) for a in args)
+        ):
+            return live_scalars.apply(builtin, *args)
+        if kwargs.get("key") is not None or wants_python(m, args[:1]) or any(map(holds_objects, args)) \
+                or len(args) == 1 and _is_not_seen_into(args[0]) or len(args) > 1 and any(is_object(a) for a in args):
+            return m.call(polyfill, args, kwargs)
+        return native(m, builtin, args, kwargs)
+
+    return handler
+
+
+def _sorted(m: Any, args: tuple, kwargs: dict) -> Any:
+    if kwargs.get("key") is not None or wants_python(m, args) or holds_objects(args[0]):
+        return m.call(builtin_polyfills.sorted_, args, kwargs)
+    return native(m, sorted, args, kwargs)
+
+
+def wants_python(m: Any, args: tuple) -> bool:
+    for value in args:
+        if m.heap.is_outside_iterator(value) and hasattr(type(value), "__next__"):
+            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(value).__qualname__}")
+    return any(object_creation.needs_interpreting(m, a) for a in args)
+
+
+def holds_objects(value: Any) -> bool:
+    """Whether a container holds something whose operators may be Python, or tensors (whose data may be asked for)."""
+    if isinstance(value, dict):
+        return any(map(is_object, value))
+    if isinstance(value, operators.BUILTIN_CONTAINERS):
+        return any(map(is_object, value))
+    return False
+
+
+def is_object(value: Any) -> bool:
+    if type(value) in operators.SIMPLE or isinstance(value, Live):
+        return False
+    if isinstance(value, (tuple, list)):
+        return any(map(is_object, value))
+    return not isinstance(value, operators.BUILTIN_CONTAINERS)
+
+
+def native(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
+    args, kwargs = tuple(map(calls.plain, args)), {k: calls.plain(v) for k, v in kwargs.items()}
+    return calls.native(m, function, args, kwargs)
+
+
+BUILTINS: dict[Any, Callable] = {
+    len: _len, next: _next, iter: _iter, sum: _sum, any: _quantifier(any, builtin_polyfills.any_),
+    all: _quantifier(all, builtin_polyfills.all_), min: _extreme(min, builtin_polyfills.minimum), max: _extreme(max, builtin_polyfills.maximum),
+    sorted: _sorted,
+}

@@ -1,0 +1,1 @@
+"""Text that a program writes: print, format, logging, warnings."""

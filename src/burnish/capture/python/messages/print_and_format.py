@@ -1,0 +1,144 @@
+"""Text of values while tracing: ``str``, ``repr``, ``format``, and ``print`` and log records, which are effects."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.heap import MISSING
+from ...numbers import live_scalars, numpy_constants, numpy_kinds
+from ...numbers.live_scalars import Live
+from ...segments.effects import Effect
+from .. import builtin_polyfills, operators
+from ..attributes import lookup
+from . import logging_calls
+
+
+def _repr(m: Any, args: tuple, kwargs: dict) -> Any:
+    return text_of(m, repr, args[0])
+
+
+def _format(m: Any, args: tuple, kwargs: dict) -> Any:
+    return operators.format_value(m, args[0], None, args[1] if len(args) > 1 else "")
+
+
+def text_of(m: Any, convert: Callable, value: Any) -> Any:
+    """``str(value)`` or ``repr(value)``."""
+    kind = type(value)
+    if kind is torch.Size and any(isinstance(size, Live) for size in value):
+        return operators.size_text(value)
+    if kind in operators.SIMPLE:
+        return m.plainly(convert, value)
+    if kind in numpy_kinds.VALUES:
+        return numpy_constants.apply(m, convert, value)
+    if isinstance(value, Live):
+        return m.plainly(live_scalars.apply, convert, value) if convert is not str or not isinstance(value, str) else value
+    if isinstance(value, torch.Tensor):
+        return m.perform(convert, value)
+    names = ("__str__", "__repr__") if convert is str else ("__repr__",)
+    for name in names:
+        found, owner = lookup(m, kind, name)
+        if isinstance(found, FunctionType):
+            method = types.MethodType(found, value)
+            return m.call(builtin_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
+        if found is not MISSING and owner is not object:
+            break
+    if isinstance(value, operators.BUILTIN_CONTAINERS):
+        m.heap.expose(value)
+        if not _holds_printable_objects(value):
+            operators.settle_all(m, value)
+            return m.plainly(convert, value)
+        if _is_being_shown(m, value):
+            return {list: "[...]", tuple: "(...)", dict: "{...}"}.get(kind, f"{kind.__name__}(...)")
+        if kind in (list, set):
+            return m.call(builtin_polyfills.list_text, (value, *("[]" if kind is list else "{}")), {})
+        if kind is tuple:
+            return m.call(builtin_polyfills.tuple_text, (value,), {})
+        if kind is dict:
+            return m.call(builtin_polyfills.dict_text, (value,), {})
+        return m.perform(convert, value)
+    if isinstance(value, BaseException):
+        m.heap.expose(m.heap.read_field(value, "args", lambda: value.args))
+        if len(value.args) == 1:
+            return text_of(m, convert, value.args[0]) if convert is str and kind not in (KeyError,) and isinstance(
+                value.args[0], str) else m.plainly(convert, value)
+        return m.plainly(convert, value)
+    if lookup(m, kind, "__repr__")[1] is object and not isinstance(value, (type, types.ModuleType)):
+        return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows its address")
+    if operators.is_known_native(kind):
+        m.check_readable(convert, value)
+        return m.plainly(convert, value)
+    return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
+
+
+SHOWING = frozenset(f.__code__ for f in (builtin_polyfills.list_text, builtin_polyfills.tuple_text, builtin_polyfills.dict_text))
+
+
+def _is_being_shown(m: Any, value: Any) -> bool:
+    """Whether this is asked for in the middle of the text of the same container, which holds itself."""
+    frame = m.frame
+    while frame is not None:
+        if frame.code.co in SHOWING and frame.locals[0] is value:
+            return True
+        frame = frame.caller
+    return False
+
+
+def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
+    """``around``: the containers it is in, one of which it may hold again."""
+    parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    for part in parts:
+        if isinstance(part, operators.BUILTIN_CONTAINERS):
+            if len(around) < 100 and not any(part is one for one in (*around, value)) \
+                    and _holds_printable_objects(part, (*around, value)):
+                return True
+        elif type(part) not in operators.SIMPLE and not isinstance(part, (Live, type)):
+            return True
+    return False
+
+
+def _print(m: Any, args: tuple, kwargs: dict) -> Any:
+    if kwargs.get("file") not in (None, sys.stdout, sys.stderr):
+        return m.stop(breaks.OPAQUE_CALL, "print() to a file")
+    if not kwargs.keys() <= {"sep", "end", "file", "flush"} or not all(
+            isinstance(kwargs.get(name), (str, type(None))) for name in ("sep", "end")):
+        return m.plainly(print, *args, **kwargs)  # which refuses
+    for value in args:
+        if needs_python_text(m, value):
+            return m.call(builtin_polyfills.print_texts, (args, kwargs), {})
+    options = {k: v for k, v in kwargs.items() if k != "file"}
+    stream = "stderr" if kwargs.get("file") is sys.stderr else "stdout"
+    m.effects.append(Effect.of(m, print_to, (stream, options, *args)))
+    m.plainly(print_to, stream, {k: v.settle() if isinstance(v, Live) else v for k, v in options.items()}, *args)
+    return None
+
+
+def print_to(stream: str, options: dict, *args: Any) -> None:
+    print(*[a.plain() if isinstance(a, Live) else a for a in args], file=getattr(sys, stream), **options)
+
+
+def needs_python_text(m: Any, value: Any) -> bool:
+    kind = type(value)
+    if kind in operators.SIMPLE or isinstance(value, (torch.Tensor, Live)):
+        return False
+    if isinstance(value, operators.BUILTIN_CONTAINERS):
+        m.heap.expose(value)
+        parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        return any(needs_python_text(m, p) for p in parts)
+    return True
+
+
+def _log(name: str, m: Any, args: tuple, kwargs: dict) -> Any:
+    return MISSING if any(needs_python_text(m, value) for value in args[1:]) else logging_calls.traced(name, m, args, kwargs)
+
+
+BUILTINS: dict[Any, Callable] = {repr: _repr, format: _format, print: _print}
+PYTHON_FUNCTIONS: dict[Any, Callable] = {
+    getattr(logging_calls.Logger, name): functools.partial(_log, name) for name in logging_calls.NAMES}

@@ -1,0 +1,123 @@
+"""``with warnings.catch_warnings():`` in interpreted code.
+
+    with warnings.catch_warnings():             enter            real, and an effect that is repeated in its order
+        warnings.simplefilter("ignore")         simplefilter     the same
+        y = old_function(x)                     what warns of itself ends the segment before it, inside the block
+    return y                                    exit
+
+While tracing the filters are really changed. On later runs that happens at the segment's end, among its other effects:
+warnings of the program's own come there as well, in their order. What torch itself warns of would come when the graph
+runs, under other filters. So while the filters are others than at the segment's start, calls are listened to.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ... import breaks
+from ...engine.heap import MISSING
+from ...interpreter.frames import Raised
+from ...numbers.live_scalars import Live
+from ...segments.effects import Effect
+
+catch_warnings = warnings.catch_warnings
+GLOBALS = ("simplefilter", "filterwarnings", "resetwarnings")
+
+
+def enter(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``catch_warnings.__enter__``."""
+    block = args[0]
+    if len(args) != 1 or type(block) is not catch_warnings or id(block) not in m.heap.fresh or id(block) in m.filters \
+            or block._record or block._module is not warnings:  # type: ignore[attr-defined]
+        return MISSING
+    if m.region is not None:
+        m.region.refuse("a change of warning filters")
+    m.plainly(catch_warnings.__enter__, block)
+    m.filters[id(block)] = block
+    m.effects.append(Effect.of(m, is_entered, (block,)))
+    return None
+
+
+def leave(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``catch_warnings.__exit__``, also of a block that was entered before this segment."""
+    block = args[0]
+    if type(block) is not catch_warnings or block._record:  # type: ignore[attr-defined]
+        return MISSING
+    if id(block) not in m.filters and m.heap.origin_of(block) is None:
+        return MISSING
+    if m.region is not None:
+        m.region.refuse("a change of warning filters")
+    try:
+        m.plainly(catch_warnings.__exit__, block, None, None, None)
+    except Raised as raised:
+        m.stop(breaks.OPAQUE_CALL, f"catch_warnings: {raised.error}")
+    if id(block) in m.filters:
+        del m.filters[id(block)]
+    else:
+        m.filters[id(block)] = block  # from here on they are other ones than when the graph runs
+    m.effects.append(Effect.of(m, leave_again, (block,)))
+    return None
+
+
+def change(name: str) -> Callable:
+    """``simplefilter`` and its like, inside a block that was entered here."""
+    function = getattr(warnings, name)
+
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if not any(id(block) in m.heap.fresh for block in m.filters.values()):
+            return MISSING
+        if m.region is not None:
+            m.region.refuse("a change of warning filters")
+        args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+        m.plainly(function, *args, **kwargs)
+        m.effects.append(Effect.of(m, function, args, kwargs))
+        return None
+    return handler
+
+
+def is_entered(block: Any) -> None:
+    """To make it again is to enter it."""
+
+
+def leave_again(block: Any) -> None:
+    block.__exit__(None, None, None)
+
+
+def enter_again(action: tuple | None) -> Any:
+    block = catch_warnings()
+    block._filter = action  # type: ignore[attr-defined]
+    block.__enter__()
+    return block
+
+
+def build_block(rebuilder: Any, block: Any) -> str:
+    """A block in the code that ends a segment. One that was entered here is made by entering it."""
+    if not any(effect.function is is_entered and effect.args[0] is block for effect in rebuilder.m.effects):
+        text: str = rebuilder.other(block)
+        return text
+    made: str = rebuilder.name(block, f"{rebuilder.constant(enter_again)}({rebuilder.constant(block._filter)})")
+    return made
+
+
+def listening(recorder: Any, function: Callable) -> Callable:
+    """``function``, whose own warnings end the segment before the instruction that calls it."""
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            value = function(*args, **kwargs)
+        for each in seen:
+            recorder.trouble = breaks.OPAQUE_CALL, f"a {each.category.__name__} of torch's where filters were changed"
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        return value
+    return call
+
+
+HANDLERS: dict[Callable, Callable] = {
+    catch_warnings.__enter__: enter,
+    catch_warnings.__exit__: leave,
+    **{getattr(warnings, name): change(name) for name in GLOBALS},
+}

@@ -1,0 +1,97 @@
+"""``warnings.warn`` in interpreted code: what it points at is a frame that only the interpreter has.
+
+    def scaled(x, factor):
+        if factor > 10:
+            warnings.warn("that is a lot", stacklevel=2)      # about the line that called scaled()
+        return x * factor
+
+While tracing a warning is an effect: it is given again on every run of the segment, about the same line, so the user's
+filters and Python's "once per line" decide as they would have. Where the level leads out of the compiled function, the
+line is looked for on the stack when the warning is given. ``builtin_calls`` and ``machine`` have the entries.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+from ... import breaks
+from ...engine.interpreted_or_native import OUR_PATH
+from ...interpreter.frames import Frame
+from ...numbers.live_scalars import Expression, Live
+from ...segments.effects import Effect
+
+
+def traced(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``warnings.warn(*args, **kwargs)`` under a tracer."""
+    given = _arguments(args, kwargs)
+    if given is None:
+        return m.stop(breaks.OPAQUE_CALL, "warnings.warn with more than a message, a category and a level")
+    if may_be_errors(warnings):
+        return m.stop(breaks.OPAQUE_CALL, "warnings.warn where warnings may be errors")
+    asked = Expression(may_be_errors, (Expression(None, (m.heap.sources.pin(warnings),)),))
+    m.heap.guard("outcome", None, (asked, False))
+    place = give, (*given[:2], *_place(m.frame, given[2]))
+    m.effects.append(Effect.of(m, *place))
+    return m.plainly(give, *place[1])
+
+
+def plain(m: Any, args: tuple, kwargs: dict) -> Any:
+    """The same in code that is interpreted without being traced."""
+    given = _arguments(args, kwargs)
+    return warnings.warn(*args, **kwargs) if given is None else give(*given[:2], *_place(m.frame, given[2]))
+
+
+def may_be_errors(module: Any) -> bool:
+    """Whether a filter of the user's turns warnings into errors: at their place, under the user's handlers."""
+    return any(entry[0] == "error" for entry in module.filters)
+
+
+def _arguments(args: tuple, kwargs: dict) -> tuple[Any, type, int] | None:
+    """Message, category and level, where that is all."""
+    found = dict(zip(("message", "category", "stacklevel"), args, strict=False)) | kwargs
+    if len(args) > 3 or not found.keys() <= {"message", "category", "stacklevel"}:
+        return None
+    message, category, level = found.get("message"), found.get("category"), found.get("stacklevel", 1)
+    if isinstance(message, Warning):
+        category = type(message)
+    elif not isinstance(message, str):
+        return None
+    category = UserWarning if category is None else category
+    if isinstance(level, Live):
+        level = level.settle()
+    if not isinstance(category, type) or not issubclass(category, Warning) or type(level) is not int:
+        return None
+    return message, category, level
+
+
+def _place(frame: Frame | None, level: int) -> tuple[str, int, dict | None, int]:
+    """Of the frame ``level`` calls up, 1 being the current one: file, line and globals; and how far it is beyond the
+    outermost."""
+    assert frame is not None
+    while level > 1 or frame.code.co.co_filename.startswith(OUR_PATH):
+        level -= not frame.code.co.co_filename.startswith(OUR_PATH)
+        if frame.caller is None:
+            return "", 0, None, max(1, level)
+        frame = frame.caller
+    return frame.code.co.co_filename, frame.line, frame.globals, 0
+
+
+def give(message: Any, category: type, filename: str, line: int, namespace: dict | None, beyond: int) -> None:
+    if namespace is None:
+        filename, line, namespace = _caller(beyond)
+    text = message.plain() if isinstance(message, Live) else message
+    registry = namespace.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, category, filename, line, namespace.get("__name__", "<string>"), registry)
+
+
+def _caller(level: int) -> tuple[str, int, dict]:
+    """The ``level``-th frame on Python's stack that is not of Burnish; Python's own place for none."""
+    at = sys._getframe()
+    while at is not None:
+        level -= not at.f_code.co_filename.startswith((OUR_PATH, "<burnish"))
+        if level <= 0:
+            return at.f_code.co_filename, at.f_lineno, at.f_globals
+        at = at.f_back  # type: ignore[assignment]
+    return "sys", 1, sys.__dict__

@@ -1,0 +1,211 @@
+"""Builtins about an object and its class while tracing: ``getattr``, ``isinstance``, ``object.__new__`` and so on."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from ..engine.heap import MISSING, dict_of
+from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
+from ..interpreter import frames as fr
+from ..interpreter.frame_introspection import namespace_of
+from ..interpreter.frames import PUSHED, Generator, Raised
+from ..numbers.live_scalars import Expression, Live
+from . import attribute_writes, attributes, builtin_polyfills, iterator_polyfills, object_creation
+from .attributes import guard_order, lookup
+from .iteration_builtins import wants_python
+
+
+def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 2 and isinstance(args[1], str):
+        return attributes.load(m, args[0], _text(args[1]))
+    if len(args) == 3 and isinstance(args[1], str):
+        try:
+            value = attributes.load(m, args[0], _text(args[1]))
+        except Raised as raised:
+            if isinstance(raised.error, AttributeError):
+                return args[2]
+            raise
+        if value is PUSHED:
+            # The attribute is computed by Python code: take the frame back, read under a try.
+            m.frame = m.frame.caller
+            return m.call(builtin_polyfills.getattr_or, args, {})
+        return value
+    return m.plainly(getattr, *args, **kwargs)
+
+
+def _text(value: str) -> str:
+    return value.settle() if isinstance(value, Live) else value
+
+
+def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 2 or not isinstance(args[1], str):
+        return m.plainly(hasattr, *args, **kwargs)
+    try:
+        value = attributes.load(m, args[0], _text(args[1]))
+    except Raised as raised:
+        if isinstance(raised.error, AttributeError):
+            return False
+        raise
+    if value is PUSHED:
+        m.frame = m.frame.caller
+        return m.call(builtin_polyfills.has_attribute, args, {})
+    return True
+
+
+def _setattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if not isinstance(args[1], str):
+        return m.plainly(setattr, *args)
+    return _none(m, attribute_writes.store(m, args[0], _text(args[1]), args[2]))
+
+
+def _none(m: Any, answer: Any) -> Any:
+    """A setter called as a function answers None."""
+    if answer is PUSHED:
+        m.frame.completion = fr.PUSH_NONE
+        return PUSHED
+    return None
+
+
+def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if not isinstance(args[1], str):
+        return m.plainly(delattr, *args)
+    return _none(m, attribute_writes.delete(m, args[0], _text(args[1])))
+
+
+def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
+    obj, kinds = args
+    if type(obj) is Generator:
+        obj = SAMPLES[obj.__class__]
+    for kind in _flatten(kinds):
+        check, owner = lookup(m, type(kind), "__instancecheck__")
+        if isinstance(check, FunctionType) and not is_trusted_type(owner):
+            if isinstance(kinds, tuple):
+                return m.call(builtin_polyfills.instance_check, (obj, kinds), {})
+            return m.call(builtin_polyfills.truth_of, (check, kind, obj), {})
+    answer = m.plainly(isinstance, obj, kinds)
+    guard_order(m, type(obj))
+    for kind in _flatten(kinds):
+        guard_registered(m, type(obj), kind)
+        if is_asked_for_attributes(kind):
+            guard_attributes(m, obj, kind)
+    return answer
+
+
+def _issubclass(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 2 and isinstance(args[0], type):
+        guard_order(m, args[0])
+        for kind in _flatten(args[1]):
+            guard_registered(m, args[0], kind)
+    return MISSING
+
+
+def guard_registered(m: Any, cls: type, kind: Any) -> None:
+    """Whether a class is one of an abstract one's: it may be registered, or be given the methods, at any time."""
+    key = (cls, "is registered", kind)
+    if isinstance(kind, abc.ABCMeta) and (is_user_type(cls) or is_user_type(kind)) and key not in m.lookups \
+            and not is_asked_for_attributes(kind):
+        m.lookups[key] = (MISSING, None)
+        m.guard_outcome(Expression(issubclass, (cls, kind)), issubclass(cls, kind))
+
+
+def is_asked_for_attributes(kind: Any) -> bool:
+    """Whether ``isinstance`` of it looks for attributes: a ``typing.runtime_checkable`` protocol."""
+    return isinstance(kind, abc.ABCMeta) and bool(find_on_type(kind, "_is_runtime_protocol"))
+
+
+def guard_attributes(m: Any, obj: Any, kind: type) -> None:
+    origin = m.heap.origin_of(obj)
+    if origin is not None and is_user_type(type(obj)):
+        m.guard_outcome(Expression(isinstance, (Expression(None, (origin.source,)), kind)), isinstance(obj, kind))
+
+
+SAMPLES = {kind: kind(*args) for kind, *args in (  # of what ``Generator`` stands for
+    (map, int, ()), (filter, None, ()), (zip,), (enumerate, ()), (reversed, ()), (itertools.accumulate, ()),
+    (itertools.chain,), (itertools.islice, (), 0), (itertools.starmap, int, ()), (itertools.takewhile, int, ()),
+    (itertools.dropwhile, int, ()), (itertools.filterfalse, int, ()), (itertools.pairwise, ()),
+    (itertools.zip_longest,), (itertools.groupby, ()))} | {
+    type(sample): sample for sample in ((i for i in ()), iter(iterator_polyfills.Sequence()), iter(int, 0))}
+
+
+def _flatten(kinds: Any) -> list:
+    if isinstance(kinds, tuple):
+        return [k for part in kinds for k in _flatten(part)]
+    return [kinds]
+
+
+def _new(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``object.__new__(cls)``."""
+    if not args:
+        return m.plainly(object.__new__, **kwargs)
+    cls = args[0]
+    if (
+        isinstance(cls, type)
+        and cls.__init__ is not object.__init__
+        and cls.__new__ is object.__new__
+        or len(args) == 1
+    ):
+        return m.made(m.plainly(object.__new__, cls))
+    return m.made(m.plainly(object.__new__, *args, **kwargs))
+
+
+def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
+    """``tuple.__new__(cls, items)`` and the like."""
+    if owner is object:
+        return _new(m, args, kwargs)
+    if owner in (tuple, dict, list, set, frozenset, str, int, float) or issubclass(owner, (BaseException, dict, list)):
+        if owner in (tuple, frozenset) and len(args) > 1 and wants_python(m, args[1:2]):
+            return m.call(builtin_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
+        if owner in (str, int, float):
+            args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+        m.heap.expose(args)
+        return m.made(m.plainly(owner.__new__, *args, **kwargs))
+    return MISSING
+
+
+def _object_init(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.plainly(object.__init__, *args, **kwargs)
+
+
+def _object_getattribute(m: Any, args: tuple, kwargs: dict) -> Any:
+    return attributes.load_plainly(m, args[0], args[1])
+
+
+def _object_setattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    return _none(m, attribute_writes.store_plainly(m, *args))
+
+
+def _object_delattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    return _none(m, attribute_writes.delete_plainly(m, *args))
+
+
+def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.plainly(BaseException.__init__, *args, **kwargs)
+
+
+def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
+    if args:
+        return attributes.load(m, args[0], "__dict__") if dict_of(args[0]) is not None else m.plainly(vars, args[0])
+    return namespace_of(m.frame)
+
+
+def _type_call(m: Any, args: tuple, kwargs: dict) -> Any:
+    return object_creation.construct_by_type(m, args[0], args[1:], kwargs)
+
+
+UNBOUND: dict[Any, Callable] = {
+    object.__init__: _object_init, object.__getattribute__: _object_getattribute, object.__setattr__: _object_setattr,
+    object.__delattr__: _object_delattr, BaseException.__init__: _exception_init, Exception.__init__: _exception_init,
+    type.__call__: _type_call,
+}
+UNBOUND_TAKE = {object.__getattribute__: 2, object.__setattr__: 3, object.__delattr__: 2}
+"""How many arguments they take at least, where that is more than one."""
+
+
+BUILTINS: dict[Any, Callable] = {
+    getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, isinstance: _isinstance,
+    issubclass: _issubclass, vars: _vars,
+}

@@ -1,0 +1,418 @@
+"""Making objects while tracing: what ``type.__call__`` would do, in steps the interpreter can see."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import itertools
+import types
+import weakref
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from .. import breaks
+from ..engine.graph_recorder import Handle
+from ..engine.heap import MISSING
+from ..engine.interpreted_or_native import is_trusted_type, is_user_type
+from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
+from ..interpreter.frames import Generator, Raised
+from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
+from ..numbers.live_scalars import PLAIN, Live
+from . import builtin_polyfills, iterator_polyfills, operators
+from .attributes import lookup, special_method
+from .messages import print_and_format
+
+ITERABLE_MAKERS = {list: builtin_polyfills.to_list, tuple: builtin_polyfills.to_tuple, set: builtin_polyfills.to_set,
+                   frozenset: builtin_polyfills.to_frozenset, dict: builtin_polyfills.to_dict}
+OLD_KIND = type(torch.LongTensor)
+CONVERSIONS = {int: "__int__", float: "__float__", complex: "__complex__", bool: "__bool__", bytes: "__bytes__"}
+
+
+def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    special = CONSTRUCTORS.get(cls)
+    if special is not None:
+        answer = special(m, cls, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if cls in numpy_kinds.CLASSES:
+        answer = numpy_constants.call(m, cls, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if type(cls) is OLD_KIND and not kwargs and len(args) == 1 and type(args[0]) in (list, tuple) \
+            and cls.__module__ == "torch":
+        # torch.LongTensor([1, 2]), from before tensors had dtypes. Those of other devices are in other modules.
+        return m.call(torch.tensor, args, {"dtype": cls.dtype, "device": "cpu"})  # type: ignore[attr-defined]
+    if "__burnish_original__" in cls.__dict__:
+        return m.call(cls.__dict__["__burnish_original__"], args, kwargs)
+    meta_call, owner = lookup(m, type(cls), "__call__")
+    if isinstance(meta_call, FunctionType):
+        if issubclass(cls, enum.Enum):
+            return native(m, cls, args, kwargs)
+        return m.call(meta_call, (cls, *args), kwargs)
+    return construct_by_type(m, cls, args, kwargs)
+
+
+def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """``type.__call__(cls, ...)``."""
+    new, new_owner = lookup(m, cls, "__new__")
+    init, init_owner = lookup(m, cls, "__init__")
+    if isinstance(new, staticmethod):
+        new = new.__func__
+    new_is_python, init_is_python = isinstance(new, FunctionType), isinstance(init, FunctionType)
+    if issubclass(cls, torch.Tensor):
+        return make_tensor(m, cls, args, kwargs)
+    if new_is_python and init_is_python:
+        return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
+    if new_is_python and init_owner is object:
+        return m.call(builtin_polyfills.construct_without_init, (cls, args, kwargs), {})
+    if new_is_python:
+        return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
+    if init_is_python:
+        if new_owner is object:
+            m.made(obj := m.plainly(object.__new__, cls))
+            return m.call(builtin_polyfills.construct_around, (obj, args, kwargs), {})
+        return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
+    if issubclass(cls, dict) and is_user_type(cls) and (
+            operators.stores_by_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args)):
+        m.made(obj := m.plainly(cls.__new__, cls))
+        return m.call(builtin_polyfills.construct_around, (obj, args, kwargs), {})
+    if issubclass(cls, BaseException) or issubclass(cls, (dict, list, set, tuple, str, int, float)) \
+            and is_user_type(cls) or new_owner is object and init_owner is object:
+        return m.made(native(m, cls, args, kwargs))
+    if decimal_arithmetic.is_decimal(cls):
+        decimal_arithmetic.guard_context(m.heap)
+    if is_trusted_type(cls) and cls.__module__ in SAFE_MODULES:
+        return m.made(native(m, cls, args, kwargs))
+    return m.stop(breaks.OPAQUE_CALL, f"making a {cls.__module__}.{cls.__qualname__}")
+
+
+SAFE_MODULES = frozenset(("builtins", "collections", "types", "functools", "itertools", "operator", "enum", "abc",
+                          "contextlib", "datetime", "decimal", "fractions"))
+
+
+def native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+    if cls in PLAIN.values() or not issubclass(cls, BaseException):
+        for value in (*args, *kwargs.values()):
+            operators.settle_all(m, value)
+            m.check_readable(cls, value)
+    return m.perform(cls, *args, **kwargs)
+
+
+def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """``nn.Parameter(x)``, ``torch.Tensor([...])``: torch does not dispatch these, so they are written down here."""
+    if cls not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        m.stop(breaks.SUBCLASS_TENSOR, f"making a {cls.__qualname__}")
+    mark = m.recorder.mark()
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+        operators.settle_all(m, value)
+    value = m.plainly(cls, *args, **kwargs)
+    try:
+        m.recorder.record(cls, args, kwargs, value, live_allowed=False)
+    except Exception as error:
+        m.recorder.undo_to(mark)
+        m.late(breaks.UNKNOWN_TENSOR, f"{cls.__qualname__}: {error}", value)
+    return value
+
+
+# ---- builtin classes that take iterables or user objects
+
+def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1 or kwargs and cls is not dict:
+        return m.plainly(cls, *args, **kwargs)
+    items = args[0]
+    if isinstance(items, Generator) or needs_interpreting(m, items):
+        return m.call(ITERABLE_MAKERS[cls], args, kwargs)
+    if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
+        m.stop(breaks.OUTSIDE_ITERATOR, f"{cls.__name__}() of a {type(items).__qualname__}")
+    for value in args:
+        if cls is list or cls is tuple:
+            m.heap.expose_items(value)
+        else:
+            m.heap.expose(value)
+    if isinstance(items, Live):
+        args = (items.settle(),)
+    if cls in (dict, set, frozenset) and isinstance(items, (list, tuple)):
+        for part in items:
+            operators.check_key(m, part[0] if cls is dict and isinstance(part, tuple) and part else part)
+    if not isinstance(items, (*operators.BUILTIN_CONTAINERS, str, bytes, range)) \
+            and not operators.is_known_native(type(items)) and type(items) not in operators.ITERATORS:
+        if isinstance(items, torch.Tensor):
+            return m.perform(cls, items)
+        m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of a {type(items).__qualname__}")
+    m.check_readable(cls, items)
+    return m.perform(cls, *args, **kwargs)
+
+
+def needs_interpreting(m: Any, value: Any) -> bool:
+    """Whether iterating ``value`` runs the user's Python."""
+    kind = type(value)
+    if kind in operators.SIMPLE or kind in operators.BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
+        return False
+    if kind is Generator:
+        return True
+    for name in ("__iter__", "__next__", "__getitem__", "keys"):
+        found, owner = lookup(m, kind, name)
+        if isinstance(found, FunctionType):
+            return True
+        if found is not MISSING and name == "__iter__":
+            return False
+    return False
+
+
+def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1 or kwargs:
+        return native(m, cls, args, kwargs)
+    value = args[0]
+    if isinstance(value, torch.Tensor):
+        if cls in (int, float, bool) and constant_tensors.is_constant(m, value):
+            return m.plainly(cls, value)
+        if cls in (int, float) and graph_numbers.stays_in_graph(m, value):
+            return _convert(m, cls, (graph_numbers.read(m, value),), kwargs)
+        return m.perform(cls, value)
+    if isinstance(value, Live):
+        if cls is bool:
+            return operators.truth_of_live(value)
+        if isinstance(value, str):
+            return m.plainly(cls, value.settle())
+
+        return m.plainly(live_scalars.apply, cls, value)
+    if cls is bool:
+        return bool_of(m, value)
+    for name in (CONVERSIONS[cls], "__index__"):
+        if operators.python_method(m, value, name):
+
+            method = special_method(m, value, name)
+            if name == "__index__":
+                if cls is not int:
+                    m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with __index__")
+                return m.call(builtin_polyfills.of_kind, (method, int, "__index__ returned non-int (type {})"), {})
+            owner = f"{type(value).__name__}." if cls is float else ""
+            return m.call(
+                builtin_polyfills.of_kind, (method, cls, f"{owner}{name} returned non-{cls.__name__} (type {{}})"), {}
+            )
+    return native(m, cls, args, kwargs)
+
+
+def bool_of(m: Any, value: Any) -> Any:
+    found = operators.truth_method(m, value)
+    if found is not None:
+        return m.call(builtin_polyfills.truth_by_len if found[1] else builtin_polyfills.truth_by_bool, (found[0],), {})
+    return operators.truth(m, value)
+
+
+def _str(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1 or kwargs:
+        return native(m, cls, args, kwargs)
+
+    return print_and_format.text_of(m, str, args[0])
+
+
+def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 1 and not kwargs:
+        kind = type(args[0])
+        return PLAIN.get(kind, args[0].__class__ if kind is Generator else kind)
+    return m.stop(breaks.OPAQUE_CALL, "making a class")
+
+
+def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if args:
+        return m.plainly(super, *args)
+    frame = m.frame
+    why = why_not_super(frame)
+    if why is not None:
+        raise Raised(RuntimeError(f"super(): {why}"))
+    return m.plainly(super, current_class(frame), first_argument(frame))
+
+
+def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, always: bool = False) -> Any:
+    """``first`` and ``last``: where among the arguments the iterables are."""
+    def handler(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+        given = (kwargs["iterable"],) if "iterable" in kwargs and not args else args[first:last]
+        if not always and not any(needs_interpreting(m, a) for a in given):
+            return MISSING if not _is_safe(m, given) else _over_items(m, cls, args, kwargs)
+        _check_arguments(m, cls, args, kwargs, first, last)
+        if "iterable" in kwargs:
+            args, kwargs = given, {name: value for name, value in kwargs.items() if name != "iterable"}
+        if cls is itertools.chain or all(type(a) is Generator or isinstance(a, operators.BUILTIN_CONTAINERS)
+                                         and not needs_interpreting(m, a) for a in given):
+            return m.call(polyfill, args, kwargs)
+        after = () if last is None else args[last:]
+        return m.call(iterator_polyfills.begin, (polyfill, args[:first], given, after, kwargs), {})
+
+    return handler
+
+
+def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, last: int | None) -> None:
+    """Python refuses arguments when the iterator is made: here, with iterables that are empty, so that nothing else is
+    done with them."""
+    args = (*args[:first], *((),) * len(args[first:last]), *(() if last is None else args[last:]))
+    kwargs = {name: () if name == "iterable" else value for name, value in kwargs.items()}
+    for value in (*args, *kwargs.values()):
+        if operators.python_method(m, value, "__index__"):
+            m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
+    m.plainly(cls, *[a.plain() if isinstance(a, Live) else a for a in args],
+              **{name: a.plain() if isinstance(a, Live) else a for name, a in kwargs.items()})
+
+
+def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """An iterator that hands on the elements of others without looking into them."""
+    for value in (*args, *kwargs.values()):
+        m.heap.expose_items(value)
+        operators.settled(value)
+        m.check_readable(cls, value)
+    args, kwargs = tuple(map(operators.settled, args)), {k: operators.settled(v) for k, v in kwargs.items()}
+    return m.perform(cls, *args, **kwargs)
+
+
+def _is_safe(m: Any, iterables: tuple) -> bool:
+    for items in iterables:
+        if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
+            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(items).__qualname__}")
+        if not (
+            isinstance(items, (*operators.BUILTIN_CONTAINERS, torch.Tensor))
+            or operators.is_known_native(type(items))
+            or type(items) in operators.ITERATORS
+        ):
+            m.stop(breaks.OPAQUE_CALL, f"iteration over a {type(items).__qualname__}")
+    return True
+
+
+def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1 or kwargs:
+        return m.plainly(cls, *args, **kwargs)
+    value = args[0]
+    found = lookup(m, type(value), "__reversed__")[0]
+    if isinstance(found, FunctionType):
+        return m.call(types.MethodType(found, value), (), {})
+    if found is MISSING and operators.python_method(m, value, "__getitem__"):
+        if lookup(m, type(value), "__len__")[0] is MISSING:
+            return m.plainly(cls, value)
+        return m.call(iterator_polyfills.reversed_of, (value,), {})
+    if isinstance(value, torch.Tensor):
+        return m.perform(reversed, value)
+    return native(m, cls, args, kwargs)
+
+
+def _deque(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if args and needs_interpreting(m, args[0]):
+        return m.call(builtin_polyfills.to_deque, (cls, *args), kwargs)
+    return m.made(native(m, cls, args, kwargs))
+
+
+def _dict_like(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if any(needs_interpreting(m, a) for a in args if not callable(a)):
+        return m.call(builtin_polyfills.to_dict_like, (cls, args, kwargs), {})
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+    return m.made(m.perform(cls, *args, **kwargs))
+
+
+def _partial(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if args and not callable(args[0]):
+        return native(m, cls, args, kwargs)
+    return m.made(m.plainly(cls, *args, **kwargs))
+
+
+def _plain_container(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    return m.made(m.plainly(cls, *args, **kwargs))
+
+
+def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1:
+        m.stop(breaks.OPAQUE_CALL, f"weakref.{cls.__name__} with a function to call at the object's end")
+    made = _plain_container(m, cls, args, kwargs)
+    m.heap.let_go(args[0])
+    return made
+
+
+def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+    for value in args:
+        if operators.python_method(m, value, "__index__"):
+            m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
+    return native(m, cls, args, kwargs)
+
+
+def _object(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    return m.made(m.plainly(object, *args, **kwargs))
+
+
+def _inference_mode_guard(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """The C++ guard behind ``torch.inference_mode``: an object of the graph, made and ended by recorded calls."""
+    value = m.plainly(cls, *args, **kwargs)
+    m.recorder.calls.append(m.recorder.new_call(cls, args, m.user_line()))
+    m.recorder.register_object(value, Handle(len(m.recorder.calls) - 1))
+    return m.made(value)
+
+
+CONSTRUCTORS: dict[type, Any] = {
+    list: _from_iterable,
+    tuple: _from_iterable,
+    set: _from_iterable,
+    frozenset: _from_iterable,
+    dict: _from_iterable,
+    int: _convert,
+    float: _convert,
+    complex: _convert,
+    bool: _convert,
+    bytes: _convert,
+    str: _str,
+    type: _type,
+    super: _super,
+    map: _polyfilled(iterator_polyfills.map_, 1, always=True),
+    filter: _polyfilled(iterator_polyfills.filter_, 1, 2, always=True),
+    zip: _polyfilled(iterator_polyfills.zip_, 0),
+    enumerate: _polyfilled(iterator_polyfills.enumerate_, 0, 1),
+    reversed: _reversed,
+    collections.deque: _deque,
+    collections.OrderedDict: _dict_like,
+    collections.defaultdict: _dict_like,
+    functools.partial: _partial,
+    range: _native,
+    slice: _plain_container,
+    property: _plain_container,
+    staticmethod: _plain_container,
+    classmethod: _plain_container,
+    types.MethodType: _plain_container,
+    types.SimpleNamespace: _plain_container,
+    object: _object,
+    torch.device: _native,
+    torch.Size: _native,
+    torch.finfo: _native,
+    torch.iinfo: _native,
+    weakref.ref: _weak_reference,
+    weakref.finalize: _weak_reference,
+    torch._C._InferenceMode: _inference_mode_guard,
+    types.MappingProxyType: _plain_container,
+    types.CellType: _plain_container,
+}
+
+
+def _add_itertools() -> None:
+    for name, place, always in (("accumulate", (0, 1), True), ("chain", (0,), False), ("islice", (0, 1), False),
+                                ("pairwise", (0, 1), False), ("zip_longest", (0,), False), ("groupby", (0, 1), True),
+                                ("compress", (0, 2), True),
+                                *((n, (1, 2), True) for n in ("starmap", "takewhile", "dropwhile", "filterfalse"))):
+        CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(iterator_polyfills, name), *place, always=always)
+    for name in ("count", "cycle", "repeat", "product", "permutations", "combinations",
+                 "combinations_with_replacement"):
+        CONSTRUCTORS[getattr(itertools, name)] = _itertool
+
+
+def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if any(needs_interpreting(m, a) for a in args):
+        if cls.__name__ in ("count", "repeat"):
+            return m.stop(breaks.OPAQUE_CALL, f"itertools.{cls.__name__} of a user object")
+        lists = tuple(a if isinstance(a, (int, list, tuple)) else None for a in args)
+        if None in lists:
+            return m.call(iterator_polyfills.itertool_of_lists, (cls, args, kwargs), {})
+    return m.made(native(m, cls, args, kwargs))
+
+
+_add_itertools()

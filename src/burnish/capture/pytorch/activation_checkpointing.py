@@ -1,0 +1,321 @@
+"""`torch.utils.checkpoint` while tracing: the function is interpreted, and its calls are marked as a region.
+
+    y = checkpoint(block, x, use_reentrant=False)      linear = torch.nn.functional.linear(x, weight, bias)   region 0
+                                                       gelu = torch.nn.functional.gelu(linear)                region 0
+
+A backend that knows such marks (`Backend.recomputes`) saves nothing of a region for backward but what went into it, and
+computes the rest again there. To any other the graph is the function without checkpointing, of the same values.
+
+Checkpointing calls the function twice, in forward and in backward, and what it does besides computing it does twice. A
+region therefore does nothing else: *before* it writes to anything that was there when it began, prints, or breaks the
+graph, it is given up (`Region.give_up`). Nothing but random numbers and running statistics has changed until then; they
+are put back, and the segment ends before the call of `checkpoint`, which is made for real on every run.
+
+The run that is traced is a real one: what it saves is computed again too, from the calls that were written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import torch
+from torch.utils import checkpoint as torch_checkpoint
+
+from ... import settings
+from ...runtime.argument_trees import mapped
+from ...runtime.eager import checkpoint_recompute
+from ...tensors.checkpoint_hooks import Recomputation
+from .. import breaks
+from ..engine.graph_recorder import Handle
+from ..engine.heap import MISSING
+from ..guards.tensor_metadata import TENSOR_TYPES
+from ..numbers.live_scalars import Expression
+from ..python.trace_rollback import CallStart
+from . import torch_calls
+
+OPTIONS = frozenset(("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop",
+                     "respect_saved_tensors_hooks"))
+
+
+def checkpoint(m: Any, args: tuple, kwargs: dict) -> Any:
+    """`checkpoint(function, *args, **options, **kwargs)`."""
+    if not args or args[0] is None:
+        return MISSING
+    options = {name: kwargs[name] for name in OPTIONS & kwargs.keys()}
+    return call(m, args[0], args[1:], {name: value for name, value in kwargs.items() if name not in OPTIONS}, options)
+
+
+def checkpoint_decorated(m: Any, args: tuple, kwargs: dict) -> Any:
+    """`_checkpoint_impl(function, args, kwargs, **options)`: what `checkpoint(**options)` makes of a function."""
+    if len(args) != 3 or type(args[1]) is not tuple or type(args[2]) is not dict:
+        return MISSING
+    return call(m, *args, kwargs)
+
+
+def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any:
+    why = why_not_region(m, options)
+    if why is not None:
+        m.stop(breaks.DISABLED_CALL, f"torch.utils.checkpoint.checkpoint with {why}")
+    m.guard_outcome(Expression(checkpoints_plainly, ()), True)
+    if m.region is not None:
+        # Of checkpoints in checkpoints only the outer one counts. More is saved while that is computed again.
+        m.region.meets_another()
+        return m.call(function, args, kwargs)
+    if not torch.is_grad_enabled():
+        return m.call(function, args, kwargs)
+    m.region = Region(m, function, args, options.get("preserve_rng_state", True) is not False)
+    return m.call(run_region, (function, args, kwargs), {})
+
+
+def why_not_region(m: Any, options: dict) -> str | None:
+    if options.get("use_reentrant") is not False:
+        return "use_reentrant=True, which runs the function without gradients first"
+    for name, usual in (("context_fn", torch_checkpoint.noop_context_fn), ("debug", False), ("early_stop", True),
+                        ("respect_saved_tensors_hooks", None)):
+        if options.get(name, usual) is not usual:
+            return f"{name}={options[name]!r:.80}"
+    if options.get("determinism_check", "default") not in ("default", "none"):
+        return f"determinism_check={options['determinism_check']!r:.80}"
+    if type(options.get("preserve_rng_state", True)) is not bool:
+        return f"preserve_rng_state={options['preserve_rng_state']!r:.80}"
+    return None if checkpoints_plainly() else "a setting of torch.utils.checkpoint for the whole process"
+
+
+def checkpoints_plainly() -> bool:
+    """Whether nobody has asked for debugging, or for a second run to its end (`set_checkpoint_early_stop`)."""
+    stops_early = torch_checkpoint._enable_checkpoint_early_stop
+    return not torch_checkpoint._checkpoint_debug_enabled and stops_early is not False
+
+
+def run_region(function, args, kwargs):  # type: ignore[no-untyped-def]
+    """What is interpreted for the call."""
+    try:
+        answer = function(*args, **kwargs)
+    except BaseException as error:
+        region_raised(error)
+        raise
+    region_ends()
+    return answer
+
+
+def region_ends() -> None:
+    """Its handler is `ends`."""
+
+
+def region_raised(error: BaseException) -> None:
+    """Its handler is `left_by_error`."""
+
+
+def ends(m: Any, args: tuple, kwargs: dict) -> Any:
+    m.region.end()
+    return None
+
+
+def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
+    m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves the checkpointed function")
+
+
+class Region:
+    """A checkpointed call that is being traced."""
+
+    def __init__(self, m: Any, function: Any, args: tuple, keeps_random: bool):
+        self.m, self.keeps_random = m, keeps_random
+        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.start = CallStart(m, args)
+        self.given = {id(a): a for a in args if isinstance(a, torch.Tensor)}
+        self.made: set[int] = set()
+        """Objects the region has made, by id: nothing that was there before has one of these."""
+        self.held: dict[int, tuple[Handle, torch.Tensor]] = {}
+        """Tensors computed before the region that it reads."""
+        self.before: list[tuple[torch.Tensor, torch.Tensor, int]] = []
+        """Tensors that the region writes to, what they held, and their versions."""
+        self.is_nested = False
+        self.recomputation = Recomputation()
+        torch._C._autograd._push_saved_tensors_default_hooks(self.recomputation.pack, self.recomputation.unpack)
+
+    # ---- what a region must not do
+
+    def meets_another(self) -> None:
+        if self.before:
+            self.give_up(breaks.DISABLED_CALL, "a checkpoint in it, and it writes to tensors")
+        self.is_nested = True
+
+    def will_write(self, target: Any) -> None:
+        """Something other than a tensor is about to be changed."""
+        if id(target) not in self.made:
+            self.refuse(f"a change of a {type(target).__qualname__}")
+
+    def refuse(self, what: str) -> NoReturn:
+        self.give_up(breaks.DISABLED_CALL, f"{what} in it, which happens again in backward")
+
+    def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
+        """A torch call is about to be made."""
+        for value in tensors_in((args, kwargs)):
+            handle = self.m.recorder.handle_of(value)
+            if handle is not None and handle.call is not None and handle.call < self.start.calls:
+                self.held.setdefault(id(handle), (handle, value))
+        for target in written(function, args, kwargs):
+            self.will_write_tensor(target)
+
+    def will_write_tensor(self, target: torch.Tensor) -> None:
+        m = self.m
+        if self.is_made_here(target):
+            return
+        if type(target) not in TENSOR_TYPES or m.heap.origin_of(target) is None or id(target) in self.given \
+                or target._is_view() or target.requires_grad or target.is_inference() \
+                or not getattr(m.options.backend, "recomputes", False) or self.is_nested:
+            self.refuse("a change of a tensor")
+        if not any(target is held for held, _, _ in self.before):
+            self.before.append((target, target.clone(), target._version))
+
+    def is_made_here(self, x: torch.Tensor) -> bool:
+        handle = self.m.recorder.handle_of(x)
+        return handle is not None and handle.call is not None and handle.call >= self.start.calls \
+            and (x._base is None or self.is_made_here(x._base))
+
+    # ---- how it ends
+
+    def end(self) -> None:
+        """The function has returned."""
+        recorder = self.m.recorder
+        draws = self.start.random.has_changed()
+        if self.start.has_switched():
+            self.refuse("a change of a global switch")
+        if draws and not self.keeps_random:
+            self.give_up(breaks.DISABLED_CALL, "preserve_rng_state=False, and random numbers")
+        given = list(filter(None, map(self.handle_of, self.given.values())))
+        steps = self.steps(draws, {id(handle) for handle in given})
+        self.leave()
+        self.recomputation.again = with_settings(checkpoint_recompute.again_of(*steps, self.start.random)) if draws \
+            else checkpoint_recompute.again_of(*steps)
+        recorder.regions.append((self.start.calls, len(recorder.calls), draws, given))
+
+    def handle_of(self, x: torch.Tensor) -> Handle | None:
+        recorder, origin = self.m.recorder, self.m.heap.origin_of(x)
+        return recorder.handle_of(x) or origin and recorder.input_of.get(id(origin.source))
+
+    def steps(self, draws: bool, given: set[int]) -> tuple[checkpoint_recompute.Steps, list[Any]]:
+        """The calls that were written down, and what they were given."""
+        recorder, start = self.m.recorder, self.start.calls
+        inputs: list[Any] = []
+        saves: list[bool] = []
+        places: dict[int, int] = {}
+
+        def place(handle: Handle) -> checkpoint_recompute.Place:
+            if isinstance(handle.call, int) and handle.call >= start:
+                return checkpoint_recompute.Place(handle.call, handle.path)
+            at = places.get(id(handle))
+            if at is None:
+                if handle.call is None:
+                    value = recorder.examples[handle.key]
+                elif id(handle) in self.held:
+                    value = self.held[id(handle)][1]
+                else:
+                    self.refuse("a value that is no tensor")
+                at = places[id(handle)] = -1 - len(inputs)
+                inputs.append(value)
+                saves.append(id(handle) in given)
+            return checkpoint_recompute.Place(at)
+
+        calls = [(function_of(call.target, recorder.perform), mapped((call.args, call.kwargs), Handle, place))
+                 for call in recorder.calls[start:]]
+        count = len(inputs)
+
+        def moved(found: checkpoint_recompute.Place) -> checkpoint_recompute.Place:
+            return checkpoint_recompute.Place(-1 - found.at if found.at < 0 else found.at - start + count, found.path)
+
+        made = [(function, *mapped(given, checkpoint_recompute.Place, moved)) for function, given in calls]
+        return checkpoint_recompute.steps_of(count, made, draws, tuple(saves)), inputs
+
+    def leave(self) -> None:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        self.m.region = None
+
+    def give_up(self, kind: breaks.BreakKind, what: str) -> NoReturn:
+        """End the segment before the checkpointed call."""
+        self.undo()
+        self.m.stop(kind, f"torch.utils.checkpoint.checkpoint of {self.name}: {what}")
+
+    def undo(self) -> None:
+        """Back to where the call stands."""
+        self.leave()
+        self.start.go_back(self.m)
+        with torch.no_grad():
+            for target, held, version in self.before:
+                target.copy_(held)
+                torch._C._autograd._unsafe_set_version_counter((target,), (version,))
+
+    def after_break(self, signal: Any) -> Any:
+        """The trace ended in here: it is to end before the call. What it would have ended with says why."""
+        from ..engine.tracer import Stop
+
+        if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
+            self.leave()
+            return signal
+        self.undo()
+        kind, what = signal.kind or breaks.RAISED, signal.what
+        return Stop(kind, f"{what}, in the checkpointed {self.name}")
+
+
+def with_settings(again: Callable) -> Callable:
+    """Whose random numbers are drawn is settled in forward."""
+    eager_random = settings.current().eager_random
+
+    def call(is_done: Callable[[], bool]) -> None:
+        with settings.patch(eager_random=eager_random):
+            again(is_done)
+
+    return call
+
+
+def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for part in tree:
+            yield from tensors_in(part)
+    elif type(tree) is dict:
+        for part in tree.values():
+            yield from tensors_in(part)
+
+
+RUNNING = {"batch_norm": ("running_mean", "running_var"), "instance_norm": ("running_mean", "running_var")}
+
+
+def written(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
+    """The tensors that a torch call writes to."""
+    name = torch_calls.name_of(function)
+    if name in RUNNING:
+        yield from tensors_in((args[1:3], [kwargs.get(key) for key in RUNNING[name]]))
+    elif torch_calls.writes(function, kwargs) or torch_calls.writes(name, kwargs):
+        yield from tensors_in((args[:1], kwargs.get("out")))
+
+
+def function_of(target: Any, perform: Callable | None) -> Callable:
+    function = getattr(torch.Tensor, target) if isinstance(target, str) else target
+    if perform is None:
+        return function
+    return lambda *args, **kwargs: perform(function, args, kwargs)
+
+
+class Effects(list):
+    """What a trace does to the world. In a region it may do nothing."""
+
+    def __init__(self, m: Any):
+        super().__init__()
+        self.m = m
+
+    def append(self, effect: Any) -> None:
+        if self.m.region is not None:
+            self.m.region.refuse(f"a call of {getattr(effect.function, '__name__', effect.function)}")
+        super().append(effect)
+
+
+HANDLERS: dict[Callable, Callable] = {
+    torch_checkpoint.checkpoint: checkpoint,
+    region_ends: ends,
+    region_raised: left_by_error,
+}
+if hasattr(torch_checkpoint, "_checkpoint_impl"):  # `checkpoint` is no decorator in older torch
+    HANDLERS[torch_checkpoint._checkpoint_impl] = checkpoint_decorated

@@ -1,0 +1,82 @@
+"""Questions that models ask again and again, and that have one answer during a trace.
+
+``inspect.signature`` of a function takes longer than interpreting a hundred instructions, and Transformers asks it in
+every layer; ``torch.jit.is_tracing`` cannot touch a tensor, so nobody has to watch it. What a GPU is does not change,
+and which one is the current one is guarded: `torch.autocast` asks for both. So is how deep a recursion
+may go. Entries of ``builtin_calls``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import sys
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from ..engine.heap import MISSING
+from ..numbers.live_scalars import Expression
+from ..python import calls
+
+
+def _signature(m: Any, args: tuple, kwargs: dict) -> Any:
+    function = args[0].__func__ if len(args) == 1 and type(args[0]) is MethodType else args[0] if args else None
+    if len(args) != 1 or kwargs or type(function) is not FunctionType or function.__dict__:
+        return MISSING
+    key = (type(args[0]), id(function))
+    state = (function, function.__code__, function.__defaults__, function.__kwdefaults__, function.__annotations__)
+    found = m.signatures.get(key)
+    if found is not None and all([a is b for a, b in zip(found[1], state, strict=True)]):
+        return found[0]
+    answer = calls.call_leaf(m, inspect.signature, args, kwargs)
+    m.signatures[key] = answer, state
+    return answer
+
+
+def _is_tracing(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.plainly(torch.jit.is_tracing, *args, **kwargs)
+
+
+def _whether_there_is_a_gpu(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Lightning has torch ask the driver's library instead, that no graph can look into."""
+    return m.plainly(torch.cuda.is_available, *args, **kwargs)
+
+
+def _how_many_gpus(m: Any, args: tuple, kwargs: dict) -> Any:
+    if not torch.cuda.is_initialized():
+        return MISSING  # the environment may still say another number
+    return m.plainly(torch.cuda.device_count, *args, **kwargs)
+
+
+def is_current_gpu(index: int) -> bool:
+    return torch.cuda.current_device() == index
+
+
+def _about_the_gpu(question: Callable) -> Callable:
+    """Whose answer may be another one where another GPU is the current one."""
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if not torch.cuda.is_initialized() or any(type(a) is not int for a in (*args, *kwargs.values())):
+            return MISSING  # it makes ready what the program shall make ready itself
+        m.guard_outcome(Expression(is_current_gpu, (torch.cuda.current_device(),)), True)
+        return m.plainly(question, *args, **kwargs)
+
+    return handler
+
+
+def recursion_limit(m: Any, args: tuple, kwargs: dict) -> Any:
+    if args or kwargs:
+        return MISSING
+    limit = sys.getrecursionlimit()
+    m.guard_outcome(Expression(operator.eq, (Expression(sys.getrecursionlimit, ()), limit)), True)
+    return limit
+
+
+HANDLERS: dict[Callable, Callable] = {inspect.signature: _signature, torch.jit.is_tracing: _is_tracing,
+                                  torch.cuda.is_available: _whether_there_is_a_gpu,
+                                  torch.cuda.device_count: _how_many_gpus}
+HANDLERS.update((question, _about_the_gpu(question)) for question in (
+    torch.cuda.current_device, torch.cuda.get_device_capability, torch.cuda.get_device_name,
+    torch.cuda.is_bf16_supported, torch.cuda.get_device_properties))

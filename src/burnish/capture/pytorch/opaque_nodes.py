@@ -1,0 +1,168 @@
+"""Opaque nodes: Python that runs natively inside the graph, every time.
+
+A custom ``autograd.Function``, a ``torch.func`` transform or a function the user allowed in the graph is one node whose
+target is the Python callable itself. It runs for real on each run, so the values that it reads need no guards. But the
+callable, and what it is given, must be the same objects next time, or ones that can be made again
+(``lifted_functions.py``). And its results must be of the same kind: what follows in the graph was made for their types,
+shapes and strides. So each run compares them (``facts_of``), and where they differ its segment is given up.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from ...runtime.segments import ResultsChanged
+from .. import breaks
+from ..guards.tensor_metadata import TENSOR_TYPES
+from ..numbers.live_scalars import Live
+
+# torch.func functions that answer a function: making it computes nothing.
+MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
+IMMEDIATE = (int, float, bool, str, type(None), torch.dtype, torch.device, type)
+
+
+class OpaqueCall:
+    """A callable with a name a graph can print. ``expected``: what its results were, as far as the graph counts on it.
+
+    Compilers run it as it is and compile what is around it (``runtime/eager/tensor_object_state.py``)."""
+
+    stands_alone = True
+
+    def __init__(self, function: Callable, name: str):
+        self.function = function
+        self.expected: Any = None
+        self.sizes_are_open = False
+        self.__name__ = self.__qualname__ = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+        self.__module__ = __name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.checked(self.function(*args, **kwargs))
+
+    def is_compared(self) -> bool:
+        return True
+
+    def expect(self, m: Any, made: Any) -> None:
+        self.sizes_are_open = m.open_sizes is not None
+        self.expected = facts_of(made, self.sizes_are_open)
+
+    def checked(self, made: Any) -> Any:
+        if self.expected is not None:
+            found = facts_of(made, self.sizes_are_open)
+            if found != self.expected and found is not None:
+                raise ResultsChanged(f"{self.__name__} returned {found}, and {self.expected} before")
+        return made
+
+
+def compares_results(target: Any) -> bool:
+    """Whether a node's target may raise ResultsChanged."""
+    return isinstance(target, OpaqueCall) and target.is_compared()
+
+
+def facts_of(made: Any, sizes_are_open: bool) -> Any:
+    """All but the data of what a call returned. None where a compiler asks, by tensors of its own."""
+    if type(made) in TENSOR_TYPES:
+        if made.is_meta:
+            return None
+        if sizes_are_open or made.layout is not torch.strided:
+            return made.dtype, made.device, made.requires_grad, made.layout, made.ndim
+        return made.dtype, made.device, made.requires_grad, made.shape, made.stride()
+    if isinstance(made, torch.Tensor):
+        return None
+    if isinstance(made, dict):
+        parts = facts_of(tuple(made.values()), sizes_are_open)
+        return None if parts is None else (type(made), tuple(made), parts)
+    if isinstance(made, (tuple, list)):
+        found = tuple([facts_of(part, sizes_are_open) for part in made])
+        return None if None in found else (type(made), found)
+    return type(made), made
+
+
+def why_not_compared(made: Any) -> str | None:
+    """Why the next run's results cannot be compared with these."""
+    if isinstance(made, FunctionType):
+        return "it answers with a function that holds tensors of this run"  # as torch.func.vjp does
+    if isinstance(made, (tuple, list, dict)):
+        return next(filter(None, map(why_not_compared, made.values() if isinstance(made, dict) else made)), None)
+    return None if isinstance(made, (torch.Tensor, *IMMEDIATE)) else f"it answers with a {type(made).__qualname__}"
+
+
+def stop_after_writes(m: Any, name: str) -> None:
+    """Before Python that the graph runs. What the program has written by then is written when the graph has run."""
+    if m.heap.has_written():
+        m.stop(breaks.OPAQUE_CALL, f"{name}, which may read what was just written")
+
+
+def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool = True) -> Any:
+    """Run ``function`` without looking inside and write it down as one node. ``reads``: whether it may read more than
+    it is given."""
+    from ..engine.graph_recorder import NotRecordable
+    from ..engine.tracer import Late
+
+    name = getattr(function, "__qualname__", str(function))
+    if getattr(m.region, "runs_both", False):
+        m.region.refuse(f"a call of {name}")  # of which nobody knows what else it does
+    if reads:
+        stop_after_writes(m, name)
+    mark = m.recorder.mark()
+    for value in (*args, *kwargs.values()):
+        m.heap.expose(value)
+    plain_args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+    try:
+        value = function(*plain_args, **kwargs)
+    except Exception as error:
+        trouble = error
+    else:
+        try:
+            m.recorder.record(function, plain_args, kwargs, value, live_allowed=False)
+            why = why_not_compared(value)
+            if why is not None:
+                raise NotRecordable(why)
+            refuse_after_writes(m, function)
+        except Exception as error:
+            m.recorder.undo_to(mark)
+            m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)
+        if isinstance(function, OpaqueCall):
+            function.expect(m, value)
+        return value
+    raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
+
+
+def refuse_after_writes(m: Any, function: Any) -> None:
+    """After a call was recorded. Where its results differ in a later run, the segment runs from its start again."""
+    from ..engine.graph_recorder import NotRecordable
+
+    if compares_results(function) and m.recorder.written_inputs():
+        raise NotRecordable("should its results differ one day, what was written before could not be undone")
+
+
+def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """``torch.func``: making a transformed function, or calling one."""
+    name = function.__code__.co_name
+    if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
+        return m.made(m.plainly(function, *args, **kwargs))
+    if not m.options.runs_python:
+        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: the backend runs no Python")
+    if not m.may_run_opaquely:
+        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: its results changed from call to call")
+    from .higher_order_functions import NotLifted, lifted
+
+    try:
+        call, given, rest = lifted(m, function, name, args)
+    except NotLifted as error:
+        why = str(error)
+    else:
+        return call_in_graph(m, call, (*given, *rest), kwargs)
+    return m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
+
+
+def is_native(value: Any) -> bool:
+    """A function written in C that is the same for the life of the process (``torch.mul``, ``torch.Tensor.add``), or a
+    module, which the function reads when it runs."""
+    return isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType, types.ModuleType)) or isinstance(
+        value, types.BuiltinFunctionType) and (value.__self__ is None or isinstance(value.__self__, (
+            types.ModuleType, type)))

@@ -1,0 +1,244 @@
+"""Direct calls: torch operations that are recorded without torch showing them.
+
+A torch function mode sees every torch call, at the price of several calls of Python for each. Most calls in a model are
+of torch's own functions on plain tensors and numbers, and what the mode would be shown of them is always the same. So
+it is learned: the first call of ``torch.matmul`` goes through the mode, which sees one call, of ``torch.matmul``, on
+the very arguments. From then on ``torch.matmul`` on plain arguments is called as it is and written down by the tracer.
+
+    x.transpose(1, 2)              shown as torch.Tensor.transpose(x, 1, 2)            learned under "transpose"
+    F.dropout(x, 0.1, training)    shown as F.dropout(x, p=0.1, training=training …)   learned, with this order
+    2 - x                          shown as torch.Tensor.__rsub__(x, 2)                other arguments: never direct
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import weakref
+from collections.abc import Iterable
+from time import perf_counter
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+
+from ..engine.graph_recorder import Call, Handle
+from ..engine.heap import MISSING
+from ..guards.tensor_metadata import TENSOR_TYPES
+from ..numbers.element_reads import SIZED_BY_FLOATS
+from .torch_calls import IMMEDIATE, known
+
+# How a call is shown to a mode, by what is called. None where that cannot be foretold.
+_learned: dict[Any, Shown | None] = {}
+_count_modes, _is_enabled = torch._C._len_torch_function_stack, torch._C._is_torch_function_enabled
+OPERATORS, NN_FUNCTIONS = sys.modules["_operator"], torch._C._nn
+TORCH_FUNCTIONS = frozenset(f for f in map(functools.partial(getattr, torch._C._VariableFunctions),
+                                           dir(torch._C._VariableFunctions)) if type(f) is BuiltinFunctionType)
+PLAIN = IMMEDIATE | TENSOR_TYPES
+SEQUENCES = (tuple, list, torch.Size)
+
+
+_new_call = tuple.__new__
+_places: dict[tuple, tuple[list, list] | None] = {}
+
+
+class Given(int):
+    """The number of an argument of a call: those by position, then those by name."""
+
+
+class Shown:
+    """``by_position``: parameters shown by position; None: the arguments as they are."""
+
+    __slots__ = ("by_name", "by_position", "function", "is_recorded", "target")
+
+    def __init__(self, function: Any, by_position: tuple[str, ...] | None = None, by_name: tuple[str, ...] = ()):
+        self.function, self.by_position, self.by_name = function, by_position, by_name
+        fixed = known(function)
+        self.target, self.is_recorded = fixed.target, fixed.is_plain and function not in SIZED_BY_FLOATS
+
+    def arguments(self, function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        """The arguments that a mode would be shown, or None when they do not fit the function."""
+        if self.by_position is None:
+            return (function.__self__, *args) if type(getattr(function, "__self__", None)) in TENSOR_TYPES else args, \
+                kwargs
+        key = (function, len(args), *kwargs)
+        places = _places.get(key, key)
+        if places is key:
+            if len(_places) > 10_000:
+                _places.clear()
+            places = _places[key] = self.places(function, len(args), tuple(kwargs))
+        if places is None:
+            return None
+        given = (*args, *kwargs.values())
+        by_position, by_name = places
+        return (tuple([given[at] if type(at) is Given else at for at in by_position]),
+                {name: given[at] if type(at) is Given else at for name, at in by_name})
+
+    def places(self, function: Any, count: int, names: tuple[str, ...]) -> tuple[list, list] | None:
+        """Where the arguments shown are found in a call with ``count`` positional arguments and those named: a
+        ``Given``, or a default value as it is."""
+        assert self.by_position is not None
+        values = bound(function, tuple(map(Given, range(count))), dict(zip(names, map(Given, itertools.count(count)),
+                                                                           strict=False)))
+        if len(values) != len(self.by_position) + len(self.by_name) or count > function.__code__.co_argcount:
+            return None
+        return [values[name] for name in self.by_position], [(name, values[name]) for name in self.by_name]
+
+
+def bound(function: FunctionType, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """Values by parameter of a function without ``*`` and ``**``."""
+    co = function.__code__
+    names, defaults = co.co_varnames[: co.co_argcount], function.__defaults__ or ()
+    return {**dict(zip(names[len(names) - len(defaults):], defaults, strict=True)), **(function.__kwdefaults__ or {}),
+            **dict(zip(names, args, strict=False)), **kwargs}
+
+
+def name_of_call(function: Any, args: tuple, kwargs: dict) -> Any:
+    """Under what the call is learned; None where another way is needed. Methods of tensors go by their name."""
+    kind = type(function)
+    if kind is BuiltinFunctionType:
+        owner = function.__self__
+        if type(owner) in TENSOR_TYPES:
+            name: Any = function.__name__
+        elif owner is OPERATORS:
+            # Which operand is a tensor decides about how an operator is shown.
+            name = (function, *[type(a) in TENSOR_TYPES for a in args])
+            if True not in name:
+                return None
+        elif owner is NN_FUNCTIONS or owner is None and function in TORCH_FUNCTIONS:
+            name = function
+        else:
+            return None
+    elif kind is FunctionType and function.__module__ == "torch.nn.functional":
+        name = function
+    else:
+        return None
+    if not is_plain(args) or kwargs and not is_plain(kwargs.values()) or _count_modes() or not _is_enabled():
+        return None
+    return name
+
+
+def is_plain(values: Iterable[Any]) -> bool:
+    """Whether the values are tensors, constants, and sequences of them: no code of the user's runs for them."""
+    for value in values:
+        kind = type(value)
+        if kind not in PLAIN and not (kind in SEQUENCES and is_plain(value)) \
+                and not (kind is slice and is_plain((value.start, value.stop, value.step))):
+            return False
+    return True
+
+
+def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """``perform`` of a call by the program itself, where it is learned; MISSING for any other."""
+    is_method = type(function) is BuiltinFunctionType and type(function.__self__) in TENSOR_TYPES
+    shown = _learned.get(function.__name__ if is_method else function)
+    if shown is None or _count_modes() or not _is_enabled():
+        return MISSING
+    return perform(m, shown, function, args, kwargs)
+
+
+def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> Any:
+    """Make a call that modes would be shown so, and write it down: one of tensors that are known and of constants
+    alone, that is recorded whenever it answers a tensor. MISSING where it is another, and has not been made."""
+    recorder = m.recorder
+    arguments = shown.arguments(function, args, kwargs)
+    if arguments is None or not shown.is_recorded or m.region is not None or m.filters or recorder.perform is not None:
+        return MISSING
+    # Handles are looked up before the call, which leaves nothing of all this in the processor's caches.
+    mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen
+    shown_args, shown_kwargs = arguments
+    table, values = recorder.known, []
+    for value in (*shown_args, *shown_kwargs.values()) if shown_kwargs else shown_args:
+        kind = type(value)
+        if kind in TENSOR_TYPES:
+            entry = table.get(id(value))
+            if entry is not None and entry[0]() is value:
+                handle = entry[1]
+            else:
+                origin = m.origins.get(id(value))
+                handle = None if origin is None or origin.obj is not value else recorder.input(origin.source, value)
+            if handle is None or value.numel() == 1 and not (value.is_floating_point() or value.is_complex()):
+                recorder.forget_inputs(mark[1])  # it may be read as a number
+                return MISSING
+            values.append(handle)
+        elif kind in IMMEDIATE or kind is tuple and IMMEDIATE.issuperset(map(type, value)):
+            values.append(value)
+        else:
+            recorder.forget_inputs(mark[1])
+            return MISSING
+    recorder.trouble, recorder.seen = None, seen + 1
+    started = perf_counter()
+    try:
+        result = function(*args, **kwargs)
+    except BaseException as caught:
+        error = caught
+    else:
+        recorder.seconds += perf_counter() - started
+        write_down(m, shown, arguments, values, result, mark)
+        if m.frame is not None:
+            m.answer = (m.frame, m.frame.pc, result)
+        return result
+    recorder.forget_inputs(mark[1])
+    if type(error) is TypeError:
+        recorder.seen = seen  # of the arguments, as torch says before it shows the call
+    try:
+        return m.fail_call(error, mark, seen, args, kwargs)
+    finally:
+        del error
+
+
+def write_down(m: Any, shown: Shown, arguments: tuple, values: list, result: Any, mark: tuple) -> None:
+    """``values``: the arguments with handles in place of tensors. ``mark``: how the recorder stood before the call."""
+    recorder, (args, kwargs) = m.recorder, arguments
+    calls, key = recorder.calls, id(result)
+    if type(result) is torch.Tensor:
+        entry = recorder.known.get(key)
+        is_new = (entry is None or entry[0]() is not result) and key not in m.origins
+        if is_new or len(recorder.inputs) == mark[1]:
+            if is_new:
+                recorder.known[key] = (weakref.ref(result), Handle(len(calls)))
+            count = len(args)
+            calls.append(_new_call(Call, (
+                shown.target, tuple(values[:count]) if kwargs else tuple(values),
+                dict(zip(kwargs, values[count:], strict=True)) if kwargs else {}, m.user_line())))
+            return
+        recorder.forget_inputs(mark[1])  # it may have changed them, and they are taken as they are after such a call
+    trouble = recorder.why_not_record(shown.function, args, kwargs, result)
+    if trouble is not None:
+        recorder.undo_to(mark)
+        m.late(*trouble, result)
+
+
+def learned(name: Any) -> Shown | None:
+    return _learned.get(name)
+
+
+def learn(name: Any, function: Any, args: tuple, kwargs: dict, seen: list[tuple[Any, tuple, dict]]) -> None:
+    """``function(*args, **kwargs)`` has been performed under the mode, which saw ``seen``."""
+    if name not in _learned and len(_learned) < 10_000:
+        _learned[name] = how_shown(function, args, kwargs, *seen[0]) if len(seen) == 1 else None
+
+
+def how_shown(function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict,
+              ) -> Shown | None:
+    plain = Shown(shown)
+    expected_args, expected_kwargs = plain.arguments(function, args, kwargs) or (args, kwargs)
+    if is_same(shown_args, expected_args) and shown_kwargs.keys() == expected_kwargs.keys() \
+            and is_same(shown_kwargs.values(), [expected_kwargs[name] for name in shown_kwargs]):
+        return plain
+    if shown is not function or type(function) is not FunctionType or function.__code__.co_flags & 12:
+        return None
+    # Each parameter must be shown once, as what it is.
+    names = function.__code__.co_varnames[: len(shown_args)]
+    values = bound(function, args, kwargs)
+    if {*names, *shown_kwargs} != values.keys() or len(names) + len(shown_kwargs) != len(values) \
+            or not is_same(shown_args, [values[name] for name in names]) \
+            or not is_same(shown_kwargs.values(), [values[name] for name in shown_kwargs]):
+        return None
+    return Shown(shown, names, tuple(shown_kwargs))
+
+
+def is_same(left: Iterable[Any], right: Iterable[Any]) -> bool:
+    left, right = list(left), list(right)
+    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))

@@ -1,0 +1,143 @@
+"""Assertions about tensors: ``assert x.min() >= 0`` does not end the graph.
+
+    def scaled(x):
+        assert (x >= 0).all(), "negative"       # _assert_async = torch._assert_async(all_1)
+        return x.sqrt()
+
+Python would need the truth of the condition to go on, but there is only one way to go on. While tracing the truth is
+known; where it holds, the graph gets a check, and the trace goes on. When the check fails in a later run, nothing
+outside has changed yet, so the segment is run again as plain Python, which raises the user's AssertionError at its line
+(see ``engine.Program.rerun``). The same goes for any ``if`` one of whose sides only raises.
+
+Not where the graph writes to its inputs: it cannot be run again. Then what was traced is dropped, and the next trace
+ends at the assertion as at any other question about data. Nor on devices where a failed check ends the process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..engine.heap import MISSING
+from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.bytecode_decoder import Code
+from ..interpreter.opcodes import flow
+
+LONGEST_RAISE = 200
+"""Instructions from a question to its ``raise``: a message and what it says."""
+
+
+def wanted(m: Any) -> bool | None:
+    """What a question about truth must be answered for the program to go on: the other answer only raises. None where
+    both answers lead on. The question is a jump, and from 3.13 the instruction before it."""
+    return wanted_at(m.frame.code, m.frame.pc)
+
+
+def wanted_at(code: Code, at: int) -> bool | None:
+    if code.opnames[at - 1] in ("TO_BOOL", "COMPARE_OP"):
+        at += 1
+    name, target = code.opnames[at - 1], code.instructions[at - 1][1]
+    if not name.startswith("POP_JUMP") or not name.endswith(("IF_TRUE", "IF_FALSE")):
+        return None
+    jumps_when = name.endswith("IF_TRUE")
+    if only_raises(code, at):
+        return jumps_when
+    return not jumps_when if only_raises(code, target) else None
+
+
+def only_raises(code: Code, start: int) -> bool:
+    """Whether all ways from instruction ``start`` on end in a ``raise``, soon and without a loop."""
+    ways, seen = [start], 0
+    while ways:
+        at = ways.pop()
+        while code.opnames[at] != "RAISE_VARARGS":
+            name, argument = code.opnames[at], code.instructions[at][1]
+            _, _, jumps, falls = flow(name, argument, code)
+            seen += 1
+            if seen > LONGEST_RAISE or not (jumps or falls) or jumps and argument <= at or name == "YIELD_VALUE":
+                return False
+            if jumps and falls:
+                ways.append(argument)
+            at = at + 1 if falls else argument
+    return True
+
+
+def settled(m: Any, condition: torch.Tensor) -> bool | None:
+    """The truth of ``condition``, if it is what the program wants: the graph will see to it that it is on every run."""
+    truth = wanted(m) if can_check(m, condition) else None
+    if truth is None or m.plainly(bool, condition) is not truth:
+        return None
+    check(m, condition if truth else m.perform(torch.logical_not, condition))
+    return truth
+
+
+def can_check(m: Any, condition: torch.Tensor) -> bool:
+    return (m.keeps_assertions and m.options.runs_python and type(condition) in TENSOR_TYPES and condition.numel() == 1
+            and condition.device.type == "cpu" and m.knows(condition))
+
+
+def check(m: Any, condition: torch.Tensor) -> None:
+    m.perform(torch._assert_async, condition)
+    m.has_assertions = True
+
+
+def compared(m: Any, tensor: Any) -> Any:
+    """``assert x.max().item() <= limit``: in place of the number the program goes on with a tensor of it, of a type
+    that holds it exactly. MISSING where it does anything else with the number than to compare it with another one."""
+    if not (m.frame is not None and m.frame.code.opnames[m.frame.pc - 1] == "CALL" and can_check(m, tensor)):
+        return MISSING
+    limit, at = loaded(m.frame)
+    code = m.frame.code
+    if type(limit) not in (int, float) or abs(limit) >= EXACT or code.opnames[at] != "COMPARE_OP" \
+            or wanted_at(code, at + 1) is None:
+        return MISSING
+    if tensor.is_floating_point():
+        return m.perform(torch.Tensor.to, tensor, torch.float64)
+    if type(limit) is int and not tensor.is_complex() and tensor.dtype not in (torch.bool, torch.uint64):
+        return m.perform(torch.Tensor.to, tensor, torch.int64)
+    return MISSING
+
+
+EXACT = 1 << 53
+"""Whole numbers below it are floats without loss."""
+
+
+def loaded(frame: Any) -> tuple[Any, int]:
+    """What the next instructions put on the stack, as far as can be told without running them, and where they end."""
+    code, at = frame.code, frame.pc
+    name, argument = code.opnames[at], code.instructions[at][1]
+    if name == "LOAD_CONST":
+        value = argument
+    elif name == "LOAD_FAST":
+        value = frame.locals[argument]
+    elif name == "LOAD_GLOBAL" and not argument[1]:
+        value = frame.globals.get(argument[0], MISSING)
+    else:
+        return MISSING, at
+    while code.opnames[at + 1] == "LOAD_ATTR":
+        at += 1
+        argument = code.instructions[at][1]
+        name = argument[0] if type(argument) is tuple else argument
+        value = getattr(value, "__dict__", {}).get(name, MISSING) if isinstance(value, torch.nn.Module) else MISSING
+    return value, at + 1
+
+
+def all_true(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``_all_true_or_runtime_assert``, by which torch.distributions checked its arguments before torch 2.14."""
+    condition = m.perform(torch._is_all_true, *args[:1])
+    if can_check(m, condition) and m.plainly(bool, condition):
+        check(m, condition)
+        return True
+    return m.perform(bool, condition)
+
+
+def tensor_all(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch._check_tensor_all(condition, message)``, the assertion of libraries."""
+    condition = args[0] if args else kwargs.get("cond")
+    if type(condition) in TENSOR_TYPES and condition.dtype is torch.bool and m.knows(condition):
+        found = m.perform(torch._is_all_true, condition)
+        if can_check(m, found) and m.plainly(bool, found):
+            check(m, found)
+            return None
+    return MISSING

@@ -1,0 +1,186 @@
+"""Changes of a tensor object that a graph can say: hooks, ``retain_grad``, ``.data``.
+
+    x.register_hook(f)           a leaf from outside: registered again each time the segment has run
+    y.register_hook(f)           computed in the graph: slot, handle = register_hook(y)     a step of the graph
+                                                    fill(slot, f)                           when the segment has run
+    y.retain_grad()                                 retain_grad(y)
+    p.data = value                                  set_data_(p, value)
+
+A hook is a function of the user's that autograd calls later, outside of anything captured. What it closes over may be
+made anew in each run, so the graph registers an empty slot, and the segment's end makes the function and puts it there.
+That is too late for a backward pass in the same segment, which therefore ends before one.
+
+The steps are in ``runtime/eager/tensor_object_state.py``. Backends that run no Python get none of them, and the graph breaks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from ...runtime.eager import tensor_object_state as steps
+from .. import breaks
+from ..engine.graph_recorder import Call, Handle
+from ..engine.heap import MISSING
+from ..guards.tensor_metadata import TENSOR_TYPES
+from ..numbers.live_scalars import Live
+from ..segments.effects import Effect
+
+
+class Hook(NamedTuple):
+    """A hook on a leaf: how it is registered, and its handle, which stands for it until the segment ends."""
+
+    handle: RemovableHandle
+    register: Callable
+    tensor: torch.Tensor
+    function: Any
+
+
+def register_hook(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``tensor.register_hook(function)``."""
+    tensor, function = two(args, kwargs)
+    if function is MISSING or not can_be_hook(m, function) or not takes_steps(m, tensor):
+        return MISSING
+    if is_outer_leaf(m, tensor):
+        return on_leaf(m, torch.Tensor.register_hook, tensor, function)
+    if not can_be_watched(m, tensor):
+        return MISSING
+    node = m.recorder.tensor(tensor)
+    handle = m.plainly(tensor.register_hook, function)
+    slot = steps.Slot()
+    place = step(m, steps.register_hook, node)
+    m.recorder.register_object(slot, Handle(place, (0,)))
+    m.recorder.register_object(handle, Handle(place, (1,)))
+    m.hooks[id(handle)] = Hook(handle, steps.register_hook, tensor, function)
+    m.effects.append(Effect.of(m, steps.fill, (slot, function)))
+    return handle
+
+
+def register_post_accumulate_grad_hook(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``parameter.register_post_accumulate_grad_hook(function)``."""
+    tensor, function = two(args, kwargs)
+    if function is MISSING or not can_be_hook(m, function) or not (
+            takes_steps(m, tensor) and is_outer_leaf(m, tensor)):
+        return MISSING
+    return on_leaf(m, torch.Tensor.register_post_accumulate_grad_hook, tensor, function)
+
+
+def on_leaf(m: Any, register: Callable, tensor: torch.Tensor, function: Any) -> Any:
+    m.recorder.tensor(tensor)
+    handle = m.made(m.plainly(register, tensor, function))
+    m.hooks[id(handle)] = Hook(handle, register, tensor, function)
+    m.effects.append(Effect.of(m, is_registered, (handle,)))
+    return handle
+
+
+def is_registered(handle: RemovableHandle) -> None:
+    """To make the handle is to register the hook."""
+
+
+def build_handle(rebuilder: Any, handle: RemovableHandle) -> str:
+    """The handle of a hook on a leaf, in the code that ends a segment."""
+    hook = rebuilder.m.hooks.get(id(handle))
+    if hook is None:
+        text: str = rebuilder.other(handle)
+        return text
+    tensor, function = rebuilder.build(hook.tensor), rebuilder.build(hook.function)
+    made: str = rebuilder.name(handle, f"{rebuilder.constant(hook.register)}({tensor}, {function})")
+    return made
+
+
+def before_hooks(handler: Callable) -> Callable:
+    """Of a backward pass: the segment ends before it where hooks wait for their functions."""
+    def guarded(m: Any, args: tuple, kwargs: dict) -> Any:
+        if m.hooks:
+            m.stop(breaks.TENSOR_STATE, "a backward pass after a hook was registered")
+        return handler(m, args, kwargs)
+    return guarded
+
+
+def retain_grad(m: Any, tensor: torch.Tensor) -> Any:
+    """``tensor.retain_grad()``."""
+    if not takes_steps(m, tensor) or is_outer_leaf(m, tensor) or not can_be_watched(m, tensor):
+        return MISSING
+    node = m.recorder.tensor(tensor)
+    m.plainly(tensor.retain_grad)
+    step(m, steps.retain_grad, node)
+    return None
+
+
+def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
+    """``tensor.data = value``, of data that lies the same way: what is guarded of the tensor stays true."""
+    if not takes_steps(m, tensor) or not m.options.runs_python or type(value) not in TENSOR_TYPES \
+            or not m.knows(value) or layout_of(tensor) != layout_of(value) or tensor._is_view():
+        return MISSING
+    if value is tensor:
+        return None  # as Module.to does for parameters that are there already
+    if is_own_data(m, tensor, value):
+        return None
+    nodes = m.recorder.tensor(tensor), m.recorder.tensor(value)
+    m.plainly(setattr, tensor, "data", value)
+    step(m, steps.set_data_, *nodes)
+    return None
+
+
+def is_own_data(m: Any, tensor: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether ``value`` is what ``tensor.data`` answered before: ``tensor.data *= 2`` sets it again."""
+    read, place = m.recorder.handle_of(value), m.recorder.tensor(tensor)
+    if read is None or not isinstance(read.call, int):
+        return False
+    call = m.recorder.calls[read.call]
+    return getattr(call.target, "torch_attribute", None) == "data" and call.args[0] is place and not any(
+        later.target is steps.set_data_ for later in m.recorder.calls[read.call:])
+
+
+def step(m: Any, target: Callable, *nodes: Handle) -> int:
+    """Write a step down. Answers its place."""
+    if m.open_sizes is not None:
+        m.open_sizes.symbols.settle_all(f"{target.__name__} of a tensor")
+    m.recorder.calls.append(Call(target, nodes, {}, m.user_line()))
+    m.answer = None
+    return len(m.recorder.calls) - 1
+
+
+def two(args: tuple, kwargs: dict) -> tuple:
+    given = (*args, *kwargs.values())
+    return given if len(given) == 2 else (None, MISSING)
+
+
+def takes_steps(m: Any, tensor: Any) -> bool:
+    return m.region is None and type(tensor) in TENSOR_TYPES and m.knows(tensor) \
+        and tensor.layout is torch.strided and not tensor.is_inference()
+
+
+def can_be_watched(m: Any, tensor: torch.Tensor) -> bool:
+    """Whether its gradient is that of the call that made it, and not of a later one that wrote to it."""
+    if not m.options.runs_python or type(tensor) is not torch.Tensor:
+        return False
+    made_at = m.recorder.tensor(tensor).call
+    return not m.recorder.changes_after(made_at if isinstance(made_at, int) else 0)
+
+
+def is_outer_leaf(m: Any, tensor: torch.Tensor) -> bool:
+    return m.heap.origin_of(tensor) is not None and tensor.is_leaf
+
+
+def can_be_hook(m: Any, function: Any) -> bool:
+    """Whether the function can be made again, and holds no number that would have to be settled first."""
+    if type(function) is functools.partial:
+        return can_be_hook(m, function.func) and not any(
+            isinstance(value, Live) for value in (*function.args, *function.keywords.values()))
+    return type(function) in (FunctionType, MethodType) or m.heap.origin_of(function) is not None
+
+
+def layout_of(x: torch.Tensor) -> tuple:
+    return x.dtype, tuple(x.shape), x.stride() if x.layout is torch.strided else None, x.device, x.is_inference()
+
+
+HANDLERS: dict[Callable, Callable] = {
+    torch.Tensor.register_hook: register_hook,
+    torch.Tensor.register_post_accumulate_grad_hook: register_post_accumulate_grad_hook,
+}

@@ -1,0 +1,137 @@
+"""Torch functions that are no tensor operations: switches, questions about switches, factories.
+
+Questions are constants under the global-state guard. Switches that a graph can carry (grad mode, autocast) are recorded
+as nodes and run at once. The rest breaks.
+"""
+
+from __future__ import annotations
+
+import operator
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from .. import breaks
+from ..numbers.live_scalars import Expression, Live
+from ..python import calls, operators
+
+# Answers guarded by ``metadata.global_state``, or fixed for the life of the process.
+QUESTIONS = frozenset(
+    """
+    is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype
+    get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cpu_enabled is_autocast_cache_enabled
+    _is_torch_function_enabled _len_torch_function_stack _len_torch_dispatch_stack
+    are_deterministic_algorithms_enabled _get_tracing_state _get_privateuse1_backend_name _has_cuda
+    _is_autocast_available _get_deterministic_algorithms _cuda_isCurrentStreamCapturing _accelerator_getAccelerator
+    has_lapack _has_mkldnn _get_default_device _is_alias_of is_vulkan_available _log_api_usage_once
+    _has_torch_function has_torch_function_unary _are_functorch_transforms_active _is_functorch_wrapped_tensor
+    is_tensor maybe_current_level _cuda_getDeviceCount can_cast promote_types result_type
+    _is_torch_function_mode_enabled _functorch_is_batched is_storage _is_torch_function_all_disabled _is_tracing
+    _has_torch_function_unary _has_torch_function_variadic has_torch_function has_torch_function_variadic
+    _should_allow_numbers_as_tensors _is_key_in_tls _dispatch_tls_is_dispatch_key_excluded _is_any_autocast_enabled
+    _is_fwd_grad_enabled
+""".split()
+)
+
+# Questions about what a program may set and ``metadata.global_state`` leaves out: each answer is guarded by itself.
+SETTINGS = frozenset("""
+    _get_flash_sdp_enabled _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _get_cudnn_sdp_enabled
+    _get_overrideable_sdp_enabled _get_fa3_sdp_enabled _get_math_sdp_allow_fp16_bf16_reduction
+    _get_cudnn_enabled _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_allow_tf32 _get_cublas_allow_tf32
+    _get_cublas_allow_fp16_reduced_precision_reduction _get_cublas_allow_bf16_reduced_precision_reduction
+    _get_mkldnn_enabled _get_mkldnn_deterministic _get_onednn_allow_tf32 _get_nnpack_enabled _get_qengine
+    _get_float32_matmul_precision _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory
+    _get_warnAlways _get_overlap_comm is_deterministic_algorithms_warn_only_enabled
+    is_anomaly_enabled is_anomaly_check_nan_enabled is_autocast_xla_enabled
+    _is_multithreading_enabled _is_view_replay_enabled get_num_threads get_num_interop_threads
+    _debug_only_are_vmap_fallback_warnings_enabled _functionalization_reapply_views_tls_
+""".split())
+
+# Switches that may stand in a graph: executed at once, written down, undone by the code that undoes them.
+SWITCHES = frozenset("""
+    _set_grad_enabled set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled autocast_increment_nesting
+    autocast_decrement_nesting clear_autocast_cache set_autocast_cpu_enabled set_autocast_gpu_dtype
+    set_autocast_cpu_dtype _set_fwd_grad_enabled
+""".split())
+
+# Leaves written in Python that change torch's global state.
+NOT_LEAVES: dict[FunctionType, str] = {
+    function: f"torch.{function.__name__} changes a global switch"
+    for function in (
+        torch.set_default_dtype,
+        torch.use_deterministic_algorithms,
+        torch.set_default_device,
+        torch.set_deterministic_debug_mode,
+        torch.set_float32_matmul_precision,
+        torch.set_warn_always,
+        torch.overrides.TorchFunctionMode.__enter__,
+        torch.overrides.TorchFunctionMode.__exit__,
+        torch.overrides._push_mode,
+        torch.overrides._pop_mode,
+        torch.manual_seed,
+        torch.seed,
+        torch.set_rng_state,
+        torch.get_rng_state,
+        torch.save,
+        torch.load,
+    )
+}
+
+
+def why_not_leaf(function: FunctionType) -> str | None:
+    return NOT_LEAVES.get(function)
+
+
+def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """A builtin of torch: an operation, a question or a switch."""
+    name = function.__name__
+    if args and isinstance(args[0], torch._C._InferenceMode):
+        return call_on_object(m, args[0], name, args[1:])
+    if name in SETTINGS and not args and not kwargs:
+        answer = m.plainly(function)
+        m.guard_outcome(Expression(operator.eq, (Expression(function, ()), answer)), True)
+        return answer
+    if name in QUESTIONS:
+        for value in args:
+            operators.settle_all(m, value)
+        return m.plainly(function, *args, **kwargs)  # without the recorder, which is a torch function mode itself
+    if name in SWITCHES:
+        args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+        value = m.plainly(function, *args, **kwargs)
+        m.recorder.calls.append(m.recorder.new_call(function, args, m.user_line()))
+        return value
+    if name in STACKS:
+        return m.stop(breaks.GLOBAL_SWITCH, f"torch's {name}")
+    if name in UNSEEN_FACTORIES:
+        return call_unseen(m, function, args, kwargs)
+    seen = m.recorder.seen
+    value = calls.call_torch(m, function, args, kwargs)
+    if m.recorder.seen == seen:
+        # Torch did not show the call to the recorder, so it can be neither recorded nor taken for a constant.
+        m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)
+    return value
+
+
+# They change the stack of modes on which the recorder itself stands: never while it does.
+STACKS = frozenset("""
+    _push_on_torch_function_stack _pop_torch_function_stack _push_on_torch_dispatch_stack _pop_torch_dispatch_stack
+    _set_torch_function_mode _set_torch_dispatch_mode _unset_dispatch_mode _set_dispatch_mode
+""".split())
+
+# Functions that make tensors without telling torch function modes.
+UNSEEN_FACTORIES = frozenset(("_make_subclass", "_nested_tensor_from_mask"))
+
+
+def call_unseen(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.UNKNOWN_TENSOR, f"torch's {function.__name__}")
+
+
+def call_on_object(m: Any, owner: Any, name: str, args: tuple) -> Any:
+    """``__enter__`` or ``__exit__`` of a mode object that lives in the graph."""
+    handle = m.recorder.handle_of(owner)
+    if handle is None or any(a is not None for a in args):
+        m.stop(breaks.GLOBAL_SWITCH, f"{name} of a {type(owner).__qualname__}")
+    value = m.plainly(getattr(owner, name), *args)
+    m.recorder.calls.append(m.recorder.new_call(name, (handle, *args), m.user_line()))
+    return value

@@ -1,0 +1,172 @@
+"""Crossing a break without an interpreter: the slots of a segment's end become those of the next continuation.
+
+    POP_JUMP_IF_FALSE, slots [x, y, stack: mask]     bool(mask) -> True: [x, y] at the next line; False: [y] at another
+    CALL, slots [x, stack: function, stack: x]       function(x) -> [x, stack: its answer] behind the call
+
+What an instruction at a break does to the slots is always the same: some go, and an answer comes. It is found out once,
+by an interpreter that executes the instruction on places where the slots are to be. From then on the operation is
+performed on the slots themselves: no frame is made, and none is taken apart. Where anything out of the ordinary
+happens, the frames are made, and the machine goes on from what has been performed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..engine.object_lifetimes import is_missed
+from ..interpreter.complete_instruction import Answering
+from ..interpreter.emulated_frames import looks_at_frames
+from ..interpreter.frame_introspection import FRAME_CALLS
+from ..interpreter.frame_layout import Layout, take_apart
+from ..interpreter.frames import UNBOUND, Frame, Generator
+from ..interpreter.instruction_loop import Machine, is_hashable
+from ..interpreter.opcodes.control_flow import EXHAUSTED
+
+
+class Place:
+    """Where a slot's value is to be."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: int):
+        self.at = at
+
+
+class NotSimple(BaseException):
+    """An instruction that does more than one operation on its operands, or another one."""
+
+
+class Probe(Machine):
+    """Executes an instruction on places: it notes the operation, and answers what it was told to."""
+
+    def __init__(self, frame: Frame | None, answer: Any):
+        super().__init__(frame)
+        self.asked: tuple[Callable, tuple[int, ...], dict[str, int]] | None = None
+        self.answer = answer
+
+    def note(self, perform: Callable, operands: tuple, named: dict[str, Any]) -> Any:
+        if self.asked is not None or not all(type(x) is Place for x in (*operands, *named.values())):
+            raise NotSimple
+        self.asked = perform, tuple(x.at for x in operands), {name: x.at for name, x in named.items()}
+        return self.answer
+
+    def truth(self, value: Any) -> Any:
+        return self.note(ask_truth, (value,), {})
+
+    def next_for(self, iterator: Any) -> Any:
+        return self.note(advance, (iterator,), {})
+
+    def call(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        return self.note(call, (function, *args), kwargs)
+
+    def unwind(self, error: BaseException) -> None:
+        raise NotSimple
+
+
+def ask_truth(value: Any) -> Any:
+    return bool(value)
+
+
+def advance(iterator: Any) -> Any:
+    return next(iterator, EXHAUSTED)
+
+
+def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+class Way:
+    """Where an answer leads."""
+
+    __slots__ = ("continuation", "dropped", "layout", "picks")
+
+    def __init__(self, layout: Layout, picks: list[int], dropped: list[int]):
+        self.layout = layout
+        self.picks = picks  # which of the old slots are the new ones; one beyond them is the answer
+        self.dropped = dropped
+        self.continuation: Any = None
+
+
+class Crossing:
+    """What the instruction at the end of a segment does to its slots."""
+
+    __slots__ = ("named", "operands", "other", "perform", "usual")
+
+    def __init__(self, layout: Layout):
+        if any(frame.handling or frame.generator for frame in layout.frames):
+            raise NotSimple
+        answer = Place(-1)
+        (self.perform, self.operands, self.named), self.usual = probed(layout, answer)
+        self.other: Way | None = None
+        if self.perform is ask_truth:
+            self.usual, self.other = (probed(layout, answer)[1] for answer in (True, False))
+        elif self.perform is advance:
+            self.other = probed(layout, EXHAUSTED)[1]
+
+    def is_for(self, slots: list) -> bool:
+        """Whether nothing but the operation happens for these operands."""
+        operand = slots[self.operands[0]]
+        if self.perform is call:
+            return (not is_hashable(operand) or operand not in FRAME_CALLS) and not looks_at_frames(operand)
+        return self.perform is not advance or type(operand) is not Generator
+
+    def way(self, answer: Any) -> Way:
+        if self.perform is ask_truth:
+            return self.usual if answer else self.other  # type: ignore[return-value]
+        return self.other if answer is EXHAUSTED else self.usual  # type: ignore[return-value]
+
+
+def probed(layout: Layout, answer: Any) -> tuple[tuple[Callable, tuple[int, ...], dict[str, int]], Way]:
+    count = sum(frame.n_slots for frame in layout.frames)
+    probe = Probe(layout.build([Place(at) for at in range(count)]), answer)
+    before = probe.frame
+    probe.step()
+    if probe.asked is None or probe.frame is not before or before is None:
+        raise NotSimple
+    after, taken = take_apart(before)
+    if not all(type(x) is Place or x is answer for x in taken):
+        raise NotSimple
+    picks = [x.at if type(x) is Place and x is not answer else count for x in taken]
+    return probe.asked, Way(after, picks, sorted(set(range(count)).difference(picks)))
+
+
+def crossing_of(layout: Layout) -> Crossing | None:
+    try:
+        return Crossing(layout)
+    except NotSimple:
+        return None
+
+
+def cross(layout: Layout, slots: list, continuation_for: Callable[[Layout], Any]) -> tuple[Any, Any]:
+    """(the next continuation, its slots), or (None, a machine that is to execute the instruction)."""
+    if layout.crossing is UNBOUND:
+        layout.crossing = crossing_of(layout)
+    crossing: Crossing | None = layout.crossing
+    if crossing is None or not crossing.is_for(slots):
+        return None, Machine(layout.build(slots))
+    answer, error = performed(crossing, slots)
+    if error is None:
+        way = crossing.way(answer)
+        for at in way.dropped:
+            if is_missed(slots[at]):
+                break
+        else:
+            if way.continuation is None:
+                way.continuation = continuation_for(way.layout)
+            slots.append(answer)
+            return way.continuation, [slots[at] for at in way.picks]
+    try:
+        return None, Answering(layout.build(slots), answer, error)
+    finally:
+        del answer, error  # its traceback knows this frame: together they would outlive what they hold
+
+
+def performed(crossing: Crossing, slots: list) -> tuple[Any, BaseException | None]:
+    try:
+        operands = [slots[at] for at in crossing.operands]
+        if crossing.named:
+            return crossing.perform(*operands, **{name: slots[at] for name, at in crossing.named.items()}), None
+        return crossing.perform(*operands), None
+    except BaseException as error:
+        return None, error

@@ -1,0 +1,206 @@
+"""Closing a trace: from what the tracer saw to a segment that can run again."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ... import events, settings
+from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
+from ...runtime.segments import Segment
+from ..breaks import Break
+from ..engine.tracer import Tracer
+from ..guards.guard_function import check_twice, write_check
+from ..guards.native_watch_checks import watched
+from ..guards.tensor_metadata import global_state, is_tensor
+from ..interpreter import keyboard_interrupts
+from ..interpreter.deferred_os_signals import Signals
+from ..interpreter.frame_layout import take_apart
+from ..interpreter.frames import Frame, Generator
+from ..pytorch.opaque_nodes import compares_results
+from .template_effects import Effects
+from .templates import Rebuilder
+
+
+def close(
+    tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, backend: Callable, slots: list | None = None,
+    is_again: bool = False
+) -> Segment:
+    """Make the segment that ends with ``result`` returned, or before the instruction ``frame`` stands at.
+
+    ``slots``: what the segment began with, where that is still there; the run that was traced has changed it by now.
+    Where its guards hold no longer, the segment is a step from one state to another: the first call with an empty
+    cache, say, or an optimizer's first step. The same objects do not come here again as they were, so a backend that
+    compiles can wait until others do.
+
+    ``is_again``: other segments start at the same place. Their graphs were not asked for again so far, and neither may
+    this one be: a backend can wait for the second time.
+    """
+    if tracer.open_sizes is not None:
+        tracer.open_sizes.check_calls()
+    rebuilder = Rebuilder(tracer)
+    layout = None
+    if frame is None:
+        rebuilder.leaves = True
+        answer = rebuilder.build(result)
+    else:
+        layout, slots = take_apart(frame)
+        rebuilder.active = _running_generators(frame)
+        answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
+    built = len(rebuilder.lines)
+    Effects(rebuilder).write()
+    has_effects = len(rebuilder.lines) > built
+    _guard_against_aliases(tracer)
+    recorder = tracer.recorder
+    graph_module, graph = None, None
+    written = recorder.written_inputs()
+    if recorder.calls or rebuilder.outputs:
+        graph_module = recorder.graph_module(rebuilder.outputs)
+    check, is_step = _check(tracer, rebuilder, slots)
+    if graph_module is not None:
+        # Making text of a graph is dear, so who shows it does that.
+        events.emit("graph", text=graph_module.graph, graph_module=graph_module)
+        opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
+        graph_module.meta["burnish_waits"] = waits(tracer, is_again, is_step, opened is not None)
+        graph_module.meta["burnish_open"] = opened
+        graph_module.meta["burnish_written"] = [handle.key for handle in written]
+        if any(call.target is torch._C._InferenceMode for call in recorder.calls):
+            graph_module.meta["burnish_inference"] = tuple(rebuilder.in_inference_mode)
+        graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected,
+                          tracer.signals)
+    finish = _finish(rebuilder, answer)
+    return Segment(
+        check,
+        graph,
+        finish,
+        layout,
+        guards=tracer.heap.guards,
+        graph_module=graph_module,
+        break_=why,
+        state=tracer.heap.guards[0].expected,
+        writes_inputs=bool(written),
+        draws=graph_module is not None and draws_and_may_fail(graph_module),
+        nests=any(call.target in NESTING for call in recorder.calls),
+        compares_results=any(compares_results(call.target) for call in recorder.calls),
+        is_step=is_step,
+        has_effects=has_effects,
+    )
+
+
+def waits(tracer: Tracer, is_again: bool, is_step: bool, is_open: bool) -> int:
+    """How often a graph is to be asked for until it is compiled; 0, at once. One that serves all sizes is so when it
+    is asked for at all, for then a third size has come; where it was made with the second, at the second time."""
+    times = 2 if is_again else int(is_step)
+    return times if not is_open or tracer.open_sizes.wish.is_expected else min(times, 1)  # type: ignore[union-attr]
+
+
+def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple, signals: Signals) -> Callable:
+    """What the backend makes of the graph, under the switches it will run under: those the segment began with."""
+    now, nesting, modes = global_state(), autocast_nesting(), keyboard_interrupts.count_modes()
+    if now != start:
+        restore_state(start)
+    try:
+        compiled = signals.at_once(backend, graph_module, examples)
+        return compiled if getattr(backend, "restores", False) else restoring(graph_module, compiled)
+    finally:
+        if now != global_state():
+            restore_state(now, nesting)
+        keyboard_interrupts.drop_modes(modes)
+
+
+def _running_generators(frame: Frame | None) -> dict[int, int]:
+    running, at = {}, 0
+    while frame is not None:
+        if isinstance(frame.generator, Generator):
+            running[id(frame.generator)] = at
+        frame, at = frame.caller, at + 1
+    return running
+
+
+def _check(tracer: Tracer, rebuilder: Rebuilder, slots: list | None) -> tuple[Callable, bool]:
+    """And whether it fails by now for what the segment began with."""
+    guards = tracer.heap.guards
+    inputs = [handle.source for handle in tracer.recorder.inputs]
+    values = [source for _, source in rebuilder.sources.values()]
+    check = check_twice(guards, inputs, values) if tracer.checks else write_check(guards, inputs, values)
+    is_step = slots is not None and check(slots) is None
+    if settings.current().native_guards:
+        written = frozenset(id(origin.source) for origin in tracer.heap.origins.values() if tracer.heap.changed(origin))
+        check = watched(check, guards, inputs, values, tracer.checks, written)
+    let_go = tracer.gradients.let_go(values) if tracer.recorder.written_inputs() else []
+    return check if not let_go else releasing(check, let_go), is_step
+
+
+def releasing(check: Callable, owners: list[int]) -> Callable:
+    """A check that clears gradients where the segment is about to run: those the program drops before it computes, so
+    that the graph has their memory. ``owners``: which of the values they belong to."""
+
+    def check_and_release(slots: list) -> Any:
+        found = check(slots)
+        if found is not None:
+            for i in owners:
+                found[1][i].grad = None
+        return found
+
+    check_and_release.__source__ = getattr(check, "__source__", "")  # type: ignore[attr-defined]
+    return check_and_release
+
+
+def _finish(rebuilder: Rebuilder, answer: str) -> Callable:
+    body = "\n    ".join([*rebuilder.lines, f"return {answer}"])
+    text = f"def finish(V, G):\n    {body}\n"
+    namespace = dict(rebuilder.writer.constants)
+    exec(compile(text, "<burnish finish>", "exec"), namespace)
+    made = namespace["finish"]
+    made.__source__ = text
+    return made
+
+
+def _guard_against_aliases(tracer: Tracer) -> None:
+    """What the segment writes to must not be, next time, the same object as something else it reads."""
+    heap = tracer.heap
+    if tracer.recorder.written_inputs():
+        sources = [h.source for h, t in zip(tracer.recorder.inputs, tracer.recorder.examples, strict=True)
+                   if isinstance(t, torch.Tensor)]
+        if len(sources) > 1:
+            heap.guard("distinct", None, tuple(sources))
+    groups: dict[type, list] = collections.defaultdict(list)
+    written = set(heap.identity_matters)
+    for origin in list(heap.origins.values()):
+        kind = torch.Tensor if is_tensor(origin.obj) else type(origin.obj)
+        if origin.source.is_pinned or issubclass(kind, tuple):
+            continue
+        groups[kind].append(origin.source)
+        if heap.changed(origin):
+            written.add(kind)
+    for kind in written:
+        if len(groups[kind]) > 1:
+            heap.guard("distinct", None, tuple(groups[kind]))
+
+
+NESTING = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
+
+
+def autocast_nesting() -> int:
+    """How many autocast contexts are open. What they have cast is kept until the last one is left."""
+    found = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return found
+
+
+def restore_state(state: tuple, nesting: int | None = None) -> None:
+    """Put torch's global switches back to what ``metadata.global_state`` and ``autocast_nesting`` once answered."""
+    if nesting is not None:
+        for _ in range(nesting, autocast_nesting()):
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+        for _ in range(autocast_nesting(), nesting):
+            torch.autocast_increment_nesting()
+    torch.set_grad_enabled(state[0])
+    for device, enabled, dtype in (("cpu", state[5], state[6]), ("cuda", state[7], state[8])):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(state[9])

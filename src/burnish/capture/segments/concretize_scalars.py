@@ -1,0 +1,270 @@
+"""Scrubbing: what a trace leaves behind holds plain numbers, no live ones.
+
+The run that is traced is a real run: its result, the objects it made and the outside objects it wrote to stay with the
+user. Wherever a live value got into them its plain value takes the place, in the object itself where that can be
+changed, else in an equal new one (a tuple, a slice, an iterator over a tuple).
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import gc
+import warnings
+from collections.abc import Callable
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from ..interpreter.frames import Frame, Generator, cell_value
+from ..numbers.live_scalars import Live
+from ..python.dictionary_iterators import TABLE_ITERATORS, table_of
+from ..python.operators import ITERATORS, SIMPLE
+from .template_runtime import attributes_of_partial
+from .templates import VIEWS, slots_of
+
+
+def scrub(tracer: Any, *roots: Any, leaves: bool = False) -> list:
+    """``roots`` with all that hangs on them, and everything outside that the trace wrote to. ``leaves``: they go back
+    to plain Python, so iterators of ours become Python's own where they can."""
+    scrubber = Scrubber(tracer, leaves)
+    cleaned = [scrubber.clean(v) for v in roots]
+    for reference, _ in tracer.heap.taken_over:
+        scrubber.clean(reference())
+    for hook in tracer.hooks.values():
+        scrubber.clean(hook.function)
+    for origin in list(tracer.heap.origins.values()):
+        if not origin.is_written and origin.snapshot is None:
+            continue
+        if isinstance(origin.obj, (list, dict, set, collections.deque)):
+            scrubber.clean(origin.obj)
+        elif type(origin.obj) is CellType:
+            scrubber.cell(origin.obj)
+        else:
+            scrubber.slots(origin.obj)
+    return cleaned
+
+
+class Scrubber:
+    def __init__(self, tracer: Any, leaves: bool = False):
+        self.tracer, self.fresh, self.leaves = tracer, tracer.heap.fresh, leaves
+        self.memo: dict[int, Any] = {}
+        self.keep: list[Any] = []  # what the memo's ids belong to
+
+    def clean(self, value: Any) -> Any:
+        """What stands for ``value`` from now on: itself, where it could be cleaned in place."""
+        kind = type(value)
+        if kind in SIMPLE and kind is not slice and kind is not torch.Size:
+            return value
+        if issubclass(kind, Live):
+            return value.plain()
+        known = self.memo.get(id(value))
+        if known is not None:
+            return known
+        self.memo[id(value)] = value
+        self.keep.append(value)
+        handler = HANDLERS.get(kind) or self.handler(value, kind)
+        if handler is None:
+            return value
+        new = self.memo[id(value)] = handler(self, value)
+        return new
+
+    def handler(self, value: Any, kind: type) -> Callable | None:
+        for base in (tuple, list, dict, set, collections.deque, BaseException):
+            if issubclass(kind, base):
+                return HANDLERS[base]
+        if kind in ITERATORS or kind.__module__ == "itertools":
+            return Scrubber.iterator
+        return Scrubber.instance if id(value) in self.fresh else None
+
+    def is_untouched(self, value: Any) -> bool:
+        """A container from outside that was not written to holds no live values."""
+        origin = self.tracer.heap.origin_of(value)
+        return origin is not None and not origin.is_written and origin.snapshot is None
+
+    # ---- one kind each: the value that stands for the given one
+
+    def size(self, value: torch.Size) -> torch.Size:
+        parts, changed = self.parts(value)
+        return torch.Size(parts) if changed else value
+
+    def tuple_(self, value: tuple) -> tuple:
+        parts, changed = self.parts(tuple.__iter__(value))
+        if changed:
+            value = (
+                tuple(parts) if type(value) is tuple else self.attributes_of(value, tuple.__new__(type(value), parts))
+            )
+        return value
+
+    def attributes_of(self, value: Any, new: Any) -> Any:
+        if hasattr(value, "__dict__"):
+            new.__dict__.update(value.__dict__)
+        return new
+
+    def frozenset_(self, value: frozenset) -> frozenset:
+        parts, changed = self.parts(value)
+        return frozenset(parts) if changed else value
+
+    def list_(self, value: list) -> list:
+        if not self.is_untouched(value):
+            parts, changed = self.parts(list.__iter__(value))
+            if changed:
+                list.__setitem__(value, slice(None), parts)
+        return self.instance(value)
+
+    def dict_(self, value: dict) -> dict:
+        if self.is_untouched(value):
+            return value
+        kind = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+        keys, keys_changed = self.parts(kind.keys(value))
+        values, values_changed = self.parts(kind.values(value))
+        if keys_changed:
+            kind.clear(value)
+        if keys_changed or values_changed:
+            for k, v in zip(keys, values, strict=True):
+                kind.__setitem__(value, k, v)
+        return self.instance(value)
+
+    def set_(self, value: set) -> set:
+        if not self.is_untouched(value):
+            parts, changed = self.parts(set.__iter__(value))
+            if changed:
+                set.clear(value)
+                set.update(value, parts)
+        return self.instance(value)
+
+    def deque(self, value: collections.deque) -> collections.deque:
+        if not self.is_untouched(value):
+            parts, changed = self.parts(collections.deque.__iter__(value))
+            if changed:
+                collections.deque.clear(value)
+                collections.deque.extend(value, parts)
+        return self.instance(value)
+
+    def slice_(self, value: slice) -> slice:
+        parts, changed = self.parts((value.start, value.stop, value.step))
+        return slice(*parts) if changed else value
+
+    def method(self, value: MethodType) -> MethodType:
+        (function, owner), changed = self.parts((value.__func__, value.__self__))
+        return MethodType(function, owner) if changed else value
+
+    def partial(self, value: functools.partial) -> functools.partial:
+        (function, args), changed = self.parts((value.func, value.args))
+        self.clean(value.keywords)
+        attributes = attributes_of_partial(value)
+        if attributes is not None:
+            self.clean(attributes)
+        if changed:
+            value.__setstate__((function, args, value.keywords, attributes))
+        return value
+
+    def function(self, value: FunctionType) -> FunctionType:
+        if id(value) in self.fresh:
+            value.__defaults__ = self.clean(value.__defaults__)
+            for part in (value.__kwdefaults__, value.__dict__, value.__closure__):
+                self.clean(part)
+        return value
+
+    def own_cell(self, value: CellType) -> CellType:
+        return self.cell(value) if id(value) in self.tracer.own_cells else value
+
+    def cell(self, value: CellType) -> CellType:
+        content = cell_value(value)
+        new = self.clean(content)
+        if new is not content:
+            value.cell_contents = new
+        return value
+
+    def frame(self, value: Frame) -> Frame:
+        value.locals[:], _ = self.parts(value.locals)
+        value.stack[:], _ = self.parts(value.stack)
+        self.clean(value.handling)
+        return value
+
+    def generator(self, value: Generator) -> Any:
+        self.clean(value.frame)
+        parts = value.made_by() if self.leaves else None
+        return value if parts is None else parts[0](*parts[1], **parts[2])
+
+    def exception(self, value: BaseException) -> BaseException:
+        args, changed = self.parts(value.args)
+        if changed:
+            value.args = tuple(args)
+        if isinstance(value, StopIteration):
+            value.value = self.clean(value.value)
+        for other in (value.__cause__, value.__context__):
+            self.clean(other)
+        return self.instance(value)
+
+    def view(self, value: Any) -> Any:
+        self.clean(next(r for r in gc.get_referents(value) if isinstance(r, dict)))
+        return value
+
+    def tensor(self, value: torch.Tensor) -> torch.Tensor:
+        self.clean(value.__dict__)
+        return value
+
+    def iterator(self, value: Any) -> Any:
+        """A builtin iterator tells its parts by pickling's protocol, and is made again when they cannot be changed."""
+        if type(value) in TABLE_ITERATORS:
+            self.clean(table_of(value))
+            return value
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                maker, args, *state = value.__reduce__()
+            except TypeError:
+                return value
+        parts, changed = self.parts(args)
+        if changed:
+            value = maker(*parts)
+            if state and state[0] is not None:
+                value.__setstate__(self.clean(state[0]))
+        return value
+
+    def instance(self, value: Any) -> Any:
+        """Attributes of an object of the user's classes."""
+        if hasattr(value, "__dict__"):
+            self.clean(value.__dict__)
+        if id(value) in self.fresh:
+            self.slots(value)
+        return value
+
+    def slots(self, value: Any) -> None:
+        for _, descriptor in slots_of(type(value)):
+            try:
+                part = descriptor.__get__(value)
+            except AttributeError:
+                continue
+            new = self.clean(part)
+            if new is not part:
+                descriptor.__set__(value, new)
+
+    def parts(self, values: Any) -> tuple[list, bool]:
+        before = list(values)
+        now = [self.clean(v) for v in before]
+        return now, any(a is not b for a, b in zip(now, before, strict=True))
+
+
+HANDLERS: dict[type, Callable] = {
+    tuple: Scrubber.tuple_,
+    torch.Size: Scrubber.size,
+    frozenset: Scrubber.frozenset_,
+    list: Scrubber.list_,
+    dict: Scrubber.dict_,
+    set: Scrubber.set_,
+    collections.deque: Scrubber.deque,
+    slice: Scrubber.slice_,
+    MethodType: Scrubber.method,
+    FunctionType: Scrubber.function,
+    functools.partial: Scrubber.partial,
+    CellType: Scrubber.own_cell,
+    Frame: Scrubber.frame,
+    Generator: Scrubber.generator,
+    BaseException: Scrubber.exception,
+    **dict.fromkeys(VIEWS, Scrubber.view),
+    torch.Tensor: Scrubber.tensor,
+    torch.nn.Parameter: Scrubber.tensor,
+}

@@ -1,0 +1,309 @@
+"""Open sizes: dimensions of inputs that may be of another size in the next call.
+
+    first call    x: f32[64, 768]                every size is guarded
+    second call   x: f32[65, 768]                a size has changed: dimension 0 is open from now on
+                  x.shape        (s, 768)        s is a live number: its value is guarded only where Python looks at it
+                  x.view(s, 12, 64)              an input of the graph
+
+A segment with open sizes serves them all, from 2 on: sizes of 0 and 1 mean other things to broadcasting. Dimensions
+that are equal, or that changed by the same amount, are one symbol, and that this holds is guarded.
+
+What size a computed tensor has is found by asking (``Answers``): the calls that made it are repeated, without data, for
+a few other sizes. What fits all answers is a formula of the symbols (``Symbols``), and so a live number again. Where
+none fits, or where a size decides what is written down, the symbols are settled: guarded by value, and constants from
+there on.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...backends.shape_propagation import switches_kept
+from ...frontend.marks import size_marks
+from ...tensors.eager_strides import packed_order
+from ...tensors.symbolic_sizes import NoFormula
+from ..engine.graph_recorder import Handle
+from ..guards.growing_state import NOTHING
+from ..guards.guards import Guard
+from ..guards.object_sources import Source, is_module_state
+from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
+from ..numbers import live_scalars
+from ..pytorch import torch_calls
+from .example_inputs import OpenInputs, open_inputs
+from .meta_shape_replay import Answers
+from .size_symbols import FAR, LEAST, Place, Symbols
+
+OTHER = 1
+"""The point of sizes other than those that were seen."""
+
+MOST_ELEMENTS = 1 << 26
+"""Inputs that would have more are not tried: some operators are asked for shapes by running them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be open."""
+
+    changed: Mapping[Place, tuple[int, int]]
+    """Dimensions that were another size before, and both sizes: `growing.NOTHING`, where that is only expected."""
+    all: bool = False
+    """Every dimension of every tensor that is no parameter or buffer."""
+    closed: frozenset[Place] = frozenset()
+    """But not these: their size decided something before."""
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether one of them has not been seen to change."""
+        return any(before == NOTHING for before, _ in self.changed.values())
+
+
+class OpenSizes:
+    """Of one trace."""
+
+    def __init__(self, tracer: Any, wish: Wish):
+        self.tracer, self.wish = tracer, wish
+        self.symbols = Symbols(tracer)
+        self.given: dict[int, tuple[torch.Tensor, tuple[Any, ...], tuple[int, ...]]] = {}
+        """Of inputs with open dimensions, by id, the shape, of numbers and live numbers, and the order in memory."""
+        self.answers = Answers(self.symbols, tracer.recorder, self.given)
+
+    def inputs(self) -> OpenInputs | None:
+        """For the backend. None where every size turned out to be a constant."""
+        return open_inputs(self.symbols, self.tracer.recorder, self.given)
+
+    # ---- inputs
+
+    def admit(self, tensor: torch.Tensor, source: Source) -> Guard | None:
+        """The guard of an input that has open dimensions; None where it has none."""
+        order = None
+        if tensor.layout is torch.strided and not tensor.is_nested and not is_module_state(source):
+            order = packed_order(tuple(tensor.shape), tensor.stride())
+        dims = () if order is None else self.wanted(tensor, source)
+        if order is None or not dims:
+            return None
+        shape: list[Any] = list(tensor.shape)
+        for dim in dims:
+            leaf, place = live_scalars.Expression(None, (source.attr("shape").item(dim),)), Place(source.path(), dim)
+            shape[dim] = self.symbols.opened(leaf, place, tensor.shape[dim], self.wish.changed.get(place))
+            least, most = size_marks(tensor).bounds.get(dim, (None, None))
+            if least is not None and least > LEAST:
+                self.tracer.guard_outcome(live_scalars.Expression(operator.ge, (leaf, least)), True)
+            if most is not None:
+                self.tracer.guard_outcome(live_scalars.Expression(operator.le, (leaf, most)), True)
+        self.given[id(tensor)] = tensor, tuple(shape), order
+        symbols = self.symbols
+        while symbols.far < len(FAR) and self.largest() * FAR[symbols.far] ** len(symbols.hints) > MOST_ELEMENTS:
+            symbols.come_nearer()
+        return Guard("open tensor", source, (open_facts(tensor, dims, order), dims, order))
+
+    def wanted(self, tensor: torch.Tensor, source: Source) -> tuple[int, ...]:
+        path = source.path()
+        marks = size_marks(tensor)
+        return tuple(dim for dim, size in enumerate(tensor.shape)
+                     if size >= LEAST and dim not in marks.static and Place(path, dim) not in self.wish.closed
+                     and (self.wish.all or dim in marks.open or Place(path, dim) in self.wish.changed))
+
+    def largest(self) -> int:
+        """How many elements the largest input of open sizes has."""
+        return max((tensor.numel() for tensor, *_ in self.given.values()), default=1)
+
+    # ---- shapes
+
+    def shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...] | None:
+        """The shape with live numbers in it; None where it is the same for all sizes, or not to be told."""
+        if not self.symbols.is_any:
+            return None
+        given = self.given.get(id(tensor))
+        if given is not None and given[0] is tensor:
+            return given[1]
+        recorder = self.tracer.recorder
+        handle = recorder.handle_of(tensor)
+        if handle is None:
+            return None  # an input whose shape is guarded
+        found = None
+        while found is None:
+            try:
+                found = self.computed(handle, tuple(tensor.shape))
+            except Exception as error:  # whatever cannot be told is not open
+                if not self.symbols.make_way(functools.partial(
+                        succeeds, self.computed, handle, tuple(tensor.shape)), f"{error}"):
+                    self.symbols.settle_all(f"{error}")
+                    return None
+        return found if any(isinstance(size, live_scalars.LiveInt) for size in found) else None
+
+    def computed(self, handle: Any, seen: tuple[int, ...]) -> tuple[Any, ...]:
+        """The shape of a value that calls have made, of which this one was seen."""
+        shapes = self.answers.shapes(handle)
+        if shapes[0] != seen or len({len(shape) for shape in shapes}) > 1:
+            raise NoFormula(f"a tensor of shape {list(seen)} is thought to be {list(shapes[0])}")
+        return tuple(map(self.symbols.size, zip(*shapes, strict=True)))
+
+    def check_calls(self) -> None:
+        """At the end: every call must be one for other sizes too. ``x @ w`` is not, where the size is that of ``w``."""
+        if not self.symbols.is_any:
+            return
+        if any(isinstance(x, torch.Tensor) and x.is_nested for x in self.tracer.recorder.examples):
+            self.symbols.settle_all("a nested tensor has no shape")
+            return
+        with switches_kept():
+            self.repeat_calls()
+
+    def repeat_calls(self) -> None:
+        recorder = self.tracer.recorder
+        cannot: set[int] = set()
+        for at, call in enumerate(recorder.calls):
+            if call.target is torch._C._InferenceMode:  # an object that makes the mode is one that switches it on
+                cannot.add(at)
+                continue
+            parts = self.answers.given_to(at)
+            if any(part.call in cannot for part in parts):
+                cannot.add(at)
+                continue
+            if torch_calls.name_of(call.target) == "squeeze" and parts:
+                self.ask_whether_one(parts[0])
+            try:
+                self.answers.at(Handle(at), OTHER)
+            except Exception as error:
+                try:
+                    self.answers.at(Handle(at), 0)
+                except Exception:
+                    cannot.add(at)  # it cannot be repeated for the size that was seen either: this tells nothing
+                else:
+                    why = f"{torch_calls.name_of(call.target)} needs this size: {error}"
+                    is_possible = functools.partial(succeeds, self.answers.at, Handle(at), OTHER)
+                    if not self.symbols.settle_one(is_possible, why):
+                        self.symbols.settle_all(why)
+                        return
+
+    def ask_whether_one(self, handle: Any) -> None:
+        """A dimension of one element would be gone: whether it is one is guarded."""
+        try:
+            for size in map(self.symbols.size, zip(*self.answers.shapes(handle), strict=True)):
+                size == 1  # noqa: B015  # asking is what guards
+        except Exception as error:
+            self.symbols.settle_all(f"{error}")
+
+    # ---- what a size decides
+
+    def asked(self, name: str, tensor: torch.Tensor, arguments: Sequence[Any]) -> Any:
+        """The answer to ``x.size(0)`` and the like, or None where the plain answer is right."""
+        shape = self.shape_of(tensor)
+        if shape is None:
+            return None
+        if name in ("shape", "size") and not arguments:
+            return torch.Size(shape)
+        if name == "size" and type(arguments[0]) is int and -len(shape) <= arguments[0] < len(shape):
+            return shape[arguments[0]]
+        if name == "__len__":
+            return shape[0]
+        if name in ("numel", "nelement"):
+            total: Any = 1
+            for size in shape:
+                total = size * total if isinstance(size, live_scalars.LiveInt) else total * size
+            return total
+        self.close(tensor)
+        return None
+
+    def close(self, tensor: Any) -> None:
+        """Somebody learns of a tensor's size without our seeing the number."""
+        shape = self.shape_of(tensor) if type(tensor) in TENSOR_TYPES else None
+        for size in shape or ():
+            live_scalars.settled(size)
+
+    def close_first(self, tensor: Any) -> None:
+        """It is taken apart along its first dimension."""
+        shape = self.shape_of(tensor) if type(tensor) in TENSOR_TYPES else None
+        if shape:
+            live_scalars.settled(shape[0])
+
+    def close_parted(self, name: str, given: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        """A call has answered several tensors: how many there are may depend on a size."""
+        if name in torch_calls.ALSO_PARTING:
+            for value in given:
+                self.close(value)
+        position = torch_calls.PARTING.get(name)
+        if position is None or not given:
+            return
+        shape = self.shape_of(given[0])
+        dim = keywords.get("dim", given[position] if len(given) > position else 0)
+        if shape is not None and type(dim) is int and -len(shape) <= dim < len(shape):
+            live_scalars.settled(shape[dim])
+        elif shape is not None:
+            self.close(given[0])
+
+    def check_slices(self, tensor: torch.Tensor, key: Any) -> None:
+        """A bound beyond the end is the end: on which side of it a live one lies is guarded."""
+        parts = key if type(key) is tuple else (key,)
+        shape = self.shape_of(tensor) or tuple(tensor.shape)
+        consumed = [part for part in parts if part is not None and part is not Ellipsis]
+        at = 0
+        for part in parts:
+            if part is None:
+                continue
+            if part is Ellipsis:
+                at += len(shape) - len(consumed)
+                continue
+            if isinstance(part, (torch.Tensor, bool)):
+                at += part.ndim if isinstance(part, torch.Tensor) and part.dtype is torch.bool else 1
+                continue
+            if at < len(shape):
+                self.check_part(part, shape[at])
+            at += 1
+
+    def check_part(self, part: Any, size: Any) -> None:
+        if type(part) is not slice:
+            return
+        if isinstance(part.step, live_scalars.Live) or part.step not in (None, 1) and isinstance(size, live_scalars.Live):
+            live_scalars.settled(part.step)
+            live_scalars.settled(size)
+        for bound in (part.start, part.stop):
+            if bound is None or not (isinstance(bound, live_scalars.Live) or isinstance(size, live_scalars.Live)):
+                continue
+            if bound < 0:
+                bound = bound + size
+                bound < 0  # noqa: B015  # asking is what guards
+            if bound <= size and type(size) is int:
+                self.symbols.note_end(bound, size)
+        if part.start is not None and part.stop is not None and (
+                isinstance(part.start, live_scalars.Live) or isinstance(part.stop, live_scalars.Live)):
+            part.start <= part.stop  # noqa: B015
+
+
+def succeeds(function: Callable, *args: Any) -> bool:
+    try:
+        function(*args)
+    except Exception:  # of whatever kind: it is asked whether there is one
+        return False
+    return True
+
+
+def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dict[Place, tuple[int, int]]:
+    """The dimensions of tensors that are another size now than the guards say.
+
+    Guards stand in the order in which the program read things: what comes after one that says what something is may be
+    read only where that holds."""
+    found: dict[Place, tuple[int, int]] = {}
+    for kind, source, expected in guards:
+        if kind == "type" and type(read(source)) is not expected:  # type: ignore[arg-type]
+            break
+        if kind == "is" and read(source) is not expected:  # type: ignore[arg-type]
+            break
+        if kind not in ("tensor", "open tensor") or not expected:
+            continue
+        now = read(source)  # type: ignore[arg-type]
+        facts = expected[0] if kind == "open tensor" else expected
+        if not facts or type(now) is not facts[0]:
+            break
+        shape = facts[2]
+        has_sizes = isinstance(shape, tuple) and now.layout is torch.strided and not now.is_nested
+        if has_sizes and now.ndim == len(shape):
+            for dim, (before, size) in enumerate(zip(shape, now.shape, strict=True)):
+                if before is not None and before != size and before >= LEAST <= size:
+                    found[Place(source.path(), dim)] = before, size  # type: ignore[union-attr]
+    return found

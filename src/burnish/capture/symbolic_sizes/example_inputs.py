@@ -1,0 +1,131 @@
+"""What a backend is told of a graph with open sizes: which other inputs there could be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from ...tensors.eager_strides import packed_stride
+from ...tensors.symbolic_sizes import Formula, Point, Space
+from ..guards.tensor_metadata import TENSOR_TYPES
+from ..numbers import live_scalars
+from .size_symbols import Symbols
+
+
+class Like(NamedTuple):
+    """What an example of a tensor must have, without holding on to the tensor."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    offset: int
+    is_inference: bool
+
+    @classmethod
+    def of(cls, x: torch.Tensor) -> Like:
+        return cls(tuple(x.shape), x.stride(), x.dtype, x.device, x.requires_grad, x.storage_offset(), x.is_inference())
+
+    def made(self) -> torch.Tensor:
+        """Of memory that nobody touches: it costs nothing on a CPU. On a GPU it is none."""
+        with torch.inference_mode(self.is_inference):
+            if self.device.type != "cpu":
+                x = hollow(self)
+            elif not self.offset:
+                x = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+            else:
+                far = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True)) + 1
+                x = torch.empty(self.offset + max(far, 0), dtype=self.dtype, device=self.device).as_strided(
+                    self.shape, self.stride, self.offset)
+        return x.requires_grad_() if self.requires_grad else x
+
+
+def hollow(like: Like) -> torch.Tensor:
+    """A tensor without memory, whose data must not be read. What is tried for sizes far from the one seen would not
+    find room on a GPU."""
+    far = sum(max(size - 1, 0) * step for size, step in zip(like.shape, like.stride, strict=True)) + 1
+    storage = torch._C._construct_storage_from_data_pointer(NOWHERE, like.device, (like.offset + far)
+                                                            * like.dtype.itemsize)
+    return torch.empty(0, dtype=like.dtype, device=like.device).set_(storage, like.offset, like.shape, like.stride)
+
+
+NOWHERE = 64
+"""An address at which nothing lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInputs:
+    """What a backend is told of a graph with open sizes: which examples there could be besides the one seen."""
+
+    space: Space
+    given: Sequence[Any]
+    """The inputs as they were: a Like for each plain tensor, and numbers. Any other tensor stands for itself, and the
+    backend must not ask for examples of other sizes."""
+    shapes: Mapping[int, Sequence[int | Formula]]
+    """Of the inputs that are tensors with open dimensions."""
+    orders: Mapping[int, tuple[int, ...]]
+    """The order of dimensions in which these lie in memory, from the fastest to the slowest."""
+    numbers: Mapping[int, Callable[[Point], Any]]
+    """Of the inputs that are numbers and follow from the sizes: how."""
+
+    def examples(self, point: Point) -> list[Any]:
+        """The inputs for these sizes."""
+        made: list[Any] = []
+        for k, like in enumerate(self.given):
+            if k in self.shapes:
+                sizes = tuple([size if isinstance(size, int) else size.at(point) for size in self.shapes[k]])
+                like = like._replace(shape=sizes, stride=packed_stride(sizes, self.orders[k]))
+            if isinstance(like, Like):
+                made.append(like.made())
+            else:
+                made.append(self.numbers[k](point) if k in self.numbers else like)
+        return made
+
+
+def open_inputs(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> OpenInputs | None:
+    """None where every size turned out to be a constant."""
+    left = [k for k in range(len(symbols.hints)) if k not in symbols.settled]
+    if not left:
+        return None
+    space = Space.around({f"s{k}": symbols.hints[k] for k in left},
+                         {f"s{k}": most for k, most in symbols.most.items()})
+    leaves, hints = dict(symbols.of_leaf), tuple(symbols.hints)
+
+    def number(expression: live_scalars.Expression) -> Callable[[Point], Any]:
+        def at(point: Point) -> Any:
+            whole = list(hints)
+            for k, value in zip(left, point, strict=True):
+                whole[k] = value
+            return evaluated(expression, leaves, whole)
+        return at
+
+    shapes, orders, numbers = {}, {}, {}
+    for k, (handle, example) in enumerate(zip(recorder.inputs, recorder.examples, strict=True)):
+        if isinstance(example, torch.Tensor):
+            given = tensors.get(id(example))
+            if given is not None and any(isinstance(size, live_scalars.LiveInt) for size in given[1]):
+                shapes[k] = [size if type(size) is int else space.fit(list(map(
+                    number(size.expression), space.points))) for size in given[1]]
+                orders[k] = given[2]
+        elif symbols.follows(handle.source):
+            numbers[k] = number(handle.source)
+    likes = [Like.of(x) if is_plain(x) else x for x in recorder.examples]
+    return OpenInputs(space, likes, shapes, orders, numbers)
+
+
+def is_plain(x: Any) -> bool:
+    """Whether it is a tensor that another one can stand for. The compiler refuses what is not."""
+    return type(x) in TENSOR_TYPES and x.layout is torch.strided and not (x.is_conj() or x.is_neg())
+
+
+def evaluated(expression: Any, leaves: Mapping[int, tuple[int, int]], point: Sequence[int]) -> Any:
+    if not isinstance(expression, live_scalars.Expression):
+        return expression
+    if expression.operation is None:
+        symbol, added = leaves[id(expression)]
+        return point[symbol] + added
+    return expression.operation(*(evaluated(operand, leaves, point) for operand in expression.operands))

@@ -1,0 +1,146 @@
+"""What the calls of a trace would give for other sizes: they are repeated, without data, at the points.
+
+Most calls of a model have to do with no open size, or what comes of them has none: what follows from there is asked
+once for all points. A trace takes no call that gives a tensor another shape in place, so it does not matter that points
+share tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ...backends.shape_propagation import Shapes
+from .size_symbols import Symbols
+
+
+class Answers:
+    """Of one trace. `given`: its inputs with open dimensions, as `OpenSizes` has them."""
+
+    def __init__(self, symbols: Symbols, recorder: Any, given: Mapping[int, Any]):
+        self.symbols, self.recorder, self.given = symbols, recorder, given
+        self.known: dict[tuple, Any] = {}
+        """Of inputs and calls, at the points."""
+        self.closed: set[Any] = set()
+        """Those among them that are the same at all points: the answer at the first stands for all."""
+        self.parts: dict[int, list[Any]] = {}
+        """What each call is given, as handles."""
+        self.probe: Shapes | None = None
+        self.changes = 0
+        """Of the symbols, when these were asked for."""
+
+    def shapes(self, handle: Any) -> list[tuple[int, ...]]:
+        """Of a tensor: its shapes at the points, or one that is the same for all."""
+        first = tuple(self.at(handle, 0).shape)
+        if self.key(handle) in self.closed:
+            return [first]
+        return [first, *(tuple(self.at(handle, k).shape) for k in range(1, len(self.symbols.points())))]
+
+    def at(self, handle: Any, number: int) -> Any:
+        """What the calls that lead to a value answer at a point."""
+        if self.probe is None or self.changes != self.symbols.changes:
+            self.probe, self.changes = Shapes(), self.symbols.changes
+            self.known.clear()
+            self.closed.clear()
+        probe, calls = self.probe, self.recorder.calls
+        stack = [handle]
+        while stack:
+            at = stack[-1]
+            key = self.key(at)
+            if self.place(key, number) in self.known:
+                stack.pop()
+                continue
+            if at.call is None:
+                if not self.is_open_input(at):
+                    self.closed.add(key)
+                self.known[self.place(key, number)] = self.input_at(probe, at, number)
+                continue
+            given = self.given_to(at.call)
+            missing = [part for part in given if self.place(self.key(part), number) not in self.known]
+            if missing:
+                stack += missing
+                continue
+            if all(self.key(part) in self.closed for part in given):
+                self.closed.add(key)
+            call = calls[at.call]
+            self.known[self.place(key, number)] = probe.call(
+                call.target, self.filled(call.args, number), self.filled(call.kwargs, number))
+            if number == len(self.symbols.points()) - 1 and key not in self.closed and all(
+                    (key, k) in self.known and is_alike(self.known[key, k], self.known[key, number])
+                    for k in range(number)):
+                self.closed.add(key)
+        return self.part(handle, number)
+
+    def key(self, handle: Any) -> Any:
+        return ("input", handle.key) if handle.call is None else handle.call
+
+    def place(self, key: Any, number: int) -> tuple:
+        """Where among the answers the one at a point is."""
+        return key, 0 if key in self.closed else number
+
+    def given_to(self, call: int) -> list[Any]:
+        found = self.parts.get(call)
+        if found is None:
+            made = self.recorder.calls[call]
+            found = self.parts[call] = _handles((made.args, made.kwargs))
+        return found
+
+    def is_open_input(self, handle: Any) -> bool:
+        example = self.recorder.examples[handle.key]
+        if isinstance(example, torch.Tensor):
+            return id(example) in self.given
+        return self.symbols.values(handle.source) is not None
+
+    def part(self, handle: Any, number: int) -> Any:
+        value = self.known[self.place(self.key(handle), number)]
+        for step in handle.path:
+            value = value[step]
+        return value
+
+    def input_at(self, probe: Shapes, handle: Any, number: int) -> Any:
+        example = self.recorder.examples[handle.key]
+        if isinstance(example, torch.Tensor):
+            given = self.given.get(id(example))
+            if given is None:
+                return probe.input(example)
+            shape = [size if type(size) is int else self.symbols.values(size.expression)[number]  # type: ignore[index]
+                     for size in given[1]]
+            return probe.input(example, shape, given[2])
+        values = self.symbols.values(handle.source)
+        return example if values is None else values[number]
+
+    def filled(self, tree: Any, number: int) -> Any:
+        if hasattr(tree, "call") and hasattr(tree, "path"):
+            return self.part(tree, number)
+        if type(tree) in (tuple, list):
+            return type(tree)(self.filled(part, number) for part in tree)
+        if type(tree) is dict:
+            return {key: self.filled(part, number) for key, part in tree.items()}
+        if type(tree) is slice:
+            return slice(*(self.filled(part, number) for part in (tree.start, tree.stop, tree.step)))
+        return tree
+
+
+def is_alike(a: Any, b: Any) -> bool:
+    """Whether two answers are the same but for being other tensors."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        known, other = getattr(a, "value", None), getattr(b, "value", None)  # of those without data
+        return a is b or known is not None and other is not None and known.type == other.type and (
+            a.storage_offset(), a.is_conj(), a.is_neg()) == (b.storage_offset(), b.is_conj(), b.is_neg())
+    if isinstance(a, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(is_alike, a, b))
+    return type(a) is type(b) and type(a) in (int, bool, type(None)) and a == b
+
+
+def _handles(tree: Any) -> list[Any]:
+    if hasattr(tree, "call") and hasattr(tree, "path"):
+        return [tree]
+    if type(tree) in (tuple, list):
+        return [handle for part in tree for handle in _handles(part)]
+    if type(tree) is dict:
+        return [handle for part in tree.values() for handle in _handles(part)]
+    if type(tree) is slice:
+        return _handles((tree.start, tree.stop, tree.step))
+    return []

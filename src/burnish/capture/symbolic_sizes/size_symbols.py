@@ -1,0 +1,273 @@
+"""The symbols of open sizes, and numbers that follow from them.
+
+A symbol is known by the expression that reads its size. What a number is at a few *points*, sizes near those that were
+seen and one set of them far away, tells which formula of the symbols it is (`Space`), and which other numbers equal it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ... import events
+from ...tensors.symbolic_sizes import Formula, NoFormula, Point, Space
+from ..numbers import live_scalars
+
+LEAST = 2
+"""Sizes below this are guarded by value."""
+
+FAR = (16, 4, 2)
+"""How far beyond the size that was seen formulas are tried, as factors: the first that the program can have. It may
+have an end, as a table of positions has."""
+
+MOST_SIZE = 1 << 40
+
+
+class Place(NamedTuple):
+    """A dimension of an input."""
+
+    path: tuple
+    dim: int
+
+
+class Symbols:
+    """Of one trace."""
+
+    def __init__(self, tracer: Any):
+        self.tracer = tracer
+        self.leaves: list[live_scalars.Expression] = []
+        self.hints: list[int] = []
+        self.places: list[list[Place]] = []
+        self.moves: list[tuple[int, int] | None] = []
+        self.most: dict[int, int] = {}
+        """Of symbols that the program compares with the end of something, as of a table of positions: that end."""
+        self.settled: set[int] = set()
+        """Symbols that are guarded by value."""
+        self.of_leaf: dict[int, tuple[int, int]] = {}
+        """By the expression's id: the symbol, and what is added to it."""
+        self.canonical: dict[tuple[int, ...], live_scalars.Expression] = {}
+        """By its values at the points."""
+        self.around: tuple[Space, list[Point]] | None = None
+        self.changes = 0
+        """How often there have been other points."""
+        self.far = 0
+        """Which of FAR; behind the last, formulas are known to hold near the sizes that were seen only."""
+
+    def opened(self, leaf: live_scalars.Expression, place: Place, size: int, move: tuple[int, int] | None) -> Any:
+        """The size as a live number: a new symbol, or one that is known, and something added to it. `move`: from what
+        it has changed, and to what."""
+        for number, hint in enumerate(self.hints):
+            other = self.moves[number]
+            if size == hint and (move is None or other is None or move == other):
+                added = 0
+            elif move is not None and other is not None and move[1] - move[0] == other[1] - other[0] != 0:
+                added = size - hint
+            else:
+                continue
+            base = self.leaves[number]
+            expected = base if not added else live_scalars.Expression(operator.add, (base, added))
+            self.tracer.guard_outcome(live_scalars.Expression(operator.eq, (leaf, expected)), True)
+            self.places[number].append(place)
+            break
+        else:
+            number, added = len(self.hints), 0
+            self.hints.append(size)
+            self.leaves.append(leaf)
+            self.places.append([place])
+            self.moves.append(move)
+            self.forget()
+            if self.far == len(FAR):
+                self.bound(number)
+        self.of_leaf[id(leaf)] = number, added
+        self.tracer.guard_outcome(live_scalars.Expression(operator.ge, (leaf, LEAST)), True)
+        return live_scalars.make(size, leaf, self.tracer)
+
+    # ---- points
+
+    def space(self) -> Space:
+        return self.surroundings()[0]
+
+    def points(self) -> list[Point]:
+        """Those of the space, and one far away."""
+        return self.surroundings()[1]
+
+    def surroundings(self) -> tuple[Space, list[Point]]:
+        if self.around is None:
+            space = Space.around({f"s{k}": hint for k, hint in enumerate(self.hints)},
+                                 {f"s{k}": most for k, most in self.most.items()})
+            space.points = [self.held(point) for point in space.points]
+            points = list(space.points)
+            if self.far < len(FAR):
+                points.append(self.held(tuple(min(FAR[self.far] * hint + 5 + k, self.most.get(k, MOST_SIZE))
+                                              for k, hint in enumerate(self.hints))))
+            self.around = space, points
+        return self.around
+
+    def held(self, point: Point) -> Point:
+        """The point with every size that is guarded by value as it was seen."""
+        return tuple([self.hints[k] if k in self.settled else size for k, size in enumerate(point)])
+
+    def come_nearer(self) -> None:
+        """The program cannot have sizes so far away."""
+        self.far += 1
+        self.forget()
+        if self.far == len(FAR):
+            self.bound_all()
+
+    def bound_all(self) -> None:
+        for number in range(len(self.hints)):
+            self.bound(number)
+
+    def bound(self, number: int) -> None:
+        most = max(point[number] for point in self.space().points)
+        self.tracer.guard_outcome(live_scalars.Expression(operator.le, (self.leaves[number], most)), True)
+
+    def forget(self) -> None:
+        self.around = None
+        self.changes += 1
+        self.canonical.clear()
+
+    def note_end(self, bound: Any, end: int) -> None:
+        """A size, or a size and something added, is at most this: no other ones are tried."""
+        known = self.of_leaf.get(id(bound.expression)) if isinstance(bound, live_scalars.LiveInt) else None
+        if known is None:
+            operation, operands = getattr(bound, "expression", None) and (
+                bound.expression.operation, bound.expression.operands) or (None, ())
+            if operation is not operator.add or len(operands) != 2 or type(operands[1]) is not int:
+                return
+            known = self.of_leaf.get(id(operands[0]))
+            if known is None:
+                return
+            known = known[0], known[1] + operands[1]
+        symbol, added = known
+        if end - added < self.most.get(symbol, MOST_SIZE):
+            self.most[symbol] = end - added
+            self.forget()
+
+    # ---- numbers
+
+    @property
+    def is_any(self) -> bool:
+        return len(self.settled) < len(self.hints)
+
+    def values(self, expression: Any) -> tuple[int, ...] | None:
+        """What a number that follows from the sizes alone is at the points."""
+        if not isinstance(expression, live_scalars.Expression):
+            return (expression,) * len(self.points()) if type(expression) is int else None
+        if expression.in_graph:
+            return None
+        if expression.operation is None:
+            known = self.of_leaf.get(id(expression))
+            return None if known is None else tuple([point[known[0]] + known[1] for point in self.points()])
+        operands = [self.values(operand) for operand in expression.operands]
+        if None in operands:
+            return None
+        try:
+            found = tuple([expression.operation(*values) for values in zip(*operands, strict=True)])  # type: ignore
+        except (ArithmeticError, TypeError, ValueError):
+            return None
+        return found if all(type(value) is int for value in found) else None
+
+    def takes(self, value: Any) -> bool:
+        """Whether a live number follows from the sizes alone: calls may have it as it is."""
+        return type(value) is live_scalars.LiveInt and self.is_any and self.values(value.expression) is not None
+
+    def one_of(self, value: Any) -> Any:
+        """Of equal numbers always the same, so that a graph has one input for them."""
+        values = self.values(value.expression)
+        if values is None:
+            return value
+        expression = self.canonical.setdefault(values, value.expression)
+        return value if expression is value.expression else live_scalars.make(value.plain(), expression, self.tracer)
+
+    def size(self, values: tuple[int, ...]) -> Any:
+        if len(set(values)) == 1:
+            return values[0]
+        expression = self.canonical.get(values)
+        if expression is None:
+            space = self.space()
+            fit = space.fit(values[:len(space.points)])
+            assert isinstance(fit, Formula)
+            if any(fit.at(point) != value for point, value in zip(self.points(), values, strict=True)):
+                raise NoFormula(f"{fit} does not hold far away")
+            expression = self.canonical[values] = self.expression(fit)
+        return live_scalars.make(values[0], expression, self.tracer)
+
+    def expression(self, formula: Formula) -> live_scalars.Expression:
+        total: Any = None
+        for factor, powers in formula.terms:
+            term: Any = factor if factor != 1 or not any(powers) else None
+            for leaf, power in zip(self.leaves, powers, strict=True):
+                for _ in range(power):
+                    term = leaf if term is None else live_scalars.Expression(operator.mul, (term, leaf))
+            total = term if total is None else live_scalars.Expression(operator.add, (total, term))
+        return total
+
+    def follows(self, expression: Any) -> bool:
+        """Whether a number is known where the sizes are."""
+        if not isinstance(expression, live_scalars.Expression):
+            return not hasattr(expression, "base")
+        if expression.in_graph:
+            return False
+        return id(expression) in self.of_leaf or expression.operation is not None and all(
+            map(self.follows, expression.operands))
+
+    # ---- what becomes a constant
+
+    def note_settled(self, expression: live_scalars.Expression) -> None:
+        """A number is guarded by value."""
+        settled = self.symbols_of(expression) - self.settled
+        if settled:
+            self.settled |= settled
+            self.forget()
+
+    def symbols_of(self, expression: Any) -> set[int]:
+        if not isinstance(expression, live_scalars.Expression) or expression.in_graph:
+            return set()
+        known = self.of_leaf.get(id(expression))
+        if known is not None:
+            return {known[0]}
+        if expression.operation is None:
+            return set()
+        return {symbol for operand in expression.operands for symbol in self.symbols_of(operand)}
+
+    def make_way(self, is_possible: Callable[[], bool], why: str) -> bool:
+        """Something cannot be at the points: come nearer, or make one size a constant, so that it can."""
+        level = self.far
+        while self.far < len(FAR):
+            self.far += 1
+            self.forget()
+            if is_possible():
+                if self.far == len(FAR):
+                    self.bound_all()
+                return True
+        self.far = level
+        return self.settle_one(is_possible, why)
+
+    def settle_one(self, is_possible: Callable[[], bool], why: str) -> bool:
+        """Of several open sizes, one stands in the way where it is the only one that cannot be another one: that of a
+        batch which is known to be open for the tokens, say, and not for the cache that they are written to."""
+        left = [k for k in range(len(self.hints)) if k not in self.settled]
+        if len(left) < 2:
+            return False
+        for number in left:
+            self.settled.add(number)
+            self.forget()
+            is_found = is_possible()
+            self.settled.discard(number)
+            self.forget()
+            if is_found:
+                events.emit("guards.sizes", text=f"one size is a constant: {why}")
+                self.tracer.guard_value(self.leaves[number], self.hints[number])
+                return True
+        return False
+
+    def settle_all(self, why: str) -> None:
+        """From here on every size is a constant."""
+        if self.is_any:
+            events.emit("guards.sizes", text=f"compiled for one size: {why}")
+        for number, leaf in enumerate(self.leaves):
+            if number not in self.settled:
+                self.settled.add(number)
+                self.tracer.guard_value(leaf, self.hints[number])

@@ -1,0 +1,137 @@
+"""The command `burnish`.
+
+    burnish doctor [--all]     what works on this machine
+    burnish breaks [CODE ...]  what a break means, and what to do about it
+    burnish cache info|clear   what earlier processes left on disk; also export FILE and import FILE
+    burnish bench [MODEL ...]  side by side with eager, torch.compile and others; in a checkout of the source
+
+Exit status: 0 done, 1 something does not work, 2 the command was not understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import BurnishError, UserError, did_you_mean
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+        return status
+    except UserError as error:
+        print(f"burnish: {error}", file=sys.stderr)
+        return 2
+    except BurnishError as error:
+        print(f"burnish: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader, `head` for one, has seen enough. What is still buffered must go somewhere when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Print what works here. Status 1 where something is broken; what is merely absent is no failure."""
+    from .doctor import examine
+
+    broken = 0
+    for finding in examine(options.all):
+        mark = {True: "ok", False: "FAILS", None: ""}[finding.works]
+        broken += finding.works is False
+        print(f"{finding.name:<20} {mark:<6} {finding.text}", flush=True)
+    if broken:
+        print(f"\n{broken} of these {'do' if broken > 1 else 'does'} not work.", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def breaks(options: argparse.Namespace) -> int:
+    """Print the page of each break named, or of all of them."""
+    from ..capture.breaks import CATALOG
+    from ..capture.breaks.pages import print_page
+
+    codes = [code.upper() for code in options.code] or sorted(CATALOG)
+    for code in codes:
+        if code not in CATALOG:
+            raise UserError(
+                f'There is no break with the code "{code}".{did_you_mean(code, CATALOG)} '
+                f"`burnish breaks` without a code prints them all."
+            )
+    print("\n".join(print_page(CATALOG[code]) for code in codes))
+    return 0
+
+
+def cache(options: argparse.Namespace) -> int:
+    """Say where the cache is and how much is in it, empty it, or carry it to another machine."""
+    from ..runtime.disk.disk_cache import disk_cache
+    from . import cache_archive
+
+    if (options.file is None) == (options.action in ("export", "import")):
+        raise UserError(f"`burnish cache {options.action}` takes {'no' if options.file else 'the name of a'} file.")
+    found = disk_cache()
+    if found is None:
+        print("The cache is off: the setting cache (BURNISH_CACHE in the environment) says so.")
+        return 0
+    if found.why_not is not None:
+        raise UserError(found.why_not)
+    match options.action:
+        case "clear":
+            print(f"{found.clear()} entries deleted from {found.folder}")
+        case "info":
+            print("\n".join(cache_archive.described(found)))
+        case "export":
+            print(f"{cache_archive.export_cache(found, options.file)} entries of {found.folder} are now in {options.file}")
+        case "import":
+            print("\n".join(cache_archive.import_cache(found, options.file)))
+    return 0
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Hand over to bench/, which lies beside src/ and is no part of the package: what it measures with is large."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / "bench" / "command.py").is_file():
+        raise UserError(
+            "The benchmark is not part of the installed package. It needs a checkout of Burnish's source: there, "
+            "`pip install --editable '.[bench]'` and then `burnish bench`, or `make bench`, which does both."
+        )
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    return importlib.import_module("bench.command").main(options.arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="burnish", description="A just-in-time compiler for PyTorch programs.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = commands.add_parser("doctor", help="what works on this machine")
+    command.add_argument("--all", action="store_true", help="try every backend; takes up to a minute")
+    command.set_defaults(run=doctor)
+
+    command = commands.add_parser("breaks", help="what a break means, and what to do about it")
+    command.add_argument("code", nargs="*", help="a break's code; all of them without one")
+    command.set_defaults(run=breaks)
+
+    command = commands.add_parser("cache", help="what earlier processes left on disk")
+    command.add_argument("action", choices=["info", "clear", "export", "import"],
+                         help="say how much, delete it, or carry it to another machine")
+    command.add_argument("file", nargs="?", type=Path, help="to write to, or to read from")
+    command.set_defaults(run=cache)
+
+    # Its arguments, `--help` too, are its own: with another prefix none of them looks like an option here.
+    command = commands.add_parser("bench", help="side by side with eager, torch.compile and others",
+                                  prefix_chars="\0", add_help=False)
+    command.add_argument("arguments", nargs="*")
+    command.set_defaults(run=bench)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

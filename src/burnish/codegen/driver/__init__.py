@@ -1,0 +1,1 @@
+"""The driver of a plan: Python text that calls kernels and operators in order."""

@@ -1,0 +1,215 @@
+"""The driver of a plan whose sizes are told at run time, from the drivers for a few sizes.
+
+    driver for 64, 65, ... rows            =>      driver for all
+        y = empty_cpu((64, 768), ...)                  y = empty_cpu((frame.n0, 768), ...)
+
+Drivers are text and tables. What differs among those of several examples must be numbers, and those become formulas,
+evaluated when a frame is made for sizes that have not been seen before.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ... import events
+from ...ir.graph import Node, Value
+from ...runtime.linking.cuda_module_loader import OpenWords
+from ...runtime.program.native_call_sequence import Entry, Fixed, InArena, Moving, NativeCalls
+from ...runtime.program.native_kernels import Words
+from ...runtime.program.unbound_symbolic_driver import OpenDraft, OpenEntry, OpenLaunch, OpenView
+from ...schedule.library.candidate import Call as LibraryCall
+from ...schedule.loops.build_kernel import Launch
+from ...schedule.memory.plan_symbolic_arena import Slots
+from ...schedule.plan_steps import Plan
+from ...tensors.symbolic_sizes import NUMBER, Formula, NoFormula, Point, Space
+from ...tensors.tensor_types import TensorType
+from ..llvm.symbolic_size_kernel import OpenKernel
+from .generate_driver import DriverWriter
+
+
+class OpenDriverWriter(DriverWriter):
+    """The driver for one example. Numbers that may differ stand in its text and tables, in nothing else."""
+
+    def __init__(self, plan: Plan, kernels: Sequence[OpenKernel], constants: Mapping[int, torch.Tensor],
+                 point: Point, takes_list: bool = False):
+        super().__init__(plan, [kernel.native for kernel in kernels], constants, takes_list)
+        self.open_kernels, self.point = kernels, point
+
+    def launch(self, step: Launch) -> None:
+        kernel = self.open_kernels[self.launched]
+        super().launch(step)
+        self.open.calls[-1][1].extend(Fixed(size.at(self.point)) for size in kernel.sizes)
+
+    def flush(self) -> None:
+        if self.open.calls:
+            calls, self.open = self.open, NativeCalls()
+            self.line(f"t = frame.table_{len(self.launches)}")
+            name = self.bind_name("launch_0")
+            self.launches[name] = calls
+            for at, entry in enumerate(table_of(calls)):
+                if isinstance(entry, Moving):
+                    self.line(f"t[{at}] = {entry.text}" + (f" + {entry.offset}" if entry.offset else ""))
+            self.line(f"{name}(t)")
+            self.look_for_failure()
+        super().flush()
+
+    def run_library(self, node: Node) -> None:
+        """The operator itself, its numbers in the text."""
+        candidate = node.args[0]
+        if type(candidate.call) is not LibraryCall:
+            raise NoFormula(f"the library call {candidate.name} is made for one size")
+        super().run_library(node)
+
+    def example(self) -> Example:
+        source = self.text()
+        return Example(source, self.things, self.arena_views, self.launches, self.number_slots)
+
+
+def table_of(calls: NativeCalls) -> list[Entry]:
+    """In which every operand has its own place."""
+    return [entry for _, entries in calls.calls for entry in entries]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A driver for one point."""
+
+    source: str
+    things: dict[str, Any]
+    views: dict[str, tuple[TensorType, int]]
+    launches: dict[str, NativeCalls]
+    numbers: dict[str, torch.dtype]
+
+
+def open_draft(examples: Sequence[Example], slots: Slots, space: Space,
+               parameters: Sequence[Sequence[Value]]) -> OpenDraft:
+    """`parameters`: the inputs of each example, by position."""
+    draft = Joiner(examples, slots, space).draft(parameters)
+    if events.is_watched("kernels.driver"):
+        events.emit("kernels.driver", text=draft.source, draft=draft)
+    return draft
+
+
+class Joiner:
+    def __init__(self, examples: Sequence[Example], slots: Slots, space: Space):
+        self.examples, self.slots, self.space = examples, slots, space
+        self.texts: dict[str, int] = {}
+        """The formulas, as Python, and their numbers."""
+
+    def number(self, values: Sequence[int]) -> int | Formula:
+        return self.space.fit(values)
+
+    def draft(self, parameters: Sequence[Sequence[Value]]) -> OpenDraft:
+        first = self.examples[0]
+        source, views = self.source(), self.views()
+        if any(example.launches.keys() != first.launches.keys() for example in self.examples):
+            raise NoFormula("the driver calls something else for other sizes")
+        launches = {name: self.launch([example.launches[name] for example in self.examples]) for name in first.launches}
+        sizes, readers, things = list(map(str, self.slots.sizes)), self.readers(parameters), self.things()
+        return OpenDraft(source, things, launches, list(self.texts), sizes, readers, views, first.numbers,
+                         self.space.names, list(self.space.points))
+
+    def source(self) -> str:
+        sources = [example.source.splitlines() for example in self.examples]
+        if len({len(lines) for lines in sources}) > 1:
+            raise NoFormula("the driver has other steps for other sizes")
+        return "\n".join(map(self.line, zip(*sources, strict=True))) + "\n"
+
+    def line(self, lines: Sequence[str]) -> str:
+        first = lines[0]
+        if all(line == first for line in lines):
+            return first
+        if len({NUMBER.sub("#", line) for line in lines}) > 1:
+            raise NoFormula(f"the driver does something else for other sizes: {first.strip()} and {lines[1].strip()}")
+        numbers = iter(list(zip(*(map(int, NUMBER.findall(line)) for line in lines), strict=True)))
+
+        def written(_: re.Match) -> str:
+            found = self.number(next(numbers))
+            return str(found) if isinstance(found, int) else f"frame.n{self.index(found)}"
+        return NUMBER.sub(written, first)
+
+    def index(self, formula: Formula) -> int:
+        return self.texts.setdefault(str(formula), len(self.texts))
+
+    def place(self, offsets: Sequence[int]) -> tuple[int, int]:
+        """A place in the arena: its slot, and how far behind its beginning, as a place among the formulas."""
+        slot = bisect_right(self.slots.starts[0], offsets[0]) - 1
+        # A slot of no size begins where the next one does.
+        for k in range(slot, -1, -1):
+            behind = [offset - starts[k] for offset, starts in zip(offsets, self.slots.starts, strict=True)]
+            if min(behind) >= 0:
+                return k, self.value(self.number(behind))
+        raise NoFormula("a value lies in no slot")
+
+    def value(self, found: int | Formula) -> int:
+        """Its number among the formulas, constants too."""
+        return self.texts.setdefault(str(found), len(self.texts))
+
+    def views(self) -> list[OpenView]:
+        found = []
+        for names in zip(*(e.views for e in self.examples), strict=True):
+            if len(set(names)) > 1:
+                raise NoFormula("the driver sees other parts of memory for other sizes")
+            types, offsets = zip(*(e.views[names[0]] for e in self.examples), strict=True)
+            shape = tuple(self.value(self.number(s)) for s in zip(*(t.shape for t in types), strict=True))
+            stride = tuple(self.value(self.number(s)) for s in zip(*(t.stride for t in types), strict=True))
+            item = types[0].dtype.itemsize
+            slot, behind = self.place([at * item for at in offsets])
+            found.append(OpenView(names[0], types[0].dtype, shape, stride, slot, behind))
+        return found
+
+    def launch(self, calls: Sequence[NativeCalls]) -> OpenLaunch:
+        """What moves is put into the table by the driver."""
+        found: list[OpenEntry] = []
+        words: list[tuple[int, Words | OpenWords]] = []
+        for at, entries in enumerate(zip(*map(table_of, calls), strict=True)):
+            kind = type(entries[0])
+            if any(type(e) is not kind for e in entries):
+                raise NoFormula("a kernel's operands lie elsewhere for other sizes")
+            if kind is InArena:
+                found.append(OpenEntry(at, *self.place([e.offset for e in entries])))
+            elif kind is Fixed and isinstance(entries[0].number, Words | OpenWords):
+                if any(e.number is not entries[0].number for e in entries):
+                    raise NoFormula("a native library call is made for one size")
+                words.append((at, entries[0].number))
+            elif kind is Fixed:
+                found.append(OpenEntry(at, None, self.value(self.number([e.number for e in entries]))))
+        kernels = [(kernel, len(entries)) for kernel, entries in calls[0].calls]
+        return OpenLaunch(kernels, len(table_of(calls[0])), found, words)
+
+    def things(self) -> dict[str, Any]:
+        first = self.examples[0].things
+        for example in self.examples[1:]:
+            if example.things.keys() != first.keys():
+                raise NoFormula("the driver calls something else for other sizes")
+            for name, thing in example.things.items():
+                if not is_same(thing, first[name]):
+                    raise NoFormula(f"the driver uses {first[name]!r:.60}, and {thing!r:.60} for other sizes")
+        return first
+
+    def readers(self, parameters: Sequence[Sequence[Value]]) -> list[str]:
+        """Where each symbol is found in the inputs; nothing, where no inputs are given to look at."""
+        if not parameters:
+            return []
+        found: dict[int, str] = {}
+        symbols = [self.space.symbol(k) for k in range(len(self.space.names))]
+        for k, values in enumerate(zip(*parameters, strict=True)):
+            for dim, sizes in enumerate(zip(*(value.shape for value in values), strict=True)):
+                fit = self.space.fit(sizes)
+                if fit in symbols:
+                    found.setdefault(symbols.index(fit), f"inputs[{k}].shape[{dim}]")
+        if len(found) < len(symbols):
+            raise NoFormula("a size is that of no input")
+        return [found[k] for k in range(len(symbols))]
+
+
+def is_same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    return type(a) is type(b) and not isinstance(a, torch.Tensor) and not callable(a) and repr(a) == repr(b)

@@ -1,0 +1,238 @@
+"""From kernels to machine code in memory.
+
+    add, softmax = compile_kernels([add, softmax])      each kernel once in a process, several at a time
+    add.launch(add.table(x.data_ptr(), y.data_ptr(), z.data_ptr()))
+
+No pass of LLVM's optimizer runs: what it would do (vectors, invariant code, common subexpressions) is printed that way
+to begin with, and the code generator alone takes a few milliseconds a kernel.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from ctypes import string_at
+
+import llvmlite.binding as llvm
+from llvmlite.binding import ffi
+
+from ... import events
+from ...concurrency import fork_safe_locks
+from ...concurrency.compute_once import once
+from ...errors import InternalError
+from ...runtime.disk.disk_cache import disk_cache
+from ...runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
+from ...runtime.program.native_kernels import NativeKernel, bind, load
+from ...schedule.loops.loop_ir import Kernel
+from ..loops.print_kernel import listing
+from .functions import openmp_parallel_for
+from .kernel_module import PARALLEL, SYMBOL, print_module
+from .target_machine import Host, host, initialize
+
+INTERRUPTS = (KeyboardInterrupt, SystemExit)
+
+LEVEL = 2
+"""Of the code generator. The levels 1 to 3 cost the same within a tenth; 0 does not keep values in registers."""
+
+
+def compile_kernel(kernel: Kernel) -> NativeKernel:
+    return compile_kernels([kernel])[0]
+
+
+def compile_kernels(kernels: Sequence[Kernel], others: Sequence[Callable[[], object]] = (),
+                    meanwhile: Callable[[], object] = lambda: None) -> list[NativeKernel]:
+    """In the order given. Equal kernels are one; what another thread is compiling already is waited for. `others` are
+    calls that compile something too: they are made beside. `meanwhile` is called where there would be waiting."""
+    texts: dict[tuple, str] = {}
+    for kernel in kernels:  # equal ones, as equal layers have them, are written once
+        if kernel.identity not in texts:
+            texts[kernel.identity] = "\n".join(listing(kernel))
+    keys = [texts[kernel.identity] for kernel in kernels]
+    futures: list[Future[NativeKernel]] = []
+    mine: list[tuple[str, Kernel, Future[NativeKernel]]] = []
+    try:
+        for key, kernel in zip(keys, kernels, strict=True):
+            with _lock:
+                future = _underway.get(key)
+                if future is None:
+                    future = Future()
+                    known = _known.get(key)
+                    if known is not None:
+                        future.set_result(known)
+                    else:
+                        mine.append((key, kernel, future))
+                        _underway[key] = future
+            futures.append(future)
+        jobs = deque([*others, *(functools.partial(_complete, *job) for job in mine)])
+
+        def work() -> None:
+            while True:
+                try:
+                    job = jobs.popleft()
+                except IndexError:
+                    return
+                job()
+
+        # Interrupts come to the main thread alone, and LLVM must not be left in the middle: there it only waits.
+        works = threading.current_thread() is not threading.main_thread()
+        beside: list[Future[None]] = []
+        try:
+            for _ in range(min(_workers(), len(jobs)) - works):
+                # Each under the settings of this thread: whether machine code is kept on disk is one of them.
+                beside.append(_pool().submit(contextvars.copy_context().run, work))
+        except RuntimeError:  # the interpreter is ending, or the machine has no thread left
+            works = True
+        if works:
+            work()
+        meanwhile()
+        for thread in beside:
+            thread.result()
+    finally:
+        # After an interrupt nobody may wait for what nobody does.
+        for key, _, future in mine:
+            if future.cancel():
+                _underway.pop(key, None)
+    return [made_by(future, kernel) for future, kernel in zip(futures, kernels, strict=True)]
+
+
+def made_by(future: Future[NativeKernel], kernel: Kernel) -> NativeKernel:
+    """What a future gives; where the thread that was to compile it was stopped, this one compiles."""
+    try:
+        return future.result()
+    except (CancelledError, *INTERRUPTS):
+        return native(kernel, host())
+
+
+def _complete(key: str, kernel: Kernel, future: Future[NativeKernel]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        made = _known[key] = native(kernel, host())
+        future.set_result(made)
+    except BaseException as error:
+        if not future.done():
+            future.set_exception(error)
+        if isinstance(error, INTERRUPTS):
+            raise
+    finally:
+        _underway.pop(key, None)
+
+
+def native(kernel: Kernel, target: Host) -> NativeKernel:
+    """Compiled anew, for a machine that this one can stand in for."""
+    start = time.perf_counter()
+    text, cycles = print_module(kernel, target)
+    code = object_code(text, target)
+    made = bind(kernel.name, code, SYMBOL, symbols(), len(kernel.dtypes), cycles)
+    if events.is_watched("kernels"):
+        events.emit("kernels", name=kernel.name, text=text, seconds=time.perf_counter() - start)
+    return made
+
+
+def object_code(text: str, target: Host) -> bytes:
+    """The object file of a module, from disk where it has been compiled before. Threads compile side by side."""
+    shelf = disk_cache()
+    if shelf is None:
+        return emitted(text, target)
+    key = f"{made_with(target)}\n{text}"
+    found = shelf.get(OBJECT_CODE, key)
+    if found is None:
+        found = emitted(text, target)
+        shelf.put(OBJECT_CODE, key, found)
+    return found
+
+
+OBJECT_CODE = "object code"
+
+
+def made_with(target: Host) -> str:
+    return f"llvm {llvm.llvm_version_info} {LEVEL} {target}"
+
+
+def emitted(text: str, target: Host) -> bytes:
+    machine = _machine(target)
+    context = llvm.create_context()
+    context._owned = True  # only closed below: after an interrupt the collector might close it before its module
+    module = None
+    try:
+        try:
+            module = llvm.parse_assembly(text, context)
+        except RuntimeError as error:
+            raise InternalError("codegen", f"LLVM does not take what was printed: {error}\n{text}") from error
+        with ffi.OutputString() as problem:
+            # llvmlite guards every call with one lock. This one needs none: context and machine belong to this thread,
+            # and it is where all the time goes.
+            emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+            buffer = getattr(emit, "_cfn", emit)(machine, module, 1, problem)
+            if not buffer:
+                raise InternalError("codegen", f"LLVM generates no code: {problem}")
+        try:
+            return string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+        finally:
+            ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+    finally:
+        if module is not None:
+            module.close()
+        context._owned = False
+        context.close()
+
+
+def assembly(text: str, target: Host) -> str:
+    """For people and tests."""
+    return _machine(target).emit_assembly(llvm.parse_assembly(text, llvm.create_context()))
+
+
+def _machine(target: Host) -> llvm.TargetMachine:
+    machines = _local.__dict__.setdefault("machines", {})
+    if target not in machines:
+        initialize()
+        machines[target] = llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=LEVEL, jit=True
+        )
+    return machines[target]
+
+
+@once
+def symbols() -> dict[str, int]:
+    """What kernels call that is not in them."""
+    found = torch_thread_pool.addresses()
+    others = vector_math_symbols.symbols() | torch_blas_symbols.symbols()
+    if PARALLEL in found:
+        return found | others
+    text = openmp_parallel_for.OPENMP if found else openmp_parallel_for.SERIAL
+    made = load(object_code(text, host()), PARALLEL, found)
+    _forever.append(made)
+    return {PARALLEL: made.address} | others
+
+
+def _workers() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@once
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_workers(), "burnish-codegen")
+
+
+_lock = fork_safe_locks.lock()
+_local = threading.local()
+_known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
+_underway: dict[str, Future[NativeKernel]] = {}
+_forever: list[object] = []
+
+
+def _start_anew() -> None:
+    """In a forked process: the threads of the pool, and those that were compiling, stayed behind."""
+    _pool.cache_clear()
+    _underway.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)

@@ -1,0 +1,1 @@
+"""Native functions that are no loop nest: products, attention, recurrent layers, guards."""

@@ -1,0 +1,339 @@
+"""Attention as a native function: keys and values packed for the tiles of `tiles`, and softmax over a block's scores.
+
+    step = make_attention(attention)
+    step.table                          out, q, k, v, mask, scratch and the plan
+
+One function for all sizes. A thread claims a region of the scratch memory, then takes the heads that are its own:
+
+    for each head           keys -> panels (transposed in registers), values -> panels
+        for each block      scores = q keys'      scores = exp((scores - max) * scale)      out = scores values / sum
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from ....concurrency.compute_once import once
+from ....ops.scalar_ir import Access, Scalar, load
+from ....runtime.program.native_kernels import NativeFunction, NativeKernel
+from ....runtime.program.native_kernels import load as load_code
+from ....schedule.library.own_kernels.attention_tiling import Attention
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from ..compile_to_machine_code import object_code
+from ..compile_to_machine_code import symbols as shared_symbols
+from ..scalar_operations import Operations, evaluate
+from ..target_machine import Host, host
+from .function_printer import FunctionPrinter
+from .gemm_microkernel import RUN_WORDS
+from .gemm_microkernel import WORDS as TILE_WORDS
+from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
+from .word_tables import words
+
+TABLE = ("out", "q", "k", "v", "mask", "scratch", "plan")
+
+PLAN = (
+    "tasks", "grain", "heads", "shared_by", "splits", "region", "keys", "depth", "columns", "score_panels",
+    "value_panels",
+    "q_batch", "q_head", "k_batch", "k_head", "k_row", "v_batch", "v_head", "v_row", "out_batch", "out_head", "out_row",
+    "mask_batch", "mask_head", "mask_row", "scores_row", "values_at", "scores_at", "sums_at", "is_causal", "scale",
+    "blocks", "block_count", "score_functions", "score_table", "value_functions", "last_functions", "value_table",
+    "last_table", "last_vectors", "zeros",
+)
+"""The plan, in words. Strides in bytes; `scale` is the bits of a float."""
+
+BLOCK = ("first", "rows", "seen", "kind", "q0", "q1", "s1", "o0", "o1", "numbers")
+"""Of a block of queries: the first one, how many, the keys that are seen, which tile, and in bytes where the tile's two
+groups lie in q, in the scores (the first at 0) and in the result, and where the sum's numbers begin."""
+
+PAIR = 2
+"""Vectors of a panel, as the tiles have it."""
+
+
+def make_attention(attention: Attention) -> Step:
+    spec, output, scores, values = attention.spec, attention.output, attention.scores, attention.values
+    scoring, valuing = product_tables(scores), product_tables(values)
+    row = 4 * attention.scores_row
+    blocks = words(*(word for number in range(len(attention.blocks)) for word in _block(attention, number)))
+    flops = spec.flops
+    scale = spec.q.shape[3] ** -0.5 if spec.scale is None else spec.scale
+    mask = [0] * 3 if spec.mask is None else [
+        4 * step if size > 1 else 0 for size, step in zip(spec.mask.shape[:3], spec.mask.stride[:3], strict=True)]
+    values_at, scores_at = attention.keys_bytes, attention.keys_bytes + attention.values_bytes
+    sums_at = scores_at + row * 2 * scores.shape.half
+    numbers = {
+        "tasks": attention.tasks, "grain": -(-attention.tasks // attention.regions) if flops >= SERIAL
+        else attention.tasks, "heads": spec.q.shape[1], "shared_by": attention.shared_by, "splits": attention.splits,
+        "region": attention.region_bytes,
+        "keys": spec.k.shape[2], "depth": spec.q.shape[3], "columns": spec.v.shape[3], "score_panels": scores.panels,
+        "value_panels": values.panels,
+        "q_batch": 4 * spec.q.stride[0], "q_head": 4 * spec.q.stride[1],
+        "k_batch": 4 * spec.k.stride[0], "k_head": 4 * spec.k.stride[1], "k_row": 4 * spec.k.stride[2],
+        "v_batch": 4 * spec.v.stride[0], "v_head": 4 * spec.v.stride[1], "v_row": 4 * spec.v.stride[2],
+        "out_batch": 4 * output.stride[0], "out_head": 4 * output.stride[1], "out_row": 4 * output.stride[2],
+        "mask_batch": mask[0], "mask_head": mask[1], "mask_row": mask[2], "scores_row": row,
+        "values_at": values_at, "scores_at": scores_at, "sums_at": sums_at, "is_causal": int(spec.is_causal),
+        "scale": ctypes.c_uint32.from_buffer(ctypes.c_float(scale)).value,
+        "blocks": blocks, "block_count": len(attention.blocks),
+        # The scores are padded to whole panels: the last one is as wide as the others.
+        "score_functions": scoring.last, "score_table": scoring.last_table,
+        "value_functions": valuing.full, "last_functions": valuing.last, "value_table": valuing.full_table,
+        "last_table": valuing.last_table, "last_vectors": values.last_vectors, "zeros": zeros(scores.panel),
+    }
+    plan = words(*(numbers[name] for name in PLAN))
+    kernel = NativeKernel("attention", _function(), len(TABLE), flops / OPERATIONS_PER_CYCLE)
+    spots = [(name, 0) if name != "mask" or spec.mask is not None else 0 for name in TABLE[:-1]]
+    return Step(kernel, (*spots, plan))
+
+
+def _block(attention: Attention, number: int) -> list[int]:
+    """The words of `BLOCK`."""
+    block, score = attention.blocks[number], attention.scores.chunks[0][number]
+    value = attention.values.chunks[0][number]
+    # In the tables of all products the kinds of tiles stand in the order in which they first appear.
+    kinds = list(dict.fromkeys(b.halves for b in attention.blocks))
+    starts = [0]
+    for part in attention.values.sums:
+        starts.append(starts[-1] + 8 * (len(TILE_WORDS) + RUN_WORDS * len(part.runs)))
+    return [block.first, sum(block.halves), block.keys, kinds.index(block.halves), 4 * score.x[0], 4 * score.x[1],
+            4 * score.out[1], 4 * value.out[0], 4 * value.out[1], starts[value.sum]]
+
+
+@once
+def _function() -> NativeFunction:
+    return load_code(object_code(print_attention(host()), host()), "attention", shared_symbols())
+
+
+def print_attention(target: Host) -> str:
+    return AttentionPrinter(target).module()
+
+
+class AttentionPrinter(FunctionPrinter):
+    def module(self) -> str:
+        return self.text([self.shared_out("attention", TABLE, PLAN), self.work(), self.softmax()])
+
+    # ---- the functions
+
+    def work(self) -> str:
+        def body() -> None:
+            table = self.pointer("%shared", 1)
+            for number, name in enumerate(TABLE):
+                setattr(self, f"p_{name}", self.pointer(table, number))
+            self.plan = {name: self.word(self.p_plan, number) for number, name in enumerate(PLAN)}
+            number = self.put("atomicrmw add ptr %shared, i64 1 monotonic")
+            # The arena is aligned, and so are regions.
+            self.packed_keys = self.at(self.p_scratch, self.mul(number, self.plan["region"]))
+            self.packed_values = self.at(self.packed_keys, self.plan["values_at"])
+            self.scores = self.at(self.packed_keys, self.plan["scores_at"])
+            self.sums = self.at(self.packed_keys, self.plan["sums_at"])
+            self.zeros = self.address(self.plan["zeros"])
+            self.code.loop("%begin", "%end", 1, [("i64", "-1")], self.task)
+
+        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
+
+    def task(self, task: str, carried: list[str]) -> list[str]:
+        plan = self.plan
+        head = self.put(f"udiv i64 {task}, {plan['splits']}")
+        split = self.put(f"sub i64 {task}, {self.mul(head, plan['splits'])}")
+        batch = self.put(f"udiv i64 {head}, {plan['heads']}")
+        which = self.put(f"sub i64 {head}, {self.mul(batch, plan['heads'])}")
+
+        def here(name: str, number: str = which) -> str:
+            far = self.add(self.mul(batch, plan[f"{name}_batch"]), self.mul(number, plan[f"{name}_head"]))
+            return self.at(getattr(self, f"p_{name}"), far)
+
+        # Tasks of one head, and heads that share their keys, follow one another: what is packed serves the next one.
+        packed = self.put(f"udiv i64 {head}, {plan['shared_by']}")
+        is_packed = self.put(f"icmp eq i64 {packed}, {carried[0]}")
+        shared = self.put(f"udiv i64 {which}, {plan['shared_by']}")
+        self.pack_keys(here("k", shared), self.put(f"select i1 {is_packed}, i64 0, i64 {plan['score_panels']}"))
+        self.pack_values(here("v", shared), self.put(f"select i1 {is_packed}, i64 0, i64 {plan['value_panels']}"))
+        q, out, mask = here("q"), here("out"), here("mask")
+
+        def cut(at: str) -> str:
+            return self.put(f"udiv i64 {self.mul(at, plan['block_count'])}, {plan['splits']}")
+
+        table = self.address(plan["blocks"])
+        self.loop(cut(self.add(split, 1)), 1, lambda number: self.block(table, number, q, out, mask), cut(split))
+        return [packed]
+
+    def pack_keys(self, k: str, panels: str) -> None:
+        """Sixteen keys at a time: what stood in rows stands in columns then."""
+        plan, lanes = self.plan, self.lanes
+        last = self.put(f"sub i64 {plan['keys']}, 1")
+        rounded = self.put(f"and i64 {self.add(plan['depth'], lanes - 1)}, {-lanes}")
+        panel_bytes = self.mul(rounded, PAIR * self.bytes)
+
+        def panel(p: str) -> None:
+            to_panel = self.at(self.packed_keys, self.mul(p, panel_bytes))
+            for v in range(PAIR):
+                first = self.add(self.mul(p, PAIR * lanes), v * lanes)
+                # Keys that are not there are some other key: nobody looks at their scores.
+                rows = [self.at(k, self.mul(self.least(self.add(first, n), last), plan["k_row"]))
+                        for n in range(lanes)]
+                to_half = self.at(to_panel, v * self.bytes)
+
+                def square(e: str, rows: list[str] = rows, to_half: str = to_half) -> None:
+                    mask, far = self.before(e, plan["depth"]), self.mul(e, 4)
+                    to = self.at(to_half, self.mul(e, PAIR * self.bytes))
+                    for n, column in enumerate(self.transposed([self.load(self.at(row, far), mask) for row in rows])):
+                        self.store(column, self.at(to, n * PAIR * self.bytes))
+
+                self.loop(plan["depth"], lanes, square)
+
+        self.loop(panels, 1, panel)
+
+    def transposed(self, rows: list[str]) -> list[str]:
+        """Of a square: blocks of 1, 2, 4, ... numbers change places across the diagonal."""
+        size = 1
+        while size < self.lanes:
+            low = ", ".join(f"i32 {n if n & size == 0 else self.lanes + n - size}" for n in range(self.lanes))
+            high = ", ".join(f"i32 {n + size if n & size == 0 else self.lanes + n}" for n in range(self.lanes))
+            made = list(rows)
+            for n in range(self.lanes):
+                if n & size == 0:
+                    pair = f"{self.vector} {rows[n]}, {self.vector} {rows[n + size]}"
+                    made[n] = self.put(f"shufflevector {pair}, <{self.lanes} x i32> <{low}>")
+                    made[n + size] = self.put(f"shufflevector {pair}, <{self.lanes} x i32> <{high}>")
+            rows, size = made, 2 * size
+        return rows
+
+    def pack_values(self, v: str, panels: str) -> None:
+        plan = self.plan
+        full_bytes = self.mul(plan["keys"], PAIR * self.bytes)
+
+        def panel(p: str) -> None:
+            to_panel = self.at(self.packed_values, self.mul(p, full_bytes))
+            is_last = self.put(f"icmp eq i64 {self.add(p, 1)}, {plan['value_panels']}")
+            step = self.mul(self.put(f"select i1 {is_last}, i64 {plan['last_vectors']}, i64 {PAIR}"), self.bytes)
+            columns = [self.add(self.mul(p, PAIR * self.lanes), n * self.lanes) for n in range(PAIR)]
+            masks = [self.before(column, plan["columns"]) for column in columns]
+
+            def row(j: str) -> None:
+                start, to = self.at(v, self.mul(j, plan["v_row"])), self.at(to_panel, self.mul(j, step))
+                # Where the last panel is one vector wide the second one is overwritten by the next row.
+                for n, (column, mask) in enumerate(zip(columns, masks, strict=True)):
+                    self.store(self.load(self.at(start, self.mul(column, 4)), mask), self.at(to, n * self.bytes))
+
+            self.loop(plan["keys"], 1, row)
+
+        self.loop(panels, 1, panel)
+
+    def block(self, table: str, number: str, q: str, out: str, mask: str) -> None:
+        plan, panel = self.plan, PAIR * self.bytes
+        here = self.at(table, self.mul(number, 8 * len(BLOCK)))
+        block = {name: self.word(here, n) for n, name in enumerate(BLOCK)}
+        rounded = self.put(f"and i64 {self.add(plan['depth'], self.lanes - 1)}, {-self.lanes}")
+        key_bytes, value_bytes = self.mul(rounded, panel), self.mul(plan["keys"], panel)
+        panels = self.put(f"udiv i64 {self.add(block['seen'], PAIR * self.lanes - 1)}, {PAIR * self.lanes}")
+        q0, q1, second = self.at(q, block["q0"]), self.at(q, block["q1"]), self.at(self.scores, block["s1"])
+        score = self.pointer(self.address(plan["score_functions"]), block["kind"])
+        numbers = self.address(plan["score_table"])
+
+        def score_panel(p: str) -> None:
+            weights, far = self.at(self.packed_keys, self.mul(p, key_bytes)), self.mul(p, panel)
+            self.tile(score, q0, q1, weights, self.at(self.scores, far), self.at(second, far), numbers,
+                      self.at(weights, key_bytes))
+
+        self.loop(panels, 1, score_panel)
+        bits = self.put(f"trunc i64 {plan['scale']} to i32")
+        scale = self.put(f"bitcast i32 {bits} to float")
+        is_masked = self.put(f"icmp ne ptr {self.p_mask}, null")
+        is_causal = self.put(f"icmp ne i64 {plan['is_causal']}, 0")
+
+        def row(r: str) -> None:
+            query = self.add(block["first"], r)
+            seen = self.least(self.add(query, 1), block["seen"])
+            seen = self.put(f"select i1 {is_causal}, i64 {seen}, i64 {block['seen']}")
+            added = self.at(mask, self.mul(query, plan["mask_row"]))
+            added = self.put(f"select i1 {is_masked}, ptr {added}, ptr null")
+            scores = self.at(self.scores, self.mul(r, plan["scores_row"]))
+            inverse = self.put(f"call float @softmax(ptr {scores}, i64 {seen}, i64 {block['seen']}, float {scale}, "
+                               f"ptr {added})")
+            self.do(f"store float {inverse}, ptr {self.at(self.sums, self.mul(r, 4))}")
+
+        self.loop(block["rows"], 1, row)
+        o0, o1 = self.at(out, block["o0"]), self.at(out, block["o1"])
+        full, last = self.address(plan["value_functions"]), self.address(plan["last_functions"])
+        full_numbers, last_numbers = self.address(plan["value_table"]), self.address(plan["last_table"])
+
+        def value_panel(p: str) -> None:
+            is_last = self.put(f"icmp eq i64 {self.add(p, 1)}, {plan['value_panels']}")
+            functions = self.put(f"select i1 {is_last}, ptr {last}, ptr {full}")
+            numbers = self.put(f"select i1 {is_last}, ptr {last_numbers}, ptr {full_numbers}")
+            weights, far = self.at(self.packed_values, self.mul(p, value_bytes)), self.mul(p, panel)
+            self.tile(self.pointer(functions, block["kind"]), self.scores, second, weights, self.at(o0, far),
+                      self.at(o1, far), self.at(numbers, block["numbers"]), weights)
+
+        self.loop(plan["value_panels"], 1, value_panel)
+
+        def divide(r: str) -> None:
+            inverse = self.splat(self.put(f"load float, ptr {self.at(self.sums, self.mul(r, 4))}"))
+            start = self.at(o0, self.mul(r, plan["out_row"]))
+
+            def columns(c: str) -> None:
+                inside, to = self.before(c, plan["columns"]), self.at(start, self.mul(c, 4))
+                self.store(self.put(f"fmul {self.vector} {self.load(to, inside)}, {inverse}"), to, inside)
+
+            self.loop(plan["columns"], self.lanes, columns)
+
+        self.loop(block["rows"], 1, divide)
+
+    def tile(self, function: str, a0: str, a1: str, weights: str, c0: str, c1: str, numbers: str, ahead: str) -> None:
+        self.do(f"call void {function}(ptr {a0}, ptr {a1}, ptr {weights}, ptr {c0}, ptr {c1}, ptr {self.zeros}, "
+                f"ptr {self.zeros}, ptr {self.zeros}, ptr {numbers}, ptr {ahead})")
+
+    def softmax(self) -> str:
+        """Of one row, in place, without the division. What lies between `seen` and `end` becomes 0. Answers 1/sum; of a
+        row that is masked as a whole 1, so that its result is 0 as eager's."""
+        def body() -> None:
+            is_masked = self.put("icmp ne ptr %mask, null")
+            stop = self.put(f"select i1 {is_masked}, i64 %seen, i64 0")
+            one = self.put(f"select i1 {is_masked}, float 1.0, float %scale")
+            scale, rest = self.splat("%scale"), self.splat(one)
+
+            def add_mask(j: str) -> None:
+                inside, at = self.before(j, "%seen"), self.at("%scores", self.mul(j, 4))
+                scaled = self.put(f"fmul {self.vector} {self.load(at)}, {scale}")
+                added = self.load(self.at("%mask", self.mul(j, 4)), inside)
+                self.store(self.put(f"fadd {self.vector} {scaled}, {added}"), at)
+
+            self.loop(stop, self.lanes, add_mask)
+            lowest = "splat (float 0xFFF0000000000000)"
+
+            def score(j: str) -> str:
+                value = self.load(self.at("%scores", self.mul(j, 4)))
+                return self.put(f"select {self.mask_type} {self.before(j, '%seen')}, {self.vector} {value}, "
+                                f"{self.vector} {lowest}")
+
+            def larger(j: str, carried: list[str]) -> list[str]:
+                return [Operations(self.code, self.code.here, self.lanes).apply("max", "f32", [score(j), carried[0]])]
+
+            most, = self.code.loop("0", "%seen", self.lanes, [(self.vector, lowest)], larger, may_be_empty=True)
+            greatest = self.code.call(self.code.here, "float", f"llvm.vector.reduce.fmaximum.v{self.lanes}f32",
+                                      (self.vector, most))
+            is_empty = self.put(f"fcmp oeq float {greatest}, 0xFFF0000000000000")
+            shift = self.splat(self.put(f"select i1 {is_empty}, float 0.0, float {greatest}"))
+
+            def exponential(j: str, carried: list[str]) -> list[str]:
+                far = self.put(f"fsub {self.vector} {score(j)}, {shift}")
+                operations = Operations(self.code, self.code.here, self.lanes)
+                value = evaluate(operations, EXP, self.put(f"fmul {self.vector} {far}, {rest}"))
+                self.store(value, self.at("%scores", self.mul(j, 4)))
+                return [self.put(f"fadd {self.vector} {carried[0]}, {value}")]
+
+            sums, = self.code.loop("0", "%seen", self.lanes, [(self.vector, "zeroinitializer")], exponential,
+                                   may_be_empty=True)
+            rounded = self.put(f"and i64 {self.add('%seen', self.lanes - 1)}, {-self.lanes}")
+            self.loop("%end", self.lanes, lambda j: self.store(
+                "zeroinitializer", self.at("%scores", self.mul(j, 4))), rounded)
+            total = self.code.call(self.code.here, "float", f"llvm.vector.reduce.fadd.v{self.lanes}f32",
+                                   ("float", "0.0"), (self.vector, sums), flags="reassoc ")
+            is_zero = self.put(f"fcmp oeq float {total}, 0.0")
+            inverse = self.put(f"fdiv float 1.0, {total}")
+            self.result = self.put(f"select i1 {is_zero}, float 1.0, float {inverse}")
+
+        return self.function("float @softmax(ptr %scores, i64 %seen, i64 %end, float %scale, ptr %mask)", body,
+                             "ret float {result}")
+
+
+EXP: Scalar = load("f32", Access(0, 0, ())).exp()

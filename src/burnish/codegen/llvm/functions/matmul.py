@@ -1,0 +1,276 @@
+"""Products as native functions: tiles (see `tiles`), and one small function that shares them out among threads.
+
+    step = make(product)        tiles are compiled once in a process, for all products that use them
+    step.table                  out, x, packed, bias, residual and the plan
+
+How a product is cut up is data that the function walks through: tasks of one chunk of pixels and one panel of outputs
+each. A thread takes the next task when it is done with one, so that no thread waits for a slower one.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from ....concurrency import fork_safe_locks
+from ....concurrency.compute_once import once
+from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
+from ....schedule.library.own_kernels import matmul_tiling_and_packing
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import Product, Shape, Step, Sum, Tile
+from ..compile_to_machine_code import object_code
+from ..compile_to_machine_code import symbols as shared_symbols
+from ..target_machine import host, initialize
+from .gemm_microkernel import RUN_WORDS, SYMBOL, WORDS, print_tile
+from .word_tables import load_offsets, load_pointers, load_words, words
+
+SERIAL = 300_000
+"""Operations below which threads are not worth waking."""
+
+OPERATIONS_PER_CYCLE = 30
+
+# The table: out, x, packed, bias, residual, plan. The plan, in words:
+PLAN = ("tasks", "grain", "panels", "packed_step", "out_step", "bias_step", "chunks", "places", "full", "last",
+        "full_table", "last_table", "x_step")
+# `chunks` points to where each chunk begins among the places. A place is its tile's number, the offsets, in bytes, of
+# its two groups in x, in the result and in the residual, and where the words of its sum begin in the table. `full` and
+# `last` point to the tiles' functions, for all panels and for the last one, which may be narrower.
+PLACE_WORDS = 8
+
+DRIVER = """
+target triple = "{triple}"
+
+declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)
+
+define void @product(ptr %table) #0 {{
+  %plan.at = getelementptr ptr, ptr %table, i64 5
+  %plan = load ptr, ptr %plan.at
+  %tasks = load i64, ptr %plan
+  %grain.at = getelementptr i64, ptr %plan, i64 1
+  %grain = load i64, ptr %grain.at
+  %shared = alloca [2 x i64]
+  store i64 0, ptr %shared
+  %table.at = getelementptr i64, ptr %shared, i64 1
+  store ptr %table, ptr %table.at
+  %r = call i32 @torch_parallel_for(i64 0, i64 %tasks, i64 %grain, ptr @work, ptr %shared)
+  ret void
+}}
+
+define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{
+entry:
+  %table.at = getelementptr i64, ptr %shared, i64 1
+  %table = load ptr, ptr %table.at
+{pointers}
+{words}
+  %quarter = lshr i64 %packed_step, 2
+  %t.first = atomicrmw add ptr %shared, i64 1 monotonic
+  br label %next
+next:
+  %t = phi i64 [%t.first, %entry], [%t.next, %place]
+  %some = icmp ult i64 %t, %tasks
+  br i1 %some, label %task, label %exit
+task:
+  ; The task after this one is known, and with it the weights that will be wanted.
+  %t.next = atomicrmw add ptr %shared, i64 1 monotonic
+  %panel.next = urem i64 %t.next, %panels
+  %packed.next = mul i64 %panel.next, %packed_step
+  %b.next = getelementptr i8, ptr %packed, i64 %packed.next
+  %chunk = udiv i64 %t, %panels
+  %before = mul i64 %chunk, %panels
+  %panel = sub i64 %t, %before
+  %after = add i64 %panel, 1
+  %is.last = icmp eq i64 %after, %panels
+  %packed.far = mul i64 %panel, %packed_step
+  %b = getelementptr i8, ptr %packed, i64 %packed.far
+  %column = mul i64 %panel, %out_step
+  %c = getelementptr i8, ptr %out, i64 %column
+  %d = getelementptr i8, ptr %residual, i64 %column
+  %bias.far = mul i64 %panel, %bias_step
+  %e = getelementptr i8, ptr %bias, i64 %bias.far
+  %x.far = mul i64 %panel, %x_step
+  %a = getelementptr i8, ptr %x, i64 %x.far
+  %functions.word = select i1 %is.last, i64 %last, i64 %full
+  %functions = inttoptr i64 %functions.word to ptr
+  %numbers.word = select i1 %is.last, i64 %last_table, i64 %full_table
+  %tables = inttoptr i64 %numbers.word to ptr
+  %chunks.p = inttoptr i64 %chunks to ptr
+  %places.p = inttoptr i64 %places to ptr
+  %first.at = getelementptr i64, ptr %chunks.p, i64 %chunk
+  %first = load i64, ptr %first.at
+  %stop.at = getelementptr i64, ptr %first.at, i64 1
+  %stop = load i64, ptr %stop.at
+  br label %place
+place:
+  %i = phi i64 [%first, %task], [%i.next, %place]
+  %part = sub i64 %i, %first
+  %early = icmp ult i64 %part, 4
+  %part.far = mul i64 %part, %quarter
+  %b.part = getelementptr i8, ptr %b.next, i64 %part.far
+  %ahead = select i1 %early, ptr %b.part, ptr %b
+  %at.far = mul i64 %i, 8
+  %at = getelementptr i64, ptr %places.p, i64 %at.far
+  %kind = load i64, ptr %at
+  %function.at = getelementptr ptr, ptr %functions, i64 %kind
+  %function = load ptr, ptr %function.at
+{offsets}
+  %numbers.at = getelementptr i64, ptr %at, i64 7
+  %numbers.far = load i64, ptr %numbers.at
+  %numbers = getelementptr i8, ptr %tables, i64 %numbers.far
+  call void %function(ptr %a0, ptr %a1, ptr %b, ptr %c0, ptr %c1, ptr %e, ptr %d0, ptr %d1, ptr %numbers, ptr %ahead)
+  %i.next = add i64 %i, 1
+  %again = icmp ult i64 %i.next, %stop
+  br i1 %again, label %place, label %next
+exit:
+  ret void
+}}
+
+attributes #0 = {{ nounwind {attributes} }}
+"""
+
+
+def driver_text() -> str:
+    bases = {"a0": "a", "a1": "a", "c0": "c", "c1": "c", "d0": "d", "d1": "d"}
+    return DRIVER.format(triple=host().triple, attributes=host().attributes,
+                         pointers=load_pointers("table", ("out", "x", "packed", "bias", "residual", "plan")),
+                         words=load_words("plan", PLAN), offsets=load_offsets("at", bases))
+
+
+@once
+def driver() -> NativeFunction:
+    return load(object_code(driver_text(), host()), "product", shared_symbols())
+
+
+def tile_function(tile: Tile) -> NativeFunction:
+    """A tile's code. Threads that ask for the same one wait for whoever compiles it."""
+    with _lock:
+        future = _tiles.get(tile)
+        if future is None:
+            mine = _tiles[tile] = Future()
+    if future is not None:
+        return future.result()
+    try:
+        with_assembler()
+        made = load(object_code(print_tile(tile, host()), host()), SYMBOL, shared_symbols())
+    except BaseException as error:
+        with _lock:
+            del _tiles[tile]
+        mine.set_exception(error)
+        raise
+    mine.set_result(made)
+    return made
+
+
+@once
+def with_assembler() -> None:
+    """Tiles hold the processor's own instructions as text."""
+    initialize()
+    llvm.initialize_native_asmparser()
+
+
+_lock = fork_safe_locks.lock()
+_tiles: dict[Tile, Future[NativeFunction]] = {}
+
+
+def _forget_unfinished() -> None:
+    """In a forked process: whoever was compiling stayed behind."""
+    for tile in [tile for tile, future in _tiles.items() if not future.done()]:
+        del _tiles[tile]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_unfinished)
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What says how a product is cut up."""
+
+    chunks: Words
+    places: Words
+    full: Words
+    last: Words
+    full_table: Words
+    last_table: Words
+
+
+def product_tables(product: Product) -> Tables:
+    kinds = list(dict.fromkeys(place.halves for chunk in product.chunks for place in chunk))
+    # The last panel's tiles are the others' where it is as wide.
+    functions = [[tile_function(product.tile(halves, is_last=is_last)) for halves in kinds]
+                 if is_last or product.panels > 1 else [0] * len(kinds) for is_last in (False, True)]
+    full, last = (words(*addresses) for addresses in functions)
+    chunks = words(*_starts(product))
+    places = words(*_places(product, kinds))
+    tables = [words(*(word for part in product.sums for word in _numbers(product, part, is_last=is_last)))
+              for is_last in (False, True)]
+    return Tables(chunks, places, full, last, *tables)
+
+
+def make(product: Product) -> Step:
+    tables = product_tables(product)
+    tasks = len(product.chunks) * product.panels
+    grain = tasks if product.flops < SERIAL else 1
+    panel = 4 * product.panel
+    plan = words(tasks, grain, product.panels, product.depth * panel, panel, panel if product.has_bias else 0,
+                 tables.chunks, tables.places, tables.full, tables.last, tables.full_table, tables.last_table,
+                 panel if product.is_depthwise else 0)
+    kernel = NativeKernel("product", driver(), 6, product.flops / OPERATIONS_PER_CYCLE)
+    bias = ("bias", 0) if product.has_bias else zeros(product.panel)
+    residual = ("residual", 0) if product.has_residual else 0
+    return Step(kernel, (("out", 0), ("x", 0), ("packed", 0), bias, residual, plan))
+
+
+def zeros(count: int) -> Words:
+    """So many floats."""
+    return words(*[0] * -(-count // 2))
+
+
+def _starts(product: Product) -> list[int]:
+    starts = [0]
+    for chunk in product.chunks:
+        starts.append(starts[-1] + len(chunk))
+    return starts
+
+
+def _places(product: Product, kinds: list[tuple[int, ...]]) -> list[int]:
+    numbers = {halves: number for number, halves in enumerate(kinds)}
+    starts = [0]
+    for part in product.sums:
+        starts.append(starts[-1] + 8 * (len(WORDS) + RUN_WORDS * len(part.runs)))
+    words: list[int] = []
+    for chunk in product.chunks:
+        for place in chunk:
+            (x0, x1), (out0, out1) = place.x, place.out
+            words += (numbers[place.halves], 4 * x0, 4 * x1, 4 * out0, 4 * out1, 4 * out0, 4 * out1, starts[place.sum])
+    return words
+
+
+def _numbers(product: Product, part: Sum, *, is_last: bool) -> list[int]:
+    vectors = product.last_vectors if is_last else product.shape.vectors
+    row = 4 * vectors * product.shape.lanes
+    valid = product.shape.lanes
+    if is_last and product.outputs % product.shape.lanes:
+        valid = product.outputs % product.shape.lanes
+    words = [4 * part.x_step, 4 * part.out_step, 4 * part.out_step, len(part.runs), valid]
+    summed = 0
+    for number, run in enumerate(part.runs):
+        summed += run.length
+        following = part.runs[number + 1].length if number + 1 < len(part.runs) else None
+        flush = following is not None and summed + following > matmul_tiling_and_packing.LONGEST_RUN
+        if flush:
+            summed = 0
+        words += (4 * run.x, run.length, int(flush), run.weight * row)
+    return words
+
+
+@once
+def tile_shape() -> Shape | None:
+    """For 32 registers 28 sums, for 16 of them 12: what is left holds weights and numbers of x."""
+    machine = host()
+    if machine.vector_bits == 512:
+        return Shape(16, 7, 2)
+    if machine.vector_bits == 256 and machine.has_fma:
+        return Shape(8, 3, 2)
+    return None

@@ -1,0 +1,192 @@
+"""The steps of a recurrent layer as a native function: the tiles of `tiles`, and what the gates make of the states.
+
+    step = make_recurrent(recurrence)
+    step.table                          out, hidden, cell, gates, the packed weights, the first states and the plan
+
+One function for all sizes. `gates` holds what the inputs gave, for each position a row of the batch after the other,
+and `hidden` and `cell` the states as they are by now. A thread takes a direction and some rows of the batch:
+
+    for each position       gates += hidden weights'      hidden, cell = of gates and cell      out = hidden
+"""
+
+from __future__ import annotations
+
+from ....concurrency.compute_once import once
+from ....ops.scalar_ir import Access, Scalar, load
+from ....runtime.program.native_kernels import NativeFunction, NativeKernel
+from ....runtime.program.native_kernels import load as load_code
+from ....schedule.library.call_candidates.recurrent import Recurrence
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from ..compile_to_machine_code import object_code
+from ..compile_to_machine_code import symbols as shared_symbols
+from ..scalar_operations import Operations, evaluate
+from ..target_machine import Host, host
+from .function_printer import FunctionPrinter
+from .matmul import OPERATIONS_PER_CYCLE, PLACE_WORDS, SERIAL, product_tables, zeros
+from .word_tables import words
+
+TABLE = ("out", "hidden", "cell", "gates", "packed", "hidden_0", "hidden_1", "cell_0", "cell_1", "plan")
+
+PLAN = (
+    "tasks", "grain", "parts", "positions", "reversed", "size", "panels", "panel_bytes", "packed_direction",
+    "state_direction", "state_row", "gates_position", "gates_direction", "gates_row", "gate", "out_position",
+    "out_direction", "out_row", "chunks", "places", "rows", "full", "last", "full_table", "last_table", "zeros",
+)
+"""The plan, in words. Strides in bytes; `gate` is the stride from one gate to the next. `reversed` has a bit for each
+direction, and `rows` for each part its first row of the batch, and one more."""
+
+GATES = 4
+
+
+def lstm() -> tuple[Scalar, Scalar]:
+    """The next hidden and cell state, of the gates and the cell state as they are: see `torch.nn.LSTM`."""
+    enter, forget, new, leave, cell = (load("f32", Access(number, 0, ())) for number in range(GATES + 1))
+    cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+    return leave.sigmoid() * cell.tanh(), cell
+
+
+def make_recurrent(recurrence: Recurrence) -> Step:
+    spec, product = recurrence.spec, recurrence.hidden
+    positions, batch, _ = spec.x.shape
+    directions, size, gates = len(spec.is_reversed), spec.size, spec.gates
+    tables = product_tables(product)
+    tasks = directions * recurrence.parts
+    rows = [0]
+    for chunk in product.chunks:
+        rows.append(rows[-1] + sum(sum(place.halves) for place in chunk))
+    columns = (product.panels - 1) * product.panel + product.last_vectors * product.shape.lanes
+    numbers = {
+        "tasks": tasks, "grain": tasks if spec.flops < SERIAL else 1, "parts": recurrence.parts,
+        "positions": positions, "reversed": sum(1 << n for n, flag in enumerate(spec.is_reversed) if flag),
+        "size": size, "panels": product.panels, "panel_bytes": 4 * product.depth * product.panel,
+        "packed_direction": 4 * product.depth * columns,
+        "state_direction": 4 * batch * size, "state_row": 4 * size,
+        "gates_position": 4 * batch * directions * gates * size, "gates_direction": 4 * gates * size,
+        "gates_row": 4 * directions * gates * size, "gate": 4 * size,
+        "out_position": 4 * batch * directions * size, "out_direction": 4 * size, "out_row": 4 * directions * size,
+        "chunks": tables.chunks, "places": tables.places, "rows": words(*rows), "full": tables.full,
+        "last": tables.last, "full_table": tables.full_table, "last_table": tables.last_table,
+        "zeros": zeros(product.panel),
+    }
+    plan = words(*(numbers[name] for name in PLAN))
+    kernel = NativeKernel("recurrent", _function(), len(TABLE), spec.flops / OPERATIONS_PER_CYCLE)
+    spots = {"out": "out", "hidden": "hidden", "cell": "cell", "gates": "scratch", "packed": "hidden_packed",
+             **{name: name for name in spec.states}}
+    return Step(kernel, (*((spots[name], 0) if name in spots else 0 for name in TABLE[:-1]), plan))
+
+
+@once
+def _function() -> NativeFunction:
+    return load_code(object_code(print_recurrent(host()), host()), "recurrent", shared_symbols())
+
+
+def print_recurrent(target: Host) -> str:
+    return RecurrentPrinter(target).module()
+
+
+class RecurrentPrinter(FunctionPrinter):
+    def module(self) -> str:
+        return self.text([self.shared_out("recurrent", TABLE, PLAN), self.work(), self.copy(), self.cell()])
+
+    def work(self) -> str:
+        def body() -> None:
+            table = self.pointer("%shared", 1)
+            self.given = {name: self.pointer(table, number) for number, name in enumerate(TABLE)}
+            self.plan = {name: self.word(self.given["plan"], number) for number, name in enumerate(PLAN)}
+            self.loop("%end", 1, self.task, "%begin")
+
+        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
+
+    def task(self, task: str) -> None:
+        plan, given = self.plan, self.given
+        direction = self.put(f"udiv i64 {task}, {plan['parts']}")
+        part = self.put(f"sub i64 {task}, {self.mul(direction, plan['parts'])}")
+        is_second = self.put(f"icmp ne i64 {direction}, 0")
+        rows = self.at(self.address(plan["rows"]), self.mul(part, 8))
+        first, stop = self.word(rows, 0), self.word(rows, 1)
+        count = self.put(f"sub i64 {stop}, {first}")
+        states = {}
+        for name in ("hidden", "cell"):
+            start = self.put(f"select i1 {is_second}, ptr {given[f'{name}_1']}, ptr {given[f'{name}_0']}")
+            states[name] = self.at(given[name], self.mul(direction, plan["state_direction"]))
+            far = self.mul(first, plan["state_row"])
+            self.do(f"call void @copy(ptr {self.at(start, far)}, ptr {self.at(states[name], far)}, "
+                    f"i64 {self.mul(count, plan['size'])})")
+        packed = self.at(given["packed"], self.mul(direction, plan["packed_direction"]))
+        gates = self.at(given["gates"], self.mul(direction, plan["gates_direction"]))
+        out = self.at(given["out"], self.mul(direction, plan["out_direction"]))
+        shifted = self.put(f"lshr i64 {plan['reversed']}, {direction}")
+        is_reversed = self.put(f"trunc i64 {shifted} to i1")
+        last = self.put(f"sub i64 {plan['positions']}, 1")
+        chunk = self.at(self.address(plan["chunks"]), self.mul(part, 8))
+        places = self.word(chunk, 0), self.word(chunk, 1)
+
+        def step(number: str) -> None:
+            backwards = self.put(f"sub i64 {last}, {number}")
+            position = self.put(f"select i1 {is_reversed}, i64 {backwards}, i64 {number}")
+            here = self.at(gates, self.mul(position, plan["gates_position"]))
+            there = self.at(out, self.mul(position, plan["out_position"]))
+            self.loop(plan["panels"], 1, lambda panel: self.panel(panel, packed, states["hidden"], here, places))
+
+            def row(r: str) -> None:
+                far = self.mul(r, plan["state_row"])
+                self.do(f"call void @cell(ptr {self.at(here, self.mul(r, plan['gates_row']))}, "
+                        f"i64 {plan['gate']}, ptr {self.at(states['cell'], far)}, "
+                        f"ptr {self.at(states['hidden'], far)}, "
+                        f"ptr {self.at(there, self.mul(r, plan['out_row']))}, i64 {plan['size']})")
+
+            self.loop(stop, 1, row, first)
+
+        self.loop(plan["positions"], 1, step)
+
+    def panel(self, panel: str, packed: str, hidden: str, gates: str, places: tuple[str, str]) -> None:
+        """Of the product of one step, for the rows of a task."""
+        plan = self.plan
+        following = self.add(panel, 1)
+        is_last = self.put(f"icmp eq i64 {following}, {plan['panels']}")
+        functions, numbers = (
+            self.address(self.put(f"select i1 {is_last}, i64 {plan[f'last{name}']}, i64 {plan[f'full{name}']}"))
+            for name in ("", "_table"))
+        weights = self.at(packed, self.mul(panel, plan["panel_bytes"]))
+        further = self.put(f"select i1 {is_last}, i64 0, i64 {following}")
+        ahead = self.at(packed, self.mul(further, plan["panel_bytes"]))
+        to = self.at(gates, self.mul(panel, 2 * self.bytes))
+        none = self.address(plan["zeros"])
+
+        def tile(place: str) -> None:
+            at = self.at(self.address(plan["places"]), self.mul(place, 8 * PLACE_WORDS))
+            x0, x1, to0, to1 = (self.at(base, self.word(at, number))
+                                for number, base in enumerate((hidden, hidden, to, to), 1))
+            function = self.pointer(functions, self.word(at, 0))
+            self.do(f"call void {function}(ptr {x0}, ptr {x1}, ptr {weights}, ptr {to0}, ptr {to1}, ptr {none}, "
+                    f"ptr {to0}, ptr {to1}, ptr {numbers}, ptr {ahead})")
+
+        self.loop(places[1], 1, tile, places[0])
+
+    def copy(self) -> str:
+        def body() -> None:
+            def part(j: str) -> None:
+                inside, far = self.before(j, "%count"), self.mul(j, 4)
+                self.store(self.load(self.at("%from", far), inside), self.at("%to", far), inside)
+
+            self.loop("%count", self.lanes, part)
+
+        return self.function("void @copy(ptr %from, ptr %to, i64 %count)", body)
+
+    def cell(self) -> str:
+        """The next states of one row of the batch, in place, and in the result."""
+        def body() -> None:
+            def part(j: str) -> None:
+                inside, far = self.before(j, "%size"), self.mul(j, 4)
+                gates = [self.load(self.at(self.at("%gates", self.mul("%gate", number)), far), inside)
+                         for number in range(GATES)]
+                operations = Operations(self.code, self.code.here, self.lanes)
+                cell = self.load(self.at("%cell", far), inside)
+                for state, to in zip(lstm(), (("%hidden", "%out"), ("%cell",)), strict=True):
+                    value = evaluate(operations, state, *gates, cell)
+                    for place in to:
+                        self.store(value, self.at(place, far), inside)
+
+            self.loop("%size", self.lanes, part)
+
+        return self.function("void @cell(ptr %gates, i64 %gate, ptr %cell, ptr %hidden, ptr %out, i64 %size)", body)

@@ -1,0 +1,201 @@
+"""One kernel for all sizes, from the kernels for a few.
+
+    kernels for 64, 65, 68 and 77 rows      =>      a kernel that is told how many rows there are
+      loop i0 < 49152 ...                             loop i0 < %size0        %size0 = 768*s0
+      loop i0 < 49920 ...
+
+What is a formula of the sizes in their boxes (`unifier`) becomes a `Size` that the kernel finds behind its buffers.
+Lanes are chosen among the variables along which all that is read lies at known distances.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ... import events
+from ...concurrency.compute_once import once
+from ...ops.scalar_ir import Access, Scalar, make
+from ...runtime.linking.cuda_module_loader import CudaKernel
+from ...runtime.program.native_kernels import NativeKernel, bind
+from ...schedule.loops.loop_ir import Kernel
+from ...tensors.symbolic_sizes import Formula, Space
+from ..loops.coalesce_loops import Box, accesses, mapped, remade
+from ..loops.generalize_sizes import Unifier, boxes_alike
+from ..loops.print_kernel import listing_of
+from . import vectorization_and_tiling as plans
+from .compile_to_machine_code import object_code, symbols
+from .kernel_module import PARALLEL, SYMBOL, alias_scopes
+from .loop_invariant_scopes import Code
+from .loop_printer import LoopPrinter
+from .runtime_sizes import Size, blocks, hint, load_sizes, sizes_in
+from .stage_scratch_rows import keep
+from .target_machine import Host, host
+from .vectorization_and_tiling import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class OpenKernel:
+    native: NativeKernel | CudaKernel
+    sizes: tuple[Formula, ...]
+    """What goes into the table behind the buffers."""
+
+
+def compile_open_kernel(kernels: Sequence[Kernel], space: Space) -> OpenKernel:
+    """`kernels` are those at the points of the space. Raises NoFormula where they differ in more than sizes."""
+    first = kernels[0]
+    sizes: dict[Formula, Size] = {}
+
+    def size(formula: Formula, seen: int) -> Size:
+        return sizes.setdefault(formula, Size(len(sizes), seen))
+
+    unifier = Unifier(space, size)
+    boxes = [unifier.box(same) for same in boxes_alike(kernels)]
+    key = "\n".join([f"{first.dtypes} {sorted(first.stored)}", *(line for box in boxes for line in listing_of(box)),
+                     *(f"{box.positions} {[hint(n) < 16 for n in box.extents]}" for box in boxes)])
+    native = _known.get(key)
+    if native is None:
+        native = _known.setdefault(key, compiled(first, boxes, len(sizes), host()))
+    return OpenKernel(native, tuple(sizes))
+
+
+_known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
+"""For as long as a program holds them. Two threads may compile the same one: either serves."""
+
+
+def compiled(kernel: Kernel, boxes: Sequence[Box], sizes: int, target: Host) -> NativeKernel:
+    text, cycles = print_module(kernel, boxes, target)
+    code = object_code(text, target)
+    made = bind(kernel.name, code, SYMBOL, symbols(), len(kernel.dtypes) + sizes, cycles)
+    if events.is_watched("kernels"):
+        events.emit("kernels", name=kernel.name, text=text, seconds=0.0)
+    return made
+
+
+def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[str, float]:
+    planned = [(box, choose(box, target)) for box in boxes if 0 not in box.extents[: box.rows]]
+    cycles = sum(plan.cycles for _, plan in planned)
+    costs = [max(plan.cycles / max(plan.items, 1), 1) for _, plan in planned]
+    unit = min(costs, default=1)
+    weights = [max(round(cost / unit), 1) for cost in costs]
+    count = len(kernel.dtypes)
+    functions: list[str] = []
+    declarations = {"declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)",
+                    f"declare i32 @{PARALLEL}(i64, i64, i64, ptr, ptr)"}
+    buffers, counts = count, []
+    for number, (box, plan) in enumerate(planned):
+        scratch: tuple[str, ...] = ()
+        if plan.kind == "inner" and plan.lane is not None and all(isinstance(box.extents[k], int) for k in box.inner):
+            box, scratch = keep(box, plan.lane, count)
+        printer = LoopPrinter(box, plan, target, kernel.stored, kernel.dtypes, scratch)
+        functions += ["", *printer.function(f"loop{number}")]
+        declarations |= printer.code.declarations
+        buffers = max(buffers, count + len(scratch))
+        counts.append(f"items{number}")
+        functions += ["", *item_count(f"items{number}", box, plan, weights[number], count),
+                      "", *cycle_count(f"cycles{number}", box, plan, count)]
+    lines = [f"; kernel {kernel.name}", "", f'target triple = "{target.triple}"', "", *entry(counts, weights),
+             *functions, "", *sorted(declarations), "", f"attributes #0 = {{ nounwind {target.attributes} }}"]
+    if kernel.stored:
+        lines += alias_scopes(buffers, [*kernel.stored, *range(count, buffers)])
+    return "\n".join(lines) + "\n", cycles
+
+
+def item_count(name: str, box: Box, plan: Plan, weight: int, buffers: int) -> list[str]:
+    """A function that tells how many units of work a loop has: its items, by their weight."""
+    code = Code()
+    scope = code.here
+    total = str(weight)
+    for k in range(box.rows):
+        extent: int | str | Size = box.extents[k]
+        if plan.block and k == plan.lane:
+            extent = blocks(code, box.extents[k], plan.block)
+        total = code.emit(scope, f"mul nuw nsw i64 {total}, {extent}")
+    return counting(name, box, buffers, scope.lines, total)
+
+
+def cycle_count(name: str, box: Box, plan: Plan, buffers: int) -> list[str]:
+    """A function that tells about how long a loop takes: what it took for the sizes that were seen, by its elements."""
+    code = Code()
+    scope = code.here
+    seen = max(math.prod(map(hint, box.extents)), 1)
+    total = str(max(round(plan.cycles / seen * FRACTIONS), 1))
+    for extent in box.extents:
+        total = code.emit(scope, f"mul nuw nsw i64 {total}, {extent}")
+    return counting(name, box, buffers, scope.lines, code.emit(scope, f"udiv i64 {total}, {FRACTIONS}"))
+
+
+FRACTIONS = 1 << 10
+"""Of a cycle, an element of a loop is counted in."""
+
+
+def counting(name: str, box: Box, buffers: int, lines: Sequence[str], total: str) -> list[str]:
+    return [f"define internal i64 @{name}(ptr %buffers) #0 {{", "entry:", *load_sizes(sizes_in(box), buffers),
+            *lines, f"  ret i64 {total}", "}"]
+
+
+def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
+    """The kernel itself, and the function that shares a range of work out to the loops."""
+    lines = [f"define void @{SYMBOL}(ptr %buffers) #0 {{", "entry:"]
+    total = cycles = "0"
+    for number, name in enumerate(counts):
+        lines += [f"  %n{number} = call i64 @{name}(ptr %buffers)", f"  %t{number} = add i64 {total}, %n{number}",
+                  f"  %c{number} = call i64 @cycles{number}(ptr %buffers)",
+                  f"  %s{number} = add i64 {cycles}, %c{number}"]
+        total, cycles = f"%t{number}", f"%s{number}"
+    lines += [f"  %is.small = icmp sle i64 {cycles}, {plans.GRAIN}",
+              "  br i1 %is.small, label %alone, label %shared", "alone:",
+              f"  call void @items(i64 0, i64 {total}, ptr %buffers)", "  ret void", "shared:",
+              f"  %grains = mul i64 {total}, {plans.GRAIN}", f"  %of.one = udiv i64 %grains, {cycles}",
+              "  %grain = call i64 @llvm.smax.i64(i64 %of.one, i64 1)",
+              f"  %r = call i32 @{PARALLEL}(i64 0, i64 {total}, i64 %grain, ptr @items, ptr %buffers)", "  ret void",
+              "}", "", "define internal void @items(i64 %begin, i64 %end, ptr %buffers) #0 {", "entry:"]
+    start = "0"
+    for number, (name, weight) in enumerate(zip(counts, weights, strict=True)):
+        lines.append(f"  %n{number} = call i64 @{name}(ptr %buffers)")
+        for side in ("begin", "end"):
+            value = f"%{side}{number}"
+            lines += [f"  {value}.from = sub i64 %{side}, {start}",
+                      f"  {value}.low = call i64 @llvm.smax.i64(i64 {value}.from, i64 0)",
+                      f"  {value}.in = call i64 @llvm.smin.i64(i64 {value}.low, i64 %n{number})",
+                      f"  {value} = udiv i64 {value}.in, {weight}"]
+        lines += [f"  call void @loop{number}(i64 %begin{number}, i64 %end{number}, ptr %buffers)",
+                  f"  %t{number} = add i64 {start}, %n{number}"]
+        start = f"%t{number}"
+    return [*lines, "  ret void", "}"]
+
+
+def choose(box: Box, target: Host) -> Plan:
+    """As for known sizes, with the sizes of the program that was seen; lanes lie at known distances."""
+    guessed = guess(box)
+    open_rows = {k for k in range(box.rows) if isinstance(box.extents[k], Size)}
+    if any(r.is_running for r in box.reductions):
+        return plans.cut(guessed, None, 1, plans.cycles_of(guessed, None, target), target)
+    lanes: list[int | None] = [
+        k for k, extent in enumerate(guessed.extents) if extent > 1
+        and all(isinstance(a.strides[k], int) for a in accesses(box.stages))
+        and (box.is_elementwise or k >= box.rows or k not in open_rows or target.has_masks)]
+    if box.is_elementwise or not box.inner or any(isinstance(box.positions[k], Size) for k in box.inner):
+        lanes = [k for k in lanes if k is None or k < box.rows or isinstance(box.positions[k], int)]
+    lane = min(lanes or [None], key=lambda k: plans.cycles_of(guessed, k, target, may_turn=False))
+    width = 1 if lane is None else plans.width_of(guessed, lane, target)
+    if width == 1 and not box.is_elementwise:
+        lane = None
+    return plans.cut(guessed, lane, width, plans.cycles_of(guessed, lane, target, may_turn=False), target,
+                     may_turn=False, is_open=lane in open_rows)
+
+
+def guess(box: Box) -> Box:
+    """The box with the sizes that were seen."""
+    @once
+    def access(a: Access) -> Access:
+        return replace(a, offset=hint(a.offset), strides=tuple(map(hint, a.strides)),
+                       indirect=tuple(map(hint, a.indirect)))
+
+    def leaf(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
+        return make("load", x.dtype, args, access(x.payload)) if x.op == "load" else remade(x, args)
+
+    return replace(box, extents=tuple(map(hint, box.extents)), positions=tuple(map(hint, box.positions)),
+                   stages=mapped(box.stages, leaf, access))

@@ -1,0 +1,293 @@
+"""How a box is cut for a machine: which variable becomes vector lanes, how many lanes, how many vectors at once.
+
+    f32 softmax over rows of 512     lanes: i1 by 16, 2 vectors a turn; an item is a row
+    column sums of f32[4096, 1024]   lanes: i0 (a row variable) by 16, 4 vectors; an item is 64 columns
+    f32 addition over 1048576        lanes: i0 by 16, 2 vectors a turn; an item is 4096 elements
+    transposing f32[1024, 1024]      lanes: i1 by 16; an item is a tile of 16 by 16, turned in registers
+
+An item is what one turn of the parallel loop computes. The choice is by a small cost model, in cycles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ...ops.scalar_ir import BITS, FLOATS, Access, Scalar, walk
+from ...schedule.loops.loop_ir import Stage
+from ..loops.coalesce_loops import Box, accesses, expressions, part
+from .target_machine import Host
+
+Kind = Literal["elements", "tiles", "inner", "rows"]
+
+COST = {"div": 8, "sqrt": 10, "floor_div": 20, "remainder": 20, "fmod": 40, "const": 0, "load": 0, "reduced": 0}
+"""Cycles of a vector operation; 1 for those not listed."""
+
+GRAIN = 15_000
+"""Cycles of work below which a second thread is not worth waking: about five times what waking it costs."""
+
+MOST_COPIES = 8
+MOST_SCALARS = 64
+"""Operations of one turn, where rows are computed side by side as scalars."""
+
+FAR = 1024
+"""Bytes from one element of a row to the next from which on rows are walked in strips, so that neighbours are read
+together."""
+
+STRETCH = 2048
+"""Bytes that strips read in one go, at most."""
+
+NARROW = 128
+"""Bytes that one turn reads of an element's neighbours, up to which strips are worth their accumulators in memory."""
+
+FEW_ELEMENTS = 16
+ITEMS = 8
+"""So many there are to be: enough for several threads."""
+
+POSITIONAL = ("argmax", "argmin")
+
+BLOCK = 4096
+"""Elements of an item of an element-wise loop: long enough to hide its start, short enough to share out evenly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    kind: Kind
+    """elements: an element-wise box; an item is a block of the lane variable. tiles: the same for one that reads across
+    the lanes; an item is a square. inner: an item is a row, its elements are lanes. rows: an item is `copies` vectors
+    of rows, each lane a row of its own."""
+    lane: int | None
+    """The variable whose neighbours lie in a vector. None: everything is scalar."""
+    width: int
+    copies: int
+    """Vectors computed side by side, to hide latency."""
+    block: int
+    """How far an item reaches along the lane variable. 0 where it is not part of the item."""
+    items: int
+    cycles: float
+    """Estimated, for the whole box."""
+    across: int | None = None
+    """Of tiles: the variable along which what is read lies side by side. An item reaches one width along it."""
+    strips: int = 1
+    """Of rows: an item is so many times `copies` vectors, side by side, and all of them take in an element before any
+    takes the next. Their accumulators lie in memory."""
+
+
+def choose(box: Box, host: Host) -> Plan:
+    candidates: list[int | None] = [k for k, extent in enumerate(box.extents) if extent > 1]
+    if any(r.is_running for r in box.reductions):
+        return _in_order(box, host)
+    if not candidates or 0 in box.extents:
+        candidates = [None]
+    lane = min(candidates, key=lambda k: cycles_of(box, k, host))
+    width = 1 if lane is None else width_of(box, lane, host)
+    if width == 1 and not box.is_elementwise:
+        lane = None
+    return cut(box, lane, width, cycles_of(box, lane, host), host)
+
+
+def _in_order(box: Box, host: Host) -> Plan:
+    """Of running reductions: one element after the other, so lanes are rows. Where those do not lie side by side, rows
+    are computed side by side all the same, as scalars: each waits for its last addition, and not for the others'."""
+    steps = accesses(box.stages)
+    rows = [k for k in range(box.rows) if box.extents[k] > 1]
+    lanes = [k for k in rows if all(a.strides[k] in (0, 1) and not a.indirect for a in steps)]
+    if 0 in box.extents or not rows:
+        return cut(box, None, 1, cycles_of(box, None, host), host)
+    if lanes:
+        lane = min(lanes, key=lambda k: cycles_of(box, k, host))
+        width = width_of(box, lane, host)
+        if width > 1:
+            return cut(box, lane, width, cycles_of(box, lane, host), host)
+    lane = max(rows, key=lambda k: box.extents[k])
+    body = _operations(box)
+    copies = next(n for n in (MOST_COPIES, 4, 2, 1)
+                  if box.extents[lane] % n == 0 and (n == 1 or n * body <= MOST_SCALARS))
+    cycles = cycles_of(box, None, host) / copies
+    return Plan("rows", lane, 1, copies, copies, math.prod(box.extents[:box.rows]) // copies, cycles)
+
+
+def pieces(box: Box, host: Host) -> list[tuple[Box, Plan]]:
+    """The box with its plan; in parts, where the plan does not come out even and lanes cannot be masked."""
+    plan = choose(box, host)
+    if plan.kind == "rows" and plan.width == 1 and plan.lane is not None and plan.copies < MOST_COPIES:
+        # More rows side by side, and the few that are left over by themselves.
+        extent = box.extents[plan.lane]
+        even = extent // MOST_COPIES * MOST_COPIES
+        if 0 < even < extent:
+            halves = part(box, plan.lane, 0, even), part(box, plan.lane, even, extent - even)
+            return [piece for half in halves for piece in pieces(half, host)]
+    if plan.lane is None or plan.kind in ("inner", "elements") or plan.kind == "rows" and host.has_masks:
+        return [(box, plan)]
+    for k in (plan.lane, plan.across):
+        extent = 0 if k is None else box.extents[k]
+        rest = extent % plan.width
+        if rest:
+            parts = [part(box, k, 0, extent - rest)] if extent > rest else []
+            parts.append(part(box, k, extent - rest, rest))
+            if len(parts) > 1:
+                return [piece for half in parts for piece in pieces(half, host)]
+    return [(box, plan)]
+
+
+def is_across(access: Access, lane: int | None, across: int) -> bool:
+    """Read in strides along the lanes, but side by side along the other variable."""
+    return (
+        lane is not None and access.strides[lane] not in (0, 1, -1) and access.strides[across] == 1
+        and not access.indirect and not access.masked
+    )
+
+
+def _across(box: Box, lane: int | None, width: int) -> int | None:
+    if lane is None or not box.is_elementwise or width not in (4, 8, 16) or box.extents[lane] < width:
+        return None
+    loads = {x.payload for x in walk(*expressions(box.stages)) if x.op == "load"}
+    stores = {store.access for stage in box.stages for store in stage.stores}
+    for k, extent in enumerate(box.extents):
+        if extent >= width and any(is_across(a, lane, k) for a in loads - stores):
+            return k
+    return None
+
+
+def cut(box: Box, lane: int | None, width: int, cycles: float, host: Host, may_turn: bool = True,
+        is_open: bool = False) -> Plan:
+    """`may_turn`: whether squares may be read across. `is_open`: nothing is known to come out even along the lanes."""
+    rows = math.prod(box.extents[: box.rows])
+    body = _operations(box)
+    if lane is None:
+        kind, copies, block, items = "rows", 1, 0, rows
+    elif may_turn and (across := _across(box, lane, width)) is not None:
+        even = [-(-box.extents[k] // width) for k in (lane, across)]
+        items = rows // (box.extents[lane] * box.extents[across]) * even[0] * even[1]
+        return Plan("tiles", lane, width, 1, width, items, cycles, across)
+    elif box.is_elementwise:
+        extent = box.extents[lane]
+        # Where lanes are masked at the end anyway, a long body is printed once, not three times.
+        longest = 40 if extent % width == 0 and not is_open else 12
+        copies = _copies(extent, width, 2 if body <= longest else 1)
+        block = max(BLOCK // (width * copies), 1) * width * copies
+        kind, items = "elements", rows // extent * -(-extent // block)
+    elif lane >= box.rows:
+        kind, block, items = "inner", 0, rows
+        copies = _copies(box.extents[lane], width, 4 if body <= 12 else 2 if body <= 40 else 1)
+    else:
+        extent = box.extents[lane]
+        kind, copies = "rows", 1
+        for wanted in (8, 4, 2):
+            is_even = host.has_masks or extent % (width * wanted) == 0
+            # Enough items for several threads come before long ones.
+            is_shared = wanted == 2 or rows // (width * wanted) >= ITEMS
+            if body <= 32 // wanted * 2 and extent >= 2 * wanted * width and is_even and is_shared:
+                copies = wanted
+                break
+        strips = 1 if is_open else _strips(box, lane, width * copies)
+        block = width * copies * strips
+        items = rows // extent * -(-extent // block)
+        return Plan(kind, lane, width, copies, block, items, cycles, strips=strips)
+    return Plan(kind, lane, width, copies, block, items, cycles)
+
+
+def _strips(box: Box, lane: int, reach: int) -> int:
+    """How many rows' elements, in units of `reach`, are walked before the next element of each. The elements of a row
+    lie far apart here: who goes down one row after the other reads a line or two of each page, and waits for each."""
+    if len(box.stages) != 1 or len(box.inner) != 1 or any(r.is_running or r.op in POSITIONAL for r in box.reductions):
+        return 1
+    inner, extent, size = box.inner[0], box.extents[lane], BITS[box.reductions[0].value.dtype] // 8
+    steps = [a.strides[inner] for a in accesses(box.stages) if a.strides[lane] == 1]
+    if max(map(abs, steps), default=0) * size < FAR or reach * size > NARROW or box.extents[inner] < FEW_ELEMENTS:
+        return 1
+    most = min(STRETCH // (reach * size), math.prod(box.extents[:box.rows]) // (reach * ITEMS))
+    return next((n for n in range(most, 1, -1) if extent % (reach * n) == 0), 1)
+
+
+def _copies(extent: int, width: int, wanted: int) -> int:
+    """As many as divide the extent, or as wanted where it is long enough for the rest not to matter."""
+    while wanted > 1 and extent % (width * wanted) and extent < 4 * width * wanted:
+        wanted //= 2
+    return wanted
+
+
+def _operations(box: Box) -> int:
+    return sum(COST.get(x.op, 1) for x in walk(*expressions(box.stages)))
+
+
+def width_of(box: Box, lane: int, host: Host) -> int:
+    bits = _element_bits(box)
+    width = max(host.vector_bits // bits, 1)
+    gathers = any(a.strides[lane] not in (0, 1, -1) or a.indirect for a in accesses(box.stages))
+    if gathers:
+        # Their lanes are loaded one at a time, or eight to sixteen by an instruction.
+        width = min(width, 16)
+    while width > 2 and width // 2 >= box.extents[lane]:
+        width //= 2
+    return width
+
+
+def _element_bits(box: Box) -> int:
+    """The width of what is usually computed: of the floats where there are any, for their speed decides."""
+    roots = expressions(box.stages)
+    dtypes = {x.dtype for x in usually(*roots) if x.op not in ("const", "index")}
+    dtypes |= {r.value.dtype for r in box.reductions}
+    floats = dtypes & FLOATS
+    if floats & {"f32", "f64"}:
+        return max(BITS[dtype] for dtype in floats)
+    if floats:
+        moves = {"load", "select", "bitcast", "const", "reduced"}
+        is_moved = all(x.op in moves for x in walk(*roots) if x.dtype in floats) and not box.reductions
+        return 16 if is_moved and dtypes <= floats | {"b8"} else 32
+    return max((BITS[dtype] for dtype in dtypes), default=32)
+
+
+def usually(*roots: Scalar) -> set[Scalar]:
+    """What is computed below the roots, less what only the rare branch of a select needs."""
+    found: set[Scalar] = set()
+    stack = list(roots)
+    while stack:
+        x = stack.pop()
+        if x not in found:
+            found.add(x)
+            stack.extend((x.args[0], x.args[2]) if x.op == "select" and x.payload == "rare" else x.args)
+    return found
+
+
+def cycles_of(box: Box, lane: int | None, host: Host, may_turn: bool = True) -> float:
+    """An estimate for the whole box, with this variable in lanes."""
+    if 0 in box.extents[: box.rows]:
+        return 0
+    width = 1 if lane is None else width_of(box, lane, host)
+    across = _across(box, lane, width) if may_turn else None
+    total = 0.0
+    elements, rows = math.prod(box.extents), math.prod(box.extents[: box.rows])
+
+    def turn_of(stage: Stage) -> float:
+        turn = 1.0 + sum(COST.get(x.op, 1) for x in usually(*expressions((stage,)))) + 2 * len(stage.reductions)
+        for a in accesses((stage,)):
+            is_turned = across is not None and is_across(a, lane, across)
+            turn += 6 if is_turned else _access_cycles(a, lane, width, host)
+        return turn
+
+    is_row = lane is not None and lane < box.rows
+    lanes = 1.0 if lane is None or width == 1 else box.extents[lane] / math.ceil(box.extents[lane] / width)
+    for stage in box.stages:
+        if stage.reductions or stage.stores:
+            total += elements / lanes * turn_of(replace(stage, row_stores=()))
+        if stage.row_stores:
+            total += rows / (lanes if is_row else 1) * turn_of(Stage(row_stores=stage.row_stores))
+        if lane is not None and width > 1 and lane >= box.rows:
+            total += rows * len(stage.reductions) * 6 * math.log2(width)
+            total += rows * 10
+    return total
+
+
+def _access_cycles(access: Access, lane: int | None, width: int, host: Host) -> float:
+    if lane is None:
+        return 1
+    stride = access.strides[lane]
+    if access.indirect:
+        return width * 1.2 if stride != 1 else 1.5
+    if stride == 0:
+        return 0.3
+    if stride == 1:
+        return 1 if width * 4 <= host.vector_bits // 8 else 1.5
+    return 1.5 if stride == -1 else width * 1.2

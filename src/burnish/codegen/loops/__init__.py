@@ -1,0 +1,1 @@
+"""Loop nests before a printer sees them: simplified, generalized over sizes, listed."""

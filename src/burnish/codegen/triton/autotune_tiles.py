@@ -1,0 +1,115 @@
+"""Which tiles a kernel runs fastest with, found by running it: `max_autotune`.
+
+    printed = tuned(launches, device, …)     each kernel in the variant that is the fastest of a few (`tiles.VARIANTS`)
+
+Kernels run on memory of their own, as much as they read and write, filled with noughts: an index that is nought points
+at something wherever anything is. What was found is kept with the measurements of library calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ... import events
+from ...concurrency import fork_safe_locks
+from ...runtime.linking import cuda_module_loader
+from ...runtime.linking.cuda_module_loader import CudaKernel
+from ...schedule.library import memory
+from ...schedule.loops.build_kernel import Launch
+from ...tensors.tensor_types import NumberType
+from .compilation.cubin_cache import without_comments
+from .kernel_function import Printed, print_kernel
+from .tiling import VARIANTS
+
+LEAST_BYTES = 1 << 20
+"""What moves less memory takes as long as its start, in whatever tiles."""
+
+ROOM = 0.25
+"""So much of the memory that is free may be taken for it."""
+
+WORTH = 0.97
+"""Another variant than the one for all must take at most this part of its time: clocks are not exact."""
+
+Run = Callable[[], None]
+Load = Callable[[Sequence[Printed]], "list[CudaKernel | None]"]
+"""Kernels on the GPU; None for one that it does not take."""
+
+_chosen: dict[str, int] = {}
+"""The number of the variant, by kernel and GPU."""
+_lock = fork_safe_locks.lock()
+
+
+def tuned(launches: Sequence[Launch], device: int, made_with: str, load: Load, seconds_of: Callable[[Run], float],
+          ) -> list[Printed]:
+    """`made_with`: what else the time depends on, Triton's version say."""
+    found = []
+    for launch in launches:
+        plain = print_kernel(launch.kernel, launch.numbers)
+        number = 0
+        if bytes_of(launch) >= LEAST_BYTES:
+            on = f"{made_with} {torch.cuda.get_device_name(device)}"
+            number = remembered(f"tiles {on} {plain.grid} {plain.dtypes} {without_comments(plain.text)}",
+                                lambda launch=launch: fastest(launch, device, load, seconds_of))
+        found.append(print_kernel(launch.kernel, launch.numbers, VARIANTS[number]) if number else plain)
+    return found
+
+
+def remembered(key: str, find: Callable[[], int | None]) -> int:
+    if key not in _chosen:
+        kept = memory.shelf.get(key) if memory.shelf is not None else None
+        is_known = kept in map(str, range(len(VARIANTS)))
+        number = int(kept) if is_known else find()  # type: ignore[arg-type]
+        if number is None:
+            return 0
+        if not is_known and memory.shelf is not None:
+            memory.shelf.put(key, str(number))
+        with _lock:
+            _chosen[key] = number
+    return _chosen[key]
+
+
+def fastest(launch: Launch, device: int, load: Load, seconds_of: Callable[[Run], float]) -> int | None:
+    """None where it cannot be said now."""
+    if torch.cuda.is_current_stream_capturing() or bytes_of(launch) > ROOM * torch.cuda.mem_get_info(device)[0]:
+        return None
+    different: dict[tuple[str, int, int], int] = {}
+    printed = [print_kernel(launch.kernel, launch.numbers, variant) for variant in VARIANTS]
+    for number, one in enumerate(printed):
+        different.setdefault((without_comments(one.text), one.grid, one.warps), number)
+    numbers = list(different.values())
+    if len(numbers) == 1:
+        return 0
+    try:
+        buffers = [filled(value.type) for value in launch.buffers]
+    except torch.OutOfMemoryError:
+        return None
+    kernels = dict(zip(numbers, load([printed[number] for number in numbers]), strict=True))
+    with torch.cuda.device(device):
+        times = {number: seconds_of(partial(cuda_module_loader.start, kernel, *buffers)) for number, kernel in kernels.items()
+                 if kernel is not None}
+    if 0 not in times:
+        return None
+    best = min(times, key=times.__getitem__)
+    best = best if times[best] < WORTH * times[0] else 0
+    if events.is_watched("kernels.measured"):
+        lines = [f"  {VARIANTS[number]}: {1e6 * seconds:.1f} us" for number, seconds in times.items()]
+        events.emit("kernels.measured", text="\n".join([f"{launch.kernel.name}: {VARIANTS[best]}", *lines]))
+    return best
+
+
+def filled(type: Any) -> torch.Tensor:
+    """A number that is passed by value is read from memory of the CPU."""
+    if isinstance(type, NumberType):
+        return torch.zeros(1, dtype=type.dtype)
+    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device).zero_()
+
+
+def bytes_of(launch: Launch) -> int:
+    return sum(value.type.bytes for value in launch.buffers if not isinstance(value.type, NumberType))
+
+
+__all__ = ["tuned"]

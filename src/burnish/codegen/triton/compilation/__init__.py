@@ -1,0 +1,1 @@
+"""Compilation of printed kernels by Triton: in worker processes, cached on disk."""

@@ -1,0 +1,145 @@
+"""Machine code for NVIDIA GPUs, made by Triton from printed kernels, kept on disk.
+
+    compile_cubin(printed, 90)              Cubin(code, name, shared memory, …)
+    compile_cubins([printed, …], 90)        side by side: in worker processes, or in threads of this one
+
+What is compiled is kept where all of Burnish's machine code is, so that it is found without importing Triton. What
+another thread is compiling already is waited for.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+
+from ....concurrency import fork_safe_locks
+from ....concurrency.compute_once import once
+from ....runtime.disk.disk_cache import disk_cache
+from ..kernel_function import Printed
+from . import compile_worker_pool, invoke_triton
+from .compile_worker import Made
+from .invoke_triton import ALIGNED, Cubin, Job, packed, unpacked
+
+KIND = "cubin"
+
+MOST_THREADS = 8
+"""Triton holds Python's lock for a quarter to a third of its time."""
+
+_underway: dict[str, Future[Made]] = {}
+_lock = fork_safe_locks.lock()
+
+
+def compile_cubin(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
+    """`is_aligned`: every buffer begins at a multiple of ALIGNED."""
+    return compile_cubins([printed], architecture, is_aligned)[0].cubin
+
+
+def compile_cubins(printed: Sequence[Printed], architecture: int, is_aligned: bool = True) -> list[Made]:
+    """In the order given. Equal ones are one."""
+    jobs = [job_of(one, architecture, is_aligned) for one in printed]
+    keys = [key_of(job) for job in jobs]
+    futures: dict[str, Future[Made]] = {}
+    mine: dict[str, Job] = {}
+    try:
+        with _lock:
+            for key, job in zip(keys, jobs, strict=True):
+                if key not in _underway:
+                    mine[key] = job
+                    _underway[key] = Future()
+                futures[key] = _underway[key]
+        _complete(mine, futures)
+    finally:
+        for key in mine:
+            futures[key].cancel()  # after an interrupt nobody may wait for what nobody does
+            _underway.pop(key, None)
+    return [made_by(futures[key], job) for key, job in zip(keys, jobs, strict=True)]
+
+
+def _complete(jobs: Mapping[str, Job], futures: Mapping[str, Future[Made]]) -> None:
+    shelf = disk_cache()
+    missing = {}
+    for key, job in jobs.items():
+        start = time.perf_counter()
+        found = shelf.get(KIND, key) if shelf is not None else None
+        if found is None:
+            missing[key] = job
+        else:
+            futures[key].set_result(Made(unpacked(found), time.perf_counter() - start))
+    for key, made in zip(missing, side_by_side(list(missing.values())), strict=True):
+        if shelf is not None:
+            shelf.put(KIND, key, packed(made.cubin))
+        futures[key].set_result(made)
+
+
+def made_by(future: Future[Made], job: Job) -> Made:
+    """What a future gives; where the thread that was to compile it was stopped, or failed, this one compiles."""
+    try:
+        return future.result()
+    except CancelledError:
+        return made_here(job)
+
+
+def side_by_side(jobs: Sequence[Job]) -> list[Made]:
+    if not jobs:
+        return []
+    made = compile_worker_pool.compiled(jobs)
+    rest = iter(made_in_threads([job for job, one in zip(jobs, made, strict=True) if one is None]))
+    return [next(rest) if one is None else one for one in made]
+
+
+def made_in_threads(jobs: Sequence[Job]) -> list[Made]:
+    threads = min(MOST_THREADS, compile_worker_pool.cores(), len(jobs))
+    if threads < 2:
+        return list(map(made_here, jobs))
+    with ThreadPoolExecutor(threads, "burnish-triton") as pool:
+        try:
+            made = [pool.submit(made_here, job) for job in jobs]
+        except RuntimeError:  # the interpreter is ending, or the machine has no thread left
+            return list(map(made_here, jobs))
+        return [each.result() for each in made]
+
+
+def made_here(job: Job) -> Made:
+    start = time.perf_counter()
+    return Made(invoke_triton.emitted(job), time.perf_counter() - start)
+
+
+def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
+    """Compiled anew, in this thread."""
+    return invoke_triton.emitted(job_of(printed, architecture, is_aligned))
+
+
+def job_of(printed: Printed, architecture: int, is_aligned: bool) -> Job:
+    sizes = tuple((size.type, size.is_even) for size in printed.sizes)
+    return Job(printed.name, printed.text, printed.dtypes, printed.numbers, printed.warps, architecture, is_aligned,
+               sizes, printed.stages)
+
+
+def key_of(job: Job) -> str:
+    how = f"{job.is_aligned} {job.warps} {job.stages} {job.dtypes} {sorted(job.numbers)} {job.sizes}"
+    return f"{made_with(job.architecture)}\n{how}\n{without_comments(job.text)}"
+
+
+def without_comments(text: str) -> str:
+    """They name the user's lines: what those become is no matter once the code is the same."""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
+def made_with(architecture: int) -> str:
+    return f"triton {triton_version()} sm_{architecture}"
+
+
+@once
+def triton_version() -> str:
+    """Asked without importing it, which takes a fifth of a second."""
+    return importlib.metadata.version("triton")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_underway.clear)  # who was compiling stayed behind
+
+
+__all__ = ["ALIGNED", "Cubin", "compile_cubin", "compile_cubins"]

@@ -1,0 +1,162 @@
+"""From kernels to what a program launches on a GPU.
+
+    kernels = compile_kernels(launches, device=0)
+    kernels = compile_open_kernels(opened, point, device=0)         which are told sizes
+
+Equal kernels are one, and stay where they are for as long as the process runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ... import events
+from ...concurrency import fork_safe_locks
+from ...concurrency.compute_once import once
+from ...runtime.linking import cuda_module_loader
+from ...runtime.linking.cuda_module_loader import CudaKernel
+from ...schedule.loops.build_kernel import Launch
+from ...settings import current
+from ...tensors.symbolic_sizes import Point
+from .autotune_tiles import tuned
+from .compilation.cubin_cache import Cubin, compile_cubin, compile_cubins, made_with, without_comments
+from .gpu_timing import seconds_of
+from .kernel_function import Printed, print_kernel
+from .launch_function import launching
+from .symbolic_size_kernel import OpenKernel
+
+_made: dict[tuple[Hashable, ...], CudaKernel] = {}
+_lock = fork_safe_locks.lock()
+
+
+def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]:
+    if current().max_autotune:
+        printed = tuned(launches, device, made_with(architecture_of(device)), lambda some: loadable(some, device),
+                        seconds_of)
+    else:
+        printed = [print_kernel(launch.kernel, launch.numbers) for launch in launches]
+    prepare(printed, device)
+    return [_made[key_of(one, device)] for one in printed]
+
+
+def loadable(printed: Sequence[Printed], device: int) -> list[CudaKernel | None]:
+    """None for those that the GPU does not take: their programs want more than it has."""
+    refused = prepare(printed, device, is_trial=True)
+    return [None if (key := key_of(one, device)) in refused else _made[key] for one in printed]
+
+
+def prepare(printed: Sequence[Printed], device: int, is_trial: bool = False) -> dict[tuple[Hashable, ...], str]:
+    """All of them onto the GPU. Those that a trial shows it does not take, and why."""
+    refused: dict[tuple[Hashable, ...], str] = {}
+    architecture = architecture_of(device)
+    with _lock:
+        missing = {key: one for one in printed if (key := key_of(one, device)) not in _made}
+    for (key, one), cubin in zip(missing.items(), cubins(list(missing.values()), architecture), strict=True):
+        try:
+            kernel = loaded(one, cubin, device, architecture)
+        except RuntimeError as error:
+            if not is_trial:
+                raise
+            refused[key] = str(error)
+            continue
+        with _lock:
+            _made.setdefault(key, kernel)
+    return refused
+
+
+def architecture_of(device: int) -> int:
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
+def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
+    for one, made in zip(printed, compile_cubins(printed, architecture), strict=True):
+        if events.is_watched("kernels"):
+            events.emit("kernels", name=one.name, text=one.text, seconds=made.seconds)
+        yield made.cubin
+
+
+def compile_open_kernels(kernels: Sequence[OpenKernel], point: Point, device: int) -> list[CudaKernel]:
+    """With the forms that these sizes take. Others are compiled when sizes come that take them."""
+    loaded = OpenForms(device)
+    loaded.prepare([kernel.at(point).printed for kernel in kernels])
+    address = cuda_module_loader.launch_address()
+    return [CudaKernel(kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address),
+                       open_words(kernel, loaded), device) for kernel in kernels]
+
+
+def open_words(kernel: OpenKernel, loaded: Callable[[Printed], Loaded]) -> cuda_module_loader.OpenWords:
+    def at(point: Point) -> cuda_module_loader.LocalWords:
+        launching = kernel.at(point)
+        form = loaded(launching.printed)
+        return cuda_module_loader.words_of(form.function, launching.grid, form.threads, form.kinds, form.unaligned, launching.sizes)
+
+    return cuda_module_loader.OpenWords(at)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A form of an open kernel on a GPU."""
+
+    function: cuda_module_loader.Function
+    threads: int
+    kinds: Sequence[int]
+    unaligned: Callable[[], cuda_module_loader.Function]
+
+
+_forms: dict[tuple[Hashable, ...], Loaded] = {}
+
+
+class OpenForms:
+    """Those of one GPU."""
+
+    def __init__(self, device: int):
+        self.device, self.architecture = device, architecture_of(device)
+
+    def __call__(self, printed: Printed) -> Loaded:
+        if key_of(printed, self.device) not in _forms:
+            self.prepare([printed])
+        return _forms[key_of(printed, self.device)]
+
+    def prepare(self, printed: Sequence[Printed]) -> None:
+        missing = {key_of(one, self.device): one for one in printed if key_of(one, self.device) not in _forms}
+        for key, cubin in zip(missing, cubins(list(missing.values()), self.architecture), strict=True):
+            made = self.made(missing[key], cubin)
+            with _lock:
+                _forms.setdefault(key, made)
+
+    def made(self, printed: Printed, cubin: Cubin) -> Loaded:
+        @once
+        def unaligned() -> cuda_module_loader.Function:
+            return on_gpu(compile_cubin(printed, self.architecture, is_aligned=False), self.device)
+
+        return Loaded(on_gpu(cubin, self.device), cubin.threads, kinds_of(printed, cubin), unaligned)
+
+
+def key_of(printed: Printed, device: int) -> tuple[Hashable, ...]:
+    """Two kernels of the same code may run as different numbers of programs."""
+    return (without_comments(printed.text), printed.dtypes, printed.numbers, printed.sizes, printed.warps, printed.grid,
+            device)
+
+
+def loaded(printed: Printed, cubin: Cubin, device: int, architecture: int) -> CudaKernel:
+    words = cuda_module_loader.words_of(on_gpu(cubin, device), printed.grid, cubin.threads, kinds_of(printed, cubin),
+                          lambda: on_gpu(compile_cubin(printed, architecture, is_aligned=False), device))
+    return CudaKernel(printed.name, launching(printed.name, len(printed.dtypes), cuda_module_loader.launch_address()), words, device)
+
+
+def on_gpu(cubin: Cubin, device: int) -> cuda_module_loader.Function:
+    return cuda_module_loader.load(cubin.code, cubin.name, cubin.shared, device)
+
+
+def kinds_of(printed: Printed, cubin: Cubin) -> list[int]:
+    """Of the parameters: those that Triton adds at the end are null."""
+    kinds = [cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER for n in range(len(printed.dtypes))]
+    kinds += [cuda_module_loader.SIZE] * len(printed.sizes)
+    return kinds + [cuda_module_loader.NOTHING] * (cubin.parameters - len(kinds))
+
+
+__all__ = ["Loaded", "compile_kernels", "compile_open_kernels", "open_words"]

@@ -1,0 +1,128 @@
+"""The native function that launches kernels on a GPU, printed once for all of them.
+
+    table       words of the kernel (`runtime.linking.cuda_module_loader.words_of`), stream, address of buffer 0, address of buffer 1, …
+
+A parameter of a kernel is passed by where it lies: for an address that is its place in the table itself, for a number
+the address that stands there. Sizes stand in the words themselves, behind the kinds, one after the other.
+"""
+
+from __future__ import annotations
+
+from ...concurrency.compute_once import once
+from ...runtime.linking import cuda_module_loader
+from ...runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from ..llvm.compile_to_machine_code import object_code
+from ..llvm.target_machine import host
+from .compilation.cubin_cache import ALIGNED
+
+CYCLES = 6000.0
+"""Of a launch, on the side of the CPU."""
+
+LAUNCHER = f"""
+declare i32 @{cuda_module_loader.LAUNCH}(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
+
+@nothing = internal constant i64 0
+
+define void @launch(ptr %table) {{
+entry:
+  %words = load ptr, ptr %table
+  %stream.at = getelementptr ptr, ptr %table, i64 1
+  %stream = load ptr, ptr %stream.at
+  %buffers = getelementptr ptr, ptr %table, i64 2
+  %grid.at = getelementptr i64, ptr %words, i64 4
+  %grid.long = load i64, ptr %grid.at
+  %grid = trunc i64 %grid.long to i32
+  %threads.at = getelementptr i64, ptr %words, i64 5
+  %threads.long = load i64, ptr %threads.at
+  %threads = trunc i64 %threads.long to i32
+  %failure.at = getelementptr i64, ptr %words, i64 6
+  %failure = load ptr, ptr %failure.at
+  %count.at = getelementptr i64, ptr %words, i64 8
+  %count = load i64, ptr %count.at
+  %kinds = getelementptr i64, ptr %words, i64 9
+  %parameters = alloca ptr, i64 %count
+  %idle = icmp eq i32 %grid, 0
+  br i1 %idle, label %done, label %next
+next:
+  %k = phi i64 [0, %entry], [%k.next, %set]
+  %bits = phi i64 [0, %entry], [%bits.next, %set]
+  %told = phi i64 [%count, %entry], [%told.next, %set]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %parameter, label %choose
+parameter:
+  %kind.at = getelementptr i64, ptr %kinds, i64 %k
+  %kind = load i64, ptr %kind.at
+  %slot = getelementptr ptr, ptr %buffers, i64 %k
+  switch i64 %kind, label %null [i64 {cuda_module_loader.POINTER}, label %pointer i64 {cuda_module_loader.NUMBER}, label %number
+                                    i64 {cuda_module_loader.SIZE}, label %size]
+pointer:
+  %address = load i64, ptr %slot
+  br label %set
+number:
+  %number.at = load ptr, ptr %slot
+  br label %set
+size:
+  %size.at = getelementptr i64, ptr %kinds, i64 %told
+  %told.more = add i64 %told, 1
+  br label %set
+null:
+  br label %set
+set:
+  %where = phi ptr [%slot, %pointer], [%number.at, %number], [%size.at, %size], [@nothing, %null]
+  %low = phi i64 [%address, %pointer], [0, %number], [0, %size], [0, %null]
+  %told.next = phi i64 [%told, %pointer], [%told, %number], [%told.more, %size], [%told, %null]
+  %place = getelementptr ptr, ptr %parameters, i64 %k
+  store ptr %where, ptr %place
+  %bits.next = or i64 %bits, %low
+  %k.next = add i64 %k, 1
+  br label %next
+choose:
+  %odd = and i64 %bits, {ALIGNED - 1}
+  %aligned = icmp eq i64 %odd, 0
+  br i1 %aligned, label %start, label %anywhere
+anywhere:
+  %second.at = getelementptr i64, ptr %words, i64 2
+  %second = load i64, ptr %second.at
+  %missing = icmp eq i64 %second, 0
+  br i1 %missing, label %ask, label %start
+ask:
+  %prepare.at = getelementptr i64, ptr %words, i64 7
+  %prepare = load ptr, ptr %prepare.at
+  call void %prepare(ptr %words)
+  %now = load i64, ptr %second.at
+  %still = icmp eq i64 %now, 0
+  br i1 %still, label %tell, label %start
+start:
+  %which = phi i64 [0, %choose], [2, %anywhere], [2, %ask]
+  %function.at = getelementptr i64, ptr %words, i64 %which
+  %function = load ptr, ptr %function.at
+  %shared.at = getelementptr i64, ptr %function.at, i64 1
+  %shared.long = load i64, ptr %shared.at
+  %shared = trunc i64 %shared.long to i32
+  %result = call i32 @{cuda_module_loader.LAUNCH}(ptr %function, i32 %grid, i32 1, i32 1, i32 %threads, i32 1, i32 1, i32 %shared,
+                                    ptr %stream, ptr %parameters, ptr null)
+  %failed = icmp ne i32 %result, 0
+  %result.long = zext i32 %result to i64
+  br i1 %failed, label %tell, label %done
+tell:
+  %why = phi i64 [{cuda_module_loader.MISALIGNED}, %ask], [%result.long, %start]
+  store i64 %why, ptr %failure
+  br label %done
+done:
+  ret void
+}}
+"""
+
+
+@once
+def launcher(address: int) -> NativeFunction:
+    """`address` is that of the driver's function."""
+    return load(object_code(LAUNCHER, host()), "launch", {cuda_module_loader.LAUNCH: address})
+
+
+def launching(name: str, buffers: int, address: int) -> NativeKernel:
+    """The launcher for a kernel of so many buffers."""
+    return NativeKernel(name, launcher(address), buffers + 2, CYCLES)
+
+
+__all__ = ["launching"]

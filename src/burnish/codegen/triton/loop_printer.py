@@ -1,0 +1,392 @@
+"""A loop as the body of a Triton program: one tile of it.
+
+    r0 = max.f32 b0[768*i0 + i1]             x = (pid * 2 + tl.arange(0, 2))[:, None]
+    b1[768*i0 + i1] = exp(...)         =>    q = tl.arange(0, 1024)[None, :]
+                                             v0 = tl.load(b0 + (768*x + q), (x < 64) & (q < 768), 0)
+                                             ...
+
+`x` counts the rows and `q` the inner elements; the variables of the box are read off them. Every expression has the
+shape of what it depends on: nothing, the rows, the inner elements, or both, and Triton broadcasts where they meet.
+
+What a program has loaded or computed it keeps from stage to stage where the tile is whole. A value that is stored and
+read again in a later stage is not read from memory but kept as well, or, where rows are walked in steps, read behind a
+barrier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from ...ops.scalar_ir import BITS, FLOATS, Access, Scalar, walk
+from ...schedule.loops.loop_ir import Reduction, Stage, Store
+from ..loops.coalesce_loops import Box, expressions
+from .math_functions import operation_text
+from .runtime_sizes import Size, is_multiple, reach
+from .scalar_operations import Operations, operand
+from .tiling import Tile
+from .triton_types import TYPES, WIDE, literal
+
+ROWS, INNER = 1, 2
+"""What an expression depends on, as bits."""
+
+FAR = 1 << 31
+LONG_LINE = 100
+
+
+class LoopPrinter:
+    """`at` is the text of the number of the tile. `numbers` are the buffers that are passed by value. `far`: whether
+    places are counted in 64 bits, where the numbers of the box are told when it runs; None where they are known."""
+
+    def __init__(self, box: Box, tile: Tile, stored: frozenset[int], numbers: frozenset[int], at: str,
+                 far: bool | None = None):
+        self.functions: set[tuple[str, str]] = set()
+        """The transcendental operations that the loop calls, and the dtypes they are of."""
+        self.box, self.tile, self.stored, self.numbers, self.at = box, tile, stored, numbers, at
+        self.lines: list[str] = []
+        self.depth = 0
+        self.count = 0
+        self.names: dict[Scalar, str] = {}
+        self.kept: dict[Access, str] = {}
+        """Of what was stored by an earlier stage: its name."""
+        self.reduced: list[str] = []
+        self.rows = math.prod(box.extents[: box.rows])
+        self.inner = math.prod(box.extents[box.rows:])
+        self.is_flat = box.is_elementwise
+        self.is_open = far is not None
+        self.far = self.rows * max(self.inner, 1) >= FAR if far is None else far
+        self.later: list[str] = []
+        """Lines for the end of a step."""
+        roots = expressions(box.stages)
+        self.uses = Counter([*roots, *(arg for x in walk(*roots) for arg in x.args)])
+        self.changing: set[Scalar] = set()
+        """What reads a buffer that is stored to: it may be another value in each stage."""
+        self.depends: dict[Scalar, int] = {}
+        for x in walk(*roots):
+            self.depends[x] = self.depends_on(x)
+            if x.op == "load" and x.payload.buffer in stored or not self.changing.isdisjoint(x.args):
+                self.changing.add(x)
+
+    def body(self) -> list[str]:
+        self.variables()
+        for number, stage in enumerate(self.box.stages):
+            if number:
+                self.between(self.box.stages[number - 1])
+            self.stage(stage)
+        return self.lines
+
+    # ---- variables
+
+    def variables(self) -> None:
+        at = f"({self.at}).to(tl.int64)" if self.far else f"({self.at})"
+        if self.is_flat:
+            self.line(f"x = {at} * {self.tile.rows} + tl.arange(0, {self.tile.rows})")
+        else:
+            self.line(f"x = ({at} * {self.tile.rows} + tl.arange(0, {self.tile.rows}))[:, None]")
+        self.masks = {0: "", ROWS: "", INNER: "", ROWS | INNER: ""}
+        if not is_multiple(self.rows, self.tile.rows):
+            self.line(f"mx = x < {self.rows}")
+            self.masks[ROWS] = self.masks[ROWS | INNER] = "mx"
+        self.split("x", 0, self.box.rows)
+        if not self.is_flat and self.tile.whole:
+            self.line(f"q = tl.arange(0, {self.tile.inner})[None, :]")
+            self.inner_variables()
+
+    def inner_variables(self) -> None:
+        if not is_multiple(self.inner, self.tile.inner) or not self.inner \
+                or self.tile.whole and isinstance(self.inner, Size):
+            self.line(f"mq = q < {self.inner}")
+            self.masks[INNER] = "mq"
+            self.masks[ROWS | INNER] = "mx & mq" if self.masks[ROWS] else "mq"
+        self.split("q", self.box.rows, len(self.box.extents))
+
+    def split(self, name: str, first: int, end: int) -> None:
+        """The variables that a count runs through, the last one fastest."""
+        step = 1
+        for k in range(end - 1, first - 1, -1):
+            text = name if step == 1 else f"{name} // {step}"
+            if k > first:
+                text = f"{text} % {self.box.extents[k]}" if step == 1 else f"({text}) % {self.box.extents[k]}"
+            self.line(f"i{k} = {text}")
+            step *= self.box.extents[k]
+
+    # ---- stages
+
+    def stage(self, stage: Stage) -> None:
+        if self.is_flat or self.tile.whole:
+            self.pass_over(stage)
+            finished = [self.finished(*pair) for pair in self.collected]
+        else:
+            finished = self.in_steps(stage)
+        for number, text in finished:
+            self.reduced[number] = text
+        self.store_all(stage.row_stores, ROWS)
+
+    def pass_over(self, stage: Stage) -> None:
+        """All of the row at once."""
+        self.collected: list[tuple[int, list[str]]] = []
+        first = len(self.reduced)
+        for number, reduction in enumerate(stage.reductions, first):
+            self.reduced.append("")
+            if reduction.is_running:
+                pair = self.taken(reduction)
+                scanned = self.emit(f"tl.associative_scan({self.group(pair)}, 1, {combine(reduction)})", len(pair))
+                self.reduced[number] = self.rounded(reduction, scanned[-1])
+            else:
+                self.collected.append((number, self.taken(reduction)))
+        self.store_all(stage.stores, ROWS if self.is_flat else ROWS | INNER)
+
+    def finished(self, number: int, parts: list[str]) -> tuple[int, str]:
+        reduction = self.box.reductions[number]
+        joined = self.emit(f"tl.reduce({self.group(parts)}, 1, {combine(reduction)}, keep_dims=True)", len(parts))
+        return number, self.rounded(reduction, joined[-1])
+
+    def in_steps(self, stage: Stage) -> list[tuple[int, str]]:
+        """A loop over the row, with what has come together so far from step to step."""
+        first = len(self.reduced)
+        held: list[list[str]] = []
+        for number, reduction in enumerate(stage.reductions, first):
+            shape = f"({self.tile.rows}, {1 if reduction.is_running else self.tile.inner})"
+            held.append([f"a{number}{'ij'[k] if k else ''}" for k in range(len(self.starts(reduction)))])
+            for name, (start, dtype) in zip(held[-1], self.starts(reduction), strict=True):
+                self.line(f"{name} = tl.full({shape}, {start}, {TYPES[dtype]})")
+        before = dict(self.names)
+        self.line(f"for start in range(0, {self.inner}, {self.tile.inner}):")
+        self.depth += 1
+        far = ".to(tl.int64)" if self.far else ""
+        self.line(f"q = (start + tl.arange(0, {self.tile.inner})){far}[None, :]")
+        self.inner_variables()
+        for number, reduction in enumerate(stage.reductions, first):
+            self.reduced.append("")
+            pair, names = self.taken(reduction), held[number - first]
+            joined = combine(reduction)
+            if reduction.is_running:
+                scanned = self.emit(f"tl.associative_scan({self.group(pair)}, 1, {joined})", len(pair))
+                sofar = self.emit(f"{joined}({', '.join([*names, *scanned])})", len(pair))
+                self.reduced[number] = self.rounded(reduction, sofar[-1])
+                whole = self.emit(f"tl.reduce({self.group(pair)}, 1, {joined}, keep_dims=True)", len(pair))
+                later = f"{joined}({', '.join([*names, *whole])})"
+            else:
+                later = f"{joined}({', '.join([*names, *pair])})"
+            held[number - first] = names
+            self.later.append(f"{', '.join(names)} = {later}")
+        self.store_all(stage.stores, ROWS if self.is_flat else ROWS | INNER)
+        for text in self.later:
+            self.line(text)
+        self.later = []
+        self.depth -= 1
+        # What was named inside of the loop is not known behind it.
+        self.names = before
+        return [self.finished(number, held[number - first]) for number, reduction in enumerate(stage.reductions, first)
+                if not reduction.is_running]
+
+    def between(self, before: Stage) -> None:
+        """What another stage sees anew of what the one before has stored."""
+        written = [store for store in (*before.stores, *before.row_stores)]
+        again = {x.payload.buffer for x in walk(*expressions(self.box.stages)) if x.op == "load"}
+        if not any(store.access.buffer in again for store in written):
+            return
+        for x in self.changing:
+            self.names.pop(x, None)
+        for access in [a for a in self.kept if not self.tile.whole]:
+            del self.kept[access]
+        if not self.tile.whole:
+            self.line("tl.debug_barrier()")
+
+    def store_all(self, stores: Sequence[Store], each: int) -> None:
+        """Everything is computed before anything is written: an element may be read that is written to here. `each`
+        says along what there are elements."""
+        made = [(store, self.at_value(store.value), [self.at_value(arg) for arg in store.args]) for store in stores]
+        for store, value, args in made:
+            pointer, mask = self.place(store.access, store.args, args, True, each if store.adds else 0)
+            for index in store.args[: len(store.access.indirect)]:
+                self.look_at(index, mask)
+            stores = f'tl.atomic_add({pointer}, {value}, {mask or None}, sem="relaxed")' if store.adds \
+                else f"tl.store({pointer}, {value}{f', {mask}' if mask else ''})"
+            self.line(stores)
+            if not store.args:
+                self.kept[store.access] = value
+
+    # ---- reductions
+
+    def taken(self, reduction: Reduction) -> list[str]:
+        """The values of the tile as the reduction takes them in, with its start in place of what is not there."""
+        value = self.at_value(reduction.value)
+        source, wide = reduction.value.dtype, accumulated(reduction)
+        found = [operand(Operations(self.emit_one).cast(value, source, wide))]
+        if is_positional(reduction):
+            terms = [f"i{k}.to(tl.int64) * {n}" if n != 1 else f"i{k}.to(tl.int64)"
+                     for k, n in enumerate(self.box.positions) if n and k >= self.box.rows]
+            found.append(" + ".join(terms) or "tl.full((1, 1), 0, tl.int64)")
+        shape = f"({self.tile.rows}, {self.tile.inner})"
+        mask = self.masks[INNER]
+        return [self.emit_one(f"tl.where({mask}, tl.broadcast_to({text}, {shape}), {start})" if mask
+                              else f"tl.broadcast_to({text}, {shape})")
+                for text, (start, _) in zip(found, self.starts(reduction), strict=True)]
+
+    def starts(self, reduction: Reduction) -> list[tuple[str, str]]:
+        """What it begins with, and the dtype of that. A position begins behind all others, and is 0 if there are none.
+        """
+        dtype = accumulated(reduction)
+        least, most = range_of(reduction.value.dtype)
+        value = {"sum": 0, "prod": 1, "any": 0, "all": 1, "max": least, "argmax": least}.get(operation(reduction), most)
+        found = [(literal(float(value) if dtype in FLOATS else value, dtype), dtype)]
+        if is_positional(reduction):
+            # Of equals a running reduction keeps the last: there the first position is what nothing comes before.
+            behind = -1 if reduction.is_running else 1 << 62
+            found.append((literal(behind if self.inner else 0, "i64"), "i64"))
+        return found
+
+    def rounded(self, reduction: Reduction, text: str) -> str:
+        if is_positional(reduction):
+            return text
+        return self.emit_one(Operations(self.emit_one).cast(text, accumulated(reduction), reduction.dtype))
+
+    def group(self, parts: list[str]) -> str:
+        return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+    # ---- expressions
+
+    def at_value(self, root: Scalar) -> str:
+        if root not in self.names:
+            for x in walk(root):
+                if x not in self.names:
+                    self.names[x] = self.written(x)
+        return self.names[root]
+
+    def written(self, x: Scalar) -> str:
+        args = [self.names[arg] for arg in x.args]
+        match x.op:
+            case "const":
+                return literal(x.payload, x.dtype)
+            case "index":
+                return f"i{x.payload}.to(tl.int64)"
+            case "size":
+                return f"{x.payload}.to(tl.int64)"
+            case "reduced":
+                return self.reduced[x.payload]
+            case "load":
+                return self.loaded(x, args)
+            case _:
+                text = operation_text(x, args, self.emit_one, self.functions)
+        return self.emit_one(text) if self.uses.get(x, 1) > 1 or len(text) > LONG_LINE else text
+
+    def loaded(self, x: Scalar, args: list[str]) -> str:
+        access: Access = x.payload
+        if access.buffer in self.numbers:
+            return f"b{access.buffer}"
+        if access in self.kept and not args:
+            return self.kept[access]
+        pointer, mask = self.place(access, x.args, args, False)
+        for arg in x.args[: len(access.indirect)]:
+            self.look_at(arg, mask)
+        zero = "0" if x.dtype not in FLOATS else "0.0"
+        return self.emit_one(f"tl.load({pointer}{f', {mask}, {zero}' if mask else ''})")
+
+    def look_at(self, index: Scalar, mask: str) -> None:
+        """A wrong index ends the program."""
+        if index.op == "within":
+            x, size = (operand(self.names[arg]) for arg in index.args)
+            self.line(f'tl.device_assert(({x} >= 0) & ({x} < {size}), "index out of range"{mask and f", {mask}"})')
+
+    def place(self, access: Access, given: Sequence[Scalar], args: list[str], is_store: bool, each: int = 0
+              ) -> tuple[str, str]:
+        """A pointer and a mask. There is one for each element along `each`, also where they point to one place."""
+        depends, terms = 0, []
+        for k, stride in enumerate(access.strides):
+            if stride and self.box.extents[k] != 1:
+                depends |= ROWS if k < self.box.rows else INNER
+        # Where sizes are told when it runs, `far` says it of the whole kernel.
+        is_far = not self.is_open and not self.far and reach(access, self.box) >= FAR  # type: ignore[operator]
+        wide = ".to(tl.int64)" if is_far else ""
+        for k, stride in enumerate(access.strides):
+            if stride and self.box.extents[k] != 1:
+                terms.append(f"i{k}{wide}" if stride == 1 else f"{stride} * i{k}{wide}")
+        for j, stride in enumerate(access.indirect):
+            terms.append(f"{args[j]} * {stride}")
+        for arg in given[: len(access.indirect)]:
+            depends |= self.depends[arg]
+        if access.masked:
+            # As many places as there are truths.
+            terms += [f"{name} * 0" for name, along in (("x", ROWS), ("q", INNER))
+                      if self.depends[given[-1]] & along & ~depends]
+            depends |= self.depends[given[-1]]
+        terms += [f"{name} * 0" for name, along in (("x", ROWS), ("q", INNER)) if each & along & ~depends]
+        depends |= each
+        if is_store and not depends & ROWS:
+            terms.append("x")  # There is one row, so it is 0: for the shape.
+            depends |= ROWS
+        if access.offset or not terms:
+            terms.append(str(access.offset))
+        mask = " & ".join(part for part in (self.masks[depends], args[-1] if access.masked else "") if part)
+        return f"b{access.buffer} + ({' + '.join(terms)})", mask
+
+    def depends_on(self, x: Scalar) -> int:
+        found = 0
+        for arg in x.args:
+            found |= self.depends[arg]
+        match x.op:
+            case "index":
+                found |= ROWS if x.payload < self.box.rows else INNER
+            case "reduced":
+                found |= ROWS | (INNER if self.box.reductions[x.payload].is_running else 0)
+            case "load":
+                for k, stride in enumerate(x.payload.strides):
+                    if stride and self.box.extents[k] != 1:
+                        found |= ROWS if k < self.box.rows else INNER
+        return found
+
+    # ---- lines
+
+    def emit_one(self, text: str) -> str:
+        return text if text.isidentifier() else self.emit(text, 1)[0]
+
+    def emit(self, text: str, results: int) -> list[str]:
+        names = [f"v{self.count + k}" for k in range(results)]
+        self.count += results
+        self.line(f"{', '.join(names)} = {text}")
+        return names
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+
+def range_of(dtype: str) -> tuple[int | float, int | float]:
+    """The least value and the greatest."""
+    if dtype in FLOATS:
+        return float("-inf"), float("inf")
+    if dtype in ("b8", "u8"):
+        return 0, 1 if dtype == "b8" else 255
+    return -(1 << (BITS[dtype] - 1)), (1 << (BITS[dtype] - 1)) - 1
+
+
+def operation(reduction: Reduction) -> str:
+    return reduction.op.removeprefix("running_")
+
+
+def is_positional(reduction: Reduction) -> bool:
+    return operation(reduction) in ("argmax", "argmin")
+
+
+def accumulated(reduction: Reduction) -> str:
+    """The dtype it is computed in: half precision in f32, and truth and small integers in i32, where they wrap around
+    when they are cast back."""
+    dtype = reduction.value.dtype
+    return WIDE.get(dtype, dtype) if dtype in FLOATS else dtype if BITS[dtype] >= 32 else "i32"
+
+
+def combine(reduction: Reduction) -> str:
+    """The function of `combine` that joins two of its values."""
+    name = operation(reduction)
+    name = {"any": "larger", "all": "smaller", "max": "larger", "min": "smaller", "sum": "added", "prod": "multiplied"
+            }.get(name, name)
+    is_float = reduction.value.dtype in FLOATS
+    if name in ("larger", "smaller"):
+        return name if is_float else f"{name}_integer"
+    if is_positional(reduction):
+        return f"{'last' if reduction.is_running else 'first'}_{name}{'' if is_float else '_integer'}"
+    return name
+
+
+__all__ = ["LoopPrinter"]

@@ -1,0 +1,205 @@
+"""A product of matrices as a Triton program: one tile of the result, summed up step by step in tensor cores.
+
+    kernel linear_relu(b0: bf16 out, b1: bf16, b2: bf16, b3: bf16)
+      loop i0 < 1, i1 < 512, i2 < 768 rows, i3 < 3072
+        stage
+          r0 = sum.f32 mul(cast.f32(b1[3072*i1 + i3]), cast.f32(b2[3072*i2 + i3]))
+          row b0[768*i1 + i2] = max(cast.bf16(add(r0, cast.f32(b3[i2]))), 0.0.bf16)
+
+    =>  r0 = tl.full((128, 64), 0.0, tl.float32)
+        for start in range(0, 3072, 32):
+            ...
+            r0 = tl.dot(v0, v1, r0)
+        v2 = tl.load(b3 + (i2))
+        ...
+        tl.store(b0 + (768 * i1 + i2), ...)
+
+The loop has four variables: the number of the product, rows, columns, and what is summed up. What an operand is
+computed from is computed as it is loaded, and what follows the sum while it is in registers, both by the operations
+that loops are printed with, and rounded as often. Programs that run at one time are near each other: they read the same
+rows and columns, which lie in the cache then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...errors import InternalError
+from ...ops.scalar_ir import FLOATS, Access, Scalar, walk
+from ...schedule.library.gpu_matmul_spec import Tiles
+from ...schedule.loops.loop_ir import Kernel, Loop
+from ..loops.print_kernel import listing
+from .kernel_function import Printed
+from .math_functions import function_text, operation_text
+from .triton_types import literal
+
+COUNT, ROW, COLUMN, DEPTH = range(4)
+
+TOGETHER = 8
+"""So many rows of tiles are gone through column by column."""
+
+FAR = 1 << 31
+
+LONG_LINE = 100
+
+
+def print_matrix(kernel: Kernel, tiles: Tiles, precision: str) -> Printed:
+    """`precision` is that of f32 before it is multiplied, "tf32" or "ieee"."""
+    name = "".join(c if c.isalnum() else "_" for c in f"matrix_{kernel.name}")
+    head, *loops = listing(kernel)
+    comments = ["\n".join(kernel.origin), f"kernel {kernel.name}{head}", *loops, f"in tiles {tiles}"]
+    lines = [f"# {line}" for line in "\n".join(comments).splitlines() if line]
+    lines.append(f"def {name}({', '.join(f'b{n}' for n in range(len(kernel.dtypes)))}):")
+    printer = MatrixPrinter(kernel.loops[0], tiles, precision)
+    lines += [f"    {line}" for line in printer.body()]
+    texts = [function_text(*function) for function in sorted(printer.functions)]
+    text = "\n\n\n".join([*texts, "\n".join(lines)]) + "\n"
+    return Printed(name, text, printer.programs, tiles.warps, kernel.dtypes, frozenset(), stages=tiles.stages)
+
+
+class MatrixPrinter:
+    def __init__(self, loop: Loop, tiles: Tiles, precision: str):
+        self.functions: set[tuple[str, str]] = set()
+        """The transcendental operations that are called, and the dtypes they are of."""
+        stage, = loop.stages
+        reduction, = stage.reductions
+        self.store, = stage.row_stores
+        if len(loop.extents) != 4 or loop.rows != 3 or (reduction.op, reduction.value.op) != ("sum", "mul"):
+            raise InternalError("codegen", f"no product of matrices: {loop}")
+        self.operands = tuple(self.uncast(arg) for arg in reduction.value.args)
+        self.extents, self.tiles, self.precision = loop.extents, tiles, precision
+        self.lines: list[str] = []
+        self.depth = 0
+        self.count = 0
+        roots = (*self.operands, self.store.value)
+        self.uses = Counter([*roots, *(arg for x in walk(*roots) for arg in x.args)])
+        accesses = [x.payload for x in walk(*roots) if x.op == "load"] + [self.store.access]
+        self.far = any(reach(access, loop.extents) >= FAR for access in accesses)
+        self.down, self.across = -(-self.extents[ROW] // tiles.rows), -(-self.extents[COLUMN] // tiles.columns)
+
+    @property
+    def programs(self) -> int:
+        return self.extents[COUNT] * self.down * self.across
+
+    def uncast(self, x: Scalar) -> Scalar:
+        """What is multiplied, before it is made f32: tensor cores do that."""
+        return x.args[0] if x.op == "cast" and x.args[0].dtype in ("f16", "bf16") else x
+
+    def body(self) -> list[str]:
+        self.variables()
+        tiles = self.tiles
+        self.line(f"r0 = tl.full(({tiles.rows}, {tiles.columns}), 0.0, tl.float32)")
+        self.line(f"for start in range(0, {self.extents[DEPTH]}, {tiles.depth}):")
+        self.depth += 1
+        left = self.operand(0, "ka", "[None, :]", (tiles.rows, tiles.depth), ROW)
+        right = self.operand(1, "kb", "[:, None]", (tiles.depth, tiles.columns), COLUMN)
+        precision = f', input_precision="{self.precision}"' if self.operands[0].dtype == "f32" else ""
+        self.line(f"r0 = tl.dot({left}, {right}, r0{precision})")
+        self.depth -= 1
+        self.names: dict[Scalar, str] = {}
+        value = self.at_value(self.store.value, "")
+        pointer, mask = self.place(self.store.access, "")
+        self.line(f"tl.store({pointer}, {value}{f', {mask}' if mask else ''})")
+        return self.lines
+
+    def variables(self) -> None:
+        """Which tile it is, and where its rows and columns lie."""
+        self.line("pid = tl.program_id(0)")
+        self.line(f"tile = pid % {self.down * self.across}")
+        if self.down > TOGETHER:
+            self.line(f"first = tile // {TOGETHER * self.across} * {TOGETHER}")
+            self.line(f"some = tl.minimum({self.down} - first, {TOGETHER})")
+            self.line(f"m = first + tile % {TOGETHER * self.across} % some")
+            self.line(f"n = tile % {TOGETHER * self.across} // some")
+        else:
+            self.line(f"m = tile % {self.down}")
+            self.line(f"n = tile // {self.down}")
+        far = ".to(tl.int64)" if self.far else ""
+        self.line(f"i0 = (pid // {self.down * self.across}){far}")
+        self.line(f"i1 = (m * {self.tiles.rows} + tl.arange(0, {self.tiles.rows})){far}[:, None]")
+        self.line(f"i2 = (n * {self.tiles.columns} + tl.arange(0, {self.tiles.columns})){far}[None, :]")
+        self.masks = ["", "", "", ""]
+        for variable, size in ((ROW, self.tiles.rows), (COLUMN, self.tiles.columns)):
+            if self.extents[variable] % size:
+                self.line(f"m{variable} = i{variable} < {self.extents[variable]}")
+                self.masks[variable] = f"m{variable}"
+
+    def operand(self, number: int, along: str, shape: str, size: tuple[int, int], other: int) -> str:
+        """A tile of what is multiplied, with zeros behind the end of what is summed up."""
+        far = ".to(tl.int64)" if self.far else ""
+        self.line(f"{along} = (start + tl.arange(0, {self.tiles.depth})){far}{shape}")
+        self.masks[DEPTH] = ""
+        if self.extents[DEPTH] % self.tiles.depth:
+            self.line(f"m{along} = {along} < {self.extents[DEPTH]}")
+            self.masks[DEPTH] = f"m{along}"
+        self.names = {}
+        root = self.operands[number]
+        value = self.at_value(root, along)
+        if {DEPTH, other} - self.depends(root):
+            value = self.emit(f"tl.broadcast_to({value}, {size})")
+        if self.masks[DEPTH] and (root.op != "load" or DEPTH not in self.depends(root)):
+            # What is computed from zeros, or is the same everywhere, need not be zero.
+            value = self.emit(f"tl.where({self.masks[DEPTH]}, {value}, {literal(0.0, root.dtype)})")
+        return value
+
+    # ---- expressions
+
+    def at_value(self, root: Scalar, along: str) -> str:
+        for x in walk(root):
+            if x not in self.names:
+                self.names[x] = self.written(x, along)
+        return self.names[root]
+
+    def written(self, x: Scalar, along: str) -> str:
+        args = [self.names[arg] for arg in x.args]
+        match x.op:
+            case "const":
+                return literal(x.payload, x.dtype)
+            case "reduced":
+                return "r0"
+            case "load":
+                pointer, mask = self.place(x.payload, along)
+                zero = "0.0" if x.dtype in FLOATS else "0"
+                return self.emit(f"tl.load({pointer}{f', {mask}, {zero}' if mask else ''})")
+            case _:
+                text = operation_text(x, args, self.emit, self.functions)
+        return self.emit(text) if self.uses[x] > 1 or len(text) > LONG_LINE else text
+
+    def place(self, access: Access, along: str) -> tuple[str, str]:
+        """A pointer and a mask. `along` is how the variable is called that is summed up."""
+        if access.indirect or access.masked:
+            raise InternalError("codegen", f"a product of matrices reads from {access}")
+        terms = []
+        for variable in self.walked(access):
+            stride, name = access.strides[variable], along if variable == DEPTH else f"i{variable}"
+            terms.append(name if stride == 1 else f"{stride} * {name}")
+        if access.offset or not terms:
+            terms.append(str(access.offset))
+        mask = " & ".join(self.masks[variable] for variable in self.walked(access) if self.masks[variable])
+        return f"b{access.buffer} + ({' + '.join(terms)})", mask
+
+    def walked(self, access: Access) -> list[int]:
+        return [k for k, stride in enumerate(access.strides) if stride and self.extents[k] != 1]
+
+    def depends(self, root: Scalar) -> set[int]:
+        """The variables on which an expression depends."""
+        return {k for x in walk(root) if x.op == "load" for k in self.walked(x.payload)}
+
+    # ---- lines
+
+    def emit(self, text: str) -> str:
+        if text.isidentifier():
+            return text
+        self.count += 1
+        self.line(f"v{self.count - 1} = {text}")
+        return f"v{self.count - 1}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+
+def reach(access: Access, extents: tuple[int, ...]) -> int:
+    return abs(access.offset) + sum(abs(s) * n for s, n in zip(access.strides, extents, strict=True))
+
+
+__all__ = ["print_matrix"]

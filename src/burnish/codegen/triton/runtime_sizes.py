@@ -1,0 +1,118 @@
+"""Numbers that a kernel is told when it runs.
+
+    rows = Size(768*s0, told)           a number of a box, known as a formula of the sizes
+    f"x < {rows}"                       "x < n0": it is the kernel's parameter n0, from here on
+    f"x // {rows * 4}"                  "x // n1": products are made before the kernel starts
+
+A `Size` stands where a box or an access has a number otherwise. `Told` remembers what was printed: for each parameter
+what it is, a formula or something else that is known when the kernel is launched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import add
+
+from ...ops.scalar_ir import Access, walk
+from ...tensors.symbolic_sizes import Formula, Point
+from ..loops.coalesce_loops import Box, accesses, expressions
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramsOf:
+    """How many programs the first so many loops of a kernel take together."""
+
+    loops: int
+
+
+@dataclass(eq=False, slots=True)
+class Told:
+    """The parameters of a kernel, in the order in which they were first printed."""
+
+    parameters: list[Formula | ProgramsOf] = field(default_factory=list)
+
+    def name(self, what: Formula | ProgramsOf) -> str:
+        if what not in self.parameters:
+            self.parameters.append(what)
+        return f"n{self.parameters.index(what)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    formula: Formula
+    told: Told
+
+    def __mul__(self, other: int | Size) -> int | Size:
+        made = times(self.formula, other.formula if isinstance(other, Size) else other)
+        return made if isinstance(made, int) else Size(made, self.told)
+
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        return self.told.name(self.formula)
+
+
+def is_multiple(count: int | Size, unit: int) -> bool:
+    """Whether it is one for all sizes."""
+    if isinstance(count, Size):
+        return count.formula.divisor % unit == 0
+    return count % unit == 0
+
+
+def times(a: Formula, b: Formula | int) -> Formula | int:
+    terms: dict[Point, int] = {}
+    for other, others in b.terms if isinstance(b, Formula) else ((b, (0,) * len(a.names)),):
+        for factor, powers in a.terms:
+            at = tuple(map(add, powers, others))
+            terms[at] = terms.get(at, 0) + factor * other
+    return formula_of(a.names, terms)
+
+
+def formula_of(names: tuple[str, ...], terms: dict[Point, int]) -> Formula | int:
+    found = tuple((factor, powers) for powers, factor in terms.items() if factor)
+    if not any(any(powers) for _, powers in found):
+        return sum(factor for factor, _ in found)
+    return Formula(names, found)
+
+
+def at(count: int | Size | Formula, point: Point) -> int:
+    if isinstance(count, Size):
+        count = count.formula
+    return count if isinstance(count, int) else count.at(point)
+
+
+def reaches(box: Box) -> set[Formula | int]:
+    """What no number that is computed from the box's variables goes beyond: as many rows as there are and as many
+    elements of one, how far each access goes, and the sizes that are computed with."""
+    counts = [math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows:])]
+    counts += [x.payload for x in walk(*expressions(box.stages)) if x.op == "size"]
+    return {most_of([count]) for count in counts} | {reach(access, box) for access in accesses(box.stages)}
+
+
+def reach(access: Access, box: Box) -> Formula | int:
+    return most_of([access.offset, *access.indirect,
+                    *(stride * extent for stride, extent in zip(access.strides, box.extents, strict=True))])
+
+
+def most_of(parts: Iterable[int | Size]) -> Formula | int:
+    """The sum of their magnitudes, or more than that. No size is negative."""
+    terms: dict[Point, int] = {}
+    names: tuple[str, ...] = ()
+    whole = 0
+    for part in parts:
+        if isinstance(part, Size):
+            names = part.formula.names
+            for factor, powers in part.formula.terms:
+                terms[powers] = terms.get(powers, 0) + abs(factor)
+        else:
+            whole += abs(part)
+    if not names:
+        return whole
+    none = (0,) * len(names)
+    terms[none] = terms.get(none, 0) + whole
+    return formula_of(names, terms)
+
+
+__all__ = ["ProgramsOf", "Size", "Told", "at", "is_multiple", "reach", "reaches"]

@@ -1,0 +1,108 @@
+"""One kernel for all sizes, from the kernels for a few.
+
+    opened = OpenKernel([kernel for 64 rows, for 65, ...], numbers, space)
+    opened.at((200,))       Launching(printed, sizes=(200, 153600), grid=300)
+
+    def exp(b0, b1, n0):                        n0: 768*s0
+        x = (pid) * 512 + tl.arange(0, 512)
+        mx = x < n0
+
+What is a formula of the sizes in the kernels' boxes (`unifier`) is a parameter of the printed one. Tiles do not follow
+the sizes, but for two things that are decided when they are known: how a row of open length is held, and whether places
+are counted in 64 bits. Each makes another form of the kernel, another text, when it is first needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...concurrency import fork_safe_locks
+from ...schedule.loops.loop_ir import Kernel
+from ...tensors.symbolic_sizes import Formula, Point, Space
+from ..loops.generalize_sizes import Unifier, boxes_alike
+from ..loops.print_kernel import listing, listing_of
+from .kernel_function import Printed, SizeType, body_of, name_of, text_of, warps_of
+from .runtime_sizes import ProgramsOf, Size, Told, at, reaches
+from .tiling import Tile, open_tile_of
+
+NEAR = 1 << 30
+"""As long as nothing goes further than this, 32 bits do: half of what they count to is left for the last tile."""
+
+EVEN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """What is launched for some sizes: which form of the kernel, what it is told, and how many programs run it."""
+
+    printed: Printed
+    sizes: tuple[int, ...]
+    grid: int
+
+
+class OpenKernel:
+    def __init__(self, kernels: Sequence[Kernel], numbers: frozenset[int], space: Space):
+        """`kernels` are those at the points of the space, `numbers` the buffers that are passed by value. Raises
+        NoFormula where the kernels differ in more than sizes."""
+        self.kernel, self.numbers = kernels[0], numbers
+        self.told = Told()
+        alike = [boxes for boxes in boxes_alike(kernels, expands=False)
+                 if not all(0 in box.extents[: box.rows] for box in boxes)]
+        printed = Unifier(space, lambda formula, seen: Size(formula, self.told))
+        listed = Unifier(space, lambda formula, seen: formula)
+        self.seen = [boxes[0] for boxes in alike]
+        self.boxes = [printed.box(boxes) for boxes in alike]
+        self.listed = listing(replace(self.kernel, loops=()))
+        self.listed += [line for boxes in alike for line in listing_of(listed.box(boxes))]
+        self.rows: list[int | Size] = [math.prod(box.extents[: box.rows]) for box in self.boxes]
+        self.inner: list[int | Size] = [math.prod(box.extents[box.rows:]) for box in self.boxes]
+        self.reaches: list[int | Formula] = list(set().union(*map(reaches, self.boxes)))
+        self.forms: dict[tuple[tuple[Tile, ...], bool], tuple[Printed, list[Formula | ProgramsOf]]] = {}
+        self.lock = fork_safe_locks.lock()
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    def at(self, point: Point) -> Launching:
+        tiles = tuple([
+            open_tile_of(seen, at(inner, point), isinstance(rows, Size), isinstance(inner, Size))
+            for seen, rows, inner in zip(self.seen, self.rows, self.inner, strict=True)])
+        far = any(at(reach, point) >= NEAR for reach in self.reaches)
+        with self.lock:
+            form = self.forms.get((tiles, far))
+            if form is None:
+                form = self.forms[tiles, far] = self.printed(tiles, far)
+        printed, told = form
+        ends = [0]
+        for rows, tile in zip(self.rows, tiles, strict=True):
+            ends.append(ends[-1] + -(-max(at(rows, point), 0) // tile.rows))
+        sizes = [ends[size.loops] if isinstance(size, ProgramsOf) else size.at(point) for size in told]
+        return Launching(printed, tuple(sizes), ends[-1])
+
+    def printed(self, tiles: tuple[Tile, ...], far: bool) -> tuple[Printed, list[Formula | ProgramsOf]]:
+        """A form, and what it is to be told."""
+        ends = [End(self.told, number + 1) for number in range(len(tiles))]
+        lines, functions = body_of(self.kernel, self.boxes, tiles, self.numbers, ends, far)
+        told = list(self.told.parameters)
+        type = "i64" if far else "i32"
+        sizes = tuple([SizeType(type, isinstance(size, Formula) and size.divisor % EVEN == 0) for size in told])
+        name = name_of(self.kernel)
+        text = text_of(self.kernel, name, self.listed, [f"n{k}" for k in range(len(told))], lines, functions)
+        return Printed(name, text, 0, warps_of(tiles), self.kernel.dtypes, self.numbers, sizes), told
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Of the programs of the first so many loops, as it is printed."""
+
+    told: Told
+    loops: int
+
+    def __str__(self) -> str:
+        return self.told.name(ProgramsOf(self.loops))
+
+
+__all__ = ["Launching", "OpenKernel"]

@@ -1,0 +1,99 @@
+"""Checkpointed regions in a graph that runs eagerly: one call each, of which nothing is saved for backward.
+
+    linear = linear(x, weight, bias)    region 0              region_0 = checkpointed_0(x, weight, bias)
+    gelu = gelu(linear)                 region 0       =>     getitem = region_0[0]
+    add = gelu + x                                            add = getitem + x
+
+Capture marks what was called inside of `torch.utils.checkpoint.checkpoint` (`capture/pytorch/activation_checkpointing.py`). How a
+region is computed again is `runtime/eager/checkpoint_recompute.py`'s business.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from ...runtime.eager.checkpoint_recompute import Place, Steps, checkpointed, steps_of
+from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
+from ...tensors.lazy_graph_module import graph_module
+
+
+def has_regions(gm: GraphModule) -> bool:
+    return any(MARK in node.meta for node in gm.graph.nodes)
+
+
+def with_regions(gm: GraphModule) -> GraphModule:
+    """The graph as it runs eagerly. The very same where nothing is checkpointed."""
+    if not has_regions(gm):
+        return gm
+    made, env = Graph(), {}
+    done: set[int] = set()
+    for node in gm.graph.nodes:
+        mark: Mark | None = node.meta.get(MARK)
+        if node.op == "output":
+            made.output(torch.fx.node.map_arg(node.args[0], env.__getitem__))
+        elif mark is None:
+            env[node] = made.node_copy(node, env.__getitem__)
+        elif mark.number not in done:
+            done.add(mark.number)
+            add_region(gm, made, env, mark, [n for n in gm.graph.nodes if n.meta.get(MARK) == mark])
+    result = graph_module(gm, made)
+    result.meta.update(gm.meta)
+    return result
+
+
+def add_region(gm: GraphModule, made: Graph, env: dict[Node, Node], mark: Mark, nodes: Sequence[Node]) -> None:
+    inside = set(nodes)
+    inputs = list(dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in inside))
+    outputs = [node for node in nodes if any(user not in inside for user in node.users)]
+    part, within = Graph(), {}
+    for node in inputs:
+        within[node] = part.placeholder(node.name)
+    for node in nodes:
+        within[node] = part.node_copy(node, within.__getitem__)
+    part.output(tuple(within[node] for node in outputs))
+    region = Region(mark, graph_module(gm, part), steps(mark, inputs, nodes))
+    call = made.call_function(region, tuple(env[node] for node in inputs))
+    for at, node in enumerate(outputs):
+        env[node] = made.call_function(operator.getitem, (call, at))
+
+
+def steps(mark: Mark, inputs: Sequence[Node], nodes: Sequence[Node]) -> Steps:
+    places = {node: Place(at) for at, node in enumerate((*inputs, *nodes))}
+    calls = [(function_of(node), *(plain(part, places) for part in (node.args, node.kwargs))) for node in nodes]
+    return steps_of(len(inputs), calls, mark.draws, tuple(mark.number in node.meta.get(GIVEN, ()) for node in inputs))
+
+
+def function_of(node: Node) -> Callable:
+    return getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target  # type: ignore
+
+
+def plain(tree: Any, places: dict[Node, Place]) -> Any:
+    """Arguments of a node with places in it, in Python's own tuples, lists and dictionaries."""
+    if isinstance(tree, Node):
+        return places[tree]
+    if isinstance(tree, tuple) and not hasattr(tree, "_fields"):
+        return tuple(plain(part, places) for part in tree)
+    if isinstance(tree, list):
+        return [plain(part, places) for part in tree]
+    if isinstance(tree, dict):
+        return {key: plain(part, places) for key, part in tree.items()}
+    if isinstance(tree, slice):
+        return slice(*(plain(part, places) for part in (tree.start, tree.stop, tree.step)))
+    return tree
+
+
+class Region:
+    """The target of a node that runs a whole region."""
+
+    def __init__(self, mark: Mark, gm: GraphModule, steps: Steps):
+        self.__name__ = self.__qualname__ = f"checkpointed_{mark.number}"
+        self.__module__ = __name__
+        self.gm, self.steps = gm, steps
+
+    def __call__(self, *inputs: Any) -> tuple:
+        return checkpointed(self.gm.forward, self.steps, *inputs)

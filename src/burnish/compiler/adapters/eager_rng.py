@@ -1,0 +1,229 @@
+"""Random numbers in eager code that stands in for compiled code: the same numbers.
+
+A graph runs eagerly while it is recorded, before it is compiled, and where it cannot be. If it drew eager's numbers
+then and compiled code's numbers later, a seed would give one or the other, and activation checkpointing, which runs a
+function a second time in backward, would drop other elements than forward did.
+
+    perform(torch.rand, (3,), {})      what compiled code draws for torch.rand(3), from the same generator
+    drawing(gm)                        the graph, with such calls in place of those that may draw
+
+The operators that a call comes down to are seen through a raw entry of the dispatch stack, as in `lower.trace.trace_to_aten`. The
+rules are those of `ops.random_numbers`, carried out at once. With the setting `eager_random` nothing of this happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from ...backends.eager import run
+from ...backends.registry import CompiledFn
+from ...concurrency.compute_once import once
+from ...runtime.eager.random_numbers import FUNCTIONS
+from ...runtime.linking import cuda_module_loader
+from ...runtime.program.restore_inputs_on_error import restoring
+from ...settings import current, patch
+from .eager_checkpoint_regions import with_regions
+from .specialize_numbers import own_copy
+
+WORDS = ("rand", "dropout", "bernoulli", "uniform", "normal", "attention", "lstm", "gru", "rnn", "lowrank",
+         "fractional", "orthogonal")
+"""One of them is in the name of every function of torch that may come down to an operator with a rule."""
+
+CHUNK = 1 << 14
+"""Elements that the kernel for random bits makes at a time."""
+
+CHUNK_ON_GPU = 1 << 18
+
+
+def perform(function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Call a function of torch. What it draws is what compiled code draws."""
+    if not has_name_of_drawing(getattr(function, "__name__", "")) or current().eager_random \
+            or draws_nothing(function.__name__, args, kwargs):
+        return function(*args, **kwargs)
+    return intercepted(function, args, kwargs)
+
+
+def intercepted(function: Callable, args: tuple, kwargs: dict) -> Any:
+    if current().eager_random:  # by now: it was not when the graph was recorded, and the rules ask
+        with patch(eager_random=False):
+            return intercepted(function, args, kwargs)
+    modes = torch._C._len_torch_dispatch_stack()
+    try:
+        torch._C._push_on_torch_dispatch_stack(interceptor())  # in here: an interrupt may come right behind it
+        return function(*args, **kwargs)
+    finally:
+        if torch._C._len_torch_dispatch_stack() > modes:
+            torch._C._pop_torch_dispatch_stack(None)
+
+
+@once
+def has_name_of_drawing(name: str) -> bool:
+    return any(word in name for word in WORDS)
+
+
+def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:
+    """Of the calls that stand in every model, whether they are switched off: then they run undisturbed."""
+    if name == "scaled_dot_product_attention":
+        return not (args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
+    if "dropout" in name:
+        return (args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))) is False
+    return False
+
+
+def drawing(gm: GraphModule) -> CompiledFn:
+    """The graph as it stands, but for what it draws."""
+    if draws_as_eager(gm) or not any(may_draw(node) for node in gm.graph.nodes):
+        return restoring(gm, run(gm))
+    forward: Any = None
+
+    def call(*args: Any) -> Any:
+        nonlocal forward
+        if forward is None:
+            made = own_copy(gm)
+            for node in made.graph.nodes:
+                if may_draw(node):
+                    name = node.target
+                    node.target = performed(getattr(torch.Tensor, name) if node.op == "call_method" else name)
+                    node.op = "call_function"
+            made.recompile()
+            forward = with_regions(made).forward
+        return forward(*args)
+
+    return restoring(gm, call)
+
+
+def draws_as_eager(gm: GraphModule) -> bool:
+    """As it was asked for when the graph was recorded: it may be compiled later, under other settings."""
+    return gm.meta.setdefault("burnish_eager_random", current().eager_random)
+
+
+def may_draw(node: Node) -> bool:
+    if node.op == "call_method":
+        name = str(node.target)
+    elif node.op == "call_function":
+        name = getattr(node.target, "__name__", "")
+    else:
+        return False
+    return has_name_of_drawing(name) and not draws_nothing(name, node.args, node.kwargs)
+
+
+@once
+def performed(function: Callable) -> Callable:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return intercepted(function, args, kwargs)
+    # The name is that of the generated code's global, whatever the function is called.
+    call.__name__ = call.__qualname__ = f"drawing_{getattr(function, '__name__', 'call').replace('.', '_')}"
+    return call
+
+
+@once
+def interceptor() -> Any:
+    """Made when something is drawn: `ops` and `lower` are not imported before there is something to compile."""
+    from ...lower.passes.functionalize import functional_form
+    from ...ops import operator_families, random_numbers  # noqa: F401  (families fills the records)
+    from ...ops.operator_record import NoRule, Op, lookup
+    from .. import gpu_kernel_compilers  # noqa: F401  (says whether numbers on a GPU are drawn so)
+
+    @once
+    def rule_of(func: Any) -> tuple[Op | None, str | None]:
+        """The operator whose rule says what is drawn, and where a call in place, or with `out`, writes it."""
+        if not isinstance(func, torch._ops.OpOverload):
+            return None, None  # of a higher order: it runs as it is
+        written = [a for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        functional = functional_form(func) if written else func
+        op = None if functional is None else lookup(functional)
+        if op is None or op.name not in random_numbers.OPERATORS or len(written) > 1:
+            return None, None
+        return op, written[0].name if written else None
+
+    class Interceptor:
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            op, written = rule_of(func)
+            if op is None:
+                return func(*args, **kwargs)
+            is_out = written is not None and written in kwargs
+            given = {name: value for name, value in kwargs.items() if not is_out or name != written}
+            try:
+                made = op.decompose(Now(), *args, **given)  # type: ignore[misc]
+            except NoRule:
+                return func(*args, **kwargs)
+            if written is None:
+                return made
+            target = kwargs[written] if is_out else args[0]
+            return target.resize_(made.shape).copy_(made) if is_out else target.copy_(made)
+
+    class Now:
+        """The builder of a decomposition, when there is no graph: what is applied is run."""
+
+        def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
+            packet, _, overload = name.partition(".")
+            return getattr(getattr(torch.ops.aten, packet), overload or "default")(*args, **kwargs)
+
+        def apply(self, op: Op, args: tuple) -> Any:
+            return bits_of(*args) if op is random_numbers.BITS_OF else FUNCTIONS[op.name](*args)
+
+        def convert(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+            return x.to(dtype)
+
+    return Interceptor()
+
+
+def bits_of(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
+    """By a kernel for any size."""
+    if seed.device.type != "cpu":
+        return bits_on_gpu(seed, size)
+    count = math.prod(size)
+    start = torch.tensor([int(seed), 0])
+    made = torch.empty(-(-count // CHUNK) * CHUNK, dtype=torch.int64)
+    table = (ctypes.c_void_p * 2)(start.data_ptr())
+    launch = kernel().launch
+    for at in range(0, count, CHUNK):
+        start[1] = at
+        table[1] = made.data_ptr() + at * made.itemsize
+        launch(table)
+    return made[:count].reshape(size)
+
+
+def bits_on_gpu(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
+    """The seed is not looked at, which would mean to wait for the GPU."""
+    count = math.prod(size)
+    made = torch.empty(-(-count // CHUNK_ON_GPU), CHUNK_ON_GPU, dtype=torch.int64, device=seed.device)
+    starts = torch.arange(0, count, CHUNK_ON_GPU, device=seed.device)
+    for start, chunk in zip(starts, made, strict=True):
+        cuda_module_loader.start(kernel_on_gpu(seed.device), seed, start, chunk)
+    return made.view(-1)[:count].reshape(size)
+
+
+@once
+def kernel() -> Any:
+    from ...codegen.llvm import compile_kernel
+    from ...schedule.loops.parse_loops import parse_kernel
+
+    return compile_kernel(parse_kernel(f"""
+        kernel random_bits(b0: i64, b1: i64 out)
+          loop i0 < {CHUNK}
+            stage
+              b1[i0] = random_bits(b0[0], add(b0[1], i0))
+    """))
+
+
+@once
+def kernel_on_gpu(device: torch.device) -> Any:
+    from ...schedule.loops.parse_loops import parse_kernel
+    from ..gpu_kernel_compilers import compile_kernel_for_gpu
+
+    return compile_kernel_for_gpu(parse_kernel(f"""
+        kernel random_bits(b0: i64, b1: i64, b2: i64 out)
+          loop i0 < {CHUNK_ON_GPU}
+            stage
+              b2[i0] = random_bits(b0[0], add(b1[0], i0))
+    """), device)

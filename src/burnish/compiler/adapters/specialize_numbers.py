@@ -1,0 +1,79 @@
+"""One compilation for each combination of Python numbers, for backends that take numbers as constants.
+
+AOTAutograd, and so "inductor" and most third-party backends, traces the graph with the example inputs. A Python
+int or float among them ends up in the traced code as a constant, and a later call with another number would get
+the first one's result. So the numbers become part of what is compiled for:
+
+    compiled = compile_per_number(compile_graph, gm, [x, 2])
+    compiled(x, 2)    # compiled at once, with 2
+    compiled(x, 3)    # compiles again, with 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.fx import Graph, GraphModule
+
+from ...concurrency import fork_safe_locks
+from ...tensors.lazy_graph_module import graph_module
+
+LIMIT = 8
+"""How many combinations are compiled. Any other runs the graph eagerly: a number that keeps changing is no constant."""
+
+
+NUMBERS = (int, float, complex)
+
+
+def open_beside_sizes(inputs: Sequence[Any]) -> tuple[type, ...]:
+    """The types of numbers that stay open in a graph for many sizes. Whole numbers are sizes there, or constants."""
+    return (float,) if has_numbers(inputs, (float,)) else ()
+
+
+def has_numbers(inputs: Sequence[Any], kinds: tuple[type, ...] = NUMBERS) -> bool:
+    return any(isinstance(value, kinds) for value in inputs)
+
+
+def compile_per_number(
+    compile_graph: Callable[[GraphModule, list[Any]], Callable[..., Any]], gm: GraphModule, example_inputs: list[Any],
+    eager: Callable[..., Any] | None = None, kinds: tuple[type, ...] = NUMBERS,
+) -> Callable[..., Any]:
+    """Compile for the example inputs now and for other numbers as they come, up to LIMIT. `eager` is how the graph runs
+    as it stands, where that is not plainly. Of numbers of other than these `kinds` it takes any of the same type.
+    """
+    positions = [i for i, value in enumerate(example_inputs) if isinstance(value, NUMBERS)]
+    compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
+    lock = fork_safe_locks.rlock()
+
+    def compile_for(inputs: list[Any]) -> Callable[..., Any]:
+        key = tuple(exactly(x) if isinstance(x, kinds) else type(x) for x in [inputs[i] for i in positions])
+        found = compiled.get(key)
+        if found is None:
+            with lock:
+                found = compiled.get(key)
+                if found is None:
+                    if len(compiled) >= LIMIT:
+                        return eager or gm.forward
+                    found = compiled[key] = compile_graph(own_copy(gm), inputs)
+        return found
+
+    def run(*inputs: Any) -> Any:
+        return compile_for(list(inputs))(*inputs)
+
+    compile_for(example_inputs)
+    return run
+
+
+def exactly(value: object) -> tuple[type, str]:
+    """A key that tells apart 1, 1.0 and True, 0.0 and -0.0, and is equal for two nans."""
+    return type(value), repr(value)
+
+
+def own_copy(gm: GraphModule) -> GraphModule:
+    """A copy of the graph over the same tensors and submodules: a backend may rewrite the graph it is given."""
+    graph = Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    copied = graph_module(gm, graph)
+    copied.meta.update(gm.meta)
+    return copied

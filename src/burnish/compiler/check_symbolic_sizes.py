@@ -1,0 +1,110 @@
+"""Whether a program for many sizes is right for sizes that are far from those it was made from.
+
+    check = Check(gm, space, examples, gradients, open_numbers)
+    check((4096,))              the graph is traced there, and the trace must be what formulas say
+    check.is_special((1,))      sizes of 0 and 1 say nothing of those around them
+
+A little of this is found out when the program is compiled, and kept with it: its `Reach`. A sequence that grows with
+every call stays within it for a while, and nothing is traced again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.fx import GraphModule
+
+from .. import events
+from ..ir.untraceable_graph import Untraceable
+from ..tensors.symbolic_sizes import NUMBER, Formula, NoFormula, Point, Space
+
+Examples = Callable[[Point], list[Any]]
+"""The inputs of a graph at a point of a space: tensors of those sizes whose data nobody reads, and numbers."""
+
+
+FAR = (16, 4)
+"""How many times the size that was seen a program of one size is tried at once: the first of these that holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Between which sizes a program is known to be right, and what must not be 0 or 1 there."""
+
+    formulas: tuple[Formula, ...]
+    least: Point
+    most: Point
+
+
+class Check:
+    """Whether the trace of a graph for other sizes is what formulas, found at the points of the space, say."""
+
+    def __init__(self, gm: GraphModule, space: Space, examples: Examples, gradients: bool,
+                 open_numbers: tuple[type, ...]):
+        self.gm, self.space, self.examples = gm, space, examples
+        self.gradients, self.open_numbers = gradients, open_numbers
+        self.pattern: list[str] | None = None
+        self.formulas: tuple[Formula, ...] | None = None
+        self.numbers: list[int | Formula] = []
+        self.bounds: tuple[Point, Point] | None = None
+
+    def told(self, reach: Reach | None) -> Check:
+        """What was found out when the program was compiled."""
+        if reach is not None:
+            self.formulas, self.bounds = reach.formulas, (reach.least, reach.most)
+        return self
+
+    def is_special(self, point: Point) -> bool:
+        """Whether something in the trace has a size of 0 or 1 there. Such sizes mean other things than those around."""
+        if self.formulas is None:
+            try:
+                self.learn(list(map(self.text, self.space.points)))
+            except (Untraceable, NoFormula):
+                return True
+        return any(formula.at(point) <= 1 for formula in self.formulas)  # type: ignore[union-attr]
+
+    def learn(self, texts: Sequence[str]) -> None:
+        """From the traces at the points."""
+        pieces = [NUMBER.split(text) for text in texts]
+        if any(piece != pieces[0] for piece in pieces):
+            raise NoFormula("the trace is another one for other sizes")
+        self.pattern = pieces[0]
+        self.numbers = [self.space.fit(list(map(int, values)))
+                        for values in zip(*map(NUMBER.findall, texts), strict=True)]
+        self.formulas = tuple(dict.fromkeys(number for number in self.numbers if isinstance(number, Formula)))
+
+    def text(self, point: Point) -> str:
+        from ..lower.trace.trace_to_aten import trace
+
+        return text_of(trace(self.gm, self.examples(point), self.gradients, self.open_numbers).graph)
+
+    def reach(self, texts: Sequence[str]) -> Reach | None:
+        """How far it reaches; None where that is not to be told. `texts` are those of the traces at the points."""
+        try:
+            self.learn(texts)
+            least, most = (tuple(map(end, zip(*self.space.points, strict=True))) for end in (min, max))
+            far = [tuple([factor * size for size in most]) for factor in FAR if len(most) == 1]
+            most = next((point for point in far if not self.is_special(point) and self(point)), most)
+        except (NoFormula, RuntimeError, ValueError):  # there may be no inputs of that size
+            return None
+        return Reach(self.formulas or (), least, most)
+
+    def __call__(self, point: Point) -> bool:
+        try:
+            if self.pattern is None:
+                self.learn(list(map(self.text, self.space.points)))
+            text = self.text(point)
+        except (Untraceable, NoFormula):
+            return False
+        expected = [n if isinstance(n, int) else n.at(point) for n in self.numbers]
+        is_right = NUMBER.split(text) == self.pattern and list(map(int, NUMBER.findall(text))) == expected
+        events.emit("guards.sizes", text=f"{'holds' if is_right else 'does not hold'} for "
+                                 f"{', '.join(map('{} = {}'.format, self.space.names, point))}")
+        return is_right
+
+
+def text_of(graph: Any) -> str:
+    # Columns are as wide as the numbers in them.
+    return re.sub(" +", " ", str(graph))

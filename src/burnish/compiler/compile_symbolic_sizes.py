@@ -1,0 +1,255 @@
+"""A captured graph compiled once for many sizes.
+
+    recipe = compile_open(gm, space, examples)              examples: what the inputs are at each point of the space
+    program = recipe.assembled(tools, eager, otherwise, check, count)
+    program(x of 64 rows)
+    program(x of 200 rows)                                  the same machine code
+
+The compiler's passes know numbers only. So they run for a few sizes, and what comes out (kernels, drivers) is laid one
+on top of the other: numbers that differ become formulas of the sizes, anything else that differs is a reason,
+NoFormula, why this graph is made for each size by itself. Whether the program is right far from the sizes that were
+tried is for `size_check` to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from ..codegen.driver.generate_driver import write_driver
+from ..codegen.driver.symbolic_size_driver import OpenDriverWriter, open_draft
+from ..codegen.llvm import compile_kernels
+from ..codegen.llvm.symbolic_size_kernel import OpenKernel, compile_open_kernel
+from ..concurrency.compute_once import once
+from ..ir.graph import Graph, Node, Value, print_argument
+from ..ir.untraceable_graph import NumberLost
+from ..lower.pipeline import Lowered, lower
+from ..runtime.devices import gpus_of
+from ..runtime.program.unbound_symbolic_driver import OpenDraft
+from ..schedule.fusion.split_reductions import divide_open_rows
+from ..schedule.library.choose_symbolic_size_calls import choose_open_calls
+from ..schedule.memory.plan_symbolic_arena import share_slots
+from ..schedule.partition.fold_constants import split_frozen
+from ..schedule.pipeline import make_plan
+from ..schedule.plan_steps import Plan, plan_of_calls
+from ..tensors.symbolic_sizes import NoFormula, NoNumber, NotAlike, Space
+from ..tensors.view_maps import Map
+from .adapters.specialize_numbers import open_beside_sizes
+from .check_symbolic_sizes import Check, Examples, Reach, text_of
+from .compile_graph import halved, launches_of, reaches_of, written_inputs
+from .gpu_kernel_compilers import compile_launches, offer_gpus, open_compiler_for
+from .program_recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
+
+Meanwhile = Callable[[], object]
+
+
+def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int] = (),
+                 gradients: bool = False) -> OpenRecipe:
+    """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`.
+    """
+    try:
+        return compiled_near(gm, space, examples, open_inputs, gradients)
+    except NotAlike as why:
+        with contextlib.suppress(NoFormula):
+            return compiled_near(gm, space.apart(), examples, open_inputs, gradients)
+        raise NoFormula(str(why)) from why
+
+
+def compiled_near(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int],
+                  gradients: bool) -> OpenRecipe:
+    """From as few points as will do."""
+    few = space.few()
+    if few is not space:
+        with contextlib.suppress(NoNumber):
+            return compiled_at(gm, few, examples, open_inputs, gradients)
+    return compiled_at(gm, space, examples, open_inputs, gradients)
+
+
+def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int],
+                gradients: bool) -> OpenRecipe:
+    """From the points of the space."""
+    if gpus_of(examples(space.points[0])):
+        offer_gpus()
+    open_numbers = open_beside_sizes(examples(space.points[0]))
+    lowered = [lowered_at(gm, examples(point), gradients, open_numbers) for point in space.points]
+    first = lowered[0]
+    if any(len(low.constants) != len(first.constants) or not all(
+            map(is_equal, low.constants.values(), first.constants.values())) for low in lowered):
+        raise NoFormula("the graph brings other constants along for other sizes")
+    if any((low.gradients is None) != (first.gradients is None) for low in lowered):
+        raise NoFormula("gradients flow for some sizes")
+    written = written_inputs(first)
+    reaches = reaches_of(first.graph, examples(space.points[0])) if written else {}
+    parts: OpenPlain | OpenFrozen | OpenHalved
+
+    @once
+    def reach() -> Reach | None:
+        return Check(gm, space, examples, gradients, open_numbers).reach([text_of(low.traced) for low in lowered])
+
+    if first.gradients is not None and (first.gradients.flows or first.gradients.shown):
+        parts = differentiable(lowered, space, reach)
+    else:
+        parts = parts_of(lowered, space, reach)
+    return OpenRecipe(parts, isinstance(parts, OpenPlain | OpenFrozen) and first.gradients is not None, written,
+                      reaches, tuple(open_inputs), reach())
+
+
+def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors that a graph brought along are the same, or made alike."""
+    return a is b or a.numel() <= FEW and a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride() \
+        and torch.equal(a, b)
+
+
+FEW = 1 << 16
+"""Elements that are worth comparing."""
+
+NONE_FOR_IT = (ValueError, RuntimeError, IndexError)
+"""What is raised for a size that the program cannot have."""
+
+
+def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, open_numbers: tuple[type, ...]) -> Lowered:
+    try:
+        return lower(gm, inputs, gradients, open_numbers)
+    except NumberLost as why:
+        raise NoFormula(str(why)) from why
+    except NONE_FOR_IT as error:
+        raise NoFormula(f"it cannot be compiled for other sizes: {error}") from error
+
+
+def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> OpenPlain | OpenFrozen:
+    """`meanwhile` is called while machine code is made."""
+    constants = lowered[0].constants
+    graphs = chosen([low.graph for low in lowered])
+    same = equal_nodes(graphs)
+    is_here = all(value.type.device.type == "cpu" for value in graphs[0].inputs)  # as for fixed sizes
+    parts = [split_frozen(graph, same.__contains__) if is_here else None for graph in graphs]
+    if any((part is None) != (parts[0] is None) for part in parts):
+        raise NoFormula("other parts of the graph are made once for other sizes")
+    if parts[0] is None:
+        return OpenPlain(built(graphs, constants, space, meanwhile))
+    prologue = parts[0][0]
+    main = built([part[1] for part in parts if part is not None], constants, space, meanwhile)
+    once = write_driver(plan_of_calls(prologue), [], constants)
+    read = {value for node in prologue.nodes for value in node.operands}
+    return OpenFrozen(main, once, tuple(k for k, value in enumerate(prologue.inputs)
+                                        if value in read and value.is_state))
+
+
+def chosen(graphs: Sequence[Graph]) -> list[Graph]:
+    try:
+        return choose_open_calls(graphs)
+    except NONE_FOR_IT as error:
+        raise NoFormula(f"a library is not to be called with other sizes: {error}") from error
+
+
+def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> OpenHalved:
+    """Forward and backward, both for all sizes."""
+    values = list(lowered[0].constants.values())
+    graphs = chosen([low.graph for low in lowered])
+    halves, layouts = zip(*(halved(graph, low.gradients, len(values))  # type: ignore[arg-type]
+                            for graph, low in zip(graphs, lowered, strict=True)), strict=True)
+    forward, backward = (
+        built(graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, meanwhile, takes_list)
+        for graphs, takes_list in (([half.forward for half in halves], False),
+                                   ([half.backward for half in halves], True)))
+    return OpenHalved(forward, backward, fitted(layouts, space))
+
+
+def fitted(examples: Sequence[Any], space: Space) -> Any:
+    """What is the same at all points but for numbers: those that differ are formulas."""
+    first = examples[0]
+    if any(type(x) is not type(first) for x in examples):
+        raise NoFormula("autograd is told something else for other sizes")
+    if type(first) is int:
+        return space.fit(examples)
+    if type(first) in (tuple, dict):
+        if any(len(x) != len(first) or type(x) is dict and x.keys() != first.keys() for x in examples):
+            raise NoFormula("autograd is told something else for other sizes")
+        if type(first) is dict:
+            return {key: fitted([x[key] for x in examples], space) for key in first}
+        return tuple([fitted(part, space) for part in zip(*examples, strict=True)])
+    if is_dataclass(first):
+        return type(first)(*[fitted([getattr(x, field.name) for x in examples], space) for field in fields(first)])
+    if any(x != first for x in examples):
+        raise NoFormula("autograd is told something else for other sizes")
+    return first
+
+
+def equal_nodes(graphs: Sequence[Graph]) -> set[Node]:
+    """The nodes that are the same for all sizes, in all graphs."""
+    if len({len(graph.nodes) for graph in graphs}) > 1:
+        raise NoFormula("the graph has other operators for other sizes")
+    found: set[Node] = set()
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
+        if any(node.op is not nodes[0].op for node in nodes):
+            raise NoFormula(f"the graph has other operators for other sizes: {nodes[0]}")
+        if all(is_same_use(nodes[0], node) for node in nodes[1:]):
+            found.update(nodes)
+    return found
+
+
+def is_same_use(a: Node, b: Node) -> bool:
+    """Whether two nodes read the same in print."""
+    return is_same_argument(a.args, b.args) and is_same_argument(tuple(a.kwargs.items()), tuple(b.kwargs.items())) \
+        and is_same_argument(a.results, b.results) \
+        and all(x is y or x is None or y is None or x.type == y.type for x, y in zip(a.results, b.results, strict=True))
+
+
+def is_same_argument(a: Any, b: Any) -> bool:
+    kind = type(a)
+    if type(b) is not kind:
+        return False
+    if kind is Value:
+        return a.name == b.name
+    if kind is tuple or kind is list:
+        return len(a) == len(b) and all(map(is_same_argument, a, b))
+    if isinstance(a, Map):
+        return a == b  # alone, it is not printed in full
+    return print_argument(a) == print_argument(b)
+
+
+def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space: Space, meanwhile: Meanwhile,
+          takes_list: bool = False) -> OpenDraft:
+    plans = [make_plan(graph, is_open=True) for graph in divide_open_rows(graphs, space)]
+    if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
+        raise NotAlike("the plan has other steps for other sizes")
+    slots = share_slots(plans, space)
+    kernels = open_kernels(plans, space, meanwhile)
+    examples = [OpenDriverWriter(plan, kernels, constants, point, takes_list).example()
+                for plan, point in zip(plans, space.points, strict=True)]
+    # A driver that takes a list is told the sizes by whoever calls it.
+    given = [] if takes_list else [[value for k, value in enumerate(graph.inputs) if k not in constants]
+                                   for graph in graphs]
+    return open_draft(examples, slots, space, given)
+
+
+def open_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) -> list[OpenKernel]:
+    alike = list(zip(*map(launches_of, plans), strict=True))
+    keys = [(launches[0].device, launches[0].numbers, *[launch.kernel.identity for launch in launches])
+            for launches in alike]
+    different = dict(zip(keys, alike, strict=True))
+    same = {key: launches[0] for key, launches in different.items() if len(set(key[2:])) == 1}
+    others = {key: launches for key, launches in different.items() if key not in same}
+    made: dict[tuple, OpenKernel] = {}
+
+    def make(key: tuple) -> None:
+        made[key] = compile_open_kernel([launch.kernel for launch in others[key]], space)
+
+    jobs: list[Meanwhile] = []
+    for device in dict.fromkeys(key[0] for key in others):
+        compiler, there = open_compiler_for(device), [key for key in others if key[0] == device]
+        if compiler is None:
+            jobs += [functools.partial(make, key) for key in there]
+        else:
+            kernels = compiler([others[key] for key in there], space)
+            made.update((key, OpenKernel(kernel, ())) for key, kernel in zip(there, kernels, strict=True))
+    natives = compile_launches(list(same.values()), lambda some: compile_kernels(
+        [launch.kernel for launch in some], jobs, meanwhile))
+    made.update((key, OpenKernel(native, ())) for key, native in zip(same, natives, strict=True))
+    return [made[key] for key in keys]

@@ -1,0 +1,343 @@
+"""The backend "burnish": our own compiler.
+
+The captured graph is lowered, with its gradients where they flow, scheduled, printed and compiled; what the compiler
+does not take on (Python inside the graph, for one) runs eagerly, node by node, and an event says why.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from .. import events
+from ..backends.registry import CompiledFn, register_backend
+from ..concurrency import fork_safe_locks
+from ..errors import warn
+from ..ir.untraceable_graph import NumberLost, Untraceable
+from ..runtime.contest import pause_garbage_collection, warmup_status
+from ..runtime.contest.inference_contest import Contest
+from ..runtime.contest.synchronized_clock import clock_for
+from ..runtime.contest.training_contest import TrainingContest
+from ..runtime.cuda_graphs.cuda_graph_recording import engine_of
+from ..runtime.cuda_graphs.cuda_graph_replay import Graphed
+from ..runtime.cuda_graphs.training_cuda_graphs import GraphedTraining
+from ..runtime.devices import gpus_of
+from ..runtime.linking import cuda_module_loader
+from ..runtime.program.autograd_function import autograd_is_watched
+from ..runtime.program.restore_inputs_on_error import restoring
+from ..settings import current, patch
+from ..tensors.symbolic_sizes import NoFormula
+from . import background_imports
+from .adapters.eager_rng import drawing, draws_as_eager, perform
+from .adapters.exit_global_state import leaving, switches_left
+from .adapters.inference_mode_results import in_mode, mode_of_results
+from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, open_beside_sizes, own_copy
+from .check_symbolic_sizes import Check
+from .load_or_compile import open_recipe_of, recipe_of
+from .partition_uncompiled_calls import has_steps, in_pieces
+
+
+@register_backend(runs_python=True, perform=perform, ahead=background_imports.begin, recomputes=True, restores=True)
+def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    """Burnish's own compiler."""
+    if current().null_device is not None:
+        from .null_device_dry_run import rehearse
+
+        rehearse(gm, example_inputs, needs_gradients(gm, example_inputs))
+        return drawing(gm)
+    if has_steps(gm):
+        return restoring(gm, in_pieces(gm, as_asked(burnish if gm.meta.get("burnish_open") is None else for_each_size)))
+    waits = gm.meta.get("burnish_waits", 0)
+    if waits or autograd_is_watched():
+        return Waiting(gm, _compile_for_sizes, waits or (1 if gm.meta.get("burnish_open") is not None else 2))
+    return _compile_for_sizes(gm, example_inputs)
+
+
+ASKED = ("cuda_graphs", "max_autotune", "memory_budget", "never_slower", "shape_padding")
+"""Settings that one function can be compiled with, by its mode or options."""
+
+
+def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., CompiledFn]:
+    """For a graph that is compiled later on: under what is asked for now. A mode is in force while the backend is
+    called, and no longer."""
+    asked = {name: getattr(current(), name) for name in ASKED}
+
+    def compile_later(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+        with patch(**asked):
+            return compile_graph(gm, example_inputs)
+
+    return compile_later
+
+
+@pause_garbage_collection.paused()
+def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    opened = gm.meta.get("burnish_open")
+    return _compile_all(gm, example_inputs) if opened is None else _compile_open(gm, example_inputs, opened)
+
+
+def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> CompiledFn:
+    """Once for all sizes, or where that cannot be, for each of the first few that come."""
+    eager = drawing(gm)
+    apiece = PerSize(gm, list(opened.shapes), eager)
+    try:
+        why = why_not_open(gm, example_inputs, opened)
+        if why is not None:
+            raise NoFormula(why)
+        gradients = needs_gradients(gm, example_inputs)
+        with patch(eager_random=draws_as_eager(gm)):
+            recipe, tools = open_recipe_of(gm, opened, gradients)
+        check = Check(gm, opened.space, opened.examples, gradients, open_beside_sizes(example_inputs))
+        compiled: Any = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
+        contest = TrainingContest if compiled.takes_gradients else Contest
+        events.emit("guards.sizes", text=f"compiled for all {', '.join(opened.space.names)}", program=compiled)
+        mode = mode_of_results(gm)
+        if mode is not None:
+            compiled = in_mode(compiled, mode)
+        if not current().compares:
+            return compiled
+        positions = list(opened.shapes)
+
+        def work(inputs: Sequence[Any]) -> float:
+            # Not the product of all their sizes: with a cache of many tensors no two calls would be alike.
+            return float(sum(inputs[k].numel() for k in positions))
+
+        return contest(compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work=work,
+                       clock=clock_for(example_inputs))
+    except (NoFormula, Untraceable) as reason:
+        why, cause = str(reason), "sizes"
+    except Exception as error:
+        if current().on_error == "raise":
+            raise
+        why, cause = compiler_failed(gm, error, "compiles it for each size by itself"), "internal"
+    events.emit("guards.sizes", text=f"compiled for each size by itself: {why}", graph_module=gm, fallback=cause)
+    return apiece
+
+
+def compiler_failed(gm: GraphModule, error: Exception, instead: str) -> str:
+    """The reason as text, after one warning: an internal failure must not stay unseen."""
+    why = f"the compiler failed: {type(error).__name__}: {error}"
+    warn(
+        f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and {instead}. This is a "
+        f"defect of Burnish, not of your program: {why:.2000}",
+        RuntimeWarning,
+    )
+    return why
+
+
+def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str | None:
+    if not opened.shapes:
+        return "the sizes are those of no tensor in the graph"
+    if any(isinstance(x, torch.Tensor) for x in opened.given):
+        return "an input is lazily conjugated, or not a plain strided tensor"
+    if any(isinstance(x, (int, complex)) and k not in opened.numbers for k, x in enumerate(example_inputs)):
+        return "a number among its inputs may be another one in the next call"
+    if gpus_of(example_inputs) and current().cuda_graphs:
+        return "CUDA graphs are recorded for fixed sizes"
+    if gpus_of(example_inputs) and cuda_module_loader.why_not() is not None:
+        return cuda_module_loader.why_not()
+    if autograd_is_watched():
+        return "somebody watches what autograd saves"
+    if autocast_is_on():
+        return "autocast is on"
+    if switches_left(gm):
+        return "it leaves torch's switches other than it found them"
+    return None
+
+
+def sizes_of(positions: list[int]) -> Callable[[tuple], tuple]:
+    """What tells apart calls of a graph whose sizes are open."""
+    reads = "".join(f"*i[{k}].shape, " for k in positions)
+    made: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
+    return made
+
+
+class PerSize:
+    """A graph with open sizes, compiled for each of the first few that come; any others run eagerly."""
+
+    def __init__(self, gm: GraphModule, positions: list[int], eager: CompiledFn):
+        self.gm, self.eager, self.sizes_of = gm, eager, sizes_of(positions)
+        self.compile_copy = as_asked(compile_copy)
+        self.made: dict[tuple, CompiledFn] = {}
+        self.lock = fork_safe_locks.lock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        sizes = self.sizes_of(inputs)
+        found = self.made.get(sizes)
+        if found is None:
+            with self.lock:
+                found = self.made.get(sizes)
+                if found is None:
+                    if len(self.made) >= LIMIT:
+                        return self.eager(*inputs)
+                    found = self.made[sizes] = Waiting(self.gm, self.compile_copy, 2) if self.made \
+                        else self.compile_copy(self.gm, list(inputs))
+        return found(*inputs)
+
+
+def for_each_size(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    """A piece of a graph with open sizes: nobody tells which sizes of its inputs follow from which."""
+    return PerSize(gm, [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)], drawing(gm))
+
+
+@pause_garbage_collection.paused()
+def compile_copy(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    return _compile_all(own_copy(gm), example_inputs)
+
+
+class Waiting:
+    """A graph that may not be asked for again soon: one for other sizes, say, of a function that has been compiled
+    before. Sizes that come once (a sequence that grows with every call) are not worth compiling for: the graph is
+    compiled when it is asked for the `times`th time. One that serves all sizes is so when it is asked for at all, for
+    then a third size has come.
+
+    While somebody watches what autograd saves, as checkpointing does, nothing is compiled: tracing saves too.
+    """
+
+    def __init__(self, gm: GraphModule, compile_graph: Callable[[GraphModule, list[Any]], CompiledFn], times: int):
+        self.gm, self.eager = gm, drawing(gm)
+        self.compile_graph, self.times = as_asked(compile_graph), times
+        self.runs = 0
+        self.compiled: CompiledFn | None = None
+        self.lock = fork_safe_locks.lock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.compiled is not None:
+            return self.compiled(*inputs)
+        if autograd_is_watched():
+            return self.eager(*inputs)
+        warmup_status.goes_on()
+        with self.lock:
+            self.runs += 1
+            if self.runs >= self.times and self.compiled is None:
+                self.compiled = self.compile_graph(self.gm, list(inputs))
+        return (self.compiled or self.eager)(*inputs)
+
+
+def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    """Numbers stay open, or as many of them as can be. The others become constants of what is compiled."""
+    is_guarded = "burnish_waits" in gm.meta  # capture calls, which guards the type of a number
+    if any(isinstance(x, FIXED) for x in example_inputs) or has_numbers(example_inputs) and not is_guarded:
+        return compile_per_number(as_asked(_compile_numbers), gm, example_inputs, drawing(gm), FIXED)
+    return _compile_numbers(gm, example_inputs)
+
+
+FIXED = (bool, complex)
+"""The types of numbers that are never open."""
+
+
+def _compile_numbers(gm: GraphModule, example_inputs: list[Any],
+                     may_be_open: tuple[type, ...] = (int, float)) -> CompiledFn:
+    """Numbers of the types `may_be_open` stay open if that can be, whole ones for the shorter: they may be sizes."""
+    open_numbers = tuple(kind for kind in may_be_open if has_numbers(example_inputs, (kind,)))
+    if not open_numbers:
+        return _compile(gm, example_inputs)
+    try:
+        return _compile(gm, example_inputs, open_numbers)
+    except NumberLost as why:
+        kind, *others = open_numbers
+        events.emit("lower.trace.number_inputs", text=f"compiled once for each combination of {kind.__name__}s: {why}",
+                    graph_module=gm, fallback="numbers")
+        rest = functools.partial(_compile_numbers, may_be_open=tuple(others))
+        return compile_per_number(as_asked(rest), gm, example_inputs, drawing(gm), (kind,))
+
+
+def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[type, ...] = ()) -> CompiledFn:
+    cause = "refused"
+    try:
+        with patch(eager_random=draws_as_eager(gm)):
+            recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), open_numbers)
+        compiled: Any = recipe.assembled(tools, drawing(gm))
+        contest = TrainingContest if compiled.takes_gradients else Contest
+        mode = mode_of_results(gm)
+        if current().cuda_graphs:
+            compiled = with_cuda_graphs(compiled, gm, example_inputs, recipe.written)
+        left = switches_left(gm)
+        if left or autocast_is_on() or current().cuda_graphs or mode is not None:
+            gm.meta.pop("burnish_digest", None)  # there is more to it than its program
+        if autocast_is_on():
+            compiled = without_autocast(compiled)
+        if left:
+            compiled = leaving(compiled, left)
+        if mode is not None:
+            compiled = in_mode(compiled, mode)
+        if not current().compares:
+            return compiled
+        name = f"a graph of {len(gm.graph.nodes)} nodes"
+        return contest(compiled, drawing(gm), name, clock=clock_for(example_inputs))
+    except NumberLost as reason:
+        if open_numbers:
+            raise
+        why = str(reason)
+    except Exception as error:
+        if int in open_numbers:  # one may be a size, and what stands in for it is none
+            raise NumberLost(f"{type(error).__name__}: {error}") from error
+        if isinstance(error, Untraceable):
+            why = str(error)
+        elif current().on_error == "raise":
+            raise
+        else:  # whatever failed, the graph itself is sound: it runs as it stands
+            why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
+    events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm, fallback=cause)
+    return drawing(gm)
+
+
+def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:
+    """Whether gradients may flow through the graph."""
+    with torch._C.DisableTorchFunctionSubclass():  # a class with rules of its own is not asked
+        if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
+            return False
+    return torch.is_grad_enabled() or any(turns_gradients_on(node) for node in gm.graph.nodes)
+
+
+def turns_gradients_on(node: Node) -> bool:
+    """Whether a call in a graph can turn gradients on half way."""
+    if node.target in (torch._C._set_grad_enabled, torch.set_grad_enabled):
+        return node.args != (False,)
+    return node.target is torch.enable_grad
+
+
+def with_cuda_graphs(
+    compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]
+) -> Any:
+    """Recorded, where it computes on one GPU."""
+    devices = gpus_of(example_inputs)
+    name = f"a graph of {len(gm.graph.nodes)} nodes"
+    why = None
+    if len(devices) != 1:
+        why = "it computes on several GPUs" if devices else "it does not compute on a GPU"
+    elif compiled.takes_gradients and getattr(compiled, "program", compiled).layout.again:
+        why = "a part of it is checkpointed, and writes to its inputs again when backward runs"
+    if why is not None:
+        events.emit("runtime.cuda_graphs.cuda_graph_replay", text=f"{name} runs without a CUDA graph: {why}", why=why)
+        return compiled
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    fixed = [k for k, node in enumerate(placeholders) if node.meta.get("burnish_state", False)]
+    graphed = GraphedTraining if compiled.takes_gradients else Graphed
+    return graphed(compiled, fixed, written, engine_of(devices.pop()), name)
+
+
+AUTOCAST = ("cpu", "cuda")
+"""The devices that casting is switched on for."""
+
+
+def autocast_is_on() -> bool:
+    return any(map(torch.is_autocast_enabled, AUTOCAST))
+
+
+def without_autocast(compiled: CompiledFn) -> CompiledFn:
+    """What autocast casts is part of the compiled graph. It must not cast a second time when that runs."""
+    def call(*inputs: Any) -> Any:
+        # The switches themselves: a context of torch's takes ten microseconds.
+        before = [(device, torch.is_autocast_enabled(device)) for device in AUTOCAST]
+        for device in AUTOCAST:
+            torch.set_autocast_enabled(device, False)
+        try:
+            return compiled(*inputs)
+        finally:
+            for device, is_on in before:
+                torch.set_autocast_enabled(device, is_on)
+    return call

@@ -1,0 +1,155 @@
+"""Graphs on GPUs: who makes their kernels.
+
+    kernels = compile_launches(plan)          each kernel of a plan by the printer for its device, in order
+    open_compiler_for(device)(alike, space)   kernels that are told sizes, each from those for a few
+
+The scheduler is told of a machine for each kind of device that has a printer here (`schedule.target_machines`). Triton is
+imported when the first graph comes that computes on a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from .. import events
+from ..codegen.triton.math_functions import why_not_printable
+from ..codegen.triton.tiling import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, is_shared_out
+from ..concurrency.compute_once import once
+from ..ops import random_numbers
+from ..runtime.linking import cuda_module_loader
+from ..runtime.linking.cuda_module_loader import CudaKernel
+from ..runtime.program.native_kernels import NativeKernel
+from ..schedule.library.gpu_matmul_spec import Maker
+from ..schedule.library.measure_candidates import Clock
+from ..schedule.loops.build_kernel import Launch
+from ..schedule.loops.loop_ir import Kernel
+from ..schedule.target_machines import CPU, Machine, machine_of, offer
+from ..tensors.symbolic_sizes import Space
+
+if TYPE_CHECKING:
+    from ..codegen.triton.symbolic_size_kernel import OpenKernel as Opened
+
+
+@once
+def matrix_maker() -> Maker:
+    from ..codegen.triton.compile_matmul import maker
+
+    return maker()
+
+
+def clock() -> Clock | None:
+    """Nobody measures where there is no GPU, or while what is started is recorded."""
+    return clock_of_torch() if torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing() else None
+
+
+@once
+def clock_of_torch() -> Clock:
+    from ..codegen.triton.gpu_timing import seconds_of
+
+    # Few runs: there are two ways for each of fifty convolutions, and a graph waits for all of them.
+    return Clock(functools.partial(seconds_of, rounds=2, at_once=4), torch.cuda.device, torch.cuda.get_device_name)
+
+
+TRITON = Machine(
+    "triton", is_shared_out=is_shared_out, fewest_rows=FEWEST_ROWS, side_by_side=COLUMNS, short=(LONGEST_WHOLE, 256),
+    parts=(1024, 512, 256, 128, 64, 32, 16, 8, 4, 2), least_part=(2048, 16), most_programs=1056, cuts_several=True,
+    most_together=1 << 21, keeps_operands=True, has_arena=False, has_checks=False, has_atomics=True,
+    why_not_printed=why_not_printable, aligned=16, matrices=matrix_maker,
+    copy_seconds=0.8e-12, clock=clock,
+)
+
+Compile = Callable[[Sequence[Launch]], Sequence["NativeKernel | CudaKernel"]]
+CompileOpen = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]
+
+
+def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> list[NativeKernel | CudaKernel]:
+    """In the order given."""
+    found: dict[int, NativeKernel | CudaKernel] = {}
+    by_device: dict[torch.device, list[int]] = {}
+    for number, launch in enumerate(launches):
+        by_device.setdefault(launch.device, []).append(number)
+    by_device.setdefault(torch.device("cpu"), [])  # whose library calls may want code as well
+    for device, numbers in by_device.items():
+        machine = machine_of(device)
+        compiler = compile_for_cpu if machine is None or machine is CPU else COMPILERS[machine.name]
+        found.update(zip(numbers, compiler([launches[number] for number in numbers]), strict=True))
+    return [found[number] for number in range(len(launches))]
+
+
+def open_compiler_for(device: torch.device) -> CompileOpen | None:
+    """Who makes kernels that are told sizes; None for the CPU's."""
+    machine = machine_of(device)
+    return None if machine is None or machine is CPU else OPEN_COMPILERS[machine.name]
+
+
+def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
+    """All on one GPU."""
+    from ..codegen.triton.compile_kernels import compile_kernels
+
+    return compile_kernels(launches, index_of(launches[0].device))
+
+
+def compile_open_for_gpu(alike: Sequence[Sequence[Launch]], space: Space) -> Sequence[CudaKernel]:
+    from ..codegen.triton.compile_kernels import compile_open_kernels
+
+    return compile_open_kernels(opened(alike, space), space.points[0], index_of(alike[0][0].device))
+
+
+def opened(alike: Sequence[Sequence[Launch]], space: Space) -> list[Opened]:
+    from ..codegen.triton.symbolic_size_kernel import OpenKernel as Opened
+
+    return [Opened([launch.kernel for launch in launches], launches[0].numbers, space) for launches in alike]
+
+
+def index_of(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def compile_kernel_for_gpu(kernel: Kernel, device: torch.device) -> CudaKernel:
+    """One that is no part of a plan."""
+    from ..codegen.triton.compile_kernels import compile_kernels
+
+    made, = compile_kernels([Launch(kernel, ())], index_of(device))
+    return made
+
+
+def cubins_here() -> dict[str, str]:
+    """By what the machine code of kernels is made, for the first GPU of this machine, if it has one."""
+    if cuda_module_loader.why_not() is not None:
+        return {}
+    from ..codegen.triton.compilation.cubin_cache import KIND, made_with
+
+    major, minor = torch.cuda.get_device_capability(0)
+    return {KIND: made_with(10 * major + minor)}
+
+
+COMPILERS: dict[str, Compile] = {TRITON.name: compile_for_gpu}
+OPEN_COMPILERS: dict[str, CompileOpen] = {TRITON.name: compile_open_for_gpu}
+"""By the name of the machine, but for the CPU."""
+
+
+@once
+def offer_gpus() -> None:
+    """Once a graph comes that computes on one."""
+    why = cuda_module_loader.why_not()
+    if why is None:
+        from ..codegen.triton.compilation.compile_worker_pool import start_early
+
+        offer("cuda", TRITON)
+        start_early()
+    else:
+        events.emit("lower.refused", text=f"graphs on GPUs run their operators one by one: {why}", fallback="refused")
+
+
+def are_offered() -> bool:
+    offer_gpus()
+    return cuda_module_loader.why_not() is None
+
+
+random_numbers.DEVICES["cuda"] = are_offered
+
+__all__ = ["TRITON", "compile_kernel_for_gpu", "compile_launches", "offer_gpus", "open_compiler_for"]

@@ -1,0 +1,276 @@
+"""The key of a captured graph: text that is equal where the compiler would make the same of two graphs.
+
+    key_of(gm, example_inputs, gradients=False, open_numbers=())      'input … call_function torch.sin …', or None
+
+It says what each node calls and with what, how the inputs lie, and all that the compiler asks of torch, of the machine
+and of the settings. A graph that holds anything without a name that means the same in another process (a function of
+the user's, say, or an operator of an extension) has no key.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import math
+import operator
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from ..concurrency.compute_once import once
+from ..runtime.devices import gpus_of
+from ..runtime.disk.disk_cache import disk_cache
+from ..settings import current
+from ..tensors.checkpoint_hooks import MARK
+from .adapters.specialize_numbers import open_beside_sizes
+
+NAMESPACES = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch._C._nn",
+              "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C", "torch.functional")
+OPERATORS = ("aten", "prims", "mkldnn", "mkl")
+PLAIN = (torch.dtype, torch.layout, torch.memory_format, torch.device)
+
+
+class NoKey(Exception):
+    """Something in the graph has no name that means the same in every process."""
+
+
+def key_of(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool,
+           open_numbers: tuple[type, ...]) -> str | None:
+    try:
+        return "\n".join([*surroundings(), f"gradients {gradients}", f"open {[kind.__name__ for kind in open_numbers]}",
+                          *graph_lines(gm, example_inputs, open_numbers)])
+    except NoKey:
+        return None
+
+
+def open_key_of(gm: GraphModule, opened: Any, gradients: bool) -> str | None:
+    """The same for a graph that is compiled for many sizes: `opened` are capture's OpenInputs."""
+    space = opened.space
+    try:
+        first, *others = ([*opened.examples(point)] for point in space.points)
+        open_numbers = open_beside_sizes(first)
+        varied = [k for k in range(len(first)) if k in opened.shapes or k in opened.numbers]
+        return "\n".join([
+            *surroundings(), f"gradients {gradients}", f"open {list(opened.shapes)}", f"{space.names} {space.points}",
+            *(f"input {k} {input_text(example[k], open_numbers)}" for example in others for k in varied),
+            *graph_lines(gm, first, open_numbers)])
+    except NoKey:
+        return None
+
+
+def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_numbers: tuple[type, ...]) -> list[str]:
+    numbers: dict[Node, int] = {}
+    inputs = iter(example_inputs)
+    lines = []
+    for node in gm.graph.nodes:
+        numbers[node] = len(numbers)
+        if node.op == "placeholder":
+            example = next(inputs)
+            if gpus_of([example]):
+                raise NoKey("a kernel for a GPU is known by its address there")
+            lines.append(f"input {node.meta.get('burnish_state', False)} {input_text(example, open_numbers)}")
+            continue
+        if node.op == "call_function":
+            target = name_of(node.target)
+        elif node.op in ("call_method", "output"):
+            target = str(node.target)
+        else:
+            raise NoKey(node.op)
+        args = ", ".join([text_of(arg, numbers) for arg in node.args])
+        keywords = ", ".join([f"{name}={text_of(arg, numbers)}" for name, arg in node.kwargs.items()])
+        lines.append(f"{node.op} {target} ({args}) {keywords}")
+        if MARK in node.meta:
+            lines[-1] += f" {node.meta[MARK]}"
+    return lines
+
+
+def input_text(example: Any, open_numbers: tuple[type, ...]) -> str:
+    if isinstance(example, torch.Tensor):
+        return str(input_facts(example))
+    if type(example) in open_numbers:
+        return type(example).__name__
+    return text_of(example, {})
+
+
+def input_facts(example: torch.Tensor) -> tuple:
+    """How a tensor lies, and what else the compiler looks at."""
+    kind = type(example)
+    if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or example.layout is not torch.strided \
+            or example.is_quantized or example.is_nested:
+        raise NoKey(str(kind))
+    return (kind.__name__, tuple(example.shape), example.stride(), example.storage_offset(), example.dtype,
+            example.device, example.requires_grad, example.is_inference(), example.is_conj(), example.is_neg())
+
+
+def text_of(value: Any, numbers: dict[Node, int]) -> str:
+    kind = type(value)
+    if kind is Node:
+        return f"%{numbers[value]}"
+    if value is None or kind in (bool, int, str) or value is Ellipsis:
+        return repr(value)
+    if kind is float:
+        return f"{value!r}{' -nan' if math.isnan(value) and math.copysign(1, value) < 0 else ''}"
+    if kind is complex:
+        return f"complex({text_of(value.real, numbers)}, {text_of(value.imag, numbers)})"
+    if kind in PLAIN:
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        name = "list" if isinstance(value, list) else kind.__name__
+        if kind not in (list, tuple, torch.Size) and kind.__module__ not in ("torch.fx.immutable_collections",
+                                                                            "torch.return_types"):
+            raise NoKey(str(kind))
+        return f"{name}({', '.join([text_of(part, numbers) for part in value])})"
+    if isinstance(value, dict):
+        pairs = [f"{text_of(key, numbers)}: {text_of(part, numbers)}" for key, part in value.items()]
+        return f"dict({', '.join(pairs)})"
+    if kind is slice:
+        return f"slice({', '.join(text_of(part, numbers) for part in (value.start, value.stop, value.step))})"
+    raise NoKey(str(kind))
+
+
+def name_of(target: Any) -> str:
+    """The name of a function of torch's, of Python's operators, or of an attribute of tensors."""
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        name = str(target)
+        if name.partition(".")[0] in OPERATORS:
+            return name
+        raise NoKey(name)
+    attribute = getattr(target, "torch_attribute", None)
+    if attribute is not None:
+        return f"attribute {attribute}"
+    known = names().get(target) if isinstance(target, BuiltinFunctionType | FunctionType | type) else None
+    if known is None:
+        # Methods of tensors, and what is in a module of torch's under its own name.
+        known = f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', '')}"
+        if not known.startswith("torch.") or reached(known) is not target:
+            raise NoKey(known)
+    if isinstance(target, FunctionType) and not target.__code__.co_filename.startswith(folder()):
+        raise NoKey(f"{known} has been replaced")
+    return known
+
+
+def reached(path: str) -> Any:
+    module, _, rest = path.partition(".")
+    found: Any = sys.modules.get(module)
+    for part in rest.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+@once
+def names() -> dict[Any, str]:
+    found: dict[Any, str] = {}
+    for prefix in NAMESPACES:
+        namespace = sys.modules.get(prefix) or reached(prefix)
+        for name, value in list(vars(namespace).items()):  # other threads import into it
+            if isinstance(value, BuiltinFunctionType | FunctionType):
+                found.setdefault(value, f"{prefix}.{name}")
+    for module in (operator, math, builtins):
+        for name, value in list(vars(module).items()):
+            if isinstance(value, BuiltinFunctionType | type):
+                found[value] = f"{module.__name__}.{name}"
+    return found
+
+
+def warm_up() -> None:
+    """Ask what stays the same for as long as the process lives."""
+    names()
+    built()
+
+
+@once
+def folder() -> str:
+    return str(Path(torch.__file__).parent) + os.sep
+
+
+def surroundings() -> list[str]:
+    """What else the compiler looks at: Burnish and the machine, then settings, and torch's as they are in force."""
+    return [built(), str(switches())]
+
+
+def switches() -> tuple:
+    asked = current()
+    backends, c = torch.backends, torch._C
+    modes = c._len_torch_function_stack()  # a default device is one of them
+    return (
+        "eager random", asked.eager_random, "max autotune", asked.max_autotune,
+        "memory budget", asked.memory_budget, "shape padding", asked.shape_padding,
+        "threads", torch.get_num_threads(), "default", torch.get_default_dtype(),
+        "device", torch.get_default_device() if modes else None, "modes", modes, c._is_torch_function_enabled(),
+        "gradients", torch.is_grad_enabled(), "inference", torch.is_inference_mode_enabled(),
+        "autocast", *(about(device) for device in ("cpu", "cuda")
+                      for about in (torch.is_autocast_enabled, torch.get_autocast_dtype)),
+        "deterministic", torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        "mkldnn", backends.mkldnn.enabled, backends.mkldnn.matmul.fp32_precision, backends.mkldnn.conv.fp32_precision,
+        "GPU", backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision,
+        "attention", c._get_flash_sdp_enabled(), c._get_math_sdp_enabled(), c._get_mem_efficient_sdp_enabled(),
+    )
+
+
+@once
+def built() -> str:
+    """Who compiles, for which machine. LLVM comes with llvmlite, which is not loaded to ask."""
+    import llvmlite
+
+    return (f"burnish {source_digest()} torch {torch.__version__} llvmlite {llvmlite.__version__} {machine()} "
+            f"{current().cpu} {os.cpu_count()}")
+
+
+OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+"""Lines of /proc/cpuinfo that say what LLVM makes a processor's name and features of."""
+
+
+def machine() -> str:
+    """The processor and what it can do, of which some is left to the system."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            first, end, _ = file.read(8192).decode().partition("\n\n")  # the system writes no more than is read
+    except (OSError, ValueError):
+        first = end = ""
+    lines = [line.partition(":") for line in first.splitlines()]
+    found = {name.strip(): text.strip() for name, _, text in lines if name.strip() in OF_PROCESSOR}
+    if end and found.keys() == set(OF_PROCESSOR):
+        return hashlib.sha256(str(sorted(found.items())).encode()).hexdigest()
+    import llvmlite.binding as llvm
+
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+@once
+def source_digest() -> str:
+    """Of Burnish's own files. Reading them all takes longer than linking a program: what they came to is remembered by
+    their sizes and times."""
+    package = Path(__file__).parent.parent
+    files = sorted(sources_below(str(package)))
+    shelf = disk_cache()
+    seen = "\n".join([str(package), *(f"{path} {size} {times}" for path, size, times in files)])
+    found = None if shelf is None else shelf.get(SOURCES, seen)
+    if found is not None:
+        return found.decode()
+    digest = hashlib.blake2b(digest_size=12)
+    for path, _, _ in files:
+        digest.update(f"\n{os.path.relpath(path, package)}\n".encode() + Path(path).read_bytes())
+    if shelf is not None:
+        shelf.put(SOURCES, seen, digest.hexdigest().encode())
+    return digest.hexdigest()
+
+
+SOURCES = "digest of sources"
+
+
+def sources_below(folder: str) -> Iterator[tuple[str, int, tuple[int, int]]]:
+    """Python files: path, bytes, when it was last written to and changed in any way: no installer sets that one."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from sources_below(entry.path)
+            elif entry.name.endswith(".py"):
+                at = entry.stat()
+                yield entry.path, at.st_size, (at.st_mtime_ns, at.st_ctime_ns)

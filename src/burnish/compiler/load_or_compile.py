@@ -1,0 +1,86 @@
+"""The recipe of a captured graph: from disk, where it was compiled before, or from the compiler.
+
+    recipe, tools = recipe_of(gm, example_inputs, gradients, open_numbers)
+    recipe, tools = open_recipe_of(gm, opened, gradients)                      for many sizes
+
+The compiler is imported when the first graph comes that is on no disk, not by `import burnish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import GraphModule
+
+from .. import events
+from ..ir.untraceable_graph import Untraceable
+from ..settings import current
+from ..tensors.symbolic_sizes import NoFormula
+from . import background_imports
+
+if TYPE_CHECKING:
+    from .program_recipe import OpenRecipe, Recipe, Tools
+
+COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
+
+
+def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool,
+              open_numbers: tuple[type, ...]) -> tuple[Recipe, Tools]:
+    def key() -> str | None:
+        from .graph_cache_key import key_of
+
+        return key_of(gm, example_inputs, gradients, open_numbers)
+
+    def compiled() -> Recipe:
+        from .compile_graph import compile_graph
+
+        return compile_graph(gm, example_inputs, gradients, open_numbers)
+
+    return found_or_made(gm, key, compiled)
+
+
+def open_recipe_of(gm: GraphModule, opened: Any, gradients: bool) -> tuple[OpenRecipe, Tools]:
+    """`opened` are the OpenInputs that capture tells of."""
+    def key() -> str | None:
+        from .graph_cache_key import open_key_of
+
+        return open_key_of(gm, opened, gradients)
+
+    def compiled() -> OpenRecipe:
+        from .compile_symbolic_sizes import compile_open
+
+        return compile_open(gm, opened.space, opened.examples, list(opened.shapes), gradients)
+
+    return found_or_made(gm, key, compiled)
+
+
+def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: Callable[[], Any]) -> tuple[Any, Tools]:
+    background_imports.end()
+    settings = current()
+    key, programs = None, gm.meta.get("burnish_kept")
+    if settings.cache or programs is not None or settings.check:
+        from . import program_cache
+
+        key = key_of()
+        # Who wants to see what the compiler makes does not want it to be left out.
+        if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
+            found = program_cache.get(key, programs)
+            if found is not None:
+                gm.meta["burnish_digest"] = program_cache.digest_of(key)
+                events.emit("cache.program", text=f"a graph of {len(gm.graph.nodes)} nodes was compiled before")
+                return found
+    from .compile_graph import tools
+
+    try:
+        recipe = compiled()
+    except (Untraceable, NoFormula) as why:
+        if key is not None:
+            program_cache.put_refusal(key, why)
+        raise
+    if key is not None:
+        program_cache.put(key, recipe, tools(), programs)
+        gm.meta["burnish_digest"] = program_cache.digest_of(key)
+        if settings.check:  # a program from disk must do what this one does: it is the one that runs
+            return program_cache.written_and_read(key, recipe, tools())
+    return recipe, tools()

@@ -1,0 +1,38 @@
+"""A compiled graph that comes with an exported file, run without the graph.
+
+    run = ready(content, digest, eager)     None where it has to be looked for, or made, by way of the graph
+
+`content` is what `kept.packed` made for the key of that digest. It was compiled in the plain way (`native._compile`,
+nothing stands around the program), for surroundings and inputs like those at hand: who asks has made sure of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import events
+from ..backends.registry import CompiledFn
+from ..runtime.contest.inference_contest import Contest
+from ..runtime.contest.training_contest import TrainingContest
+from ..runtime.program.autograd_function import autograd_is_watched
+from ..settings import current
+from . import program_cache
+from .load_or_compile import COMPILED_STAGES
+
+
+def ready(content: bytes, digest: str, eager: Callable[..., Any]) -> CompiledFn | None:
+    settings = current()
+    if settings.null_device is not None or settings.cuda_graphs or settings.dump is not None \
+            or settings.show & COMPILED_STAGES or autograd_is_watched():
+        return None
+    found = program_cache.read(content, digest)
+    if found is None:
+        return None
+    recipe, tools = found
+    compiled: Any = recipe.assembled(tools, eager)
+    events.emit("cache.program", text="a loaded graph was compiled before")
+    if not settings.compares:
+        return compiled
+    contest = TrainingContest if compiled.takes_gradients else Contest
+    return contest(compiled, eager, "a loaded graph")

@@ -1,0 +1,52 @@
+"""What would be made of a graph for a GPU that is not there.
+
+    BURNISH_NULL_DEVICE=sm_90 BURNISH_SHOW=loops,kernels python model.py
+
+The graph is lowered and scheduled, and its kernels are printed and made into machine code, all as for a GPU; then it
+runs eagerly. Library calls stay those of the device that the graph's tensors are on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.fx import GraphModule
+
+from .. import events
+from ..codegen.triton.compilation.cubin_cache import compile_cubin
+from ..codegen.triton.kernel_function import print_kernel
+from ..ir.untraceable_graph import Untraceable
+from ..lower.pipeline import lower
+from ..schedule import target_machines
+from ..schedule.pipeline import make_plan
+from ..settings import current
+from .compile_graph import halved, launches_of
+from .gpu_kernel_compilers import TRITON
+
+
+def rehearse(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> int:
+    """How many kernels there would be."""
+    architecture = int((current().null_device or "sm_90").removeprefix("sm_"))
+    try:
+        with target_machines.replaced("cpu", TRITON):
+            lowered = lower(gm, example_inputs, gradients)
+            if lowered.gradients is not None and lowered.gradients.flows:
+                halves, _ = halved(lowered.graph, lowered.gradients, len(lowered.constants))
+                plans = [make_plan(halves.forward), make_plan(halves.backward)]
+            else:
+                plans = [make_plan(lowered.graph)]
+            launches = [launch for plan in plans for launch in launches_of(plan)]
+    except Untraceable as why:
+        events.emit("lower.refused", text=f"would run eagerly: {why}", graph_module=gm)
+        return 0
+    for launch in launches:
+        printed = print_kernel(launch.kernel, launch.numbers)
+        cubin = compile_cubin(printed, architecture)
+        events.emit("kernels", name=printed.name, text=printed.text)
+        events.emit("kernels", name=printed.name, text=f"# {printed.name}: {printed.grid} programs of {cubin.threads} "
+                    f"threads, {cubin.shared} bytes shared, {len(cubin.code)} bytes of machine code")
+    return len(launches)
+
+
+__all__ = ["rehearse"]

@@ -1,0 +1,160 @@
+"""A graph in pieces: what stands alone is run as it is, and what is between is compiled.
+
+    gt = x.sum() > 0                     the piece before, compiled
+    cond = cond(gt, x)                   a step of its own, whose two sides are compiled
+    add = cond[0] + 1                    the piece after, compiled
+
+``torch.cond`` stands alone, and so do changes of tensor objects and what makes leaves (``runtime/eager/tensor_object_state.py``).
+What a piece is given is known when it runs for the first time, so that is when it is compiled; the side of a ``cond``
+that never runs is not compiled at all. Between the pieces autograd goes on as between any two compiled functions, and a
+gradient that is asked for is asked of it: no piece knows all of the way back.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from ..backends.registry import CompiledFn
+from ..concurrency import fork_safe_locks
+from ..runtime.eager.cond import Branches
+from ..runtime.eager.tensor_object_state import WATCHING, stands_alone
+from ..tensors.lazy_graph_module import graph_module
+from ..tensors.node_arguments import arguments_of
+from .adapters.eager_rng import drawing, draws_as_eager, may_draw, performed
+
+Compile = Callable[[GraphModule, list[Any]], CompiledFn]
+NUMBERS = (torch.Tensor, int, float, complex)
+
+
+def has_steps(gm: GraphModule) -> bool:
+    return any(stands_alone(node) for node in gm.graph.nodes)
+
+
+def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
+    """The graph as steps: each call that stands alone is one, and so is all that is between two of them."""
+    inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
+    steps: list[Step] = []
+    stretch: list[Node] = []
+    taken: set[Node] = set()
+    watched = {node.args[0] for node in gm.graph.nodes if node.target in WATCHING}
+
+    def end_stretch() -> None:
+        if stretch:
+            steps.append(piece_of(gm, list(stretch), compile_graph))
+            stretch.clear()
+
+    for node in gm.graph.nodes:
+        if stands_alone(node) or node.target is torch.autograd.grad:
+            end_stretch()
+            for each in with_parts(node):
+                taken.add(each)
+                steps.append(step_of(gm, each, compile_graph))
+        elif node.op not in ("placeholder", "output") and node not in taken:
+            stretch.append(node)
+            if node in watched:
+                end_stretch()
+    end_stretch()
+    return Pieces(inputs, steps, outputs)
+
+
+def with_parts(node: Node) -> Iterator[Node]:
+    """A call and what is taken out of its result, wherever that stands."""
+    yield node
+    for user in node.users:
+        if user.target is operator.getitem and user.args[0] is node:
+            yield from with_parts(user)
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    function: Callable[..., Any]
+    reads: list[Node]
+    makes: list[Node]
+    """What a piece answers, which is a tuple. A call that stands alone answers with its own result."""
+    is_piece: bool
+
+
+def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
+    target: Any = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
+    if may_draw(node) and not draws_as_eager(gm):
+        target = performed(target)
+    if type(target) is Branches:
+        target = Branches(Piece(target.on_true, compile_graph), Piece(target.on_false, compile_graph))
+    reads = node.all_input_nodes
+    if tuple(node.args) == tuple(reads) and not node.kwargs:
+        return Step(target, reads, [node], False)
+
+    def call(*values: Any) -> Any:
+        known = dict(zip(reads, values, strict=True))
+        args, kwargs = arguments_of(node, known.__getitem__)
+        return target(*args, **kwargs)
+
+    return Step(call, reads, [node], False)
+
+
+def piece_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> Step:
+    inside = set(stretch)
+    graph, copies = Graph(), {}
+    reads = list(dict.fromkeys(node for each in stretch for node in each.all_input_nodes if node not in inside))
+    makes = [node for node in stretch if any(user not in inside for user in node.users)]
+    for node in reads:
+        placeholder = copies[node] = graph.placeholder(node.name)
+        placeholder.meta.update({name: node.meta[name] for name in ("burnish_state", "burnish_facts")
+                                 if name in node.meta})
+    for node in stretch:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[node] for node in makes))
+    piece = graph_module(gm, graph)
+    piece.meta.update(burnish_eager_random=draws_as_eager(gm), burnish_waits=gm.meta.get("burnish_waits", 0))
+    return Step(Piece(piece, compile_graph), reads, makes, True)
+
+
+class Piece:
+    """A part of a graph, compiled when it is run first. ``eager`` is how it runs as it stands."""
+
+    def __init__(self, gm: GraphModule, compile_graph: Compile):
+        self.gm, self.compile_graph = gm, compile_graph
+        self.eager = drawing(gm)
+        self.compiled: CompiledFn | None = None
+        self.lock = fork_safe_locks.rlock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.compiled is None:
+            with self.lock:
+                if self.compiled is None:
+                    # An open autocast context, say, is nothing a compiler takes for an input.
+                    self.compiled = self.compile_graph(self.gm, list(inputs)) \
+                        if all(isinstance(value, NUMBERS) for value in inputs) else self.eager
+        return self.compiled(*inputs)
+
+
+class Pieces:
+    """Its steps as the text of a function, which lets go of each value behind the step that read it last."""
+
+    def __init__(self, inputs: list[Node], steps: list[Step], outputs: Sequence[Node]):
+        last = {node: step for step in steps for node in (*step.reads, *step.makes)}
+        names = {node: f"v{k}" for k, node in enumerate(dict.fromkeys((*inputs, *last)))}
+        lines = [f"def run({', '.join(names[node] for node in inputs)}):"]
+        for k, step in enumerate(steps):
+            makes = "".join(f"{names[node]}, " for node in step.makes) if step.is_piece else names[step.makes[0]]
+            call = f"step{k}({', '.join(names[node] for node in step.reads)})"
+            lines.append(f"{makes.rstrip()} = {call}" if makes else call)
+            spent = [names[node] for node, one in last.items() if one is step and node not in outputs]
+            if spent:
+                lines.append(f"del {', '.join(spent)}")
+        lines.append(f"return ({''.join(f'{names[node]}, ' for node in outputs)})")
+        self.source = "\n    ".join(lines)
+        self.steps = steps
+        namespace: dict[str, Any] = {f"step{k}": step.function for k, step in enumerate(steps)}
+        exec(compile(self.source, "<burnish pieces>", "exec"), namespace)
+        self.run: Callable[..., tuple[Any, ...]] = namespace["run"]
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return self.run(*inputs)

@@ -1,0 +1,358 @@
+"""Compiled graphs on disk, so that a later process need not lower, schedule and compile them again.
+
+    key = key_of(gm, example_inputs, gradients, open_numbers)         text; None where there is none
+    kept.put(key, recipe, tools)
+    recipe, tools = kept.get(key)                                    the same, in another process
+
+An entry is one JSON document and the bytes it speaks of: machine code, and constants. The document holds the digest of
+the key that it was made for, and is read for no other. Arrays are tagged with what they
+stand for. What is shared (functions, words, kernels) stands once, in the order in which it can be made. Nothing is
+unpickled; what stands there is machine code and the text of drivers, which is why `disk_cache` reads its folder only
+where nobody else may write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import events, settings
+from ..backends.guard_watch_function import watch_at_hand
+from ..concurrency.compute_once import once
+from ..ir.untraceable_graph import NumberLost, Untraceable
+from ..runtime.disk.disk_cache import disk_cache
+from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
+from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
+from ..runtime.program.unbound_driver import FunctionOf
+from ..tensors.symbolic_sizes import NoFormula
+from .program_recipe import Tools
+
+if TYPE_CHECKING:
+    from .program_recipe import OpenRecipe, Recipe
+
+    Kept = Recipe | OpenRecipe
+
+KIND = "program"
+LARGEST_CONSTANT = 1 << 20
+"""Bytes of a tensor that the graph brings along."""
+
+RECORDS: dict[str, str] = {name: module for module, names in {
+    "compiler.check_symbolic_sizes": "Reach",
+    "compiler.program_recipe": "Recipe Plain Frozen Halved OpenRecipe OpenPlain OpenFrozen OpenHalved",
+    "runtime.program.unbound_driver": "Draft View",
+    "runtime.program.unbound_symbolic_driver": "OpenDraft OpenLaunch OpenEntry OpenView",
+    "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
+    "runtime.program.autograd_function": "Layout",
+    "runtime.program.shared_gradients": "PassedOn Shown",
+    "tensors.weight_packing": "Panels LayerPanels",
+    "tensors.symbolic_sizes": "Formula",
+    "tensors.tensor_types": "TensorType",
+    "tensors.view_maps": "Reshape Permute Expand Slice Diagonal",
+    "schedule.library.call_specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation",
+}.items() for name in names.split()}
+"""Where the classes are of what is written by its fields. They are imported when one is met: most programs need few."""
+
+TORCH: dict[type, str] = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
+OPERATORS = ("aten", "prims", "mkldnn", "mkl")
+OURS = f"{__name__.partition('.')[0]}."
+"""Where functions of our own are that drivers call."""
+
+REFUSALS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (Untraceable, NumberLost, NoFormula)}
+"""Why a graph is not compiled, or not in this way."""
+
+
+class NotKept(Exception):
+    """Something that has no form on disk."""
+
+
+Programs = dict[str, bytes]
+"""Compiled graphs in an exported graph's own file, by the digests of their keys."""
+
+
+def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) -> None:
+    """On disk, and into `programs`."""
+    shelf = disk_cache()
+    is_off = shelf is None or shelf.why_not is not None
+    if is_off and programs is None:
+        return
+    try:
+        content = packed(recipe, tools, digest_of(key))
+    except NotKept as why:
+        events.emit("cache.not_kept", text=f"a compiled graph is not kept on disk: it holds {why}")
+        return
+    if programs is not None:
+        programs[digest_of(key)] = content
+    if shelf is not None:
+        shelf.put(KIND, key, content)
+
+
+def written_and_read(key: str, recipe: Kept, tools: Tools) -> tuple[Any, Tools]:
+    """The program as a later process gets it, or itself where it has no form on disk."""
+    digest = digest_of(key)
+    try:
+        return unpacked(packed(recipe, tools, digest), digest)
+    except NotKept:
+        return recipe, tools
+
+
+def digest_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def put_refusal(key: str, why: Exception) -> None:
+    """What was refused need not be tried again."""
+    shelf = disk_cache()
+    if shelf is not None:
+        kind = next(kind.__name__ for kind in type(why).__mro__ if kind.__name__ in REFUSALS)
+        shelf.put(KIND, key, framed({"key": digest_of(key), "refused": [kind, str(why)]}, []))
+
+
+def get(key: str, programs: Programs | None = None) -> tuple[Any, Tools] | None:
+    """From `programs`, or from disk. Raises one of REFUSALS where that is what compiling did."""
+    digest = digest_of(key)
+    found = None if programs is None else programs.get(digest)
+    if found is None:
+        shelf = disk_cache()
+        found = None if shelf is None else shelf.get(KIND, key)
+        if found is None:
+            return None
+        if programs is not None:
+            programs[digest] = found
+    return read(found, digest)
+
+
+def read(content: bytes, digest: str) -> tuple[Any, Tools] | None:
+    """None where it cannot be read, or was made for another key than the one of this digest."""
+    try:
+        return unpacked(content, digest)
+    except tuple(REFUSALS.values()):
+        raise
+    except Exception as error:
+        if settings.current().on_error == "raise":
+            raise
+        events.emit("cache.unreadable", text=f"what is kept of a compiled graph cannot be read: {error}",
+                    fallback="internal")
+        return None
+
+
+# ---- writing
+
+def packed(recipe: Kept, tools: Tools, digest: str) -> bytes:
+    writer = Writer()
+    root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.sampler)]
+    document = {"key": digest, "shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
+    return framed(document, writer.blobs)
+
+
+def framed(document: dict[str, Any], blobs: list[bytes]) -> bytes:
+    text = json.dumps(document, separators=(",", ":")).encode()
+    return b"".join([len(text).to_bytes(8, "little"), text, *blobs])
+
+
+def fields_of(x: Any) -> list[Any]:
+    return [getattr(x, field.name) for field in fields(x)]
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.shared: list[Any] = []
+        self.at: dict[int, int] = {}
+        """What has been written, by its id."""
+        self.equal: dict[str, int] = {}
+        """By what was written: layers that are alike share their tables."""
+        self.held: list[Any] = []  # so that an id stays one thing's
+        self.blobs: list[bytes] = []
+        self.blob_at: dict[bytes, int] = {}
+
+    def value(self, x: Any) -> Any:
+        kind = type(x)
+        if x is None or kind in (bool, int, str):
+            return x
+        if kind is list or kind is tuple:
+            return [kind.__name__, *map(self.value, x)]
+        if kind.__name__ in RECORDS and kind is record(kind.__name__):
+            return [kind.__name__, *map(self.value, x if isinstance(x, tuple) else fields_of(x))]
+        if kind in (NativeFunction, NativeKernel, Words, FunctionOf):
+            return ["at", self.place(x)]
+        if kind is float:
+            return ["float", x.hex() if math.isfinite(x) else repr(x)]
+        if kind is complex:
+            return ["complex", self.value(x.real), self.value(x.imag)]
+        if kind is dict:
+            return ["dict", *[part for pair in x.items() for part in map(self.value, pair)]]
+        if kind is torch.Size:
+            return ["size", *x]
+        if kind is torch.device:
+            return ["device", str(x)]
+        if kind in TORCH:
+            return [TORCH[kind], str(x).removeprefix("torch.")]
+        if kind is slice:
+            return ["slice", *map(self.value, (x.start, x.stop, x.step))]
+        if isinstance(x, torch.Tensor):
+            return self.tensor(x)
+        return self.function(x)
+
+    def place(self, x: Any) -> int:
+        found = self.at.get(id(x))
+        if found is None:
+            match x:
+                case NativeFunction():
+                    entry = ["function", x.symbol, self.blob(x.object_code)]
+                case Words():
+                    entry = ["words", *map(self.value, x.numbers)]
+                case NativeKernel():
+                    entry = ["kernel", x.name, self.place(x.function), x.buffers, x.cycles]
+                case FunctionOf():
+                    entry = self.function_of(x)
+            found = self.at[id(x)] = self.equal.setdefault(repr(entry), len(self.shared))
+            if found == len(self.shared):
+                self.shared.append(entry)
+            self.held.append(x)
+        return found
+
+    def blob(self, content: bytes) -> int:
+        found = self.blob_at.get(content)
+        if found is None:
+            found = self.blob_at[content] = len(self.blobs)
+            self.blobs.append(content)
+        return found
+
+    def function_of(self, x: FunctionOf) -> list:
+        """A candidate is found again by its spec and its name. Those with an epilogue are not among them, but it is no
+        part of what prepares their weights."""
+        candidate = x.owner
+        is_whole = x.attribute == "prepare" or candidate.steps is None
+        if not is_whole or find_candidate(candidate.spec, candidate.name) is None:
+            raise NotKept(f"the library call {candidate.name}")
+        return ["of", x.attribute, candidate.name, self.value(candidate.spec)]
+
+    def tensor(self, x: torch.Tensor) -> Any:
+        if type(x) is not torch.Tensor or x.device.type != "cpu" or x.layout is not torch.strided or x.requires_grad \
+                or not x.is_contiguous() or x.nbytes > LARGEST_CONSTANT or x.is_conj() or x.is_neg():
+            raise NotKept(f"a tensor of shape {tuple(x.shape)}")
+        content = bytes(x.detach().reshape(-1).view(torch.uint8).tolist())
+        return ["tensor", self.value(x.dtype), list(x.shape), self.blob(content)]
+
+    def function(self, x: Any) -> Any:
+        if isinstance(x, torch._ops.OpOverload) and x.namespace in OPERATORS:
+            return ["operator", str(x)]
+        if x is torch._C._increment_version:
+            return ["increment_version"]
+        module, name = getattr(x, "__module__", None) or "", getattr(x, "__qualname__", "")
+        if module.startswith(OURS) and getattr(sys.modules[module], name, None) is x:
+            return ["ours", module.removeprefix(OURS), name]
+        raise NotKept(f"{x!r:.80}")
+
+
+# ---- reading
+
+def unpacked(content: bytes, digest: str) -> tuple[Any, Tools]:
+    size = int.from_bytes(content[:8], "little")
+    written = json.loads(content[8:8 + size])
+    if written["key"] != digest:
+        raise ValueError(f"it was compiled for the graph {written['key']!r:.20}, and stands under {digest!r:.20}")
+    if "refused" in written:
+        kind, why = written["refused"]
+        raise REFUSALS[kind](why)
+    return Reader(written, memoryview(content)[8 + size:]).root()
+
+
+class Reader:
+    def __init__(self, written: Any, blobs: memoryview):
+        self.written = written
+        ends = [0]
+        for length in written["bytes"]:
+            ends.append(ends[-1] + length)
+        self.blobs = [bytes(blobs[start:stop]) for start, stop in zip(ends, ends[1:], strict=False)]
+        self.shared: list[Any] = []
+
+    def root(self) -> tuple[Any, Tools]:
+        for entry in self.written["shared"]:
+            self.shared.append(self.make(entry))
+        recipe, runner, sampler = map(self.value, self.written["root"])
+        return recipe, Tools(runner, sampler, watch_at_hand)
+
+    def make(self, entry: list) -> Any:
+        match entry:
+            case ["function", symbol, blob]:
+                return load(self.blobs[blob], symbol, symbols())
+            case ["words", *numbers]:
+                return Words([self.value(number) for number in numbers])
+            case ["kernel", name, function, buffers, cycles]:
+                return NativeKernel(name, self.shared[function], buffers, cycles)
+            case ["of", attribute, name, spec]:
+                return FunctionOf(find_candidate(self.value(spec), name), attribute)
+
+    def value(self, x: Any) -> Any:
+        if type(x) is not list:
+            return x
+        what, *parts = x
+        make = MAKE.get(what)
+        if make is not None:
+            return make([self.value(part) for part in parts])
+        if what == "at":
+            return self.shared[parts[0]]
+        if what == "tensor":
+            dtype, shape, blob = parts
+            content = bytearray(self.blobs[blob])
+            flat = torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+            return flat.clone().view(self.value(dtype)).reshape(shape)
+        return record(what)(*map(self.value, parts))
+
+
+@once
+def record(name: str) -> Any:
+    if name not in RECORDS:
+        raise ValueError(f"an entry of the kind {name!r:.40}")
+    return getattr(importlib.import_module(OURS + RECORDS[name]), name)
+
+
+def operator(name: str) -> Any:
+    namespace, operator, overload = name.split(".")
+    if namespace not in OPERATORS:
+        raise ValueError(f"an operator of {namespace!r:.40}")
+    return getattr(getattr(getattr(torch.ops, namespace), operator), overload)
+
+
+def constant(kind: type, name: str) -> Any:
+    found = getattr(torch, name)
+    if type(found) is not kind:
+        raise ValueError(f"{name!r:.40} for a {kind.__name__}")
+    return found
+
+
+MAKE: dict[str, Callable[[list], Any]] = {
+    "list": list, "tuple": tuple, "size": torch.Size, "complex": lambda parts: complex(*parts),
+    "float": lambda parts: float.fromhex(parts[0]),
+    "dict": lambda parts: dict(zip(parts[::2], parts[1::2], strict=True)),
+    "device": lambda parts: torch.device(parts[0]), "slice": lambda parts: slice(*parts),
+    **{name: lambda parts, kind=kind: constant(kind, parts[0]) for kind, name in TORCH.items()},
+    "operator": lambda parts: operator(parts[0]),
+    "ours": lambda parts: getattr(importlib.import_module(OURS + parts[0]), parts[1]),
+    "increment_version": lambda parts: torch._C._increment_version,
+}
+
+
+def find_candidate(spec: Any, name: str) -> Any:
+    from ..schedule.library import candidates
+
+    return next((candidate for candidate in candidates(spec) if candidate.name == name), None)
+
+
+@once
+def symbols() -> dict[str, int]:
+    """What native code calls that is not in it."""
+    found = torch_thread_pool.addresses()
+    if torch_thread_pool.PARALLEL in found:
+        return found | vector_math_symbols.symbols() | torch_blas_symbols.symbols()
+    from ..codegen.llvm.compile_to_machine_code import symbols as compiled  # something stands in for it
+
+    return compiled()

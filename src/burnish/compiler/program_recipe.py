@@ -1,0 +1,148 @@
+"""A compiled graph as data: its drivers and what surrounds them; and how that is put together.
+
+    recipe = Recipe(Frozen(main, prologue, state=(1, 2)))
+    compiled = recipe.assembled(tools, eager)
+
+The compiler ends in a recipe, and so does what is read from disk (`kept`): from here on there is one way. These are
+tuples with names, as what they are made of is: a process that reads a program must make their classes first, which
+takes a data class fifteen times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..runtime.program.autograd_function import Aside, Differentiable, Layout, OpenDifferentiable
+from ..runtime.program.frozen_prologue import FrozenProgram
+from ..runtime.program.input_alias_check import Apart
+from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
+from ..runtime.program.program import Program
+from ..runtime.program.unbound_driver import Draft, halves
+from ..runtime.state_watch.native_watch import Watch
+from ..tensors.symbolic_sizes import Formula, Point
+
+if TYPE_CHECKING:
+    from ..runtime.program.symbolic_size_program import SizeCheck
+    from ..runtime.program.unbound_symbolic_driver import OpenDraft
+    from .check_symbolic_sizes import Reach
+
+
+class Tools(NamedTuple):
+    """Native code that every program uses."""
+
+    runner: NativeFunction
+    sampler: NativeKernel
+    new_watch: Callable[[], Watch | None]
+
+    def join(self, steps: Any) -> NativeSequence:
+        return NativeSequence(self.runner, steps)
+
+
+class Plain(NamedTuple):
+    driver: Draft
+
+
+class Frozen(NamedTuple):
+    main: Draft
+    prologue: Draft
+    state: tuple[int, ...]
+
+
+class Halved(NamedTuple):
+    forward: Draft
+    backward: Draft
+    layout: Layout
+
+
+class Recipe(NamedTuple):
+    parts: Plain | Frozen | Halved
+    is_aside: bool
+    """Over tensors that require gradients, none of which leave it."""
+    written: tuple[int, ...]
+    """The inputs that are written to."""
+    reaches: dict[int, int]
+    """Where some are: over how many bytes each input lies."""
+
+    def assembled(
+        self, tools: Tools, eager: Callable[..., Any]
+    ) -> Apart | Aside | Differentiable | FrozenProgram | Program:
+        made: Any
+        join = tools.join
+        match self.parts:
+            case Plain(driver):
+                made = driver.program(join)
+            case Frozen(main, prologue, state):
+                made = FrozenProgram(main.program(join), prologue.program(join), state, tools.sampler, eager,
+                                     tools.new_watch)
+            case Halved(forward, backward, layout):
+                made = Differentiable(*halves(forward, backward, join), layout, eager)
+        if self.is_aside:
+            made = Aside(made)
+        return Apart(made, eager, self.written, self.reaches) if self.written else made
+
+
+# ---- for sizes that are told at run time
+
+class OpenPlain(NamedTuple):
+    driver: OpenDraft
+
+
+class OpenFrozen(NamedTuple):
+    main: OpenDraft
+    prologue: Draft
+    state: tuple[int, ...]
+
+
+class OpenHalved(NamedTuple):
+    forward: OpenDraft
+    backward: OpenDraft
+    layout: Any
+    """A Layout in which numbers may be formulas."""
+
+
+class OpenRecipe(NamedTuple):
+    parts: OpenPlain | OpenFrozen | OpenHalved
+    is_aside: bool
+    written: tuple[int, ...]
+    reaches: dict[int, int]
+    open_inputs: tuple[int, ...]
+    """The tensors of open sizes."""
+    reach: Reach | None = None
+
+    def assembled(self, tools: Tools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck,
+                  count: int) -> Any:
+        """`eager` runs the graph as it stands, `otherwise` for sizes that the program turns out not to be right for. It
+        takes `count` inputs; a frozen program's main part is given what was prepared as well."""
+        def elsewhere(*inputs: Any) -> Any:
+            return otherwise(*inputs[:count])
+
+        made: Any
+        join = tools.join
+        match self.parts:
+            case OpenPlain(driver):
+                made = driver.program(join, check, elsewhere)
+            case OpenFrozen(main, prologue, state):
+                made = FrozenProgram(main.program(join, check, elsewhere), prologue.program(join),  # type: ignore
+                                     state, tools.sampler, eager, tools.new_watch)
+            case OpenHalved(forward, backward, layout):
+                made = OpenDifferentiable(forward.program(join, check, otherwise),
+                                          backward.program(join, check, otherwise),
+                                          lambda point: settled(layout, point), eager, otherwise)
+        if self.is_aside:
+            made = Aside(made)
+        return Apart(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
+
+
+def settled(tree: Any, point: Point) -> Any:
+    """What it is at a point."""
+    if isinstance(tree, Formula):
+        return tree.at(point)
+    if type(tree) is tuple:
+        return tuple([settled(part, point) for part in tree])
+    if type(tree) is dict:
+        return {key: settled(part, point) for key, part in tree.items()}
+    if is_dataclass(tree):
+        return type(tree)(*[settled(getattr(tree, field.name), point) for field in fields(tree)])  # type: ignore
+    return tree

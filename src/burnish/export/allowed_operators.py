@@ -1,0 +1,240 @@
+"""The operations that a file of an exported graph may name, and how a name is found.
+
+    operation("torch.nn.functional.linear")          torch's function
+    operation("torch.ops.aten.add.Tensor")           an operator of ATen, pure by its schema
+    operation("torch.ops.aten.from_file.default")    UserError: it takes the name of a file
+
+A name is looked up in a table; it is never followed through attributes to wherever they lead. The table is made of
+what is pure, not of everything but a list of bad names:
+
+* an operator is pure if each of its arguments is a tensor, a number, a dtype, a device, or a word of a known kind
+  (`rounding_mode`), and all it returns is tensors (`why_not_pure`). Reading and writing files, printing, and handing
+  out memory or Python values need arguments or results of other types;
+* operators that begin with an underscore are torch's internals, and check less: only those that Burnish has a record
+  for may be named;
+* a function or a method of torch that is written in C++ may be named if an operator of that name is pure;
+* of functions written in Python, those of `torch.nn.functional` and `torch.functional` that torch documents, which
+  do nothing but call such operators.
+
+Operators of other libraries (`torchvision.nms`) are code that Burnish knows nothing of: a file may name them if the
+caller trusts it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.fx
+
+from .. import ops
+from ..capture.pytorch.torch_calls import READS, STATE, Getter
+from ..capture.pytorch.torch_switches import SWITCHES
+from ..concurrency.compute_once import once
+from ..errors import UserError
+from ..ops.operator_record import RECORDS
+
+# Not among the functions that torch lets classes override, but a trace meets them.
+FACTORIES = (
+    "arange", "as_tensor", "bartlett_window", "blackman_window", "empty", "empty_permuted", "empty_strided", "eye",
+    "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "normal", "ones", "rand",
+    "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "vander", "zeros",
+    "rand_like", "randn_like", "randint_like", "_assert",
+)
+ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+METHODS = frozenset((
+    *(f"__{way}{name}__" for name in ARITHMETIC for way in ("", "r", "i")),
+    *"""
+    __abs__ __eq__ __ge__ __gt__ __invert__ __le__ __lt__ __ne__ __neg__ __pos__ __getitem__ __setitem__ __div__
+    __rdiv__ __idiv__ _conj as_strided new_empty new_empty_strided new_full new_ones new_tensor new_zeros unflatten
+    bfloat16 bool byte cdouble cfloat char double float half int long short type cuda cpu lu unique
+    """.split(),
+))
+"""Methods that are pure and go by another name than their operator, or by none."""
+
+COMMON = frozenset(
+    "add contiguous detach div expand flatten float masked_fill matmul mean mul permute pow reshape size split squeeze "
+    "sub sum to transpose type_as unsqueeze view view_as __getitem__".split()
+) - {"size"}
+"""Methods that most graphs have, known without asking torch for all there are, which takes as long as linking."""
+
+GETTERS = frozenset(("T", "mT", "H", "mH", "real", "imag", "data", "grad"))
+IN_PYTHON = frozenset(("torch.functional", "torch.nn.functional", "torch._jit_internal", "torch._lobpcg"))
+"""Modules whose documented functions only call operators."""
+
+NEVER = READS | STATE | {"as_subclass", "_make_wrapper_subclass", "backward", "is_shared", "share_memory"}
+"""What hands out Python values, or changes a tensor as an object: no exported graph holds it."""
+
+TYPES = frozenset((
+    "Tensor", "int", "bool", "float", "complex", "number", "Device", "Generator", "List[int]", "List[Tensor]",
+    "List[bool]", "List[float]", "List[number]", "List[complex]", "List[Optional[Tensor]]",
+))
+WORDS = frozenset("""
+    norm reduce rounding_mode driver interpolation UPLO approximate padding ord side mode activation equation indexing
+    padding_side pad_mode reduction p assert_msg
+""".split())
+"""Arguments of operators that take one word of a few."""
+
+OF_TORCH = ("aten", "prims")
+OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)", re.ASCII)
+
+
+class Unwritable(Exception):
+    """Something that the file has no form for."""
+
+
+# ---- pure operators
+
+def why_not_pure(overload: torch._ops.OpOverload) -> str | None:
+    """Why an operator of torch could do more than compute tensors of tensors, by its schema."""
+    schema, name = overload._schema, overload._opname
+    if name in NEVER:
+        return "it changes tensors as objects, or reads values out of them"
+    for argument in schema.arguments:
+        kind = str(argument.type)
+        plain = kind.removeprefix("Optional[")[:-1] if kind.startswith("Optional[") else kind
+        if plain == "str" and argument.name in WORDS:
+            continue
+        if plain not in TYPES:
+            return f"it takes {argument.name}: {kind}"
+    makes = [str(result.type) in ("Tensor", "List[Tensor]") for result in schema.returns]
+    if not makes and not any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments):
+        return "it returns nothing and writes to no tensor"
+    if makes and not any(makes):
+        return "it returns no tensor"
+    if not all(makes) and str(overload) not in recorded():
+        return "it returns something else than tensors"
+    if is_internal(name) and str(overload) not in recorded():
+        return "it is internal to torch, and Burnish has no record of it"
+    return None
+
+
+def is_internal(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def overloads(name: str) -> Iterator[torch._ops.OpOverload]:
+    packet = getattr(torch.ops.aten, name, None)
+    if isinstance(packet, torch._ops.OpOverloadPacket):
+        for overload in packet.overloads():
+            yield getattr(packet, overload)
+
+
+@once
+def is_pure(name: str) -> bool:
+    """Whether torch computes tensors under this name."""
+    return not is_internal(name) and any(why_not_pure(overload) is None for overload in overloads(name))
+
+
+@once
+def recorded() -> frozenset[str]:
+    """The operators that Burnish has records of."""
+    for module in pkgutil.iter_modules(ops.__path__, f"{ops.__name__}."):
+        importlib.import_module(module.name)
+    return frozenset(RECORDS)
+
+
+# ---- functions and methods by name
+
+@once
+def operations() -> dict[str, Callable[..., Any]]:
+    """Every function a file may name, but for operators."""
+    found: dict[str, Callable[..., Any]] = {"operator.getitem": operator.getitem}
+    for prefix, namespace, family in (("torch", torch, ""), ("torch.nn.functional", torch.nn.functional, ""),
+                                      ("torch.linalg", torch.linalg, "linalg_"), ("torch.fft", torch.fft, "fft_"),
+                                      ("torch.special", torch.special, "special_")):
+        for function in torch.overrides.get_overridable_functions().get(namespace, ()):
+            name = getattr(function, "__name__", "")
+            if getattr(namespace, name, None) is function and is_harmless(function, name, family):
+                found[f"{prefix}.{name}"] = function
+    for name, function in vars(torch.nn.functional).items():
+        # hardswish and a few more are called by their Python names as well.
+        if isinstance(function, FunctionType) and function.__module__ == "torch.nn.functional" and name[0] != "_":
+            found.setdefault(f"torch.nn.functional.{name}", function)
+    found.update((f"torch.{name}", getattr(torch, name)) for name in FACTORIES if hasattr(torch, name))
+    found.update((f"torch._C.{name}", getattr(torch._C, name)) for name in SWITCHES if hasattr(torch._C, name))
+    found.update((f"torch.{name}", getattr(torch, name)) for name in SWITCHES if hasattr(torch, name))
+    found.update((f"torch.Tensor.{name}", Getter(name)) for name in GETTERS)
+    return found
+
+
+def is_harmless(function: Any, name: str, family: str) -> bool:
+    if name in NEVER:
+        return False
+    if isinstance(function, FunctionType):
+        return function.__module__ in IN_PYTHON
+    # torch.nn.functional.gelu, torch.linalg.det (linalg_det), torch.fft.fft (fft_fft), torch.sparse_coo_tensor
+    return not isinstance(function, type) and (is_pure(name) or is_pure(family + name.removeprefix(family)))
+
+
+@once
+def names() -> dict[Any, str]:
+    """The inverse; of several names the one that stands first."""
+    found: dict[Any, str] = {}
+    for name, function in operations().items():
+        found.setdefault(function, name)
+    return found
+
+
+def is_method(name: Any) -> bool:
+    """Whether a file may name a tensor method."""
+    return isinstance(name, str) and (name in COMMON or name in methods())
+
+
+@once
+def methods() -> frozenset[str]:
+    known = torch.overrides.get_overridable_functions().get(torch.Tensor, ())
+    named = {getattr(function, "__name__", "") for function in known} - NEVER
+    return frozenset(name for name in named if name in METHODS or is_pure(name)) | METHODS
+
+
+# ---- both ways
+
+def name_of(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return f"torch.ops.{target}"
+    try:
+        name = names().get(target)
+    except TypeError:
+        name = None
+    if name is None:
+        known = getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or repr(target)
+        raise Unwritable(f"the operation {getattr(target, '__module__', '?')}.{known}, which is not one of torch's own")
+    return name
+
+
+def operation(name: Any, trust: bool = False) -> Callable[..., Any]:
+    """What a file names. Where it is trusted, that may be any operator a library has registered with torch."""
+    found = operations().get(name) if isinstance(name, str) else None
+    if found is not None:
+        return found
+    match = OPERATOR.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        raise UserError(f"it asks for the operation {name!r:.100}, which this version of torch ({torch.__version__}) "
+                        f"does not have, or which no exported graph may use")
+    return registered(name, *match.groups(), trust=trust)
+
+
+@functools.lru_cache(4096)
+def registered(name: str, namespace: str, packet: str, overload: str, *, trust: bool) -> torch._ops.OpOverload:
+    if namespace not in OF_TORCH and not trust:
+        raise UserError(f"it asks for the operation {name!r:.100} of the library {namespace!r:.40}. Burnish does not "
+                        f"know what that does, so no exported graph may use it unless you trust the file as you trust "
+                        f"a program and load it with trust=True")
+    found: Any = getattr(getattr(torch.ops, namespace), packet, None)
+    if isinstance(found, torch._ops.OpOverloadPacket) and overload in found.overloads():
+        found = getattr(found, overload)
+    if not isinstance(found, torch._ops.OpOverload):
+        raise UserError(f"it asks for the operation {name!r:.100}, which torch {torch.__version__} does not have, and "
+                        f"no library that is imported here has registered")
+    why = why_not_pure(found) if namespace in OF_TORCH else None
+    if why is not None:
+        raise UserError(f"it asks for the operation {name!r:.100}, which no exported graph may use: {why}")
+    return found

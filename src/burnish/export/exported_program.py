@@ -1,0 +1,407 @@
+"""``export``: one graph of a whole function or module, on its own, to keep, save and hand on.
+
+    exported = burnish.export(model, (x,))
+    exported(x)                                  # the same arguments, the same result
+    exported.save("model.burnish")
+    burnish.load("model.burnish")(x)
+
+    burnish.save(model, "model.burnish", (x,))   # the same, compiled
+
+The function runs once, for real, on copies of the arguments; what it does to the module is undone. It has to
+fit into one graph: a break is an ``Unsupported`` error. What the graph cannot do again is one as well: writes to Python
+objects (``self.calls += 1``). Prints, warnings and log records are left out, and ``Exported.left_out`` names them.
+
+The choices:
+
+* Parameters, buffers and every other tensor the function reaches are attributes of ``graph_module`` (``get_attr``
+  nodes), parameters and buffers under their own names. They are the module's very tensors: training the module goes on
+  changing what the exported graph computes, until it is saved.
+* Inputs of the graph are the tensors among the arguments, in their order, as flat as ``torch.utils._pytree`` makes
+  them. Numbers, strings and the like are fixed: calling with others is an error, and so are other shapes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch.utils import _pytree as pytree
+
+from ..api import is_asynchronous, original_of, runner, why_not_compile
+from ..backends.registry import lookup
+from ..capture.engine.engine import Options
+from ..errors import InternalError, UserError
+from ..frontend.marks import is_disabled
+from ..report.explain_report import list_operations, tensor_type
+from ..report.text_layout import count, shifted, shorten
+from ..tensors.lazy_graph_module import graph_module
+from .trace_whole_call import OneGraph, Trace, is_fixed, kept_as_they_were, same_fixed
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from .precompile import Held, NativeGraph
+
+GUARDS_SHOWN = 12
+OPERATIONS_SHOWN = 30
+
+
+@dataclass(frozen=True)
+class TensorInput:
+    """A tensor among the arguments. ``node`` is the number of its graph input; one tensor passed twice has one."""
+
+    name: str
+    node: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    device: torch.device
+
+    def why_not(self, value: Any) -> str | None:
+        """A sentence where ``value`` cannot be what was exported."""
+        if not isinstance(value, torch.Tensor):
+            return f"{self.name} was a tensor of {self}, and is a {type(value).__name__}"
+        if value.dtype == self.dtype and value.shape == self.shape and value.device == self.device:
+            return None
+        found = TensorInput(self.name, self.node, value.dtype, tuple(value.shape), value.device)
+        return f"{self.name} was a tensor of {self}, and is one of {found}"
+
+    def __str__(self) -> str:
+        place = "" if self.device.type == "cpu" else f" on {self.device}"
+        return tensor_type(self) + place
+
+
+@dataclass(frozen=True)
+class FixedInput:
+    """An argument that is no tensor, as it was."""
+
+    name: str
+    value: Any
+
+    def why_not(self, value: Any) -> str | None:
+        if same_fixed(self.value, value):
+            return None
+        return f"{self.name} was {self.value!r:.80}, and is {value!r:.80}"
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A leaf of the result: the graph's output of that number, or (None) a fixed value."""
+
+    node: int | None
+    value: Any = None
+
+
+@dataclass
+class Exported:
+    """A graph with what is needed to call it like the function it was made from."""
+
+    name: str
+    held: Held
+    inputs: list[TensorInput | FixedInput]
+    outputs: list[Output]
+    arguments: Any  # a pytree specification: how (args, kwargs) nest
+    result: Any  # ... and the result
+    writes_inputs: bool = False
+    """Whether the graph changes tensors that are passed in. Then two arguments must not be one tensor, unless they were
+    when it was exported."""
+    guards: list[str] = field(default_factory=list[str])
+    """What held when it was exported, and is taken to hold from then on. Of it, the arguments are checked."""
+    left_out: list[str] = field(default_factory=list[str])
+    """Prints, warnings and log records of the function, which the graph does not make."""
+    native: NativeGraph | None = None
+    """The same, compiled. ``burnish.save`` makes it, and ``burnish.load`` where the file holds it."""
+    is_trusted: bool = True
+    """Whether it was made here, or comes from a file that this user wrote or trusts."""
+    keeps_switches: bool = False
+    """Whether torch's switches (gradient mode, autocast) are put back after a call. A stranger's graph may set them
+    for itself, and not for its caller."""
+
+    @property
+    def graph_module(self) -> torch.fx.GraphModule:
+        """The graph, which goes on being what is called."""
+        return self.held.graph()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        run = self.graph_module if self.native is None else self.native
+        inputs = self.graph_inputs(args, kwargs)
+        results = self.run_keeping_switches(run, inputs) if self.keeps_switches else run(*inputs)
+        leaves = [output.value if output.node is None else results[output.node] for output in self.outputs]
+        return pytree.tree_unflatten(leaves, self.result)
+
+    def run_keeping_switches(self, run: Any, inputs: list[torch.Tensor]) -> Any:
+        from ..compiler.adapters.exit_global_state import put_back, state
+
+        before = state()
+        try:
+            return run(*inputs)
+        finally:
+            put_back(before)
+
+    def graph_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The flat inputs of the graph for a call, which must be like the one that was exported."""
+        leaves, nesting = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
+        if nesting != self.arguments:
+            expected = pytree.tree_unflatten([i.name for i in self.inputs], self.arguments)
+            raise UserError(f"{self.name} was exported with arguments nested like {_call_text(*expected)}. "
+                            f"Call it the same way, or export it again with these arguments.")
+        wrong: list[str] = []
+        found: dict[int, torch.Tensor] = {}
+        for expected, leaf in zip(self.inputs, leaves, strict=True):
+            if (why := expected.why_not(leaf)) is not None:
+                wrong.append(why)
+            elif isinstance(expected, TensorInput) and found.setdefault(expected.node, leaf) is not leaf:
+                wrong.append(f"{expected.name} was the same tensor as another argument, and is not")
+        if self.writes_inputs and len(set(map(id, found.values()))) < len(found):
+            wrong.append("two arguments are the same tensor, the graph writes to its inputs, and they were different")
+        if wrong:
+            raise UserError(f"{self.name} cannot be called with these arguments: {'; '.join(wrong)}. "
+                            f"An exported graph holds for the arguments it was made with: export again with these.")
+        return [found[node] for node in sorted(found)]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file, which ``burnish.load`` reads. For its form see ``export_file``. With what is
+        compiled of it; see ``burnish.save``."""
+        from .file_format import save
+
+        save(self, path)
+
+    def to_torch_export(self) -> ExportedProgram:
+        """The same as ``torch.export`` has it, for what takes its programs. Imports torch's compiler."""
+        from ..integrations.torch_export import to_torch_export
+
+        return to_torch_export(self)
+
+    def __str__(self) -> str:
+        signature = ", ".join(f"{i.name}: {i}" if isinstance(i, TensorInput) else f"{i.name}={i}" for i in self.inputs)
+        listing = list_operations(self.graph_module)
+        parts = [f"{self.name}({signature}): {count(len(listing), 'operation')}",
+                 shifted("\n".join(shorten(listing, OPERATIONS_SHOWN, 5, "operations")))]
+        for title, lines, noun in (("Taken to hold", self.guards, "guards"), ("Left out", self.left_out, "calls")):
+            if lines:
+                parts.append(f"{title}\n" + shifted("\n".join(shorten(lines, GUARDS_SHOWN, 0, noun))))
+        return "\n\n".join(parts) + "\n"
+
+    def __repr__(self) -> str:
+        return f"<Exported {self.name}: {count(len(self.inputs), 'input')}, {count(len(self.outputs), 'output')}>"
+
+
+def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Exported:
+    """One graph of ``fn(*args, **kwargs)``, or an error that says why there is none.
+
+    fn: what ``compile`` takes; of something compiled, its original is exported.
+    args, kwargs: tensors, numbers, strings, ``None`` and dtypes, in lists, tuples and dictionaries. Tensors are copied
+        first, so that the run does nothing to them. Tensors and Python objects that the function reaches otherwise are
+        put back as they were, which needs room for one more copy of the tensors; torch's random numbers as well.
+    """
+    original, args, kwargs = _checked(fn, args, kwargs)
+    name = getattr(original, "__qualname__", type(original).__qualname__)
+    leaves, nesting = pytree.tree_flatten((args, kwargs))
+    names = _argument_names(original, args, kwargs)
+    inputs = list(_describe(leaves, names))
+    copies = _copied(leaves)
+    own_args, own_kwargs = pytree.tree_unflatten(copies, nesting)
+    options = Options(lookup("eager"), "eager", True, fullgraph=True, dynamic=False)
+    program, run = runner(original, options, OneGraph)
+    assert isinstance(program, OneGraph)
+    with kept_as_they_were(original):
+        try:
+            run(*own_args, **own_kwargs)
+        finally:
+            program.take_back()
+    trace = program.found
+    if trace is None:
+        raise InternalError("export", f"no graph was made of {name}, and no error either")
+    refusal = trace.why_not_export(name)
+    if refusal is not None:
+        raise refusal
+    writes = any(isinstance(leaf, torch.Tensor) and trace.writes_to(copied, leaf)
+                 for leaf, copied in zip(leaves, copies, strict=True))
+    if writes and (pair := _sharing(leaves, names)) is not None:
+        raise UserError(f"{name} writes to its arguments, and {pair[0]} and {pair[1]} share memory: what it does "
+                        f"depends on how they overlap, which an exported graph does not know. Pass copies.")
+    module, outputs = _put_together(original, trace, inputs, copies)
+    from .precompile import Held
+
+    return Exported(name, Held.of(module), inputs, outputs, nesting, trace.result, writes, trace.guards, trace.left_out)
+
+
+def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    why = why_not_compile(fn)
+    if why is not None:
+        raise UserError(why.replace("burnish.compile", "burnish.export"))
+    if not isinstance(args, (tuple, list)):
+        raise UserError(f"burnish.export takes the arguments as a tuple, export(fn, (x,)), "
+                        f"not a {type(args).__name__}.")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise UserError(f"burnish.export takes keyword arguments as a dictionary, not a {type(kwargs).__name__}.")
+    original = original_of(fn)
+    if is_disabled(original) or is_asynchronous(original):
+        raise UserError(f"burnish.export cannot make a graph of {getattr(fn, '__qualname__', fn)}: "
+                        f"{'it is disabled' if is_disabled(original) else 'it is an `async def`'}.")
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise UserError("burnish.export was called under torch.autocast, which the graph would not know later. "
+                        "Enter autocast inside the function, and it becomes a part of the graph.")
+    return original, tuple(args), dict(sorted((kwargs or {}).items()))
+
+
+def _argument_names(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """The leaves of the arguments as one would write them: ``x``, ``state[0]``."""
+    try:
+        signature = inspect.signature(original.forward if isinstance(original, torch.nn.Module) else original)
+        known = [p.name for p in signature.parameters.values()
+                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    except (ValueError, TypeError):
+        known = []
+    names = [known[i] if i < len(known) else f"args[{i}]" for i in range(len(args))]
+    named = [*zip(names, args, strict=True), *kwargs.items()]
+    return [name + pytree.keystr(path) for name, value in named
+            for path, _ in pytree.tree_flatten_with_path(value)[0]]
+
+
+def _describe(leaves: Iterable[Any], names: Iterable[str]) -> Iterator[TensorInput | FixedInput]:
+    nodes: dict[int, int] = {}
+    for leaf, name in zip(leaves, names, strict=True):
+        if isinstance(leaf, torch.Tensor):
+            node = nodes.setdefault(id(leaf), len(nodes))
+            yield TensorInput(name, node, leaf.dtype, tuple(leaf.shape), leaf.device)
+        elif is_fixed(leaf):
+            yield FixedInput(name, leaf)
+        else:
+            raise UserError(f"burnish.export: {name} is a {type(leaf).__module__}.{type(leaf).__qualname__}. Arguments "
+                            f"are tensors, numbers, strings, None and dtypes, in tuples, lists and dictionaries. Other "
+                            f"objects can be held by the function: functools.partial(fn, config=...), or a closure.")
+
+
+def _copied(leaves: Iterable[Any]) -> list[Any]:
+    """Tensors of the same kind on memory of their own; one tensor stays one."""
+    copies: dict[int, Any] = {}
+
+    def copy_of(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        made = copies.get(id(leaf))
+        if made is None:
+            made = leaf.detach().clone()
+            if isinstance(leaf, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, leaf.requires_grad)
+            copies[id(leaf)] = made = made.requires_grad_(leaf.requires_grad)
+        return made
+
+    return list(map(copy_of, leaves))
+
+
+def _sharing(leaves: Iterable[Any], names: Iterable[str]) -> tuple[str, str] | None:
+    """Two different tensors in the same memory."""
+    owners: dict[int, tuple[Any, str]] = {}
+    for leaf, name in zip(leaves, names, strict=True):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel():
+            first, owner = owners.setdefault(leaf.untyped_storage().data_ptr(), (leaf, name))
+            if first is not leaf:
+                return owner, name
+    return None
+
+
+def _put_together(original: Any, trace: Trace, inputs: list[TensorInput | FixedInput],
+                  copies: list[Any]) -> tuple[torch.fx.GraphModule, list[Output]]:
+    """The traced graph with arguments for inputs and everything else for attributes."""
+    graph = torch.fx.Graph()
+    of_argument: dict[int, torch.fx.Node] = {}
+    for described, leaf in zip(inputs, copies, strict=True):
+        if isinstance(leaf, torch.Tensor) and id(leaf) not in of_argument:
+            of_argument[id(leaf)] = node = graph.placeholder(_identifier(described.name))
+            node.meta["tensor_meta"] = described
+    attributes = _Attributes(original)
+    values: dict[torch.fx.Node, Any] = {}
+    placeholders = iter(trace.inputs)
+    for node in trace.graph_module.graph.nodes:
+        if node.op == "placeholder":
+            value, words = next(placeholders)
+            if not isinstance(value, torch.Tensor):
+                values[node] = value  # a number among the arguments: they are fixed
+            else:
+                values[node] = of_argument.get(id(value)) or attributes.node(graph, value, words)
+        else:
+            values[node] = graph.node_copy(node, lambda used: values[used])
+    graph.lint()
+    module = graph_module(attributes.values, graph, "Exported")
+    return module, [Output(None, leaf) if node is None else Output(node) for node, leaf in trace.outputs]
+
+
+class _Attributes:
+    """The tensors a graph holds itself, each under one name."""
+
+    def __init__(self, original: Any):
+        owner = original if isinstance(original, torch.nn.Module) else getattr(original, "__self__", None)
+        self.names: dict[int, str] = {}
+        if isinstance(owner, torch.nn.Module):
+            for path, tensor in (*owner.named_parameters(), *owner.named_buffers()):
+                self.names[id(tensor)] = path
+        self.taken = {path.partition(".")[0] for path in self.names.values()}
+        self.values: dict[str, Any] = {}
+
+    def node(self, graph: torch.fx.Graph, value: Any, words: str) -> torch.fx.Node:
+        name = self.names.get(id(value))
+        if name is None:
+            plain = name = f"constant_{_identifier(words)}"
+            number = 1
+            while name in self.taken:
+                name, number = f"{plain}_{number}", number + 1
+            self.taken.add(name)
+        self.values[name] = value
+        node = graph.get_attr(name)
+        node.meta["tensor_meta"] = TensorInput(name, -1, value.dtype, tuple(value.shape), value.device)
+        return node
+
+
+def _identifier(words: str) -> str:
+    cleaned = "".join(c if c.isalnum() and c.isascii() else "_" for c in words).strip("_")
+    return f"input_{cleaned}" if not cleaned.isidentifier() else cleaned
+
+
+def _call_text(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
+    return "(" + ", ".join([*map(_bare, args), *(f"{key}={_bare(value)}" for key, value in kwargs.items())]) + ")"
+
+
+def _bare(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value).replace("'", "")
+
+
+def save(
+    fn: Any, path: str | os.PathLike[str], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+) -> Exported:
+    """``fn``, compiled for the inputs ``args`` and ``kwargs``, as one file: ``burnish.load`` gives something to call,
+    which captures and compiles nothing for such inputs.
+
+    fn: what ``export`` takes, or what it made. It is compiled for the mode of torch in force here: under
+        ``torch.no_grad()`` for inference, else with gradients where parameters learn.
+    """
+    from .precompile import NativeGraph
+
+    exported = fn if isinstance(fn, Exported) else export(fn, args, kwargs)
+    exported.native = exported.native or NativeGraph(exported.held)
+    exported.native.prepare(exported.graph_inputs(tuple(args), dict(kwargs or {})))
+    exported.save(path)
+    return exported
+
+
+def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported:
+    """What ``save`` or ``Exported.save`` wrote.
+
+    trust: whether machine code in the file may run, and operators of other libraries than torch be called. ``None``:
+        if this user's Burnish wrote it, which its signature says; a file from elsewhere is compiled again. Besides, a
+        file names operations of torch that compute tensors from tensors, and nothing in it becomes Python code. A file
+        that is not sound is refused with a ``UserError``. ``SECURITY.md`` says what that protects from.
+    """
+    from .file_format import load as load_file
+
+    return load_file(path, trust)
+
+

@@ -1,0 +1,323 @@
+"""The file an exported graph is saved in: a zip archive of one JSON text and raw memory. No pickle, no code.
+
+    burnish.json     the graph, its inputs, outputs and attributes
+    storage/0 …      the memory of the tensors, as it lies there; tensors that share memory go on sharing it
+    program/…        what is compiled of the graph, by the digests of its keys (`export_native`), if anything
+    signature        of all but the memory, by the user who wrote it, where there is something to trust
+
+An operation is written as the name under which torch documents it ("torch.nn.functional.linear"), and read by looking
+that name up in a table (`export_operators`); values and names are checked one by one (`export_values`, `export_graph`).
+So reading a file from a stranger runs nothing of his: what does not fit is refused with a `UserError` that names the
+part. What has no form here, a Python function of the user's for one, cannot be written, and the error says which it is.
+
+Programs are machine code, and operators of other libraries are code that Burnish does not know. Both are only taken
+if the signature is this user's, or the caller trusts the file. Memory is mapped, not read: a page comes from the disk
+when it is first needed. Nothing in an archive is compressed, so that reading takes no more memory than the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import mmap
+import operator
+import os
+import re
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from ..errors import UserError, warn
+from ..tensors.lazy_graph_module import graph_module
+from .allowed_operators import Unwritable
+from .graph_to_json import decode_graph, encode_graph, needs_trust, sets_switches
+from .precompile import Held, NativeGraph, signature
+from .tensor_storage import Storages, memory_of, read_tensors
+from .values_to_json import (
+    decode,
+    decode_nesting,
+    encode,
+    encode_nesting,
+    entry,
+    flag,
+    parts,
+    read_device,
+    shown,
+    sizes,
+    text,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from .exported_program import Exported, FixedInput, Output, TensorInput
+
+FORMAT = 1
+DESCRIPTION, SIGNATURE, PROGRAM, STORAGE = "burnish.json", "signature", "program/", "storage/"
+NAMES = re.compile(r"burnish\.json|signature|program/[0-9a-f]{64}|storage/\d{1,9}", re.ASCII)
+"""What an archive may hold."""
+
+LONGEST_DESCRIPTION = 128 << 20
+"""Bytes. As Python's objects it takes some twenty times as many; a graph of 100,000 operations has half of it."""
+
+ALIGNMENT = 64
+LOCAL_HEADER, ZIP64_FIELD, PADDING_FIELD = 30, 20, 0xD935
+"""Of the zip format: bytes before an entry's name, of the field for long files, and the field that aligns entries."""
+
+DAMAGED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, EOFError,
+           OSError, struct.error)
+"""What Python and torch raise over a file that is not as it should be, where none of our checks came first."""
+
+
+# ---- writing
+
+def save(exported: Exported, path: str | os.PathLike[str]) -> None:
+    storages = Storages()
+    module = exported.graph_module
+    attributes: dict[str, torch.Tensor] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            attributes[str(node.target)] = operator.attrgetter(str(node.target))(module)
+    description = {
+        "format": FORMAT, "torch": torch.__version__, "name": exported.name,
+        "graph": encode_graph(module.graph),
+        "attributes": [storages.describe(name, tensor) for name, tensor in attributes.items()],
+        "inputs": list(_encode_inputs(exported)),
+        "outputs": [_writable(lambda o=o: {"node": o.node} if o.node is not None else {"value": encode(o.value, {})})
+                    for o in exported.outputs],
+        "arguments": _writable(lambda: encode_nesting(exported.arguments)),
+        "result": _writable(lambda: encode_nesting(exported.result)),
+        "ready": exported.native.ready if exported.native is not None else {},
+        "writes_inputs": exported.writes_inputs, "guards": exported.guards, "left_out": exported.left_out,
+    }
+    path = Path(path)
+    # Written beside its place and then moved there: a reader sees the old file or the new one, never half of one.
+    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            content = json.dumps(description, indent=1).encode()
+            archive.writestr(DESCRIPTION, content)
+            programs = exported.native.programs if exported.native is not None else {}
+            for digest, program in programs.items():
+                archive.writestr(f"{PROGRAM}{digest}", program)
+            if programs or needs_trust(module.graph):
+                signed = signature(content, programs)
+                if signed is not None:
+                    archive.writestr(SIGNATURE, signed)
+            for number, storage in enumerate(storages.pieces):
+                with archive.open(aligned(f"{STORAGE}{number}", file.tell()), "w", force_zip64=True) as written:
+                    written.write(memory_of(storage))
+        os.replace(unfinished, path)
+    except BaseException:
+        os.unlink(unfinished)
+        raise
+
+
+def _encode_inputs(exported: Exported) -> Iterator[dict[str, Any]]:
+    from .exported_program import TensorInput
+
+    for described in exported.inputs:
+        if isinstance(described, TensorInput):
+            yield {"name": described.name, "node": described.node, "shape": list(described.shape),
+                   "dtype": encode(described.dtype, {}), "device": str(described.device)}
+        else:
+            yield {"name": described.name, "value": encode(described.value, {})}
+
+
+def _writable(encoded: Callable[[], Any]) -> Any:
+    try:
+        return encoded()
+    except Unwritable as what:
+        raise UserError(f"The graph cannot be saved: its arguments or its result hold {what}. A file holds tensors and "
+                        f"plain values in tuples, lists and dictionaries. The exported graph itself works.") from None
+
+
+def aligned(name: str, start: int) -> zipfile.ZipInfo:
+    """An entry whose content will begin where memory may be mapped: a field of its header is padding."""
+    made = zipfile.ZipInfo(name)
+    begins = start + LOCAL_HEADER + len(name) + ZIP64_FIELD + 4
+    padding = -begins % ALIGNMENT
+    made.extra = struct.pack("<HH", PADDING_FIELD, padding) + bytes(padding)
+    return made
+
+
+# ---- reading
+
+def load(path: str | os.PathLike[str], trust: bool | None = None) -> Exported:
+    path = os.fspath(path)
+    with open(path, "rb") as file, explained(path), Archive(file) as archive:
+        exported = _read(archive, trust, path)
+    # Where nothing is ready, the graph will be needed, and where it is damaged that is said now.
+    if exported.native is None or not exported.native.ready:
+        graph = exported.held.graph().graph
+        exported.keeps_switches = not exported.is_trusted and sets_switches(graph)
+        with explained(path):
+            _check_numbers(exported, graph)
+    return exported
+
+
+@contextlib.contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Errors in reading, in words."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path} cannot be loaded: {error}. Nothing of it has run. If you expected a sound file, get "
+                        f"it once more, or save the function again.") from error
+    except zipfile.BadZipFile as error:
+        raise UserError(f"{path} is not a file that Exported.save wrote: {error}.") from error
+    except DAMAGED as error:
+        raise UserError(f"{path} is damaged, or was not written by Exported.save: "
+                        f"{type(error).__name__}: {error}.") from error
+
+
+class Archive:
+    """The file, mapped as memory: what is written to there stays in this process."""
+
+    def __init__(self, file: Any):
+        self.zip = zipfile.ZipFile(file)
+        self.whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self.entries: dict[str, zipfile.ZipInfo] = {}
+        total = 0
+        for item in self.zip.infolist():
+            name, total = item.filename, total + item.file_size
+            if DESCRIPTION not in self.zip.NameToInfo:
+                raise UserError("it is a zip archive, but not one that Exported.save wrote")
+            if not NAMES.fullmatch(name):
+                raise UserError(f"its entry {name!r:.60} is none that Exported.save writes")
+            if name in self.entries:
+                raise UserError(f"it has two entries {name!r:.60}")
+            # What is stored as it is cannot unpack to more than there is, and entries that overlap would.
+            if item.compress_type != zipfile.ZIP_STORED or item.flag_bits & 1 or item.file_size != item.compress_size \
+                    or total > len(self.whole):
+                raise UserError(f"its entry {name!r:.60} is not as Exported.save writes it: stored, without packing, "
+                                f"{item.file_size} bytes of a file of {len(self.whole)}")
+            self.entries[name] = item
+        if not self.entries:
+            raise UserError("it is a zip archive, but not one that Exported.save wrote")
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.zip.close()
+
+    def read(self, name: str, longest: int) -> bytes:
+        item = self.entries[name]
+        if item.file_size > longest:
+            raise UserError(f"its entry {name!r:.60} has {item.file_size} bytes, and at most {longest} are read")
+        return self.zip.read(item)
+
+    def memory(self, number: int) -> torch.Tensor:
+        item = self.entries.get(f"{STORAGE}{number}")
+        if item is None:
+            raise UserError(f"its memory, the entry {STORAGE}{number}, is not there: the file is damaged")
+        header = self.whole[item.header_offset:item.header_offset + LOCAL_HEADER]
+        if header[:4] != b"PK\3\4" or len(header) < LOCAL_HEADER:
+            raise UserError(f"its entry {item.filename!r} is not where the archive says: the file is damaged")
+        name, extra = struct.unpack("<HH", header[26:30])
+        begins = item.header_offset + LOCAL_HEADER + name + extra
+        if begins + item.file_size > len(self.whole):
+            raise UserError(f"its entry {item.filename!r} is cut short: the file is damaged")
+        if not item.file_size:
+            return torch.empty(0, dtype=torch.uint8)
+        found = torch.frombuffer(self.whole, dtype=torch.uint8, count=item.file_size, offset=begins)
+        return found if begins % ALIGNMENT == 0 else found.clone()
+
+
+def _read(archive: Archive, trust: bool | None, path: str) -> Exported:
+    from .exported_program import Exported
+
+    content = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
+    written = json.loads(content.decode())  # as text: of bytes, json would guess the encoding
+    version = entry(written, "format")
+    if type(version) is not int or version != FORMAT:
+        raise UserError(f"it is of format {version!r:.20}, and this version of Burnish reads format {FORMAT}: save the "
+                        f"function again with this version, or load the file with the one that wrote it")
+    programs = {name.removeprefix(PROGRAM): archive.read(name, len(archive.whole))
+                for name in archive.entries if name.startswith(PROGRAM)}
+    is_trusted = bool(trust) or trust is None and is_signed(archive, content, programs)
+    if programs and not is_trusted and trust is None:
+        warn(f"{path} holds machine code that this user's Burnish did not write. It is left aside, and the graph "
+             f"is compiled anew. If you trust the file as you trust a program, load it with trust=True; with "
+             f"trust=False this is not said again.", UserWarning)
+    attributes = read_tensors(entry(written, "attributes"), archive.memory)
+
+    def decoded() -> torch.fx.GraphModule:
+        with explained(path):
+            graph = decode_graph(entry(written, "graph"), attributes, is_trusted)
+            return graph_module(dict(attributes), graph, "Exported")
+
+    held = Held(attributes, decoded)
+    native = None
+    if programs:
+        native = NativeGraph(held, programs if is_trusted else {}, _read_ready(written) if is_trusted else {})
+    inputs = [_read_input(what) for what in parts(entry(written, "inputs"))]
+    outputs = [_read_output(what) for what in parts(entry(written, "outputs"))]
+    return Exported(shown(entry(written, "name"), "a name"), held, inputs, outputs,
+                    _read_nesting(written, "arguments", len(inputs)), _read_nesting(written, "result", len(outputs)),
+                    flag(entry(written, "writes_inputs"), "whether it writes to its inputs"),
+                    _read_lines(written, "guards"), _read_lines(written, "left_out"), native, is_trusted)
+
+
+def _read_input(what: Any) -> TensorInput | FixedInput:
+    from .exported_program import FixedInput, TensorInput
+
+    name = shown(entry(what, "name"), "the name of an input")
+    if "node" not in what:
+        return FixedInput(name, decode(entry(what, "value"), {}))
+    return TensorInput(name, whole(what["node"], "the number of an input"), decode(entry(what, "dtype"), {}),
+                       sizes(entry(what, "shape"), "a size"), read_device(entry(what, "device"), {}, 0))
+
+
+def _read_output(what: Any) -> Output:
+    from .exported_program import Output
+
+    if type(what) is dict and "node" in what:
+        return Output(whole(what["node"], "the number of an output"))
+    return Output(None, decode(entry(what, "value"), {}))
+
+
+def _read_nesting(written: Any, which: str, leaves: int) -> Any:
+    found = decode_nesting(entry(written, which))
+    if found.num_leaves != leaves:
+        raise UserError(f"its {which} nest {found.num_leaves} values, and it describes {leaves}")
+    return found
+
+
+def _read_lines(written: Any, which: str) -> list[str]:
+    return [shown(line, "a line of text", 1 << 20) for line in parts(entry(written, which))]
+
+
+def _read_ready(written: Any) -> dict[str, str]:
+    found = entry(written, "ready")
+    if type(found) is not dict:
+        raise UserError(f"{found!r:.60} stands where the programs' surroundings should")
+    return {key: text(digest, "the digest of a program", 64) for key, digest in found.items()}
+
+
+def _check_numbers(exported: Exported, graph: torch.fx.Graph) -> None:
+    """Inputs and outputs go by their numbers in the graph."""
+    from .exported_program import TensorInput
+
+    takes = sum(node.op == "placeholder" for node in graph.nodes)
+    if {described.node for described in exported.inputs if isinstance(described, TensorInput)} != set(range(takes)):
+        raise UserError(f"its graph takes {takes} inputs, and it describes others")
+    results: Any = next(reversed(graph.nodes)).args[0]
+    for output in exported.outputs:
+        if output.node is not None and output.node >= len(results):
+            raise UserError(f"its graph has {len(results)} results, and it asks for number {output.node}")
+
+
+def is_signed(archive: Archive, content: bytes, programs: dict[str, bytes]) -> bool:
+    """Whether this user's Burnish wrote it."""
+    if SIGNATURE not in archive.entries:
+        return False
+    expected = signature(content, programs)
+    return expected is not None and hmac.compare_digest(expected.encode(), archive.read(SIGNATURE, 1000))

@@ -1,0 +1,348 @@
+"""The run behind ``export``: one trace of a whole call, and the state of the program afterwards as it was before.
+
+    with kept_as_they_were(fn):
+        program(...)            # a OneGraph
+    program.found               # the Trace
+
+A ``OneGraph`` is a program that never closes a segment: it hands out what the tracer saw, so that the graph can be
+written with other inputs and outputs than a segment has.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+import torch.fx
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.utils import _pytree as pytree
+
+from ..capture.engine.engine import Program
+from ..capture.numbers.live_scalars import Live
+from ..errors import InternalError, Unsupported, UserError
+from ..frontend.explain_call import guard_text
+from ..report.text_layout import labelled
+
+FIXED = frozenset((type(None), bool, int, float, complex, str, bytes, type(Ellipsis), torch.dtype, torch.device,
+                   torch.layout, torch.memory_format, torch.Size))
+EFFECT_WORDS = {"print_to": "print", "warn_at": "a warning", "call_logger": "a log record", "ask_cache": None}
+ABSENT = object()
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether a value that is no tensor can be a part of an exported graph."""
+    return type(value) in FIXED or type(value) is slice and all(map(is_fixed, (value.start, value.stop, value.step)))
+
+
+def same_fixed(a: Any, b: Any) -> bool:
+    """1, 1.0 and True differ, 0.0 and -0.0 as well, nan is nan."""
+    return type(a) is type(b) and (repr(a) == repr(b) if isinstance(a, (float, complex)) else a == b)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no exported graph, in the form of a break."""
+
+    headline: str
+    found: tuple[str, ...]
+    why: str
+    what_to_do: str
+
+    def render(self) -> str:
+        lines = [self.headline, *(f"  {line}" for line in self.found), ""]
+        return "\n".join([*lines, *labelled("Why", self.why), *labelled("What to do", self.what_to_do)])
+
+
+@dataclass
+class Trace:
+    """What one call did."""
+
+    graph_module: torch.fx.GraphModule
+    inputs: list[tuple[Any, str]]  # each graph input's value, and where it came from in words
+    outputs: list[tuple[int | None, Any]]  # each leaf of the result: the graph's output of that number, or a value
+    result: Any  # how the leaves of the result nest
+    guards: list[str]
+    written: list[Any] = field(default_factory=list[Any])  # inputs the graph writes to
+    changed: list[str] = field(default_factory=list[str])  # Python state it changed
+    left_out: list[str] = field(default_factory=list[str])
+    foreign: list[str] = field(default_factory=list[str])  # parts of the result no file could hold
+
+    def writes_to(self, tensor: Any, before: Any) -> bool:
+        """Whether the graph changes an argument, which held ``before``."""
+        return any(tensor is other for other in self.written) or not same_data(tensor.detach(), before.detach())
+
+    def why_not_export(self, name: str) -> Unsupported | None:
+        if self.changed:
+            return Unsupported(Refusal(
+                f"Cannot export {name}: it changes Python objects", tuple(f"writes to {what}" for what in self.changed),
+                "A compiled function does such writes again on each run. An exported graph runs without the objects, "
+                "so they would be lost.",
+                "Return the value, keep it in a buffer (self.register_buffer), which is a tensor and part of the "
+                "graph, or leave the write out while burnish.is_compiling() is True. The objects are as they were."))
+        if self.foreign:
+            return Unsupported(Refusal(
+                f"Cannot export {name}: its result is not only tensors", tuple(self.foreign),
+                "The result of an exported graph is put together from tensors, numbers, strings, None and dtypes, in "
+                "tuples, lists, dictionaries and what is registered with torch.utils._pytree.",
+                "Return the tensors the object holds."))
+        return None
+
+
+class OneGraph(Program):
+    """A program for one call in one graph, whose writes to Python objects can be taken back."""
+
+    found: Trace | None = None
+    undo: Undo | None = None
+
+    def start_frame(self, tracer: Any, continuation: Any, slots: list[Any]) -> Any:
+        self.undo = Undo(tracer)
+        return super().start_frame(tracer, continuation, slots)
+
+    def finish_trace(self, tracer: Any, continuation: Any, signal: Any, *rest: Any) -> None:
+        if signal is None and self.undo is not None:  # else an exception of the user's is on its way out
+            self.found = _take(tracer, self.undo)
+
+    def take_back(self) -> None:
+        if self.undo is not None:
+            self.undo.take_back()
+
+    def recover(self, tracer: Any, continuation: Any, error: Exception) -> Any:
+        raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
+
+
+class Undo:
+    """What the entries of dictionaries (attributes and globals among them) and cells held before they were written to.
+
+    The heap knows what was written, and for whole containers also what they held; the rest is noted here.
+    """
+
+    def __init__(self, tracer: Any):
+        self.heap = heap = tracer.heap
+        self.entries: dict[tuple[int, Any], tuple[dict[Any, Any], Any]] = {}
+        self.cells: dict[int, tuple[CellType, Any]] = {}
+        write_key, store_cell = heap.will_write_key, tracer.store_cell
+
+        def will_write_key(origin: Any, key: Any, *rest: Any, **named: Any) -> None:
+            if isinstance(origin.obj, dict):
+                self.entries.setdefault((id(origin.obj), key), (origin.obj, dict.get(origin.obj, key, ABSENT)))
+            write_key(origin, key, *rest, **named)
+
+        def store_cell_noted(cell: CellType, value: Any) -> None:
+            self.cells.setdefault(id(cell), (cell, _content(cell)))
+            store_cell(cell, value)
+
+        heap.will_write_key, tracer.store_cell = will_write_key, store_cell_noted
+        self.origins: list[Any] = []
+        release = tracer.release
+
+        def release_noted() -> None:
+            self.origins = self.origins or list(heap.origins.values())
+            release()
+
+        tracer.release = release_noted
+
+    def changes(self) -> Iterator[str]:
+        """What is not as it was, in words."""
+        for origin in list(self.heap.origins.values()):
+            obj, source = origin.obj, origin.source
+            if not self.heap.changed(origin):
+                continue
+            if isinstance(obj, CellType):
+                if self.cells.get(id(obj), (obj, ABSENT))[1] is not _content(obj):
+                    yield f"the variable {source}"
+            elif isinstance(obj, dict) and origin.snapshot is None:
+                for key in origin.written:
+                    if self.entries.get((id(obj), key), (obj, ABSENT))[1] is not dict.get(obj, key, ABSENT):
+                        yield str(source.item(key))
+            elif origin.written:
+                yield from (f"{source}.{name}" for name in origin.written)
+            else:
+                yield str(source)
+
+    def take_back(self) -> None:
+        for origin in self.origins or list(self.heap.origins.values()):
+            if origin.snapshot is not None:
+                _put_back(origin.obj, origin.snapshot)
+            elif origin.appended_from is not None:
+                del origin.obj[origin.appended_from:]
+        for (_, key), (table, before) in self.entries.items():
+            if before is not ABSENT:
+                dict.__setitem__(table, key, before)
+            elif key in table:
+                dict.__delitem__(table, key)
+        for cell, before in self.cells.values():
+            if before is not ABSENT:
+                cell.cell_contents = before
+            elif _content(cell) is not ABSENT:
+                del cell.cell_contents
+
+
+def _put_back(container: Any, before: list[Any]) -> None:
+    """Give a container the content it had: items, or the pairs of a dictionary."""
+    if isinstance(container, dict):
+        if [(id(k), id(v)) for k, v in container.items()] != [(id(k), id(v)) for k, v in before]:
+            container.clear()
+            container.update(before)
+    elif isinstance(container, (list, set, collections.deque)) and list(map(id, container)) != list(map(id, before)):
+        container.clear()
+        (container.update if isinstance(container, set) else container.extend)(before)
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing assigned
+        return ABSENT
+
+
+def _take(tracer: Any, undo: Undo) -> Trace:
+    recorder, heap = tracer.recorder, tracer.heap
+    leaves, nesting = pytree.tree_flatten(tracer.result)
+    handles: list[Any] = []
+    outputs: list[tuple[int | None, Any]] = []
+    foreign: list[str] = []
+    for leaf in leaves:
+        value = leaf.plain() if isinstance(leaf, Live) else leaf
+        handle = None
+        if isinstance(value, torch.Tensor):
+            handle = recorder.handle_of(value)
+            origin = heap.origin_of(value)
+            if handle is None and origin is not None:
+                handle = recorder.input(origin.source, value)
+        if handle is not None:
+            outputs.append((len(handles), None))
+            handles.append(handle)
+        else:
+            outputs.append((None, value))
+            if not is_fixed(value):
+                foreign.append(f"returns a {type(value).__module__}.{type(value).__qualname__}")
+    graph_module = recorder.graph_module(handles)
+    for node in graph_module.graph.nodes:
+        node.meta.pop("example_value", None)  # a copy of an argument, which nobody needs any more
+    inputs = [(value, str(handle.source)) for handle, value in zip(recorder.inputs, recorder.examples, strict=True)]
+    writes = set(map(id, recorder.written_inputs()))
+    written = [value for handle, value in zip(recorder.inputs, recorder.examples, strict=True) if id(handle) in writes]
+    told = (EFFECT_WORDS.get(effect.function.__name__, effect.function.__name__) for effect in tracer.effects)
+    return Trace(graph_module, inputs, outputs, nesting, list(map(guard_text, heap.guards)), written,
+                 list(undo.changes()), [words for words in told if words is not None], foreign)
+
+
+# ---- leaving nothing behind
+
+@contextmanager
+def kept_as_they_were(original: Any) -> Iterator[None]:
+    """Undo, at the end, what is done to the tensors a callable reaches, and to torch's random numbers."""
+    modules, tensors = reached(original)
+    for module in modules:
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            if isinstance(tensor, UninitializedTensorMixin):
+                raise UserError(f"burnish.export: {type(module).__qualname__}.{name} has no shape yet. Call the module "
+                                f"once, so that its lazy parameters are made, then export it.")
+    kept_tensors = [_KeptTensor(tensor) for tensor in tensors]
+    random = torch.get_rng_state()
+    on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        for kept in kept_tensors:
+            kept.restore()
+        torch.set_rng_state(random)
+        if on_devices:
+            torch.cuda.set_rng_state_all(on_devices)
+
+
+def reached(original: Any) -> tuple[list[torch.nn.Module], list[torch.Tensor]]:
+    """The modules and tensors a callable holds: itself, bound, in closures, defaults, the globals it names."""
+    modules: dict[int, torch.nn.Module] = {}
+    tensors: dict[int, torch.Tensor] = {}
+    seen: set[int] = set()
+    waiting = [original]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            tensors[id(value)] = value
+        elif isinstance(value, torch.nn.Module):
+            modules[id(value)] = value
+            waiting += vars(value).values()
+        elif isinstance(value, FunctionType):
+            waiting += _held_by(value)
+        elif isinstance(value, MethodType):
+            waiting += (value.__self__, value.__func__)
+        elif isinstance(value, functools.partial):
+            waiting += (value.func, *value.args, *value.keywords.values())
+        elif type(value) in (list, tuple):
+            waiting += value
+        elif isinstance(value, dict) and len(value) < 100_000 and "__builtins__" not in value:
+            waiting += value.values()
+        elif value is original:
+            waiting += (*getattr(value, "__dict__", {}).values(), vars(type(value)).get("__call__"))
+    return list(modules.values()), list(tensors.values())
+
+
+def _held_by(function: FunctionType) -> Iterator[Any]:
+    if function.__module__ and function.__module__.partition(".")[0] == "torch":
+        return
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    yield from function.__defaults__ or ()
+    for name in _names(function.__code__):
+        value = function.__globals__.get(name)
+        if isinstance(value, (torch.Tensor, torch.nn.Module, FunctionType, list, dict)):
+            yield value
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+class _KeptTensor:
+    """A tensor's data, gradient and flags."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor
+        self.alias = tensor.detach()
+        self.data = self.alias.clone()
+        self.version = _version(tensor)
+        self.requires_grad = tensor.requires_grad
+        self.gradient = tensor.grad if tensor.is_leaf else None
+        self.kept_gradient = None if self.gradient is None else _KeptTensor(self.gradient)
+
+    def restore(self) -> None:
+        tensor = self.tensor
+        if tensor.is_leaf:
+            if tensor.requires_grad != self.requires_grad:
+                tensor.requires_grad_(self.requires_grad)
+            if tensor.grad is not self.gradient:
+                tensor.grad = self.gradient
+            if self.kept_gradient is not None:
+                self.kept_gradient.restore()
+        if tensor.layout is torch.strided and (tensor.shape != self.alias.shape
+                                               or tensor.data_ptr() != self.alias.data_ptr()):
+            tensor.data = self.alias
+        # Batch normalization writes to its statistics without counting a new version, so the data is compared as well.
+        if _version(tensor) != self.version or not same_data(self.alias, self.data):
+            with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+                self.alias.copy_(self.data)
+
+
+def same_data(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.layout is torch.strided and not a.is_meta and torch.equal(a, b)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version

@@ -1,0 +1,398 @@
+"""The compiled stand-in for an ``nn.Module``: itself a module, with the original's attributes, hooks and signature.
+
+    compiled = burnish.compile(model)
+    compiled.layers[0] is model.layers[0]      # what it does not have itself, the original has
+    compiled.state_dict()                      # keys begin with `_orig_mod.`, as those of torch.compile do
+
+Only a call differs. Everything written to the stand-in is written to the original.
+
+Frameworks ask `isinstance(model, torch._dynamo.OptimizedModule)` to see whether a model is compiled. Where Dynamo is
+loaded (whoever can ask has loaded it) the answer is yes, through `__class__`; nothing here loads it.
+
+`compile_(model)` compiles in place instead: the module keeps its class, its keys and its signature, and calls of it run
+compiled.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from types import MethodType
+from typing import Any, TypeVar
+
+import torch
+
+from ..capture.engine.engine import Options, Program
+from ..capture.python.builtin_functions import PYTHON_FUNCTIONS
+from ..capture.python.builtin_polyfills import call_entry
+from ..errors import UserError
+from . import marks, stance
+
+Module = TypeVar("Module", bound=torch.nn.Module)
+
+# Hooks around a call. Both modules hold the same tables, so a hook put on either is run once, by the original.
+HOOK_TABLES = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
+)
+
+# Modules around another one that talk to other processes. What can be compiled is the one inside.
+WRAPPERS = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
+
+
+class CompiledModule(torch.nn.Module):
+    """Calls run compiled; everything else is the original module's."""
+
+    _orig_mod: torch.nn.Module
+
+    def __init__(self, module: torch.nn.Module, options: Options, kwargs: dict[str, Any]):
+        super().__init__()
+        self._start(module._orig_mod if isinstance(module, CompiledModule) else module, options, kwargs)
+
+    def _start(self, original: torch.nn.Module, options: Options, kwargs: dict[str, Any]) -> None:
+        from ..api import keep_track
+
+        inside = original.module if isinstance(original, WRAPPERS) else None
+        program = Program(call_entry, options, original) if inside is None else Program(call_block, options, inside)
+        keep_track(program)
+
+        self._modules["_orig_mod"] = original
+        self.__dict__.pop("_is_full_backward_hook", None)  # goes with the tables, so the original's counts
+        self.__dict__.update({name: original.__dict__[name] for name in HOOK_TABLES if name in original.__dict__})
+        self.__dict__.update(__burnish_program__=program, _kwargs=kwargs, _options=options,
+                             _inside=None if inside is None else _runs_within(program, inside))
+
+    @property
+    def __burnish_original__(self) -> torch.nn.Module:
+        return self._modules["_orig_mod"]  # type: ignore[return-value]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        own = self.__dict__
+        original = own["_modules"]["_orig_mod"]
+        if stance.forces_eager():
+            return stance.run_plainly(own["__burnish_program__"], original, args, kwargs)
+        if own["_inside"] is not None:
+            return own["_inside"](original, args, kwargs)
+        return own["__burnish_program__"].run([original, args, kwargs])
+
+    @property
+    def forward(self) -> Forward:  # type: ignore[override]
+        return Forward(self, self._orig_mod.forward)
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        """What `isinstance` goes by, besides the type; and where transformers looks for the signature of `forward`."""
+        original = self.__dict__.get("_modules", {}).get("_orig_mod")
+        return CompiledModule if original is None else _shown_class(type(original))
+
+    def _get_name(self) -> str:
+        return "CompiledModule"
+
+    @property
+    def _compile_kwargs(self) -> dict[str, Any]:
+        """The arguments to compile with again: those of `torch.compile`, where that was asked. Who reads them
+        (Lightning's Fabric) gives them to it, so from here on it has to know the backend "burnish"."""
+        from ..integrations.torch_compile import know_burnish, torch_arguments
+
+        if "_asked" not in self.__dict__:
+            know_burnish()
+            return torch_arguments(self._kwargs)
+        if self.__dict__["_asked"] is None:
+            raise AttributeError("_compile_kwargs was deleted")
+        know_burnish()
+        return self.__dict__["_asked"]
+
+    @property
+    def dynamo_ctx(self) -> Callable[[Any], Any]:
+        """Compiles further functions as this module was: Lightning's Trainer does the steps with it."""
+        return functools.partial(_compile_like, self._kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self._orig_mod.forward)
+
+    # ---- attributes
+
+    def __getattr__(self, name: str) -> Any:
+        original = self.__dict__.get("_modules", {}).get("_orig_mod")
+        if original is None:
+            raise AttributeError(f"{name} of a compiled module that is still being made")
+        return original if name == "_orig_mod" else getattr(original, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_orig_mod" not in self.__dict__.get("_modules", ()):
+            super().__setattr__(name, value)  # nn.Module.__init__ is at work
+        elif name == "_orig_mod":
+            if value is not self._orig_mod:
+                self._start(value, self._options, self._kwargs)
+        elif name == "forward":
+            self._orig_mod.forward = self._unwrapped(value)
+        elif name == "_compile_kwargs":
+            self.__dict__["_asked"] = value
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def _unwrapped(self, forward: Any) -> Any:
+        """A new ``forward`` as one of the original module."""
+        if isinstance(forward, Forward) and forward.module is self:
+            return forward.inside
+        if isinstance(forward, MethodType) and forward.__self__ is self:
+            return MethodType(forward.__func__, self._orig_mod)
+        return forward
+
+    def __delattr__(self, name: str) -> None:
+        if name == "_compile_kwargs":
+            self.__dict__["_asked"] = None
+        else:
+            delattr(self._orig_mod, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._orig_mod)})
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        """The original's: there is one state, whoever is asked."""
+        return self._orig_mod.training
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        if "_orig_mod" in self.__dict__.get("_modules", ()):
+            self._orig_mod.training = value
+
+    def register_parameter(self, name: str, param: Any) -> None:
+        self._orig_mod.register_parameter(name, param)
+
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        self._orig_mod.register_buffer(name, tensor, persistent)
+
+    def add_module(self, name: str, module: Any) -> None:
+        self._orig_mod.add_module(name, module)
+
+    def register_module(self, name: str, module: Any) -> None:
+        self._orig_mod.register_module(name, module)
+
+    def train(self, mode: bool = True) -> CompiledModule:
+        self._orig_mod.train(mode)
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """The original's own keys are understood as well: what was saved of it can be loaded here."""
+        inside = f"{prefix}_orig_mod."
+        for key in [key for key in state_dict if key.startswith(prefix) and not key.startswith(inside)]:
+            state_dict[inside + key[len(prefix):]] = state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    # ---- copies
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _blank, (), {"module": self._orig_mod, "kwargs": self._kwargs}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from ..api import options_of
+
+        torch.nn.Module.__init__(self)
+        self._start(state["module"], options_of(**state["kwargs"]), state["kwargs"])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
+        copied = memo[id(self)] = _blank()
+        torch.nn.Module.__init__(copied)
+        copied._start(copy.deepcopy(self._orig_mod, memo), self._options, self._kwargs)
+        return copied
+
+    # ---- what only some modules have: the original answers, or raises as it would
+
+    def __bool__(self) -> bool:
+        return bool(self._orig_mod)
+
+    def __len__(self) -> int:
+        return len(self._orig_mod)  # type: ignore[arg-type]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._orig_mod[key]  # type: ignore[index]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._orig_mod[key] = value  # type: ignore[index]
+
+    def __delitem__(self, key: Any) -> None:
+        del self._orig_mod[key]  # type: ignore[attr-defined]
+
+    def __iter__(self) -> Any:
+        return iter(self._orig_mod)  # type: ignore[call-overload]
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._orig_mod  # type: ignore[operator]
+
+
+class Forward:
+    """``compiled.forward``: runs compiled, and looks like the original's bound method.
+
+    Frameworks put something around a ``forward`` and write it back (Accelerate does, for mixed precision). What they
+    write goes to the original module, so it is compiled with it, and in there this stands for what it was taken from.
+    """
+
+    def __init__(self, module: CompiledModule, inside: Any):
+        functools.update_wrapper(self, inside, updated=())
+        del self.__wrapped__
+        self.module, self.inside = module, inside
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.module._orig_mod.forward == self.inside:
+            return self.module(*args, **kwargs)
+        return self.inside(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inside":  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.inside, name)  # `__func__` and `__self__`, where it is a method
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.inside)
+
+
+class Region:
+    """How a module inside another runs compiled: ``nn.Module`` calls this in place of its own."""
+
+    def __init__(self, program: Program, block: torch.nn.Module):
+        self.__burnish_program__ = program
+        self.block = block
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if stance.forces_eager():
+            return stance.run_plainly(self.__burnish_program__, self.block._call_impl, args, kwargs)
+        return self.__burnish_program__.run([self.block, args, kwargs])
+
+    def run_within(self, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call ``wrapper``, which calls the module: that runs compiled for as long."""
+        before = self.block.__dict__.get("_compiled_call_impl")
+        self.block._compiled_call_impl = self
+        try:
+            return wrapper(*args, **kwargs)
+        finally:
+            self.block._compiled_call_impl = before
+
+
+def _runs_within(program: Program, inside: torch.nn.Module) -> Callable[..., Any]:
+    """How to call a wrapper of a module, so that the module runs compiled."""
+    return call_entry if isinstance(inside, CompiledModule) else Region(program, inside).run_within
+
+
+def call_block(block: Any, args: Any, kwargs: Any) -> Any:
+    return block._call_impl(*args, **kwargs)
+
+
+# ---- a wrapper that compiled code calls: a break, in which what is inside it runs compiled
+
+def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
+    @marks.disable(reason="it talks to other processes; the module inside it runs compiled")
+    def run_wrapper(region: Region, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inside = wrapper.module
+        if isinstance(inside, CompiledModule) or inside._compiled_call_impl is not None or region.block is not inside:
+            return forward(wrapper, *args, **kwargs)
+        return region.run_within(functools.partial(forward, wrapper), args, kwargs)
+
+    run_wrapper.__qualname__ = forward.__qualname__  # the break names it
+
+    def call_wrapper(region: Region, wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+        return run_wrapper(region, wrapper, args, kwargs)
+
+    def handle(tracer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from ..api import keep_track
+
+        program = Program(call_block, tracer.options, args[0].module)
+        keep_track(program)
+        region = Region(program, args[0].module)
+        tracer.heap.admit(region, tracer.heap.sources.pin(region))  # the segment holds it
+        return tracer.call(call_wrapper, (region, *args), kwargs)
+
+    return handle
+
+
+for _wrapper in WRAPPERS:
+    PYTHON_FUNCTIONS[_wrapper.forward] = _forward_as_a_break(_wrapper.forward)
+
+
+_shown: weakref.WeakKeyDictionary[type, dict[type, type]] = weakref.WeakKeyDictionary()
+
+
+def _shown_class(kind: type) -> type:
+    """The class that a compiled module of this class says it has. Nothing is made of it."""
+    loaded = sys.modules.get("torch._dynamo.eval_frame")
+    base = getattr(loaded, "OptimizedModule", CompiledModule)
+    made = _shown.setdefault(kind, {})
+    if base not in made:
+        # A model that writes its own files is told to only if it is of the class that does (transformers' Trainer).
+        saves_itself = type(kind) is type and callable(getattr(kind, "save_pretrained", None))
+        bases = (Unannounced, base, kind) if saves_itself else (base,)
+        made[base] = type(kind.__name__, bases, {"forward": kind.forward, "__module__": kind.__module__,
+                                                 "__qualname__": kind.__qualname__, "__doc__": kind.__doc__})
+    return made[base]
+
+
+class Unannounced:
+    """A base that keeps the others from hearing of a subclass: it is only there to be asked for."""
+
+    def __init_subclass__(cls) -> None:
+        pass
+
+
+def _blank() -> CompiledModule:
+    """A stand-in that stands for nothing yet: its state comes after it, so a module may hold what stands for it."""
+    return CompiledModule.__new__(CompiledModule)
+
+
+def _compile_like(kwargs: dict[str, Any], function: Any) -> Any:
+    from ..api import compile
+
+    return compile(function, **kwargs)
+
+
+def compile_(module: Module, **kwargs: Any) -> Module:
+    """Compile a module in place: it keeps its class, its keys and its signature, and calls of it run compiled.
+
+    The arguments are those of ``burnish.compile``. Copies of the module, and what is loaded of it, are not compiled, as
+    with ``nn.Module.compile`` of torch.
+    """
+    from ..api import compile, options_of
+
+    if not isinstance(module, torch.nn.Module):
+        raise UserError(f"burnish.compile_ compiles a module in place, not {module!r:.80}. "
+                        f"For a function, use what burnish.compile(fn) returns.")
+    if isinstance(module, CompiledModule):
+        module.__dict__.pop("_asked", None)
+        module._start(module._orig_mod, options_of(**_all_arguments(kwargs)), _all_arguments(kwargs))
+        return module
+    if isinstance(module, WRAPPERS):
+        compile_(module.module, **kwargs)
+        return module
+    disable = kwargs.pop("disable", False)
+    module._compiled_call_impl = compile(module._call_impl, disable=disable, **kwargs) if not disable else None
+    return module
+
+
+def _all_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None, "options": None, **kwargs}
+
+
+def was_compiled(model: Any) -> bool:
+    """Whether the last call of a compiled function or module, or of one inside it, ran compiled code.
+
+    False before the first call, and where compiling was given up, a stance or the user's own torch function mode asked
+    for plain Python. A framework that calls a model around its compiled form shows here as well.
+    """
+    return any(program.ran_compiled for program in _programs_of(model))
+
+
+def _programs_of(model: Any) -> Iterator[Program]:
+    """The programs of a callable; of a module, those of the modules and methods inside it too."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else (model,)
+    for each in modules:
+        members = getattr(each, "__dict__", {})
+        for value in (each, *members.values()):
+            program = getattr(value, "__dict__", {}).get("__burnish_program__")
+            if isinstance(program, Program):
+                yield program

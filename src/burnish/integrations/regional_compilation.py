@@ -1,0 +1,114 @@
+"""Regional compilation: a model's repeated blocks share one capture.
+
+    burnish.compile_regions(model)          # in place: 48 layers are captured and compiled once
+    model(x)
+
+Layers of a transformer are the same code over other parameters. A captured segment reads what it needs through the
+object it was called with, so a program that is called with one block after the other serves them all: parameters are
+inputs, and what differs in how it steers the code (a layer's number that picks a cache) becomes another segment.
+
+What is left of the model is compiled in place, module by module; the code between runs as plain Python, until `trunk`
+captures it. A model compiled as a whole needs none of this to share kernels: equal kernels are compiled once. It pays
+where capturing many layers takes too long.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .. import settings
+from ..api import keep_track, options_of, why_not_compile
+from ..capture.engine.engine import Continuation, Options, Program
+from ..errors import UserError
+from ..frontend.compiled_module import CompiledModule, Region, call_block, compile_
+from .regional_trunk_graph import Trunk, TrunkProgram
+
+FEWEST = 2
+"""So many equal blocks are repeated blocks."""
+
+
+def compile_regions(model: Any, *, disable: bool = False, **kwargs: Any) -> Any:
+    """Compile the repeated blocks of a model, each kind once, and what else it is made of. In place; answers the model.
+
+    The arguments are those of ``burnish.compile``. Repeated blocks are the members of an ``nn.ModuleList`` or
+    ``nn.Sequential`` that are all of one class and have parts of their own. Without any, the model is compiled as one.
+    With ``disable`` the blocks run as plain Python again.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise UserError(why_not_compile(model) or f"burnish.compile_regions takes a module, not {model!r:.80}.")
+    if isinstance(model, CompiledModule):
+        model = model._orig_mod
+    arguments: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None,
+                                 "options": None, **kwargs}
+    options = options_of(**arguments)
+    groups = list(repeated_blocks(model))
+    if not groups:
+        return compile_(model, disable=disable, **kwargs)
+    programs = []
+    for blocks in groups:
+        program = SharedProgram(options, len(blocks))
+        programs.append(program)
+        for block in blocks:
+            block._compiled_call_impl = None if disable else Block(program, block)
+    inside = {id(part) for blocks in groups for block in blocks for part in block.modules()}
+    for module in _without_blocks(model, inside):
+        compile_(module, disable=disable, **kwargs)
+    model._compiled_call_impl = None if disable else trunk_of(model, options, programs)
+    for program in programs:
+        keep_track(program)
+    return model
+
+
+def trunk_of(model: torch.nn.Module, options: Options, blocks: list[SharedProgram]) -> Trunk | None:
+    """What is around the blocks, where our own compiler is asked for: another one's graphs have no blocks as calls."""
+    if options.backend_name != "burnish":
+        return None
+    around = dataclasses.replace(options, keeps_blocks=True, dynamic=False, fullgraph=False)
+    program = TrunkProgram(model, around, blocks)
+    keep_track(program)
+    return Trunk(program, model)
+
+
+class Block(Region):
+    """One of many that share a program."""
+
+    is_repeated_block = True
+
+
+def repeated_blocks(model: torch.nn.Module) -> Iterator[list[torch.nn.Module]]:
+    """The outermost lists of equal blocks in a model."""
+    members = list(model.children())
+    kinds = {type(member) for member in members}
+    if isinstance(model, (torch.nn.ModuleList, torch.nn.Sequential)) and len(members) >= FEWEST and len(kinds) == 1 \
+            and any(True for _ in members[0].children()):
+        yield members
+        return
+    for member in members:
+        yield from repeated_blocks(member)
+
+
+def _without_blocks(module: torch.nn.Module, inside: set[int]) -> Iterator[torch.nn.Module]:
+    """The largest parts of a model that hold no repeated block, and do work of their own."""
+    for child in module.children():
+        if id(child) in inside:
+            continue
+        if any(id(part) in inside for part in child.modules()):
+            yield from _without_blocks(child, inside)
+        elif type(child).forward is not torch.nn.ModuleList.forward:
+            yield child
+
+
+class SharedProgram(Program):
+    """One program for many modules. Each of them may be steered another way, as often as a module of its own might."""
+
+    def __init__(self, options: Options, modules: int):
+        super().__init__(call_block, options, call_block)
+        self.modules = modules
+
+    def why_not_trace(self, continuation: Continuation, slots: list) -> str | None:
+        with settings.patch(segment_limit=settings.current().segment_limit * self.modules):
+            return super().why_not_trace(continuation, slots)

@@ -1,0 +1,76 @@
+"""The type of an operator's result: by its shape rule, or by asking the eager kernel.
+
+    >>> result_types(lookup(torch.ops.aten.mm.default), (x, y), {})
+    f32[2, 4]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..ops import operator_families  # noqa: F401  (fills the records)
+from ..ops.operator_record import NoRule, Op
+from ..tensors.tensor_types import NAMES, NumberType, TensorType
+from .graph import replaced, types_of, values_in
+from .untraceable_graph import Untraceable
+
+
+def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
+    """The type of the result, or a tuple of types (None for a result that is not there, the number for one that is no
+    tensor)."""
+    if op.shape is not None:
+        try:
+            return op.shape(*types_of(args), **{name: types_of(arg) for name, arg in kwargs.items()})
+        except NoRule:
+            pass
+    return probed_types(op.target, args, kwargs)
+
+
+def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """Ask the eager kernel, on tensors of zeros, and pivots of ones."""
+    if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:  # type: ignore
+        raise Untraceable(f"the shape of {func}'s result depends on data")
+    gpus = {value.type.device.index or 0 for value in values_in((args, tuple(kwargs.values())))
+            if value.type.device.type == "cuda"}
+    with torch.random.fork_rng(devices=gpus, device_type="cuda"):
+        names = [argument.name for argument in func._schema.arguments[:len(args)]]
+        given = [example_of(name, arg) for name, arg in zip(names, args, strict=True)]
+        try:
+            found = func(*given, **{name: example_of(name, arg) for name, arg in kwargs.items()})
+        except Exception as error:
+            raise Untraceable(f"{func} cannot be asked for its result's type: {error}") from error
+    if isinstance(found, torch.Tensor):
+        return type_of(found)
+    return tuple(part if isinstance(part, int) else type_of(part) for part in found)
+
+
+PIVOTS = ("pivots", "LU_pivots")
+"""Arguments that number rows from one. `linalg.ldl_solve` of torch 2.11 believes them, and would write before the first
+row if they were zeros; later ones, and other kernels, raise an error."""
+
+
+def example_of(name: str, arg: Any) -> Any:
+    """An argument of that name and of the same type which the eager kernel takes."""
+    number = 1 if name in PIVOTS else 0
+    return replaced(arg, lambda value: filled(value.type, number))
+
+
+def type_of(tensor: torch.Tensor | None) -> TensorType | None:
+    if tensor is None:
+        return None
+    if not isinstance(tensor, torch.Tensor):
+        raise Untraceable(f"an operator that answers a {type(tensor).__name__} among others")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise Untraceable(f"a tensor of the layout {tensor.layout}")
+    if tensor.dtype not in NAMES:
+        raise Untraceable(f"a tensor of {tensor.dtype}")
+    return TensorType.of(tensor)
+
+
+def filled(type: TensorType | NumberType, number: int) -> torch.Tensor | int | float:
+    if isinstance(type, NumberType):
+        return type.example
+    return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device).fill_(number)

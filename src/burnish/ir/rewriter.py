@@ -1,0 +1,114 @@
+"""What passes that replace single nodes share: a walk that copies the graph, node by node.
+
+    class Halve(Rewriter):
+        def rewrite(self, node, args, kwargs):      the node's arguments, in the new graph
+            if node.op.name == "aten.mul.Tensor" ...:
+                return self.build(...)              the value, or values, that take the place of its results
+            return None                             it stays as it is
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ops.burnish_primitives import VIEW
+from ..ops.eager_kernel_layouts import as_given
+from ..ops.operator_record import Op
+from .alias_analysis import aliased_argument, source_of
+from .graph import Alias, Graph, Node, Value, replaced, values_in
+from .graph_builder import Builder
+
+
+class Rewriter:
+    def __init__(self, graph: Graph):
+        self.old, self.new = graph, Graph()
+        self.build = Builder(self.new)
+        self.env: dict[Value, Any] = {}
+        self.restored: set[Value] = set()
+        """Old values that lay otherwise in the new graph, and were laid out again at its end."""
+
+    def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def run(self) -> Graph:
+        for value in self.old.inputs:
+            self.env[value] = self.new.copy_input(value)
+        self.begin()
+        for node in self.old.nodes:
+            self.build.line = node.line
+            args = replaced(node.args, self.env.__getitem__)
+            kwargs = {k: replaced(v, self.env.__getitem__) for k, v in node.kwargs.items()} if node.kwargs else {}
+            results = self.rewrite(node, args, kwargs)
+            if results is None:
+                results = self.kept(node, args, kwargs)
+            elif isinstance(results, Value):
+                results = (results,)
+            for old, made in zip(node.results, results, strict=True):
+                if old is not None:
+                    self.env[old] = made
+        self.finish()
+        return self.new
+
+    def begin(self) -> None:
+        """What comes before the first node."""
+
+    def kept(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        """The node as it was. Where it reads something that lies otherwise now, so may its results; where its kernel
+        takes no other layout than eager's, that is restored."""
+        if node.given is not None:
+            shown = aliased_argument(node)
+            if shown is not None:
+                # Both go on sharing memory.
+                self.restore(shown)
+                args = replaced(node.args, self.env.__getitem__)
+            args, kwargs = self.laid_as_given(node, args, kwargs)
+        results = self.made_again(node, args, kwargs)
+        self.new.nodes[-1].given = node.given
+        return results
+
+    def laid_as_given(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """The arguments, each value with the strides that it has in eager."""
+        strides = iter(node.given or ())
+
+        def laid(value: Value) -> Value:
+            stride = as_given(value.type, next(strides))
+            return value if stride is None else self.build.restride(value, stride)
+
+        return replaced(args, laid), {name: replaced(arg, laid) for name, arg in kwargs.items()}
+
+    def made_again(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        operands = values_in((args, tuple(kwargs.values())) if kwargs else args)
+        for value, made in zip(node.operands, operands, strict=True):
+            type = made.type
+            if type is not value.type and type != value.type:
+                break
+        else:
+            return self.build.apply_typed(node.op, args, kwargs, tuple([v and v.type for v in node.results]))
+        made = self.apply(node.op, args, kwargs)
+        return (made,) if isinstance(made, Value) else made
+
+    def apply(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return self.build.apply(op, args, kwargs)
+
+    def restore(self, old: Value) -> None:
+        """Give a value the strides it had; what it is a view of first, so that both go on sharing memory."""
+        if old in self.restored:
+            return
+        made, source = self.env[old], source_of(old)
+        if source is not None:
+            self.restore(source)
+            if source in self.restored and old.node is not None and old.node.op is VIEW:
+                self.env[old] = self.build.apply_typed(VIEW, (self.env[source], old.node.args[1]), {}, (old.type,))[0]
+                self.restored.add(old)
+                return
+        if made.type.stride != old.type.stride:
+            self.env[old] = self.build.restride(made, old.type.stride)
+            self.restored.add(old)
+
+    def finish(self) -> None:
+        """What leaves the graph has the strides that eager gives it."""
+        for old in dict.fromkeys(value for value in values_in(tuple(self.old.outputs))):
+            self.restore(old)
+        self.new.outputs = [out if isinstance(out, Alias) else replaced(out, self.env.__getitem__)
+                            for out in self.old.outputs]
+        self.new.writes = [write.of(self.env[write.value]) for write in self.old.writes]

@@ -1,0 +1,220 @@
+"""The checks that hold between any two passes. What a pass breaks is found where it was broken.
+
+    verify(graph, "decompose")                the graph by itself
+    verify(graph, "decompose", before)        and that it takes and gives what the graph before the pass did
+
+    InternalError: ... stage 'decompose': exp has the type f32[2, 4], but its operator's rule says f32[2, 3]
+            max = max x, (1,)                            : f32[2, 1]
+            sub = aten.sub.Tensor x, max                 : f32[2, 3]
+          > exp = aten.exp.default sub                   : f32[2, 4]
+            sum = sum exp, (1,)                          : f32[2, 1]
+
+Types of results follow from the operators' shape rules: shape, dtype and device exactly. Strides are compared where a
+pass promises them: a trace has eager's. Later ones may let an intermediate value lie otherwise; at the graph's end
+strides are eager's again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..errors import InternalError
+from ..ops.burnish_primitives import PREPARE, RUN
+from ..ops.operator_record import NoRule
+from ..tensors.tensor_types import NumberType, TensorType, has_stride
+from ..tensors.view_maps import Map, view_type
+from .graph import RESERVED, Alias, Graph, Node, Value, print_node, types_of, values_in
+
+CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format,
+             torch.Generator, Map)
+NEIGHBOURS = 3
+
+
+def verify(graph: Graph, stage: str, before: Graph | None = None, strides: bool = False) -> None:
+    """Raise InternalError, in the name of `stage`, where the graph is not sound."""
+    for node, why in faults(graph, before, strides):
+        raise InternalError(stage, why if node is None else f"{why}\n{surroundings(graph, node)}")
+
+
+Fault = tuple[Node | None, str]
+"""The node that it is about, None for inputs, outputs and writes, and what is wrong."""
+
+
+def faults(graph: Graph, before: Graph | None = None, strides: bool = False) -> Iterator[Fault]:
+    """All that is wrong, in the order in which it is found."""
+    made: set[Value] = set()
+    names: set[str] = set(RESERVED)
+    for value in graph.inputs:
+        yield from new_name(value, None, names)
+        if value.node is not None:
+            yield None, f"the input {value} claims to be the result of a node"
+        made.add(value)
+    for node in graph.nodes:
+        for value in node.operands:
+            if value not in made:
+                yield node, f"{value} is used before it is made, or belongs to another graph"
+        yield from ((node, why) for why in wrong_arguments(node))
+        for position, value in enumerate(node.results):
+            if value is None:
+                continue
+            yield from new_name(value, node, names)
+            if value.node is not node or value.position != position:
+                yield node, f"{value} does not know that it is result {position} of this node"
+            made.add(value)
+        yield from ((node, why) for why in wrong_types(node, strides))
+    yield from ((None, why) for why in wrong_writes(graph, made))
+    yield from ((None, why) for why in wrong_outputs(graph, made))
+    if before is not None:
+        yield from ((None, why) for why in changed_signature(before, graph))
+
+
+def new_name(value: Value, node: Node | None, names: set[str]) -> Iterator[Fault]:
+    if value.name in names:
+        yield node, f"the name {value} is given to two values, or is none"
+    names.add(value.name)
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+def wrong_arguments(node: Node) -> Iterator[str]:
+    # Chosen library calls hold their functions.
+    args = node.args[1:] if node.op in (RUN, PREPARE) else node.args
+    for arg in (*args, *node.kwargs.values()):
+        yield from (f"{part!r} is no constant that a graph may hold" for part in leaves(arg)
+                    if not isinstance(part, (Value, *CONSTANTS)))
+    if node.op.target is None:
+        return
+    positional, required, known = parameters(node.op.target)
+    if len(node.args) > len(positional):
+        yield f"{node.op} takes at most {len(positional)} arguments by position, not {len(node.args)}"
+    yield from (f"{node.op} has no argument called {name}" for name in node.kwargs if name not in known)
+    missing = required.difference(positional[:len(node.args)], node.kwargs)
+    if missing:
+        yield f"{node.op} lacks {', '.join(sorted(missing))}"
+
+
+@functools.cache
+def parameters(target: torch._ops.OpOverload) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
+    """The names of the positional ones, of those without default, and of all."""
+    arguments = target._schema.arguments
+    return (tuple(argument.name for argument in arguments if not argument.kwarg_only),
+            frozenset(argument.name for argument in arguments if not argument.has_default_value()),
+            frozenset(argument.name for argument in arguments))
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, (tuple, list)):
+        for part in tree:
+            yield from leaves(part)
+    else:
+        yield tree
+
+
+def wrong_types(node: Node, strides: bool) -> Iterator[str]:
+    if not node.results or not (expected := ruled_types(node)):
+        return
+    if isinstance(expected, str):
+        yield expected
+        return
+    if len(expected) != len(node.results):
+        yield f"it has {len(node.results)} results, but its operator's rule makes {len(expected)}"
+        return
+    for value, type in zip(node.results, expected, strict=True):
+        if value is None or type is None:
+            # A result that is left out is no fault: nobody asked for it.
+            if value is not None:
+                yield f"{value} is made, but its operator's rule leaves it out"
+        elif (value.shape, value.dtype, value.type.device) != (type.shape, type.dtype, type.device) \
+                or strides and not same_type(value.type, type):
+            yield f"{value} has the type {value.type}, but its operator's rule says {type}"
+
+
+def ruled_types(node: Node) -> tuple | str | None:
+    """What the shape rule says; None where there is none for these arguments, text where it fails."""
+    if node.op is RUN:
+        return (node.args[0].output, *(type for _, type in node.args[0].further))
+    if node.op.shape is None:
+        return None
+    args = types_of(node.args)
+    kwargs = {name: types_of(arg) for name, arg in node.kwargs.items()}
+    try:
+        found = node.op.shape(*args, **kwargs)
+    except NoRule:
+        return None
+    except Exception as error:
+        return f"the shape rule of {node.op} does not take its arguments: {type(error).__name__}: {error}"
+    return (found,) if isinstance(found, (TensorType, NumberType)) else tuple(found)
+
+
+# -- the graph's ends --------------------------------------------------------------------------------------------------
+
+def wrong_writes(graph: Graph, made: set[Value]) -> Iterator[str]:
+    written: set[int] = set()
+    for write in graph.writes:
+        if not 0 <= write.input < len(graph.inputs):
+            yield f"{write.value} is written to the input number {write.input}, which does not exist"
+            continue
+        input = graph.inputs[write.input]
+        if write.input in written:
+            yield f"the input {input} is written twice"
+        written.add(write.input)
+        if write.value not in made:
+            yield f"{write.value}, which is written to {input}, was never made"
+        elif (write.value.shape, write.value.dtype) != (input.shape, input.dtype):
+            yield f"{write.value}: {write.value.type} is written to {input}: {input.type}"
+
+
+def wrong_outputs(graph: Graph, made: set[Value]) -> Iterator[str]:
+    for out in graph.outputs:
+        if isinstance(out, Alias):
+            if not 0 <= out.input < len(graph.inputs):
+                yield f"an output is an alias of the input number {out.input}, which does not exist"
+                continue
+            input = graph.inputs[out.input]
+            shown = view_type(out.maps, input.type)
+            if shown is None or not same_type(shown, out.type or input.type):
+                yield f"an output is an alias of {input} and has the type {out.type}, but its maps say {shown}"
+        else:
+            yield from (f"the output {value} was never made" for value in values_in(out) if value not in made)
+            yield from (f"the output {part!r} is no constant" for part in leaves(out)
+                        if not isinstance(part, (Value, *CONSTANTS)))
+
+
+def changed_signature(before: Graph, after: Graph) -> Iterator[str]:
+    """What a caller would notice: other inputs, or other types of outputs."""
+    old = [(value.name, value.type, value.is_state) for value in before.inputs]
+    new = [(value.name, value.type, value.is_state) for value in after.inputs]
+    if old != new:
+        a, b = next(((a, b) for a, b in zip(old, new, strict=False) if a != b), (len(old), len(new)))
+        yield f"the inputs were changed: {a} became {b}"
+    if len(before.outputs) != len(after.outputs):
+        yield f"there were {len(before.outputs)} outputs, now there are {len(after.outputs)}"
+        return
+    for number, (a, b) in enumerate(zip(before.outputs, after.outputs, strict=True)):
+        a, b = output_type(before, a), output_type(after, b)
+        is_same = same_type(a, b) if isinstance(a, TensorType) and isinstance(b, TensorType) else repr(a) == repr(b)
+        if not is_same:
+            yield f"the output number {number} was {a} and is {b} now"
+
+
+def output_type(graph: Graph, out: Any) -> Any:
+    if isinstance(out, Alias):
+        return out.type or graph.inputs[out.input].type
+    return out.type if isinstance(out, Value) else out
+
+
+def same_type(a: TensorType, b: TensorType) -> bool:
+    """Strides of dimensions of one element mean nothing."""
+    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) and has_stride(a, b.stride)
+
+
+def surroundings(graph: Graph, node: Node) -> str:
+    """The node between its neighbours, with an arrow."""
+    at = next(k for k, other in enumerate(graph.nodes) if other is node)
+    first = max(at - NEIGHBOURS, 0)
+    return "\n".join(f"    {'> ' if other is node else '  '}{print_node(other)}"
+                     for other in graph.nodes[first:at + NEIGHBOURS + 1])

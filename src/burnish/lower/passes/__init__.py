@@ -1,0 +1,1 @@
+"""Passes over the graph: `Graph -> Graph`, one a file. `lower.pipeline` lists them in order."""

@@ -1,0 +1,58 @@
+"""The seeds of a graph are drawn at once.
+
+    s1 = random_seed @cuda:0              s1, s2 = random_seeds 2, @cuda:0
+    s2 = random_seed @cuda:0       =>
+
+Each draw is a call of torch, and on a GPU a kernel: a model with dropout in each layer has dozens. On a CPU the numbers
+are those of single draws, in their order: where another operator draws between them, those before it and those behind
+it stay apart. A GPU's generator gives others to one draw than to many, so there they are not: attention draws in every
+layer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+from ...ir.frozen_values import is_random
+from ...ir.graph import Graph, Node
+from ...ir.rewriter import Rewriter
+from ...ops.random_numbers import SEED, SEEDS
+from ...tensors.tensor_types import CPU
+
+Draw = tuple[int, torch.device]
+"""Behind how many other draws, where that tells, and on which device."""
+
+
+def draw_at_once(graph: Graph) -> Graph:
+    draws: dict[Node, Draw] = {}
+    others = 0
+    for node in graph.nodes:
+        if node.op is SEED:
+            device = device_of(node)
+            draws[node] = others if device == CPU else 0, device
+        elif is_random(node):
+            others += 1
+    wanted = Counter(draws.values())
+    return Drawer(graph, draws, wanted).run() if len(wanted) < len(draws) else graph
+
+
+def device_of(node: Node) -> torch.device:
+    return node.args[0] if node.args else CPU
+
+
+class Drawer(Rewriter):
+    def __init__(self, graph: Graph, draws: dict[Node, Draw], wanted: Counter[Draw]):
+        super().__init__(graph)
+        self.draws, self.wanted = draws, wanted
+        self.drawn: dict[Draw, list[Any]] = {}
+
+    def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+        draw = self.draws.get(node)
+        if draw is None or self.wanted[draw] == 1:
+            return None
+        if draw not in self.drawn:
+            self.drawn[draw] = list(self.build.apply(SEEDS, (self.wanted[draw], draw[1])))
+        return self.drawn[draw].pop(0)

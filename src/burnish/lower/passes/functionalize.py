@@ -1,0 +1,471 @@
+"""Mutation and aliasing become values.
+
+    aten.relu_.default x                     r = aten.relu.default x
+    v = aten.select.int x, 0, 1         =>   a = aten.add.Tensor (view r slice[0: 1, 1, 1] ...), 1
+    aten.add_.Tensor v, 1                    x1 = put r, a, slice[0: 1, 1, 1] ...
+    return x                                 write x <- x1
+
+Each tensor of the trace is a chain of view maps on a root: an input, or the fresh result of a node. A root has a
+current value. An operator in place becomes its functional form, and the root gets a new current value; a view that is
+read later is taken from that one. Inputs that were written are given their last value at the end.
+
+What is copied in another order of elements, `flip` for one, is such a view too, and a root of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...ir.alias_analysis import aliased_argument
+from ...ir.frozen_values import is_random
+from ...ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ...ir.graph_builder import Builder
+from ...ir.untraceable_graph import Untraceable
+from ...ops.burnish_primitives import VIEW
+from ...ops.eager_kernel_layouts import takes_any
+from ...ops.operator_record import NoRule, Op, Pointwise, View, lookup
+from ...ops.random_numbers import is_philox
+from ...tensors.as_strided_views import Strided, line_of
+from ...tensors.eager_strides import is_dense
+from ...tensors.simplify_views import simplified
+from ...tensors.tensor_types import TensorType, has_stride
+from ...tensors.view_maps import Map, Maps, inverse, view_offset
+from ..trace.overlapping_memory import share_elements
+
+
+@dataclass(eq=False, slots=True)
+class Root:
+    current: Value
+    type: TensorType
+    """As eager lays it out. What is current may lie otherwise."""
+    input: int | None = None
+    is_written: bool = False
+    is_announced: bool = False
+    """Whether autograd is told that it is written to."""
+    shows: Root | None = None
+    """What this is a view of without maps, `view.dtype` say. It may be read, but nothing may be written through it."""
+    again: Callable[[], Value] | None = None
+    """Shows that again, as it is now."""
+    version: int = 0
+    """How often it has become another value."""
+    shown_version: int = 0
+    """Which one of `shows` it has been made of."""
+    is_whole: bool = False
+    """Whether it is all that lies in its memory, from its beginning on. Of several results others may lie before it."""
+    is_reordered: bool = False
+    """A copy of something in another order, which is a view of that here."""
+    views: dict[Maps, Value] = field(default_factory=dict)
+    """What was taken from the current value."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor of the trace lives: `maps` of a root."""
+
+    root: Root
+    maps: Maps
+
+
+SILENT = ("aten._native_batch_norm_legit.", "aten._batch_norm_with_update.")
+"""What batch norms are declared as (`lower.trace.trace_to_aten`). Eager's kernels do not tell autograd of running statistics."""
+
+
+def functionalize(graph: Graph) -> Graph:
+    return Functionalizer(graph).run()
+
+
+class Functionalizer:
+    def __init__(self, graph: Graph):
+        self.old, self.new = graph, Graph()
+        self.build = Builder(self.new)
+        self.places: dict[Value, Place] = {}
+
+    def run(self) -> Graph:
+        for k, value in enumerate(self.old.inputs):
+            made = self.new.copy_input(value)
+            self.places[value] = Place(Root(made, value.type, input=k), ())
+        for node in self.old.nodes:
+            self.build.line = node.line
+            written = written_arguments(node)
+            if written is not None:
+                self.write_in_place(node, *written)
+                continue
+            if self.take_strides(node):
+                continue
+            chains = view_chains(node)
+            if chains is None:
+                self.keep(node)
+            else:
+                self.take_views(node, chains)
+        returned = Counter(id(self.places[value].root) for value in self.old.outputs if isinstance(value, Value))
+        for value in self.old.outputs:
+            if isinstance(value, Value):
+                root = self.places[value].root
+                if root.input is None:
+                    self.lay_out(root)
+                if root.is_reordered and returned[id(root)] > 1:
+                    self.make_once(root)
+        self.new.outputs = [self.output(value) for value in self.old.outputs]
+        for place in self.places.values():
+            if place.root.input is not None and place.root.is_written and not place.maps:
+                write = Write(place.root.input, place.root.current, not place.root.is_announced)
+                if write not in self.new.writes:
+                    self.new.writes.append(write)
+        return self.new
+
+    def keep(self, node: Node) -> None:
+        """An operator that makes something fresh, as it stands."""
+        source = aliased_argument(node)
+        if source is not None:
+            self.show_kept(node, source)
+            return
+        if draws_in_order(node.op, node):
+            for value in values_in((node.args, tuple(node.kwargs.values()))):
+                self.lay_out(self.places[value].root)
+        results = self.build.apply_typed(
+            node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
+            tuple(None if value is None else value.type for value in node.results),
+        )
+        self.note_layouts(node)
+        for old, made in zip(node.results, results, strict=True):
+            if old is not None:
+                self.places[old] = Place(Root(made, old.type, is_whole=len(results) == 1), ())
+
+    def note_layouts(self, node: Node) -> None:
+        """On the node that was added for one of the trace, where its kernel takes no other layouts."""
+        if not takes_any(node.op):
+            self.new.nodes[-1].given = tuple([value.type.stride for value in node.operands])
+
+    def show_kept(self, node: Node, source: Value) -> None:
+        """A view without maps."""
+        root = self.places[source].root
+
+        def again(position: int) -> Value:
+            self.lay_out(root)
+            if root.current.node is not None and node.op.name.startswith("aten.as_strided."):
+                raise Untraceable("as_strided() of an intermediate, which need not lie where it lies in eager")
+            made = self.build.apply_typed(
+                node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
+                tuple(None if value is None else value.type for value in node.results))[position]
+            self.note_layouts(node)
+            assert made is not None
+            return made
+
+        for position, old in enumerate(node.results):
+            if old is not None:
+                self.show_without_maps(old, root, functools.partial(again, position))
+
+    def show_without_maps(self, value: Value, root: Root, again: Callable[[], Value]) -> None:
+        made = again()
+        self.places[value] = Place(Root(made, value.type, shows=root, again=again, shown_version=root.version), ())
+
+    def refresh(self, root: Root) -> None:
+        """What shows another root without maps is made again after a write to that."""
+        if root.shows is not None and root.again is not None:
+            self.refresh(root.shows)
+            if root.shown_version != root.shows.version:
+                root.shown_version = root.shows.version
+                self.become(root, root.again())
+
+    def become(self, root: Root, value: Value) -> None:
+        root.current = value
+        root.version += 1
+        root.views.clear()
+
+    def take_strides(self, node: Node) -> bool:
+        """`as_strided` of what a node has made, which says where everything lies. It is told by where that is in eager.
+        An input may begin anywhere in its memory: only steps from where a view of it begins are known.
+        """
+        if not node.op.name.startswith(("aten.as_strided.", "aten.as_strided_copy.")):
+            return False
+        x, size, stride, *offset = (*node.args, *node.kwargs.values())
+        (place, (result,)), numbers = (self.places[x], node.results), (*size, *stride, *offset)
+        root = place.root
+        is_placed = root.is_whole or root.input is not None and offset in ([], [None])
+        if not is_placed or not is_dense(root.type) or any(isinstance(n, Value) for n in numbers):
+            return False
+        begins = view_offset(place.maps, root.type) if offset in ([], [None]) else offset[0]
+        shown, line = Strided(tuple(size), tuple(stride), begins), line_of(root.type)
+        if not shown.fits(root.type.numel):
+            return False
+        maps = shown.maps(root.type.numel)
+        if maps is not None:
+            self.show(node, result, Place(root, simplified((*line, *maps), root.shape)))
+            return True
+        cut, windows, order = shown.windows()
+
+        def again() -> Value:
+            self.lay_out(root)
+            made = self.read_place(Place(root, simplified((*line, cut), root.shape)))
+            for length, step in windows:
+                made = self.build("unfold", made, made.ndim - 1, length, step)
+            made, = self.build.apply_typed(VIEW, (made, simplified(order, made.shape)), {}, (result.type,))
+            return made
+
+        if aliased_argument(node) is not None:
+            self.show_without_maps(result, root, again)
+        else:
+            self.places[result] = Place(Root(self.build.copy(again()), result.type, is_whole=True), ())
+        return True
+
+    def take_views(self, node: Node, chains: Sequence[Sequence[Map]]) -> None:
+        place = self.places[node.args[0]]
+        for result, maps in zip(node.results, chains, strict=True):
+            self.show(node, result, Place(place.root, simplified((*place.maps, *maps), place.root.shape)))
+
+    def show(self, node: Node, result: Value | None, shown: Place) -> None:
+        assert result is not None
+        self.places[result] = shown if aliased_argument(node) is not None else \
+            Place(Root(self.read_place(shown), result.type, is_reordered=True, is_whole=len(node.results) == 1), ())
+
+    def lay_out(self, root: Root) -> None:
+        """Before anyone looks at strides: what is current gets those that eager gives it."""
+        self.refresh(root)
+        if root.current.type.stride != root.type.stride:
+            root.current = self.build.restride(root.current, root.type.stride)
+            root.views.clear()
+
+    def make_once(self, root: Root) -> None:
+        """Several outputs share its memory: there is one copy, of which they are views."""
+        root.current, root.is_reordered = self.build.copy(root.current), False
+        root.views.clear()
+
+    def read(self, value: Value) -> Value:
+        """What the tensor holds now."""
+        return self.read_place(self.places[value])
+
+    def read_place(self, place: Place) -> Value:
+        root = place.root
+        self.refresh(root)
+        if not place.maps:
+            return root.current
+        found = root.views.get(place.maps)
+        if found is None:
+            found = root.views[place.maps] = self.build.apply(VIEW, (root.current, place.maps))
+        return found
+
+    def write_in_place(self, node: Node, targets: list[Value], functional: Op | None) -> None:
+        for target in targets:
+            place = self.places[target]
+            if place.root.shows is not None:
+                raise Untraceable(f"{node.op} writes to a tensor that is also seen through strides of its own")
+            if overlaps_itself(target.type) or overlaps_itself(place.root.type):
+                raise Untraceable(f"{node.op} writes to a tensor whose elements share memory")
+            if draws_in_order(functional, node) and not target.type.is_contiguous:
+                raise Untraceable(f"{node.op} draws numbers in the order of a tensor that is not contiguous")
+            if any(self.is_read_while_written(value, target, node, functional) for value in read_arguments(node)):
+                raise Untraceable(f"{node.op} reads what it writes, and what it reads depends on its order of elements")
+        if len(targets) == 1 and not node.results:
+            values: tuple[Value, ...] = (self.new_value(node, targets[0], functional),)
+        else:
+            values = self.new_values(node, functional)
+        made, values = values[:len(values) - len(targets)], values[len(values) - len(targets):]
+        for old, value in zip(node.results, made, strict=True):
+            if old is not None:
+                self.places[old] = Place(Root(value, old.type), ())
+        for target, value in zip(targets, values, strict=True):
+            why = why_not_stored(value.type, target.type, node)
+            if why is not None:
+                raise Untraceable(f"{node.op}: {why}")
+            if value.shape != target.shape:
+                value = self.build.expand(value, target.shape)
+            root = self.places[target].root
+            root.is_announced |= not node.op.name.startswith(SILENT)
+            self.store(self.places[target], self.build.convert(value, target.dtype))
+
+    def is_read_while_written(self, value: Value, target: Value, node: Node, functional: Op | None) -> bool:
+        """Whether an operand has elements of the target that may be written before they are read."""
+        place, written = self.places[value], self.places[target]
+        root = place.root
+        while root.shows is not None and root is not written.root:
+            root = root.shows
+        if root is not written.root:
+            return False
+        if place.root is not root:
+            return True
+        is_elementwise = node.op.name == "aten.copy_.default" or isinstance(functional and functional.rule, Pointwise)
+        if is_elementwise and place.maps == written.maps and value.type == target.type:
+            return False
+        offsets = (view_offset(each.maps, root.type) for each in (place, written))
+        return share_elements(value.type, next(offsets), target.type, next(offsets))
+
+    def new_values(self, node: Node, functional: Op | None) -> tuple[Value, ...]:
+        """Of an operator that writes to several: fresh results first, then what it writes."""
+        if functional is None:
+            raise Untraceable(f"{node.op} has no form that leaves its arguments alone")
+        outs = {a.name for a in node.op.target._schema.arguments if a.is_out}
+        kwargs = {k: replaced(v, self.read) for k, v in node.kwargs.items() if k not in outs}
+        return self.build.apply(functional, replaced(node.args, self.read), kwargs)
+
+    def new_value(self, node: Node, target: Value, functional: Op | None) -> Value:
+        args = replaced(node.args, self.read)
+        kwargs = {k: replaced(v, self.read) for k, v in node.kwargs.items()}
+        match node.op.name:
+            case "aten.copy_.default" if isinstance(args[1], Value):
+                return args[1]
+            case "aten.copy_.default":
+                # Converted as tensors are, where a number that does not fit would be refused.
+                number = torch.tensor(args[1])
+                return self.build.full((), args[1], target.type, number.dtype)
+            case "aten.zero_.default":
+                return self.build.full(target.shape, 0, target.type)
+            case "aten.fill_.Scalar":
+                return self.build.full(target.shape, args[1], target.type)
+            case "aten.fill_.Tensor":
+                return args[1]
+            case "aten.polygamma_.default":
+                return self.build("polygamma", args[1], args[0])
+        if functional is None:
+            raise Untraceable(f"{node.op} has no form that leaves its argument alone")
+        required = {a.name for a in functional.target._schema.arguments if not a.has_default_value()}
+        for position, argument in enumerate(node.op.target._schema.arguments):
+            if argument.is_out:
+                kwargs.pop(argument.name, None)
+            elif position >= len(args) and argument.name in required - set(kwargs):
+                kwargs[argument.name] = argument.default_value  # bernoulli_ has a default that bernoulli lacks
+        return self.build.apply(functional, args, kwargs)
+
+    def store(self, place: Place, value: Value) -> None:
+        root = place.root
+        if place.maps:
+            back = inverse(place.maps, root.shape)
+            value = self.build.view(value, *back) if back is not None \
+                else self.build.put(root.current, value, place.maps)
+        self.become(root, value)
+        root.is_written = True
+
+    def output(self, value: Any) -> Any:
+        if not isinstance(value, Value):
+            return value
+        place = self.places[value]
+        if place.root.input is not None:
+            is_itself = value is self.old.inputs[place.root.input]
+            return Alias(place.root.input, None if is_itself else value.type, place.maps, is_detached(value))
+        root = place.root
+        while root.shows is not None:
+            root = root.shows
+        if root.input is not None and root.is_written:
+            raise Untraceable("an output shows an input that was written to, through strides of its own")
+        made = self.read(value)
+        if made.type.stride != value.type.stride and has_stride(made.type, value.type.stride):
+            # Strides that mean nothing, but that programs can read.
+            made = self.build.apply_typed(VIEW, (place.root.current, place.maps), {}, (value.type,))[0]
+            assert made is not None
+        return made
+
+
+def draws_in_order(functional: Op | None, node: Node) -> bool:
+    """Whether numbers are drawn from eager's stream, in the order in which elements lie."""
+    if node.op.target is None or not is_random(node):
+        return False
+    dtype = next((value.dtype for value in values_in((node.args, node.results))), torch.float32)
+    return functional is None or not is_philox(functional, dtype, node.kwargs.get("generator"))
+
+
+def is_detached(value: Value) -> bool:
+    """Whether a view of an input was taken through `detach`."""
+    while value.node is not None:
+        if value.node.op.name == "aten.detach.default":
+            return True
+        value = value.node.args[0]
+    return False
+
+
+def view_chains(node: Node) -> Sequence[Sequence[Map]] | None:
+    """For each result the maps that say where its elements come from; None where no maps say it."""
+    rule = node.op.rule
+    is_view = isinstance(rule, View) or "maps" in node.op.notes
+    if is_view and any(True for _ in values_in((node.args[1:], tuple(node.kwargs.values())))):
+        raise Untraceable(f"{node.op.name}: where the view lies is a number that is only known while the graph runs")
+    try:
+        if isinstance(rule, View):
+            return (rule.maps(node.args[0].type, *node.args[1:], **node.kwargs),)
+        if "maps" in node.op.notes:
+            return node.op.notes["maps"](node.args[0].type, *node.args[1:], **node.kwargs)
+    except NoRule:
+        pass
+    return None
+
+
+def overlaps_itself(type: TensorType) -> bool:
+    """Whether two elements may lie in one place. Sorted by strides, each dimension must step over those before it."""
+    if 0 in type.shape:
+        return False
+    reach = 0
+    for stride, size in sorted((s, n) for s, n in zip(type.stride, type.shape, strict=True) if n != 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
+def why_not_stored(value: TensorType, target: TensorType, node: Node) -> str | None:
+    """Eager would raise, or make the tensor another one."""
+    is_copy = node.op.name.startswith(("aten.copy_.", "aten.fill_."))
+    if not is_copy and not torch.can_cast(value.dtype, target.dtype):
+        return f"{value.dtype} does not go into {target.dtype}"
+    sizes = zip(reversed(value.shape), reversed(target.shape), strict=False)
+    if value.ndim > target.ndim or any(n not in (1, m) for n, m in sizes):
+        return f"a tensor of {list(target.shape)} does not take a result of {list(value.shape)}"
+    if node.op.target._schema.arguments[-1].is_out and value.shape != target.shape:
+        return f"out= of {list(target.shape)} is made larger, to {list(value.shape)}"
+    return None
+
+
+def written_arguments(node: Node) -> tuple[list[Value], Op | None] | None:
+    """The tensors an operator writes to, and the operator that computes what it writes."""
+    if node.op.target is None:
+        return None
+    places, functional = _in_place(node.op.target)
+    if not places:
+        return None
+    targets = [node.args[at] if isinstance(at, int) else node.kwargs[at] for at in places]
+    return targets, None if functional is None else lookup(functional)
+
+
+def read_arguments(node: Node) -> list[Value]:
+    """The tensors that an operator is given besides those it writes to."""
+    places, _ = _in_place(node.op.target)
+    rest = [arg for k, arg in enumerate(node.args) if k not in places]
+    return values_in((rest, [arg for name, arg in node.kwargs.items() if name not in places]))
+
+
+@functools.cache
+def _in_place(func: Any) -> tuple[list[int | str], Any]:
+    places = [argument.name if argument.kwarg_only else k for k, argument in enumerate(func._schema.arguments)
+              if argument.alias_info is not None and argument.alias_info.is_write]
+    return places, functional_form(func) if places else None
+
+
+def functional_form(func: Any) -> Any:
+    """The overload with the same arguments that writes to none of them."""
+    name = func._schema.name.split("::")[1]
+    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
+    # Of `x <<= 1` it is `x << 1`; every other in-place operator has one underscore more than its functional form.
+    plain = name.replace("__i", "__", 1) if name.endswith("__") else name.removesuffix("_")
+    for base in (plain, f"{plain}_functional"):
+        packet = getattr(torch.ops.aten, base, None)
+        for overload in packet.overloads() if packet is not None else ():
+            found = getattr(packet, overload)
+            arguments = found._schema.arguments
+            if not any(a.alias_info and a.alias_info.is_write for a in arguments) and len(found._schema.returns) \
+                    and same_arguments([(a.name, str(a.type)) for a in arguments], wanted):
+                return found
+    return None
+
+
+def same_arguments(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> bool:
+    """What is optional in one may be required in the other."""
+    return len(found) == len(wanted) and all(
+        a == b and s.removeprefix("Optional[").rstrip("]") == t.removeprefix("Optional[").rstrip("]")
+        for (a, s), (b, t) in zip(found, wanted, strict=True))

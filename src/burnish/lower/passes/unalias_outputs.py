@@ -1,0 +1,132 @@
+"""What eager gives memory of its own has it here too.
+
+    s = sum x, (), for x without dimensions, is x itself         s = restride x
+    return s                                               =>    return s
+
+    a = exp x;  return a, a                                =>    b = restride a;  return a, b
+
+Values never change inside the graph, so passes may let one stand for another. Outside the graph tensors are written to:
+outputs share memory with each other, and with inputs, exactly where they do in eager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...ir.alias_analysis import aliased_argument, source_of, storage_of
+from ...ir.graph import Alias, Graph, Value, Write, replaced
+from ...ir.rewriter import Rewriter
+
+
+def separate(graph: Graph, traced: Graph, constants: int, first_gradient: int | None = None) -> Graph:
+    """`traced` tells what shares memory. So many of the inputs, the last ones, are constants that the graph brought
+    along: eager makes new ones each time. Outputs from `first_gradient` on are gradients."""
+    return Separator(graph, traced, constants, first_gradient).run()
+
+
+def owners(traced: Graph) -> list[Value | None]:
+    """For each output the value of the trace that made its memory; None where it is no tensor."""
+    root: dict[Value, Value] = {value: value for value in traced.inputs}
+    for node in traced.nodes:
+        source = aliased_argument(node)
+        for value in node.results:
+            if value is not None:
+                root[value] = value if source is None else root[source]
+    return [root[out] if isinstance(out, Value) else None for out in traced.outputs]
+
+
+def why_not_separate(graph: Graph, traced: Graph) -> str | None:
+    """What two outputs share that they do not share in eager. One tensor of eager's may be one value, or two in memory
+    of their own, but not two values in one memory: autograd takes over a gradient that nothing else holds."""
+    first: dict[Value, tuple[Value, Value, Value | None]] = {}
+    for out, eager, owner in zip(graph.outputs, traced.outputs, owners(traced), strict=True):
+        if not isinstance(out, Value) or not isinstance(eager, Value):
+            continue
+        other, others, its_owner = first.setdefault(storage_of(out), (out, eager, owner))
+        if owner is not its_owner:
+            return f"{out} and {other} share memory, which {eager} and {others} do not in eager"
+        if eager is others and out is not other:
+            return f"{out} and {other} are two tensors in one memory, and in eager one: {eager}"
+    return None
+
+
+class Separator(Rewriter):
+    def __init__(self, graph: Graph, traced: Graph, constants: int, first_gradient: int | None):
+        super().__init__(graph)
+        self.traced, self.first_constant = traced, len(graph.inputs) - constants
+        self.traced_gradients = first_gradient
+
+    def run(self) -> Graph:
+        """No node is another one afterwards: some are added behind them."""
+        self.new.inputs, self.new.nodes, self.new.names = self.old.inputs, list(self.old.nodes), dict(self.old.names)
+        self.env = {value: value for value in self.old.inputs}
+        self.env.update((value, value) for node in self.old.nodes for value in node.results if value is not None)
+        self.finish()
+        return self.new
+
+    def finish(self) -> None:
+        super().finish()
+        self.new.outputs = list(map(self.without_constant, self.new.outputs))
+        self.separate_outputs()
+        self.separate_views()
+        self.new.writes = [self.separated(write) for write in self.new.writes if write.input < self.first_constant]
+
+    def without_constant(self, out: object) -> object:
+        """An output that shows a constant is an output that may be copied, as the program left it."""
+        if isinstance(out, Alias) and out.input >= self.first_constant:
+            input = self.new.inputs[out.input]
+            held = next((write.value for write in self.new.writes if write.input == out.input), input)
+            return self.build.view(self.build.restride(held, input.type.stride), *out.maps)
+        return out
+
+    def separate_outputs(self) -> None:
+        taken: dict[Value, Value | None] = dict(zip(self.new.inputs, self.traced.inputs, strict=True))
+        taken.update((value, None) for value in self.new.inputs[self.first_constant:])
+        wrong: list[tuple[int, Value, Value | None]] = []
+        for k, (out, owner) in enumerate(zip(self.new.outputs, owners(self.traced), strict=True)):
+            if isinstance(out, Value) and taken.setdefault(base := storage_of(out), owner) is not owner:
+                wrong.append((k, base, owner))
+        shared = Counter((base, owner) for _, base, owner in wrong)
+        copies: dict[tuple[Value, Value | None], dict[Value, Value]] = {}
+        for k, base, owner in wrong:
+            out = self.new.outputs[k]
+            if shared[base, owner] == 1:
+                self.new.outputs[k] = self.build.copy(out)
+                continue
+            # Several outputs of one storage: it is copied whole, so that it stays one storage.
+            again = copies.get((base, owner))
+            if again is None:
+                again = copies[base, owner] = {base: self.build.copy(base)}
+            self.new.outputs[k] = self.shown_again(out, again)
+
+    def separate_views(self) -> None:
+        """A gradient that is a view of another one: eager's autograd copies the other, for the view holds it."""
+        if self.traced_gradients is None:
+            return
+        found = list(zip(self.traced.outputs, owners(self.traced), strict=True))
+        whole = {owner for out, owner in found[self.traced_gradients:] if owner is not None and out is owner}
+        for k, (eager, owner) in enumerate(found):
+            out = self.new.outputs[k]
+            if k >= self.traced_gradients and isinstance(out, Value) and owner in whole and eager is not owner:
+                self.new.outputs[k] = self.build.copy(out)
+
+    def shown_again(self, value: Value, again: dict[Value, Value]) -> Value:
+        """The same view of the copy: one value for one, for gradients that are one tensor stay one. `again` is what
+        has been shown so far, the copy first."""
+        if value not in again:
+            source, node = source_of(value), value.node
+            assert source is not None and node is not None
+            copy = self.shown_again(source, again)
+            args = replaced(node.args, lambda v: copy if v is source else v)
+            made = self.build.apply_typed(node.op, args, node.kwargs, tuple(v and v.type for v in node.results))
+            found = made[value.position]
+            assert found is not None
+            again[value] = found
+        return again[value]
+
+    def separated(self, write: Write) -> Write:
+        """Inputs are written one after the other: none may be read after it was written."""
+        written = {self.new.inputs[other.input] for other in self.new.writes}
+        if storage_of(write.value) in written and write.value is not self.new.inputs[write.input]:
+            return write.of(self.build.copy(write.value))
+        return write

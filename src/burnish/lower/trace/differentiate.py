@@ -1,0 +1,174 @@
+"""Backward joins the trace: PyTorch's own autograd runs on the tensors of the trace.
+
+    y = aten.mm.default x, w              y = aten.mm.default x, w
+    return y                        =>    t = aten.t.default x
+                                          mm = aten.mm.default t, tangent
+                                          return y, mm
+
+Each output that gradients can flow into gets an input for them, its `tangent`; the gradients of the inputs become
+further outputs. What comes out is one graph for forward and backward, which `schedule.partition.partition_joint_graph` takes apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...ir.gradient_signature import Gradients
+from ...ir.untraceable_graph import Untraceable
+from .shared_gradients import LeafRecord, bases_of, views_of_tangents
+
+if TYPE_CHECKING:
+    from .trace_to_aten import Tracer
+
+CLOSED = re.compile("backward through the graph a second time|derivative for .* is not implemented")
+"""What torch says where the captured program has already run the backward of an output itself, and where there is none.
+"""
+
+
+def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
+    """The outputs and the gradients behind them. `tracer.traced.gradients` tells which is which."""
+    check_inputs(tracer)
+    given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
+    flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
+    shown = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
+    views = views_among(outputs, flows)
+    for k in (*shown, *(view for view, _ in views)):
+        check_shown(outputs[k])
+    hidden = {id(base): base for _, base in views if not any(base is out for out in outputs)}
+    outputs = [*outputs, *hidden.values()]
+    place = {id(out): k for k, out in reversed(list(enumerate(outputs)))}
+    flows = [k for k in flows if all(k != view for view, _ in views)] + list(range(len(outputs) - len(hidden),
+                                                                                  len(outputs)))
+    sources = [tracer.inputs[k] for k in given]
+    first = len(tracer.graph.inputs)
+    tangents = {k: tracer.tangent(outputs[k]) for k in flows}
+    tracer.is_backward = True
+    record = LeafRecord({k: tracer.inputs[k] for k in given}, list(tangents.values()))
+    closed: dict[int, str] = {}
+    try:
+        with custom_backwards(tracer):
+            found = derivatives([outputs[k] for k in flows], sources, list(tangents.values()))
+    except Closed:
+        closed = {k: words for k in flows if (words := why_closed(outputs[k], sources, tangents[k])) is not None}
+        left = [k for k in flows if k not in closed]
+        found = derivatives([outputs[k] for k in left], sources, [tangents[k] for k in left])
+    if tracer.then and len(flows) != 1:
+        raise Untraceable("a checkpointed function writes to tensors once more where backward comes to it, and it may "
+                          "come by one output and not by another")
+    inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
+    reached = who_reaches([outputs[k] for k in flows], [tracer.inputs[k] for k in inputs]) if len(flows) > 1 else ()
+    gradients = [x.resolve_conj().resolve_neg() for x in found if x is not None]
+    of_tangents = views_of_tangents(gradients, list(tangents.values()))
+    gradients, shown_gradients = bases_of(gradients)
+    tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(closed.items()),
+                                        tuple((k, place[id(base)]) for k, base in views), len(hidden),
+                                        tuple(tracer.then), reached, shown_gradients, record.edges(),
+                                        record.held(), of_tangents)
+    return [*outputs, *gradients]
+
+
+@contextlib.contextmanager
+def custom_backwards(tracer: Tracer) -> Iterator[None]:
+    """Backward formulas of the user's may raise anything."""
+    try:
+        yield
+    except Untraceable:
+        raise
+    except Exception as error:
+        if not tracer.has_custom:
+            raise
+        raise Untraceable(f"a custom backward cannot be traced: {type(error).__name__}: {error}") from error
+
+
+class Closed(Untraceable):
+    """Backward cannot come in by an output: one of those `CLOSED` tells of."""
+
+    def __init__(self, words: str):
+        super().__init__(f"its gradients cannot be traced: {words}")
+        self.words = words
+
+
+def derivatives(outputs: list[Any], inputs: list[Any], tangents: list[Any]) -> list[Any]:
+    if not outputs:
+        return [None] * len(inputs)
+    with torch.autocast("cpu", enabled=False):  # where backward usually runs
+        try:
+            return list(torch.autograd.grad(outputs, inputs, tangents, allow_unused=True, retain_graph=True))
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            if type(error) is RuntimeError and CLOSED.search(str(error)):
+                raise Closed(str(error)) from error
+            raise Untraceable(f"its gradients cannot be traced: {error}") from error
+
+
+def who_reaches(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
+    """Of each input: which of the outputs autograd comes to it from, a bit for each."""
+    found = {id(x): 0 for x in inputs}
+    for bit, out in enumerate(outputs):
+        stack, seen = [out.grad_fn], {None}
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                stack += [before for before, _ in node.next_functions]
+                key = id(getattr(node, "variable", None))
+                if key in found:
+                    found[key] |= 1 << bit
+    return tuple(found[id(x)] for x in inputs)
+
+
+def why_closed(out: Any, inputs: list[Any], tangent: Any) -> str | None:
+    try:
+        derivatives([out], inputs, [tangent])
+    except Closed as error:
+        return error.words
+    return None
+
+
+def is_differentiable(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.requires_grad
+
+
+def is_shown_input(out: torch.Tensor, inputs: list[Any]) -> bool:
+    """An input itself or a view of one: made anew for each call, with autograd's own formula."""
+    return any(out is x or out._base is x for x in inputs)
+
+
+def check_inputs(tracer: Tracer) -> None:
+    """What a graph writes into tensors that gradients flow through is autograd's business."""
+    for tensor, value in zip(tracer.inputs, tracer.graph.inputs, strict=True):
+        if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
+            raise Untraceable(f"it writes to {value}, an input, what gradients flow through")
+
+
+def check_shown(out: torch.Tensor) -> None:
+    """What shows another tensor is made anew with autograd's formula, so it must not have come through another one."""
+    node, end = out.grad_fn, None if out._base is None else out._base.grad_fn
+    while node is not None and node is not end:
+        before = node.next_functions[0][0] if node.next_functions else None
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            raise Untraceable("a custom function answers with what it was given, and that leaves the graph")
+        if node.name() == "AsStridedBackward0" and before is not end and not hasattr(before, "variable"):
+            raise Untraceable("gradients through as_strided() of a part of a tensor go to that part alone, and the "
+                              "whole leaves the graph as well")
+        node = before
+
+
+def views_among(outputs: list[Any], flows: list[int]) -> list[tuple[int, Any]]:
+    """A write to one of two views changes the gradient of the other, and only autograd keeps count of that. So views of
+    one tensor are made anew for each call, of that tensor: the positions of such outputs, and what they show."""
+    groups: dict[int, list[int]] = {}
+    for k in flows:
+        base = outputs[k] if outputs[k]._base is None else outputs[k]._base
+        groups.setdefault(id(base), []).append(k)
+    found = []
+    for group in groups.values():
+        if len({id(outputs[k]) for k in group}) > 1:
+            found += [(k, outputs[k]._base) for k in group if outputs[k]._base is not None]
+    if not all(base.requires_grad for _, base in found):
+        raise Untraceable("two of its outputs share memory, and gradients flow into both")
+    return found

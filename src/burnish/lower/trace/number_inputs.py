@@ -1,0 +1,102 @@
+"""Python numbers that differ from call to call, in a trace through C++ that wants to see a number.
+
+    y = x * lr        =>        y = aten.mul.Tensor x, lr          lr: number f64
+
+While the trace runs, such a number is a float of its own that nothing else is equal to. Where it comes out again, in
+the arguments of an ATen call, it is recognised. What C++ computes with it on the way is not: then another number comes
+out, which would be taken for a constant. So the graph is traced twice, with other stand-ins, and what is not the same
+both times shows where a number was lost.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...ir.graph import Graph, Value
+from ...ir.untraceable_graph import NumberLost, Untraceable
+from ...ops.elementwise.python_numbers import NUMBER, name_of
+from ...ops.operator_record import lookup
+from ...tensors.tensor_types import NumberType
+
+if TYPE_CHECKING:
+    from .trace_to_aten import Traced
+
+APART = 1e-7
+"""How far, relatively, stand-ins are from the numbers they stand for: what C++ decides by them stays the same."""
+
+LARGE = 1 << 40
+"""Stand-ins for whole numbers are beyond what programs use; below zero in the other trace. So what C++ makes of them as
+sizes and positions, if it does not refuse them, is not the same both times."""
+
+
+class Numbers:
+    """The numbers of one trace. `salt` tells its stand-ins from those of the other trace."""
+
+    def __init__(self, graph: Graph, salt: int):
+        self.graph, self.salt = graph, salt
+        self.known: dict[float, Value] = {}
+
+    def input(self, example: float, name: str) -> float:
+        if isinstance(example, int):
+            example += self.salt  # so that a type that is made of it, a size, is not the same in the other trace
+        value = Value(NumberType.of(example), self.graph.fresh_name(name))  # type: ignore[arg-type]
+        self.graph.inputs.append(value)
+        return self.stand_in(value)
+
+    def stand_in(self, value: Value) -> Any:
+        example = value.type.example  # type: ignore[union-attr]
+        if not math.isfinite(example):
+            raise NumberLost(f"{value} is {example}")
+        k = len(self.known) * 2 + self.salt + 1
+        found = (LARGE + 7919 * k) * (-1) ** self.salt if isinstance(example, int) else \
+            example * (1 + APART * k) if abs(example) > 1e-30 else APART * k
+        assert found not in self.known
+        self.known[found] = value
+        return found
+
+    def is_known(self, x: Any) -> bool:
+        return type(x) in (float, int) and x in self.known
+
+    def any_in(self, tree: Any) -> bool:
+        if not self.known:
+            return False
+        if isinstance(tree, (tuple, list)):
+            return any(map(self.any_in, tree))
+        return any(map(self.any_in, tree.values())) if isinstance(tree, dict) else self.is_known(tree)
+
+    def unwrapped(self, x: Any) -> Any:
+        return x if not self.known else self.known[x] if self.is_known(x) else x
+
+    def item(self, tensor: Value, line: str | None) -> Any:
+        """What `item()` answers."""
+        op = lookup(torch.ops.aten._local_scalar_dense.default)
+        if tensor.dtype is torch.bool or tensor.dtype.is_complex:
+            raise Untraceable(f"a number of {tensor.dtype} is read")
+        return self.stand_in(self.graph.add(op, (tensor,), {}, op.shape(tensor.type), line, "item"))  # type: ignore
+
+    def call(self, target: Any, args: tuple, kwargs: dict) -> Any:
+        """Arithmetic of numbers alone: its stand-in, or None where it is something else."""
+        if kwargs or any(isinstance(arg, torch.Tensor) for arg in args):
+            if "dropout" in getattr(target, "__name__", ""):
+                raise NumberLost("dropout decides by its probability what it does")
+            return None
+        name = name_of(target)
+        if name is None:
+            return None
+        operands = tuple(map(self.unwrapped, args))
+        examples = [x.type.example if isinstance(x, Value) else x for x in operands]
+        found = target(*examples)
+        if type(found) not in (float, int):
+            raise NumberLost(f"{name} makes something that is no number")
+        return self.stand_in(self.graph.add(NUMBER, (name, *operands), {}, NumberType.of(found)))  # type: ignore
+
+
+def check_numbers(first: Traced, second: Traced) -> None:
+    same = len(first.constants) == len(second.constants) and all(
+        a.dtype is b.dtype and a.shape == b.shape and torch.equal(a, b)
+        for a, b in zip(first.constants, second.constants, strict=True))
+    if not same or str(first.graph) != str(second.graph):
+        raise NumberLost("a number that may be another in the next call becomes a constant")

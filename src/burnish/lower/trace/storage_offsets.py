@@ -1,0 +1,37 @@
+"""Where in memory views begin. A trace has no memory, but autograd asks: it takes the gradient of `as_strided` by the
+offsets that it has seen.
+
+    y = x * 2; v = y[1:]; v.as_strided((2,), (1,), 0)      v begins at 1, and shows what lies one before it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ...ir.alias_analysis import storage_of
+from ...ir.graph import Node, Value
+from ...ir.untraceable_graph import Untraceable
+from ...tensors.view_maps import view_offset
+from ..passes.functionalize import view_chains
+
+AS_STRIDED = torch.ops.aten.as_strided.default
+
+
+def beginnings(node: Node, offset: int) -> Sequence[int]:
+    """Of the results of a view of something that begins at `offset`."""
+    x = node.args[0]
+    if node.op.target is AS_STRIDED:
+        given = node.kwargs.get("storage_offset", node.args[3] if len(node.args) > 3 else None)
+        return (offset if given is None or isinstance(given, Value) else given,)
+    chains = view_chains(node)
+    if chains is None:
+        return [offset * x.dtype.itemsize // shown.dtype.itemsize if shown is not None else 0 for shown in node.results]
+    return [offset + view_offset(tuple(maps), x.type) for maps in chains]
+
+
+def check_offset(x: Value, offset: int | Value | None) -> None:
+    """An input may begin elsewhere in the next call, and its gradient would go elsewhere."""
+    if offset is not None and storage_of(x).node is None:
+        raise Untraceable("gradients flow into as_strided() of an input with an offset in its memory")

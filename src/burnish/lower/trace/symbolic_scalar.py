@@ -1,0 +1,68 @@
+"""Numbers that Python code computes with while it is traced, and that may be others in the next call.
+
+    -ctx.strength * grad        =>        number = number 'operator.neg', strength
+                                          mul    = aten.mul.Tensor grad, number
+
+`lower.trace.number_inputs` has stand-ins for such numbers, plain floats. Code of the user's that is traced (a custom autograd
+function) is given these in their place: arithmetic on them is written down, and where the number itself decides
+something (a branch, a size, a text) the trace ends with `NumberLost`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...ir.untraceable_graph import NumberLost
+
+if TYPE_CHECKING:
+    from .number_inputs import Numbers
+
+
+class Reckoned(float):
+    """A stand-in that knows the trace it belongs to."""
+
+    __slots__ = ("numbers",)
+    numbers: Numbers
+
+
+def reckoned(numbers: Numbers, tree: Any) -> Any:
+    """The arguments of a call, their stand-ins as `Reckoned`."""
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(reckoned(numbers, part) for part in tree)
+    if isinstance(tree, dict):
+        return {name: reckoned(numbers, part) for name, part in tree.items()}
+    return wrapped(numbers, tree) if isinstance(tree, float) and numbers.is_known(tree) else tree
+
+
+def wrapped(numbers: Numbers, x: float) -> Reckoned:
+    made = Reckoned(x)
+    made.numbers = numbers
+    return made
+
+
+def arithmetic(operation: Callable, turned: bool = False) -> Callable:
+    def method(self: Reckoned, *others: Any) -> Any:
+        if not all(isinstance(other, (int, float)) for other in others):
+            return NotImplemented  # a tensor, which knows what to do with a float
+        operands = [float(x) if isinstance(x, Reckoned) else x for x in (self, *others)]
+        found = self.numbers.call(operation, tuple(reversed(operands) if turned else operands), {})
+        return wrapped(self.numbers, found)
+    return method
+
+
+def decides(name: str) -> Callable:
+    def method(self: Reckoned, *others: Any) -> Any:
+        raise NumberLost(f"a number that may be another one in the next call decides something: {name}")
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(Reckoned, f"__{_name}__", arithmetic(getattr(operator, _name)))
+    setattr(Reckoned, f"__r{_name}__", arithmetic(getattr(operator, _name), turned=True))
+for _name in ("neg", "pos", "abs"):
+    setattr(Reckoned, f"__{_name}__", arithmetic(getattr(operator, _name)))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "bool", "int", "round", "trunc", "floor", "ceil", "hash", "repr",
+              "str", "format", "divmod", "rdivmod"):
+    setattr(Reckoned, f"__{_name}__", decides(_name))

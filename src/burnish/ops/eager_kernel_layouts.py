@@ -1,0 +1,83 @@
+"""The layouts that eager kernels take: the contract of a library call that no candidate stands for.
+
+    takes_any(op)              whether operands may lie in memory as they like
+    why_not_taken(op, types)   what it reads without looking, of the few that are known
+    as_given(type, stride)     the strides to lay an operand out with, where eager gave it `stride`
+
+Inside the graph a value need not lie as in eager: a layer norm of a transposed tensor stays transposed, for one. Many
+kernels below an operator of torch are called by code that looked at the strides, or made a copy, before:
+
+    scaled_dot_product_attention     takes its blocked kernel where the last stride is 1; that kernel does not look
+    lstm                             calls `contiguous()`; oneDNN's layer reads x as one line of numbers
+    pdist, embedding_bag, ctc_loss   the same
+
+So a kernel takes its operands as eager gave them (`Node.given`), unless it is listed here. `tests/ops/test_layouts.py`
+calls those that are listed on operands that lie otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..tensors.eager_strides import is_dense, preserved_stride
+from ..tensors.tensor_types import TensorType, has_stride
+from .operator_record import Op
+
+ANY = frozenset(f"aten.{name}" for name in """
+    mm.default addmm.default bmm.default baddbmm.default addbmm.default addr.default mv.default dot.default
+    convolution.default convolution_backward.default constant_pad_nd.default
+    _adaptive_avg_pool2d.default _adaptive_avg_pool2d_backward.default
+    avg_pool2d.default avg_pool2d_backward.default avg_pool3d.default avg_pool3d_backward.default
+    max_pool2d_with_indices.default max_pool2d_with_indices_backward.default
+    adaptive_max_pool2d.default adaptive_max_pool2d_backward.default
+    upsample_nearest2d.default upsample_nearest2d_backward.default
+    upsample_bilinear2d.default upsample_bilinear2d_backward.default
+    upsample_bicubic2d.default upsample_bicubic2d_backward.default
+    reflection_pad2d.default reflection_pad2d_backward.default
+    replication_pad2d.default replication_pad2d_backward.default
+    cat.default stack.default roll.default gather.default index.Tensor index_select.default
+    embedding.default embedding_dense_backward.default index_add.default index_copy.default index_put.default
+    scatter.src scatter.value scatter_add.default slice_backward.default select_backward.default
+    sum.default sum.dim_IntList mean.default mean.dim amax.default amin.default prod.default prod.dim_int
+    max.default max.dim min.default min.dim argmax.default argmin.default all.default any.default
+    var.correction var_mean.correction std.correction linalg_vector_norm.default
+    cumsum.default cumprod.default sort.default sort.stable topk.default
+    _softmax.default _log_softmax.default _softmax_backward_data.default _log_softmax_backward_data.default
+    native_layer_norm.default tril.default triu.default masked_select.default nonzero.default
+""".split())
+
+
+def takes_any(op: Op) -> bool:
+    """Our own operators are loops, or choose by layout. So are those with a rule for loops."""
+    return op.target is None or op.rule is not None or op.name in ANY
+
+
+ROWS = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": slice(0, 3),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": slice(1, 4),  # the gradient is copied there
+    "aten.mkldnn_rnn_layer.default": slice(0, 1),
+    "aten._pdist_forward.default": slice(0, 1),
+    "aten._weight_norm_interface.default": slice(0, 1),
+}
+"""Kernels that read these of their tensors as rows of numbers one behind the other, without a look."""
+
+
+def why_not_taken(op: Op, types: Sequence[TensorType]) -> str | None:
+    """Why a kernel would read something else than operands of these types."""
+    for type in types[ROWS.get(op.name, slice(0))]:
+        if type.ndim and type.shape[-1] > 1 and type.stride[-1] != 1 and type.numel:
+            return f"{op} reads rows without gaps, and is given {type}"
+    return None
+
+
+def as_given(type: TensorType, stride: tuple[int, ...]) -> tuple[int, ...] | None:
+    """None where a value lies so already. What overlaps in eager, or has gaps, is laid out densely, in its order: no
+    fresh memory has either."""
+    if has_stride(type, stride):
+        return None
+    eager = TensorType(type.shape, stride, type.dtype, type.device)
+    dense = stride if is_dense(eager) else preserved_stride(eager)
+    return None if has_stride(type, dense) else dense
+
+
+__all__ = ["ANY", "as_given", "takes_any", "why_not_taken"]

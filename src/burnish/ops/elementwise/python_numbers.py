@@ -1,0 +1,51 @@
+"""Python numbers inside a graph: what `item()` answers, and arithmetic on it.
+
+    step = aten._local_scalar_dense.default t           : number f64
+    p    = number 'operator.pow', 0.9, step             : number f64
+    y    = aten.mul.Tensor x, p
+
+The driver computes them as Python does, so they are exactly what the program would see. Kernels read them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...tensors.tensor_types import NumberType, TensorType
+from ..operator_record import NoRule, Op, record, shape
+
+NUMBER: Op = record("number")
+MODULES = {"operator": operator, "math": math, "builtins": builtins}
+BUILTINS = ("abs", "min", "max", "float", "int", "round", "pow")
+
+
+def name_of(function: Any) -> str | None:
+    """The name under which a graph refers to a function of numbers; None for what is none."""
+    module = {"_operator": "operator"}.get(found := getattr(function, "__module__", None) or "", found)
+    name = getattr(function, "__name__", "")
+    if module not in MODULES or module == "builtins" and name not in BUILTINS:
+        return None
+    return f"{module}.{name}" if getattr(MODULES[module], name, None) is function else None
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(".")
+    return getattr(MODULES[module], function)
+
+
+@shape("number")
+def number(name: str, *operands: int | float) -> NumberType:
+    return NumberType.of(function_of(name)(*operands))
+
+
+@shape("aten._local_scalar_dense.default")
+def item(x: TensorType) -> NumberType:
+    if x.dtype is torch.bool or x.dtype.is_complex:
+        raise NoRule(f"a number of {x.dtype}")
+    return NumberType.of(1.5 if x.dtype.is_floating_point else 3)

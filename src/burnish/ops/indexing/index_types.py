@@ -1,0 +1,184 @@
+"""Reading and writing at indices: the types of the results.
+
+    index_select(f32[4, 3], 0, i64[2])                 f32[2, 3]
+    index(f32[4, 5, 6], [None, i64[2, 1], i64[3]])     f32[4, 2, 3]{1, 12, 4}
+
+What is picked has a second record, for the loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...tensors.eager_strides import elementwise_stride
+from ...tensors.tensor_types import TensorType
+from ...tensors.view_maps import Expand, view_stride
+from ..memory_format import copied
+from ..operator_record import NoRule, broadcast_shape, fresh, shape, wrapped_dim
+from .gather_lowering import Picked, Picks, gathered
+
+Indices = Sequence[TensorType | None]
+
+
+# -- reading at indices ------------------------------------------------------------------------------------------------
+
+@shape("aten.embedding.default")
+def embedding(weight: TensorType, indices: TensorType, *_: object) -> TensorType:
+    return fresh(weight, (*indices.shape, *weight.shape[1:]))
+
+
+@gathered("aten.embedding.default")
+def embedding_picks(weight: Any, indices: Any, *_: object) -> Picks:
+    n = indices.ndim
+    return weight, (Picked(indices, tuple(range(n))), *range(n, n + weight.ndim - 1))
+
+
+@gathered("aten.index_select.default")
+def index_select_picks(x: Any, dim: int, index: Any) -> Picks:
+    dim = wrapped_dim(dim, x.ndim)
+    if not x.ndim:
+        raise NoRule("a tensor without dimensions")
+    return x, tuple(Picked(index, (dim,) * index.ndim) if k == dim else k for k in range(x.ndim))
+
+
+@gathered("aten.gather.default")
+def gather_picks(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Picks:
+    dim = wrapped_dim(dim, x.ndim)
+    if not x.ndim or not index.ndim:
+        raise NoRule("a tensor without dimensions")
+    return x, tuple(Picked(index, tuple(range(index.ndim))) if k == dim else k for k in range(x.ndim))
+
+
+@gathered("aten.index.Tensor", is_slow=True)
+def index_picks(x: Any, indices: Sequence[Any]) -> Picks:
+    """By a single tensor of whole numbers."""
+    places = [k for k, one in enumerate(indices) if one is not None]
+    if len(places) != 1:
+        raise NoRule("several indices")
+    at, one = places[0], indices[places[0]]
+    own = tuple(range(at, at + one.ndim))
+    return x, tuple(Picked(one, own, wraps=True) if k == at else k if k < at else k + one.ndim - 1
+                    for k in range(x.ndim))
+
+
+@shape("aten.embedding_dense_backward.default")
+def embedding_dense_backward(
+    grad_output: TensorType, indices: TensorType, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> TensorType:
+    return fresh(grad_output, (num_weights, grad_output.shape[-1]))
+
+
+@shape("aten.index_select.default")
+def index_select(x: TensorType, dim: int, index: TensorType) -> TensorType:
+    dim = wrapped_dim(dim, x.ndim)
+    return fresh(x, [index.numel if k == dim else n for k, n in enumerate(x.shape)])
+
+
+@shape("aten.gather.default")
+def gather(x: TensorType, dim: int, index: TensorType, *, sparse_grad: bool = False) -> TensorType:
+    return fresh(x, index.shape)
+
+
+@shape("aten.take.default")
+def take(x: TensorType, index: TensorType) -> TensorType:
+    return fresh(x, index.shape)
+
+
+@shape("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(x: TensorType, indices: Indices) -> TensorType:
+    """The indexed dimensions make place for the indices' common shape: where they stand, or in front if apart."""
+    if any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in indices):
+        raise NoRule("a mask: the result's shape depends on its data")
+    places = [k for k, one in enumerate(indices) if one is not None]
+    if not places:
+        raise NoRule("no index")
+    chosen = broadcast_shape([indices[k].shape for k in places])
+    apart = places != list(range(places[0], places[-1] + 1))
+    order = [*places, *(k for k in range(x.ndim) if k not in places)] if apart else list(range(x.ndim))
+    front = 0 if apart else places[0]
+    sizes = [x.shape[k] for k in order]
+    steps = [x.stride[k] for k in order]
+    before, after = sizes[:front], sizes[front + len(places):]
+    result = (*before, *chosen, *after)
+    if 0 not in chosen and any(x.shape[k] == 0 for k in places):
+        raise NoRule("an index into an empty dimension")
+    # As TensorIterator sees them: the source does not move along the indices, the indices not along the rest.
+    source = TensorType(
+        result, (*steps[:front], *(0,) * len(chosen), *steps[front + len(places):]), x.dtype, x.device)
+    beside = (*(1,) * front, *chosen, *(1,) * len(after))
+    read = []
+    for k in places:
+        one = indices[k]
+        stride = one.stride if one.shape == chosen else Expand(chosen).stride(one)
+        read.append(TensorType(beside, view_stride(chosen, stride, beside), one.dtype, one.device))
+    return TensorType(result, elementwise_stride(result, [source, *read]), x.dtype, x.device)
+
+
+@shape("aten.bucketize.Tensor")
+def bucketize(x: TensorType, boundaries: TensorType, *, out_int32: bool = False, right: bool = False) -> TensorType:
+    return fresh(x, x.shape, torch.int32 if out_int32 else torch.int64)
+
+
+@shape("aten.searchsorted.Tensor")
+def searchsorted(
+    sorted_sequence: TensorType, x: TensorType, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: TensorType | None = None,
+) -> TensorType:
+    return bucketize(x, sorted_sequence, out_int32=out_int32)
+
+
+@shape("aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar")
+def isin(elements: TensorType, test_elements: object, **_: object) -> TensorType:
+    return fresh(elements, elements.shape, torch.bool)
+
+
+@shape("aten.masked_select.default", "aten.nonzero.default", "aten._unique2.default", "aten.unique_dim.default",
+       "aten.unique_consecutive.default", "aten.bincount.default", "aten.nonzero_numpy.default")
+def of_data(*_: object, **__: object) -> TensorType:
+    raise NoRule("the result's shape depends on data")
+
+
+@shape("aten.repeat_interleave.Tensor")
+def repeated_places(repeats: TensorType, *, output_size: int | None = None) -> TensorType:
+    if output_size is None:
+        return of_data()
+    return fresh(repeats, (output_size,))
+
+
+# -- writing at indices ------------------------------------------------------------------------------------------------
+
+@shape("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(x: TensorType, indices: Indices, values: TensorType, accumulate: bool = False) -> TensorType:
+    return copied(x)
+
+
+@shape("aten.put.default")
+def put(x: TensorType, index: TensorType, source: TensorType, accumulate: bool = False) -> TensorType:
+    return copied(x)
+
+
+@shape("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def index_fill(x: TensorType, dim: int, index: TensorType, value: object) -> TensorType:
+    return copied(x)
+
+
+@shape("aten.masked_scatter.default")
+def masked_scatter(x: TensorType, mask: TensorType, source: TensorType) -> TensorType:
+    return fresh(x, broadcast_shape([x.shape, mask.shape]))
+
+
+@shape("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce", "aten.scatter.value_reduce",
+       "aten.scatter_add.default", "aten.scatter_reduce.two", "aten.index_add.default", "aten.index_copy.default",
+       "aten.index_reduce.default")
+def scatter(x: TensorType, *_: object, **__: object) -> TensorType:
+    return fresh(x, x.shape)
+
+
+@shape("aten.slice_scatter.default", "aten.select_scatter.default", "aten.diagonal_scatter.default")
+def view_scatter(x: TensorType, *_: object, **__: object) -> TensorType:
+    """A copy with the very strides, gaps too, unless elements share memory."""
+    overlaps = any(stride == 0 and size > 1 for stride, size in zip(x.stride, x.shape, strict=True))
+    return copied(x) if overlaps else x

@@ -1,0 +1,1 @@
+"""Operators that stay library calls: the types of their results."""

@@ -1,0 +1,80 @@
+"""Attention as GPUs have it: the types of its results.
+
+    _scaled_dot_product_flash_attention(bf16[2, 8, 100, 64], …)
+        =>  bf16[2, 8, 100, 64], f32[2, 8, 100], none, none, 100, 100, u64[2], u64[], bf16[0]
+
+Which kernel it is torch chooses: flash attention for half precisions, the memory-efficient one for f32 and for masks,
+cuDNN's where that is asked for. Lengths are answered as numbers; backward is given them again. cuDNN's has no rule:
+what it gives is asked of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ...tensors.tensor_types import CPU, TensorType
+from ..memory_format import copied
+from ..operator_record import NoRule, fresh, shape
+
+
+def swapped(x: TensorType) -> TensorType:
+    """Heads and positions change places: the kernels have heads inside."""
+    if x.ndim != 4:
+        raise NoRule("no batch of heads")
+    (a, b, c, d), (e, f, g, h) = x.shape, x.stride
+    return TensorType((a, c, b, d), (e, g, f, h), x.dtype, x.device)
+
+
+def laid_as(x: TensorType) -> TensorType:
+    return swapped(copied(swapped(x)))
+
+
+def heads_inside(x: TensorType, width: int) -> TensorType:
+    batch, heads, length, _ = x.shape
+    return swapped(fresh(x, (batch, length, heads, width)))
+
+
+@shape("aten._scaled_dot_product_flash_attention.default")
+def flash_attention(
+    query: TensorType, key: TensorType, value: TensorType, dropout_p: float = 0.0, is_causal: bool = False,
+    return_debug_mask: bool = False, *, scale: float | None = None,
+) -> tuple[TensorType | int | None, ...]:
+    """The output, the sums, what only nested tensors have, both lengths, the random state, and what is for debugging.
+    """
+    if return_debug_mask:
+        raise NoRule("a mask for debugging")
+    state = fresh(query, (2,), torch.uint64), fresh(query, (), torch.uint64)
+    return (laid_as(query), fresh(query, query.shape[:3], torch.float32), None, None, query.shape[2], key.shape[2],
+            *state, fresh(query, (0,)))
+
+
+@shape("aten._scaled_dot_product_flash_attention_backward.default")
+def flash_attention_backward(
+    grad_out: TensorType, query: TensorType, key: TensorType, value: TensorType, *_: object, **__: object,
+) -> tuple[TensorType, ...]:
+    return laid_as(query), laid_as(key), laid_as(value)
+
+
+@shape("aten._scaled_dot_product_efficient_attention.default")
+def efficient_attention(
+    query: TensorType, key: TensorType, value: TensorType, attn_bias: TensorType | None, compute_log_sumexp: bool,
+    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
+) -> tuple[TensorType, ...]:
+    """Sums are kept for a multiple of 32 positions. The random state is on the CPU, but where it is recorded."""
+    batch, heads, length, _ = query.shape
+    sums = fresh(query, (batch, heads, -(-length // 32) * 32 if compute_log_sumexp else 0), torch.float32)
+    state = TensorType.contiguous((), torch.int64, CPU)
+    return heads_inside(query, value.shape[3]), sums, state, state
+
+
+@shape("aten._scaled_dot_product_efficient_attention_backward.default")
+def efficient_attention_backward(
+    grad_out_: TensorType, query: TensorType, key: TensorType, value: TensorType, attn_bias: TensorType | None,
+    out: TensorType, logsumexp: TensorType, philox_seed: TensorType, philox_offset: TensorType, dropout_p: float,
+    grad_input_mask: Sequence[bool], is_causal: bool = False, *, scale: float | None = None,
+) -> tuple[TensorType | None, ...]:
+    if grad_input_mask[3]:
+        raise NoRule("a gradient of the mask")
+    return *(heads_inside(x, x.shape[3]) for x in (query, key, value)), None

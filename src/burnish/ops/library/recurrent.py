@@ -1,0 +1,87 @@
+"""Recurrent layers, as eager runs them on a CPU: the types of their results.
+
+    mkldnn_rnn_layer(f32[3, 4, 6], …, hx f32[4, 5], cx f32[4, 5], …)     f32[3, 4, 5], f32[4, 5], f32[4, 5], None
+    recurrent('gru', f32[3, 4, 6], [f32[1, 4, 5]], …)                    f32[3, 4, 5], f32[1, 4, 5], u8[0]
+
+An LSTM is one call of the first for each layer and direction; all others are one of the second (`lower.trace.recurrent_layers`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...tensors.tensor_types import TensorType, has_stride
+from ..operator_record import NoRule, fresh, record, shape
+
+
+@shape("aten.mkldnn_rnn_layer.default")
+def mkldnn_rnn_layer(
+    x: TensorType, weight0: TensorType, weight1: TensorType, weight2: TensorType, weight3: TensorType,
+    hx: TensorType, cx: TensorType, reverse: bool, batch_sizes: list[int], mode: int, hidden_size: int,
+    num_layers: int, has_biases: bool, bidirectional: bool, batch_first: bool, train: bool,
+) -> tuple[TensorType | None, ...]:
+    """The input has positions first whatever `batch_first` says. For gradients oneDNN keeps a workspace."""
+    if train or torch.is_grad_enabled():
+        raise NoRule("only oneDNN knows the size of its workspace")
+    return fresh(x, (*x.shape[:2], hidden_size)), fresh(x, hx.shape), fresh(x, cx.shape), None
+
+
+@shape("aten.mkldnn_rnn_layer_backward.default")
+def mkldnn_rnn_layer_backward(
+    x: TensorType, weight1: TensorType, weight2: TensorType, weight3: TensorType, weight4: TensorType,
+    hx: TensorType, cx: TensorType, *_: object, **__: object,
+) -> tuple[TensorType, ...]:
+    """Without biases the weights are given twice; there are gradients for biases all the same."""
+    bias = fresh(weight1, weight1.shape[:1])
+    dx, dw1, dw2, dhx, dcx = (fresh(like, like.shape) for like in (x, weight1, weight2, hx, cx))
+    return dx, dw1, dw2, bias, bias, dhx, dcx
+
+
+def with_workspace(*args: Any) -> Any:
+    """The kernel keeps something for backward where gradients are on. While compiled code runs they are not, and its
+    backward is a call of its own, of which autograd must not know."""
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        return torch.ops.aten.mkldnn_rnn_layer.default(*args)
+
+
+record("aten.mkldnn_rnn_layer.default").notes["run"] = \
+    lambda node: with_workspace if node.results[3] is not None else None
+
+
+RECURRENT = record("recurrent")
+RECURRENT_BACKWARD = record("recurrent_backward")
+
+
+@shape("recurrent")
+def recurrent_types(
+    kind: str, x: TensorType, state: list[TensorType], weights: list[TensorType], has_biases: bool, layers: int,
+    train: bool, bidirectional: bool, batch_first: bool, wanted: tuple[bool, ...] | None,
+) -> tuple[TensorType, ...]:
+    """With gradients there is a ticket besides: what autograd keeps."""
+    positions, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
+    width = state[0].shape[2] * (1 + bool(bidirectional))
+    out = fresh(x, (positions, batch, width))
+    if batch_first:
+        out = TensorType((batch, positions, width), (width, batch * width, 1), x.dtype, x.device)
+    made = (out, *(fresh(x, given.shape) for given in state))
+    return made if wanted is None else (*made, TensorType.contiguous((0,), torch.uint8))
+
+
+@shape("recurrent_backward")
+def recurrent_gradients(
+    ticket: TensorType, gradients: list[TensorType | None], inputs: list[TensorType], wanted: tuple[bool, ...],
+) -> tuple[TensorType, ...]:
+    return tuple(gradient_type(x) for x, is_wanted in zip(inputs, wanted, strict=True) if is_wanted)
+
+
+def gradient_type(x: TensorType) -> TensorType:
+    """Of an input, a state or a weight. Eager's product for the gradient of a weight is made the other way round where
+    that has gaps, or is transposed."""
+    if x.device.type == "cpu" and x.ndim == 2 and x.stride != (x.shape[1], 1):
+        return TensorType(x.shape, (1, x.shape[0]), x.dtype, x.device)
+    columns = x.ndim == 3 and (x.shape[1], 1, x.shape[0] * x.shape[1])
+    if x.device.type == "cpu" and columns and x.stride[2] != 1 and has_stride(x, columns):
+        return TensorType(x.shape, columns, x.dtype, x.device)
+    return fresh(x, x.shape)

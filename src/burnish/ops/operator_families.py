@@ -1,0 +1,34 @@
+"""All families of operators: importing this fills `record.RECORDS`.
+
+    >>> from burnish.ops import operator_families as families
+    >>> len(record.RECORDS)
+"""
+
+from . import data_dependent_errors as data_dependent_errors
+from . import random_numbers as random_numbers
+from .elementwise import activation_gradients as activation_gradients
+from .elementwise import activations as activations
+from .elementwise import arithmetic as arithmetic
+from .elementwise import comparisons as comparisons
+from .elementwise import copies_and_casts as copies_and_casts
+from .elementwise import elementwise_losses as elementwise_losses
+from .elementwise import lazy_conj_neg as lazy_conj_neg
+from .elementwise import python_numbers as python_numbers
+from .elementwise import unary_functions as unary_functions
+from .elementwise import where_and_clamp as where_and_clamp
+from .indexing import index_types as index_types
+from .library import class_losses as class_losses
+from .library import convolution as convolution
+from .library import gpu_attention as gpu_attention
+from .library import matmul_and_attention as matmul_and_attention
+from .library import normalisation as normalisation
+from .library import pooling_and_resizing as pooling_and_resizing
+from .library import recurrent as recurrent
+from .reductions import cumulative as cumulative
+from .reductions import pooling_lowering as pooling_lowering
+from .reductions import reduction_types as reduction_types
+from .reductions import softmax_norm_backward as softmax_norm_backward
+from .reductions import softmax_norm_decomposition as softmax_norm_decomposition
+from .shapes import concat_and_pad as concat_and_pad
+from .shapes import creation as creation
+from .shapes import views as views

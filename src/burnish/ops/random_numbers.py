@@ -1,0 +1,324 @@
+"""Random numbers: from a seed that is drawn once a run, and the number of the element.
+
+    y = aten.rand.default [2, 3]       =>    seed = random_seed
+                                             bits = random_bits seed, (2, 3)
+                                             y = uniform bits, 0.0, 1.0, f32
+
+    random_seed                          i64[]: the next number of torch's default generator, that of the device named
+    random_seeds n, device               n of them
+    random_bits seed, shape              i64: 64 bits for each element, Philox4x32-10 of the seed and its number
+    uniform     bits, low, high, dtype   from low to high, high left out but for rounding
+    normal      bits, mean, std, dtype   by the method of Box and Muller
+    chance      bits, p                  true with the probability p
+    below       bits, n                  a whole number from 0 to n - 1
+
+All but the seed are computed wherever they are read, in one kernel with what reads them, and once more in a backward
+pass: the seed, eight bytes, is what has to be kept. torch's generator is the only state there is, so seeding it,
+reading it and putting it back mean what they mean in eager. The numbers are others than eager's.
+
+With the setting `eager_random` they are eager's own, and no rule here applies. So it is where a program passes a
+generator, and for what eager refuses, or would after a look at the data: its kernel is called then.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..settings import current
+from ..tensors.tensor_types import CPU, NAMES, TensorType
+from .elementwise.elementwise_record import holds
+from .operator_record import NoRule, Op, decomposition, pointwise, record, shape
+from .scalar_ir import BITS, Scalar, binary, cast, const, fma
+
+SEED: Op = record("random_seed")
+SEEDS: Op = record("random_seeds")
+BITS_OF: Op = record("random_bits")
+UNIFORM: Op = record("uniform")
+NORMAL: Op = record("normal")
+CHANCE: Op = record("chance")
+BELOW: Op = record("below")
+
+DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+"""Of a random number: as many as the type holds, so that none is rounded to 1."""
+
+WORD = (1 << 32) - 1
+LARGEST = (1 << 63) - 1
+
+DEVICES: dict[str, Callable[[], bool]] = {"cpu": lambda: True}
+"""The kinds of devices whose random numbers come from here, and what tells whether kernels are made for one: it is
+asked when the first number is to be drawn there. `backends` adds to them."""
+
+SINE = (1.0, -0.16666658222675323, 0.008333050645887852, -0.00019809046352747828, 2.6051661734527443e-06)
+"""sin(s) / s of s**2 for |s| <= pi / 2, to 2**-23."""
+
+Size = Sequence[int]
+
+
+# -- types -------------------------------------------------------------------------------------------------------------
+
+@shape("random_seed")
+def seed_type(device: torch.device = CPU) -> TensorType:
+    return TensorType.contiguous((), torch.int64, device)
+
+
+@shape("random_seeds")
+def seeds_types(count: int, device: torch.device) -> tuple[TensorType, ...]:
+    return (seed_type(device),) * count
+
+
+@shape("random_bits")
+def bits_type(seed: TensorType, size: Size) -> TensorType:
+    return TensorType.contiguous(tuple(size), torch.int64, seed.device)
+
+
+def typed(bits: TensorType, dtype: torch.dtype) -> TensorType:
+    return TensorType.contiguous(bits.shape, dtype, bits.device)
+
+
+# -- elements ----------------------------------------------------------------------------------------------------------
+
+# The printer of expressions knows the element's number, which is no operand.
+pointwise("random_bits", promotion="first", cost=30)(lambda seed, size: seed)
+shape("random_bits")(bits_type)
+
+
+@pointwise("uniform", promotion="first", cost=4)
+def uniform(bits: Scalar, low: float, high: float, dtype: torch.dtype) -> Scalar:
+    digits = DIGITS[NAMES[dtype]]
+    computed = "f64" if dtype is torch.float64 else "f32"
+    # Small integers are converted as i32, which every machine does for whole vectors.
+    kept = bits & const((1 << digits) - 1, "i64")
+    fraction = cast(kept if computed == "f64" else cast(kept, "i32"), computed) * 2.0**-digits
+    if (low, high) == (0, 1):
+        return fraction
+    # Rounded twice, as torch's own operators do it: eager code draws the same numbers.
+    return fraction * (high - low) + low
+
+
+shape("uniform")(lambda bits, low, high, dtype: typed(bits, dtype))
+
+
+@pointwise("normal", promotion="first", cost=20)
+def normal(bits: Scalar, mean: float, std: float, dtype: torch.dtype) -> Scalar:
+    computed = "f64" if dtype is torch.float64 else "f32"
+    found = distance(bits, computed) * sine_of_angle(bits, computed)
+    if (mean, std) == (0, 1):
+        return found
+    return fma(found, const(std, computed), const(mean, computed))
+
+
+shape("normal")(lambda bits, mean, std, dtype: typed(bits, dtype))
+
+
+def distance(bits: Scalar, dtype: str) -> Scalar:
+    """sqrt(-2 log u) of the first word. u is in the middle of its interval: never 0, and exact where it is small."""
+    high = cast(cast(binary("shr", bits, 8) & const(0xFFFFFF, "i64"), "i32"), dtype)
+    low = cast(cast(bits & const(0xFF, "i64"), "i32"), dtype) + 0.5
+    u = fma(high, const(2.0**-24, dtype), low * 2.0**-32)
+    return (u.log() * -2.0).sqrt()
+
+
+def sine_of_angle(bits: Scalar, dtype: str) -> Scalar:
+    """Of the second word. The half turn around 0 is enough: over the other half the sine takes the same values."""
+    angle = cast(cast(binary("shr", bits, 32), "i32"), dtype) * (math.pi * 2.0**-32)
+    if dtype == "f64":
+        return angle.sin()
+    square = angle * angle
+    factor = const(SINE[-1], dtype)
+    for coefficient in reversed(SINE[:-1]):
+        factor = fma(factor, square, const(coefficient, dtype))
+    return angle * factor
+
+
+@pointwise("chance", promotion="first", cost=2)
+def chance(bits: Scalar, p: float) -> Scalar:
+    return (bits & const(WORD, "i64")) < round(p * 2.0**32)
+
+
+shape("chance")(lambda bits, p: typed(bits, torch.bool))
+
+
+@pointwise("below", promotion="first", cost=3)
+def below(bits: Scalar, n: int) -> Scalar:
+    if n <= 1 << 31:
+        return binary("shr", (bits & const(WORD, "i64")) * n, 32)
+    return binary("fmod", bits & const(LARGEST, "i64"), n)
+
+
+shape("below")(lambda bits, n: typed(bits, torch.int64))
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+OPERATORS: set[str] = set()
+"""Those that have a rule here."""
+
+
+def draws(*names: str) -> Callable[[Callable], Callable]:
+    """Register how an operator draws its numbers."""
+    OPERATORS.update(names)
+    return decomposition(*names)
+
+
+def is_philox(op: Op, dtype: torch.dtype, generator: Any = None) -> bool:
+    """Whether the operator draws from here, and not from eager's stream."""
+    return op.name in OPERATORS and not current().eager_random and generator is None and not dtype.is_complex
+
+
+def draw(g: Any, size: Size, generator: Any, device: Any = None, dtype: torch.dtype | None = None) -> Any:
+    """Bits for each element."""
+    if current().eager_random:
+        raise NoRule("the setting eager_random")
+    if generator is not None:
+        raise NoRule("a generator of the program's own")
+    if 0 in size:
+        raise NoRule("nothing is drawn")
+    if dtype is not None and NAMES.get(dtype) not in DIGITS:
+        raise NoRule(f"random numbers of {dtype}")
+    on = place_of(device)
+    return g.apply(BITS_OF, (g.apply(SEED, () if on.type == "cpu" else (on,)), tuple(size)))
+
+
+def place_of(device: Any) -> torch.device:
+    found = CPU if device is None else torch.device(device)
+    if found.type not in DEVICES or not DEVICES[found.type]():
+        raise NoRule(f"nobody makes kernels for {found}")
+    if found.type != "cpu" and found.index is None:
+        if torch.get_device_module(found).device_count() > 1:
+            raise NoRule("the device that is the current one, of several")
+        found = torch.device(found.type, 0)
+    return found
+
+
+def draw_uniform(g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, low: float = 0.0,
+                 high: float = 1.0) -> Any:
+    if not (low <= high and holds(NAMES.get(dtype, ""), high - low) and math.isfinite(high - low)):
+        raise NoRule(f"numbers from {low} to {high}")
+    return g.apply(UNIFORM, (draw(g, size, generator, device, dtype), float(low), float(high), dtype))
+
+
+def draw_normal(g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, mean: float = 0.0,
+                std: float = 1.0) -> Any:
+    if not std >= 0:
+        raise NoRule(f"a standard deviation of {std}")
+    return g.apply(NORMAL, (draw(g, size, generator, device, dtype), float(mean), float(std), dtype))
+
+
+def draw_chance(g: Any, size: Size, p: float, generator: Any, device: Any) -> Any:
+    if not 0 <= p <= 1:
+        raise NoRule(f"a probability of {p}")
+    return g.apply(CHANCE, (draw(g, size, generator, device), float(p)))
+
+
+def draw_integers(g: Any, size: Size, low: int, high: int, dtype: torch.dtype, generator: Any, device: Any) -> Any:
+    name = NAMES.get(dtype, "c")
+    # A float holds only so large integers; small integers must hold all that may come.
+    room = 1 << DIGITS[name] if name in DIGITS else 1 << (BITS.get(name, 0) - (name != "u8"))
+    least = 0 if name in ("u8", "b8") else -room
+    if not low < high or low < least or high - 1 > room - (name not in DIGITS) or high - low > LARGEST or name == "b8":
+        raise NoRule(f"integers from {low} to {high} in {dtype}")
+    found = g.apply(BELOW, (draw(g, size, generator, device), high - low))
+    return g.convert(g("add.Scalar", found, low) if low else found, dtype)
+
+
+def place(x: Any) -> torch.device:
+    """Of a value of a graph, or of a tensor."""
+    return x.device if isinstance(x, torch.Tensor) else x.type.device
+
+
+def plain(layout: torch.layout | None, pin_memory: bool | None) -> None:
+    if layout not in (None, torch.strided) or pin_memory:
+        raise NoRule("a layout or pinned memory")
+
+
+def made(draw_some: Any, g: Any, size: Size, *, generator: Any = None, dtype: torch.dtype | None = None,
+         layout: torch.layout | None = None, device: Any = None, pin_memory: bool | None = None) -> Any:
+    plain(layout, pin_memory)
+    return draw_some(g, size, dtype or torch.get_default_dtype(), generator, device)
+
+
+def made_like(draw_some: Any, g: Any, x: Any, *, generator: Any = None, dtype: torch.dtype | None = None,
+              layout: torch.layout | None = None, device: Any = None, pin_memory: bool | None = None,
+              memory_format: torch.memory_format | None = None) -> Any:
+    plain(layout, pin_memory)
+    return draw_some(g, x.shape, dtype or x.dtype, generator, device or place(x))
+
+
+for kind, drawing in (("rand", draw_uniform), ("randn", draw_normal)):
+    draws(f"aten.{kind}.default", f"aten.{kind}.generator")(functools.partial(made, drawing))
+    draws(f"aten.{kind}_like.default", f"aten.{kind}_like.generator")(functools.partial(made_like, drawing))
+
+
+@draws("aten.uniform.default")
+def uniform_in(g: Any, x: Any, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Any:
+    return draw_uniform(g, x.shape, x.dtype, generator, place(x), low, high)
+
+
+@draws("aten.normal_functional.default")
+def normal_in(g: Any, x: Any, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:
+    return draw_normal(g, x.shape, x.dtype, generator, place(x), mean, std)
+
+
+@draws("aten.normal.float_float")
+def normal_of(g: Any, mean: float, std: float, size: Size, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    return made(functools.partial(draw_normal, mean=mean, std=std), g, size, dtype=dtype, **options)
+
+
+@draws("aten.normal.Tensor_float")
+def normal_around(g: Any, mean: Any, std: float = 1.0, *, generator: Any = None) -> Any:
+    return g("add.Tensor", draw_normal(g, mean.shape, mean.dtype, generator, place(mean), 0.0, std), mean)
+
+
+@draws("aten.bernoulli.p")
+def bernoulli(g: Any, x: Any, p: float = 0.5, *, generator: Any = None) -> Any:
+    return g.convert(draw_chance(g, x.shape, p, generator, place(x)), x.dtype)
+
+
+@draws("aten.native_dropout.default")
+def native_dropout(g: Any, x: Any, p: float, train: bool | None) -> Any:
+    if train is False:
+        raise NoRule("nothing is dropped")
+    mask = draw_chance(g, x.shape, 1 - p, None, place(x))
+    return g("mul.Scalar", g("mul.Tensor", x, mask), 0.0 if p == 1 else 1 / (1 - p)), mask
+
+
+@draws("aten.randint.low", "aten.randint.low_generator")
+def randint(g: Any, low: int, high: int, size: Size, *, generator: Any = None, dtype: torch.dtype | None = torch.int64,
+            layout: torch.layout | None = None, device: Any = None, pin_memory: bool | None = None) -> Any:
+    plain(layout, pin_memory)
+    return draw_integers(g, size, low, high, dtype or torch.int64, generator, device)
+
+
+@draws("aten.randint.default", "aten.randint.generator")
+def randint_to(g: Any, high: int, size: Size, **options: Any) -> Any:
+    return randint(g, 0, high, size, **options)
+
+
+@draws("aten.randint_like.low_dtype")
+def randint_like(g: Any, x: Any, low: int, high: int, *, dtype: torch.dtype | None = None,
+                 layout: torch.layout | None = None, device: Any = None, pin_memory: bool | None = None,
+                 memory_format: torch.memory_format | None = None) -> Any:
+    plain(layout, pin_memory)
+    return draw_integers(g, x.shape, low, high, dtype or x.dtype, None, device or place(x))
+
+
+@draws("aten.randint_like.default")
+def randint_like_to(g: Any, x: Any, high: int, **options: Any) -> Any:
+    return randint_like(g, x, 0, high, **options)
+
+
+@draws("aten.random.from")
+def random_from(g: Any, x: Any, low: int, high: int | None, *, generator: Any = None) -> Any:
+    if high is None:
+        raise NoRule("all numbers there are")
+    return draw_integers(g, x.shape, low, high, x.dtype, generator, place(x))
+
+
+@draws("aten.random.to")
+def random_to(g: Any, x: Any, high: int, *, generator: Any = None) -> Any:
+    return random_from(g, x, 0, high, generator=generator)

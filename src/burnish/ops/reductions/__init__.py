@@ -1,0 +1,1 @@
+"""Operators over rows: reductions, softmax, norms, running sums, pooling windows."""

@@ -1,0 +1,59 @@
+"""Sums, products and extremes of what comes before each element along a dimension.
+
+    cumsum(f32[64, 512], 1)     running_sum in f64, rounded once: what eager adds up with
+
+They are running reductions of the loop language: one pass, in order, rows side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...tensors.type_promotion import compute_dtype, kind
+from ..operator_record import NoRule, decomposition, wrapped_dim
+
+WHOLE, FLOATING = (0, 1), 2
+"""Kinds of dtype."""
+
+
+@decomposition("aten.cumsum.default")
+def cumsum(g: Any, x: Any, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    return accumulated(g, "sum", x, dim, dtype)
+
+
+@decomposition("aten.cumprod.default")
+def cumprod(g: Any, x: Any, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    return accumulated(g, "prod", x, dim, dtype)
+
+
+def accumulated(g: Any, op: str, x: Any, dim: int, dtype: torch.dtype | None) -> Any:
+    result = dtype or (torch.int64 if kind(x.dtype) in WHOLE else x.dtype)
+    if not x.ndim or result is torch.bool or kind(x.dtype) > FLOATING or kind(result) > FLOATING:
+        raise NoRule(f"no dimension, or the dtype {result}")
+    # Eager accumulates f32 in f64, half precisions in f32, and rounds each result.
+    wide = torch.float64 if result is torch.float32 else compute_dtype(result)
+    x = g.convert(g.convert(x, result), wide)
+    return g.convert(g.run_along(op, x, wrapped_dim(dim, x.ndim)), result)
+
+
+@decomposition("aten.cummax.default")
+def cummax(g: Any, x: Any, dim: int) -> Any:
+    return extreme(g, "max", x, dim)
+
+
+@decomposition("aten.cummin.default")
+def cummin(g: Any, x: Any, dim: int) -> Any:
+    return extreme(g, "min", x, dim)
+
+
+def extreme(g: Any, op: str, x: Any, dim: int) -> tuple[Any, Any]:
+    """Of equals the position of the last."""
+    if not x.ndim or x.dtype is torch.bool or kind(x.dtype) > FLOATING:
+        raise NoRule(f"no dimension, or {x.dtype}")
+    dim = wrapped_dim(dim, x.ndim)
+    if x.type.stride[dim] == 1 and x.shape[dim] > 1:
+        raise NoRule("it goes along rows: eager's kernel compares faster than loops without vectors")
+    wide = g.convert(x, compute_dtype(x.dtype))
+    return g.convert(g.run_along(op, wide, dim), x.dtype), g.run_along(f"arg{op}", wide, dim)

@@ -1,0 +1,1 @@
+"""Operators that move or make elements: views, joining, padding, creation."""

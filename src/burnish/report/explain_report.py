@@ -1,0 +1,232 @@
+"""What ``explain`` returns: the graphs of a function, the breaks between them, and the cure for each.
+
+``ExplainOutput`` has the fields of torch's class of that name, so code written for the one reads the other.
+``print(output)`` is meant for a person:
+
+    2 graphs, 1 graph break, 14 operations, 31 guards; compiled in 132 ms (capture 84 ms, kernels 48 ms)
+
+    Break 1 of 1
+    ...
+    Graph 1 of 2: 9 operations (torch.nn.functional.linear ×6, torch.sin ×3)
+      linear = torch.nn.functional.linear(x, weight, bias)                     # float32[8, 64]
+      ...
+
+``output.html()`` is the same as a page of its own. Breaks are taken as they are, whoever made them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from traceback import FrameSummary
+from typing import Any
+
+import torch
+import torch.fx
+
+from .text_layout import count, cut, duration, shifted, shorten
+
+LISTING_HEAD, LISTING_TAIL = 20, 5
+COMMONEST_SHOWN = 5
+GUARDS_SHOWN = 20
+LINE_SHOWN = 150
+CALLS = ("call_function", "call_method", "call_module")
+OPERATORS = {
+    operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * {}", operator.truediv: "{} / {}",
+    operator.floordiv: "{} // {}", operator.mod: "{} % {}", operator.pow: "{} ** {}", operator.matmul: "{} @ {}",
+    operator.lt: "{} < {}", operator.le: "{} <= {}", operator.gt: "{} > {}", operator.ge: "{} >= {}",
+    operator.eq: "{} == {}", operator.ne: "{} != {}", operator.and_: "{} & {}", operator.or_: "{} | {}",
+    operator.neg: "-{}", operator.invert: "~{}",
+}
+
+
+@dataclass(frozen=True)
+class BreakReason:
+    """A break in the form torch gives it, with Burnish's own account in ``render()`` and ``source``.
+
+    ``graph_break`` is False for a part that was not compiled at all: no graph ends there.
+    """
+
+    reason: str
+    user_stack: list[FrameSummary]
+    graph_break: bool = True
+    source: Any = None
+
+    @classmethod
+    def of(cls, source: Any) -> BreakReason:
+        stack = [FrameSummary(place.filename, place.line, place.function, lookup_line=False) for place in source.stack]
+        return cls(f"{source.kind.code} {source.kind.title}: {source.what}", stack, source=source)
+
+    def render(self) -> str:
+        return self.source.render() if self.source is not None else self.reason
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+@dataclass
+class ExplainOutput:
+    """The fields of torch's ``ExplainOutput``. ``compile_times`` holds seconds by stage; stages do not overlap."""
+
+    graphs: list[torch.fx.GraphModule]
+    graph_count: int
+    graph_break_count: int
+    break_reasons: list[BreakReason]
+    op_count: int
+    ops_per_graph: list[list[Any]] | None = None
+    out_guards: list[Any] | None = None
+    compile_times: dict[str, float] | None = None
+
+    @classmethod
+    def build(cls, graphs: Iterable[torch.fx.GraphModule], breaks: Iterable[Any], guards: Iterable[Any] = (),
+              compile_times: Mapping[str, float] | None = None) -> ExplainOutput:
+        graphs, reasons = list(graphs), [BreakReason.of(found) for found in breaks]
+        operations = [[node.target for node in operation_nodes(graph)] for graph in graphs]
+        return cls(
+            graphs=graphs, graph_count=len(graphs), graph_break_count=len(reasons), break_reasons=reasons,
+            op_count=sum(map(len, operations)), ops_per_graph=operations, out_guards=list(guards),
+            compile_times=dict(compile_times or {}),
+        )
+
+    def __str__(self) -> str:
+        parts = [self.summary()]
+        for i, reason in enumerate((r for r in self.break_reasons if r.graph_break), 1):
+            parts.append(f"Break {i} of {self.graph_break_count}\n{shifted(reason.render())}")
+        plain = [reason for reason in self.break_reasons if not reason.graph_break]
+        parts += [f"Not compiled\n{shifted(reason.render())}" for reason in plain]
+        for i, graph in enumerate(self.graphs, 1):
+            listing = shorten(list_operations(graph), LISTING_HEAD, LISTING_TAIL, "operations")
+            parts.append("\n".join([f"Graph {i} of {self.graph_count}: {census(graph)}", *map(shifted, listing)]))
+        if self.out_guards:
+            guards = shorten([str(guard).strip() for guard in self.out_guards], GUARDS_SHOWN, 0, "guards")
+            parts.append("\n".join(["Guards: the graphs are used again while these hold", *map(shifted, guards)]))
+        return "\n\n".join(parts) + "\n"
+
+    def summary(self) -> str:
+        """One line: how many of what, and how long it took."""
+        counts = [count(self.graph_count, "graph"), count(self.graph_break_count, "graph break"),
+                  count(self.op_count, "operation")]
+        if self.out_guards:
+            counts.append(count(len(self.out_guards), "guard"))
+        return ", ".join(counts) + self.timing()
+
+    def timing(self) -> str:
+        if not self.compile_times:
+            return ""
+        stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in self.compile_times.items())
+        return f"; compiled in {duration(sum(self.compile_times.values()))} ({stages})"
+
+    def html(self) -> str:
+        """The same as a page that needs no other file."""
+        from .explain_html import page
+
+        return page(self)
+
+
+def operation_nodes(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The calls of a graph; inputs, attributes and the output are not operations."""
+    return [node for node in graph.graph.nodes if node.op in CALLS]
+
+
+def census(graph: torch.fx.GraphModule) -> str:
+    """``9 operations (torch.nn.functional.linear ×6, torch.sin ×3)``, the commonest first."""
+    names = Counter(operation_name(node) for node in operation_nodes(graph))
+    commonest = [f"{name} ×{times}" for name, times in names.most_common(COMMONEST_SHOWN)]
+    more = [f"{len(names) - COMMONEST_SHOWN} more kinds"] if len(names) > COMMONEST_SHOWN else []
+    detail = f" ({', '.join(commonest + more)})" if names else ""
+    return count(sum(names.values()), "operation") + detail
+
+
+def list_operations(graph: torch.fx.GraphModule) -> list[str]:
+    """The graph as lines of Python, each with the type of its result where that is known."""
+    nodes = operation_nodes(graph)
+    calls = [cut(f"{node.name} = {call_text(node)}", LINE_SHOWN) for node in nodes]
+    width = min(max(map(len, calls), default=0), 72)
+    return [f"{call:<{width}}  # {kind}" if (kind := result_type(node)) else call
+            for call, node in zip(calls, nodes, strict=True)]
+
+
+def operation_name(node: torch.fx.Node) -> str:
+    if node.op == "call_method":
+        return f".{node.target}"
+    if node.op == "call_module":
+        return f"self.{node.target}"
+    return function_name(node.target)
+
+
+def function_name(target: Any) -> str:
+    """The name under which a user knows a function: ``torch.sin``, ``torch.nn.functional.linear``."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    name, module = getattr(target, "__name__", None), getattr(target, "__module__", None)
+    if name is None:
+        return str(target)
+    for place, path in ((torch, "torch"), (torch.nn.functional, "torch.nn.functional"), (torch.Tensor, "torch.Tensor")):
+        if getattr(place, name, None) is target:
+            return f"{path}.{name}"
+    return f"{(module or '').removeprefix('_')}.{name}".removeprefix("builtins.").removeprefix(".")
+
+
+def call_text(node: torch.fx.Node) -> str:
+    """The call as one would write it."""
+    args = [argument_text(arg) for arg in node.args]
+    words = [f"{key}={argument_text(value)}" for key, value in node.kwargs.items()]
+    if node.op == "call_method" and args:
+        return f"{args[0]}.{node.target}({', '.join(args[1:] + words)})"
+    if node.op == "call_function" and not words:
+        if node.target is getattr and len(args) == 2 and isinstance(node.args[1], str):
+            return f"{args[0]}.{node.args[1]}"
+        if node.target is operator.getitem and len(args) == 2:
+            return f"{args[0]}[{index_text(node.args[1])}]"
+        template = OPERATORS.get(node.target) if getattr(node.target, "__hash__", None) else None
+        if template is not None and template.count("{}") == len(args):
+            return template.format(*args)
+    return f"{operation_name(node)}({', '.join(args + words)})"
+
+
+def argument_text(value: Any) -> str:
+    if isinstance(value, torch.fx.Node):
+        return value.name
+    if type(value) in (list, torch.fx.immutable_collections.immutable_list):
+        return f"[{', '.join(map(argument_text, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(argument_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {argument_text(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({', '.join(map(argument_text, (value.start, value.stop, value.step)))})"
+    if value is Ellipsis:
+        return "..."
+    if isinstance(value, torch.Tensor):
+        return f"tensor of {tensor_type(value)}"
+    return repr(value)
+
+
+def index_text(index: Any) -> str:
+    """What stands between square brackets: ``:, None, 1:``."""
+    if type(index) is tuple and index:
+        return ", ".join(map(index_text, index)) + ("," if len(index) == 1 else "")
+    if isinstance(index, slice):
+        ends = ["" if end is None else argument_text(end) for end in (index.start, index.stop)]
+        return ":".join(ends) + ("" if index.step is None else f":{argument_text(index.step)}")
+    return argument_text(index)
+
+
+def result_type(node: torch.fx.Node) -> str:
+    """``float32[8, 64]``, from whatever note of the result the graph carries."""
+    for key in ("example_value", "val", "tensor_meta"):
+        note = node.meta.get(key)
+        if isinstance(note, torch.Tensor) or (hasattr(note, "dtype") and hasattr(note, "shape")):
+            return tensor_type(note)
+    dtype, shape = node.meta.get("burnish_facts", (None, ()))
+    return type_text(dtype, shape) if dtype is not None else ""
+
+
+def tensor_type(value: Any) -> str:
+    return type_text(value.dtype, value.shape)
+
+
+def type_text(dtype: Any, shape: Iterable[Any]) -> str:
+    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"

@@ -1,0 +1,352 @@
+"""``profile``: where the time of compiled code goes, segment by segment.
+
+    with burnish.profile() as p:
+        for batch in batches:
+            model(batch)
+    print(p)
+    p.segments[0].kernels            seconds in native kernels
+
+    20 calls of 1 segment, 31 ms
+    segment                      calls      each  guards  kernels  library  Python    in and out   of copying
+    model.py:12 in forward          20  1.549 ms    0.3%    41.2%    55.8%    2.7%       4.72 MB        0.05×
+
+When it begins, the functions of each segment are replaced by ones that look at the clock, and put back at the end: code
+that is not profiled runs as if there were no profiler. What runs inside of a graph is told apart by the names in its
+driver (see ``codegen.driver.generate_driver``): ``launch_0`` are kernels, ``call_0`` and ``run_0`` operators of torch and libraries.
+
+"In and out" is the memory of a graph's inputs and outputs, which has to be moved at least; what lies between is not
+counted. The last column compares that with how fast this machine copies memory, which is measured when it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import FunctionType, TracebackType
+from typing import Any
+
+import torch
+
+from .. import events
+from .text_layout import count, duration
+
+KERNELS = ("launch_",)
+LIBRARY = ("call_", "run_", "prepare_")
+"""How the names begin that a driver calls native code and operators by."""
+
+COPIED = 1 << 26
+"""Bytes that are copied to find out how fast memory is: more than caches hold."""
+
+NAME_WIDTH = 48
+
+
+@dataclass(slots=True)
+class SegmentProfile:
+    """What became of one segment while the profile was on. All times are in seconds, and sums over its calls."""
+
+    name: str
+    """Where in the program it begins."""
+    calls: int = 0
+    misses: int = 0
+    """How often its guards were looked at and did not hold."""
+    guards: float = 0.0
+    kernels: float = 0.0
+    library: float = 0.0
+    """Operators of torch and library calls; all of a graph that runs eagerly."""
+    python: float = 0.0
+    """All else: the driver, autograd, effects, rebuilding the results."""
+    backward: float = 0.0
+    """What of `kernels`, `library` and `python` was in backward."""
+    bytes: int = 0
+    """Of the inputs and outputs of its graph, in all calls."""
+
+    @property
+    def seconds(self) -> float:
+        return self.guards + self.kernels + self.library + self.python
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes in and out for each second of kernels and library calls in forward; 0 where there are none."""
+        busy = self.kernels + self.library
+        return self.bytes / busy if busy > 0 and self.bytes and not self.backward else 0.0
+
+
+@dataclass(slots=True)
+class Inside:
+    """What the running thread has spent inside of native code since it began a graph."""
+
+    kernels: float = 0.0
+    library: float = 0.0
+    programs: int = 0
+
+
+class Here(threading.local):
+    def __init__(self) -> None:
+        self.inside = Inside()
+
+
+@dataclass(slots=True, eq=False)
+class Profile:
+    """``programs`` answers those there are: (segment, place) of everything compiled so far."""
+
+    programs: Callable[[], Iterable[tuple[Any, Any]]]
+    segments: list[SegmentProfile] = field(default_factory=list)
+    """In the order in which they were met; those that nobody asked for are left out at the end."""
+    _undo: list[Callable[[], None]] = field(default_factory=list)
+    _watched: set[int] = field(default_factory=set)
+    _keep: list[Any] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _here: Here = field(default_factory=Here)
+
+    # ---- beginning and end
+
+    def __enter__(self) -> Profile:
+        self._undo.append(events.subscribe(self._on_event))
+        for segment, place in self.programs():
+            self._watch(segment, place)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        while self._undo:
+            self._undo.pop()()
+        self._watched.clear()
+        self._keep.clear()
+        self.segments = [record for record in self.segments if record.calls or record.misses]
+
+    def _on_event(self, event: events.Event) -> None:
+        if event.kind == "segment":
+            self._watch(event.data["segment"], event.data["where"])
+
+    def _is_new(self, thing: Any) -> bool:
+        with self._lock:
+            if id(thing) in self._watched:
+                return False
+            self._watched.add(id(thing))
+            self._keep.append(thing)  # so that its id stays its own
+            return True
+
+    def _replace(self, owner: Any, name: str, made: Any) -> None:
+        before = getattr(owner, name)
+        setattr(owner, name, made)
+        self._undo.append(lambda: setattr(owner, name, before))
+
+    # ---- watching
+
+    def _watch(self, segment: Any, place: Any) -> None:
+        if not self._is_new(segment):
+            return
+        record = SegmentProfile(str(place))
+        self.segments.append(record)
+        self._replace(segment, "check", self._timed_check(record, segment.check))
+        self._replace(segment, "finish", self._timed_finish(record, segment.finish))
+        if segment.graph is not None:
+            self._watch_programs(record, segment.graph)
+            self._replace(segment, "graph", self._timed_graph(record, segment.graph))
+
+    def _watch_programs(self, record: SegmentProfile, graph: Any) -> None:
+        for program, is_backward in programs_in(graph):
+            if self._is_new(program):
+                self._replace(program, "run", self._timed_driver(record, program.run, is_backward))
+
+    def _timed_check(self, record: SegmentProfile, check: Callable) -> Callable:
+        @functools.wraps(check)
+        def timed(slots: list) -> Any:
+            start = perf_counter()
+            found = check(slots)
+            seconds = perf_counter() - start
+            with self._lock:
+                record.guards += seconds
+                if found is None:
+                    record.misses += 1
+                else:
+                    record.calls += 1
+            return found
+        return timed
+
+    def _timed_finish(self, record: SegmentProfile, finish: Callable) -> Callable:
+        @functools.wraps(finish)
+        def timed(*args: Any) -> Any:
+            start = perf_counter()
+            try:
+                return finish(*args)
+            finally:
+                seconds = perf_counter() - start
+                with self._lock:
+                    record.python += seconds
+        return timed
+
+    def _timed_graph(self, record: SegmentProfile, graph: Callable) -> Callable:
+        def timed(*inputs: Any) -> Any:
+            outer, inside = self._here.inside, Inside()
+            self._here.inside = inside
+            start = perf_counter()
+            try:
+                outputs = graph(*inputs)
+            finally:
+                seconds = perf_counter() - start
+                self._here.inside = outer
+                if not inside.programs:
+                    inside.library = seconds  # a graph that runs as it stands, with torch's operators
+                    self._watch_programs(record, graph)  # it may have been compiled just now
+                with self._lock:
+                    record.kernels += inside.kernels
+                    record.library += inside.library
+                    record.python += seconds - inside.kernels - inside.library
+            moved = bytes_of((inputs, outputs))
+            with self._lock:
+                record.bytes += moved
+            return outputs
+        return timed
+
+    def _timed_driver(self, record: SegmentProfile, run: FunctionType, is_backward: bool) -> Callable:
+        names = dict(run.__globals__)
+        for name, thing in names.items():
+            if callable(thing) and name.startswith(KERNELS):
+                names[name] = self._timed_call(thing, "kernels")
+            elif callable(thing) and name.startswith(LIBRARY):
+                names[name] = self._timed_call(thing, "library")
+        driver = FunctionType(run.__code__, names, run.__name__, run.__defaults__, run.__closure__)
+        if not is_backward:
+            def timed(*args: Any) -> Any:
+                self._here.inside.programs += 1
+                return driver(*args)
+            return timed
+
+        def timed_backward(*args: Any) -> Any:
+            outer, inside = self._here.inside, Inside()
+            self._here.inside = inside
+            start = perf_counter()
+            try:
+                return driver(*args)
+            finally:
+                seconds = perf_counter() - start
+                self._here.inside = outer
+                with self._lock:
+                    record.backward += seconds
+                    record.kernels += inside.kernels
+                    record.library += inside.library
+                    record.python += seconds - inside.kernels - inside.library
+        return timed_backward
+
+    def _timed_call(self, function: Callable, kind: str) -> Callable:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                inside = self._here.inside
+                setattr(inside, kind, getattr(inside, kind) + perf_counter() - start)
+        return timed
+
+    # ---- telling
+
+    def __str__(self) -> str:
+        met = [record for record in self.segments if record.calls or record.misses]
+        total, calls = sum(record.seconds for record in met), sum(record.calls for record in met)
+        if not met:
+            return "No compiled code ran. A first call compiles, and is not counted."
+        rows = [("segment", "calls", "each", "guards", "kernels", "library", "Python", "in and out", "of copying")]
+        for record in sorted(met, key=lambda record: -record.seconds):
+            shares = (record.guards, record.kernels, record.library, record.python)
+            each = max(record.calls, 1)
+            moved = record.bytes / each
+            rows.append((
+                end_of(record.name), str(record.calls), short(record.seconds / each),
+                *(f"{100 * share / record.seconds if record.seconds else 0:.1f}%" for share in shares),
+                size(moved) if moved else "", f"{record.bandwidth / copy_bandwidth():.2f}×" if record.bandwidth else "",
+            ))
+        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+        lines = [row[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in
+                                                   zip(row[1:], widths[1:], strict=True)) for row in rows]
+        missed = sum(record.misses for record in met)
+        head = f"{count(calls, 'call')} of {count(len(met), 'segment')}, {duration(total)}"
+        if missed:
+            head += f"; guards did not hold {'once' if missed == 1 else f'{missed} times'}"
+        return "\n".join([head, *map(str.rstrip, lines)])
+
+
+def end_of(name: str) -> str:
+    """Of a place in a file, what tells it from others."""
+    return name if len(name) <= NAME_WIDTH else f"…{name[1 - NAME_WIDTH:]}"
+
+
+def programs_in(thing: Any, is_backward: bool = False, seen: set[int] | None = None) -> Iterator[tuple[Any, bool]]:
+    """The drivers that a compiled graph is made of, and whether they run in backward. What lies around them (contests,
+    frozen weights, closures) is looked through by structure: this module does not know its classes."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, (torch.nn.Module, torch.Tensor, type)):
+        return
+    seen.add(id(thing))
+    parts: Iterable[tuple[str, Any]] = ()
+    if isinstance(thing, (tuple, list)):
+        parts = (("", part) for part in thing)
+    elif isinstance(thing, dict):
+        parts = (("", part) for part in thing.values())
+    elif isinstance(thing, FunctionType) and is_ours(thing.__module__):
+        parts = (("", cell.cell_contents) for cell in thing.__closure__ or () if not is_empty(cell))
+    elif is_ours(type(thing).__module__):
+        if hasattr(thing, "make_frame") and isinstance(getattr(thing, "run", None), FunctionType):
+            yield thing, is_backward
+            return
+        parts = vars(thing).items() if hasattr(thing, "__dict__") else ()
+    for name, part in list(parts):
+        yield from programs_in(part, is_backward or name == "backward", seen)
+
+
+def is_ours(module: Any) -> bool:
+    return isinstance(module, str) and module.startswith("burnish.")
+
+
+def is_empty(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False
+
+
+def bytes_of(values: Any) -> int:
+    """Of the tensors among them, each once."""
+    found: dict[tuple[int, int], int] = {}
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            if value.layout is torch.strided and value.device.type != "meta":
+                found[value.data_ptr(), value.numel()] = value.numel() * value.element_size()
+        elif isinstance(value, (tuple, list)):
+            for part in value:
+                add(part)
+
+    add(values)
+    return sum(found.values())
+
+
+@functools.cache
+def copy_bandwidth() -> float:
+    """Bytes a second that this machine moves when it copies memory, read and written counted: the best of a few."""
+    source = torch.zeros(COPIED, dtype=torch.uint8)
+    target = torch.zeros_like(source)
+    best = min(_seconds(lambda: target.copy_(source)) for _ in range(5))
+    return 2 * COPIED / best
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+def short(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms" if seconds < 1 else \
+        f"{seconds:.2f} s"
+
+
+def size(number: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"

@@ -1,0 +1,1 @@
+"""Never slower: compiled code is measured against eager, and the faster one runs."""

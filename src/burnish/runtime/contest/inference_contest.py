@@ -1,0 +1,175 @@
+"""Never slower: compiled code has to prove itself against eager.
+
+    call = Contest(compiled, eager, name)
+    call(x)          the first calls run one or the other, some of them timed; then the faster one stays
+
+    c e c  E C  c  E C  c c c  E C  c c c c c c  E C  c c c …       compiled code and eager, timed in capitals
+
+Both compute the same from the same inputs, so a call runs just one of them and every call is useful. What writes to
+its inputs, draws random numbers or raises does so once.
+
+A round times one after the other, each of them where the other one has just been: both find the caches full of
+somebody else's data. Rounds lie further and further apart, so that no single disturbance spoils all of them; two of
+them decide where the difference is clear. A call that another thread's call overlaps is not timed.
+
+Where compiled code has a large arena, that goes back to the system before eager runs, and what eager needed after it
+(`arenas`): a process needs memory for one of them. Pages that were given back take time when they are touched again, so
+each then runs twice, and is timed the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from ... import events
+from ...concurrency import fork_safe_locks
+from ..program import arena_memory
+from ..segments import Holders
+from . import warmup_status
+from .synchronized_clock import is_recorded
+
+ORDER, LARGE_ORDER = "cecECcECcccECccccccEC", "ceEcCceEcCccceEcCcccccceEcC"
+"""Who runs: C is compiled code, E is eager. Capitals are timed. The first calls of each are not: compiled code makes
+its arena, packs weights, brings code into the caches; eager's code is generated. Behind the last, compiled code
+runs."""
+
+FEW = 2
+"""So many timed calls of each may decide, if the difference is clear."""
+
+CLEAR = 1.3
+"""Nobody who takes so many times as long is still thought to be the faster one."""
+
+SLOWER = 1.03
+"""Eager takes over where compiled code takes more than this much of its time. Less is noise."""
+
+SIMILAR = 1.25
+"""Calls whose work differs by no more than this factor may be compared, by their seconds for a unit of it."""
+
+COMPILED, EAGER = 0, 1
+
+
+class Contest:
+    """Calls `compiled` or `eager`. Once it is decided, `decided` is the one that stays, and the other is let go."""
+
+    orders, few = (ORDER, LARGE_ORDER), FEW
+
+    def __init__(self, compiled: Callable, eager: Callable, name: str, clock: Callable[[], float] = perf_counter,
+                 work: Callable[[Sequence[Any]], float] | None = None):
+        """`work` tells how much there is to do for some inputs, where that is not the same for all."""
+        self.work, self.last = work, 0.0
+        self.players: tuple[Callable, Callable] | None = (compiled, eager)
+        self.name, self.clock = name, clock
+        self.calls = self.running = 0
+        self.order, self.made_before = self.orders[0], 0
+        self.times: tuple[list[float], list[float]] = ([], [])
+        self.lock = fork_safe_locks.lock()
+        self.decided: Callable | None = None
+        self.holders = Holders()
+
+    def __call__(self, *inputs: Any) -> Any:
+        decided = self.decided
+        return self.take_turn(inputs) if decided is None else decided(*inputs)
+
+    def take_turn(self, inputs: Sequence[Any]) -> Any:
+        players = self.players
+        if players is not None and is_recorded():
+            return players[COMPILED](*inputs)  # its time would be that of recording
+        with self.lock:
+            turn, players = self.calls, self.players
+            if players is not None:
+                self.calls += 1
+                self.running += 1
+                is_alone = self.running == 1
+        if players is None:
+            return self.decided(*inputs)  # type: ignore[misc]
+        warmup_status.goes_on()
+        who = self.prepared(turn)
+        which = EAGER if who in "eE" else COMPILED
+        seconds = None
+        served = getattr(players[which], "served", 0)
+        start = self.clock()
+        try:
+            result = players[which](*inputs)
+            seconds = self.clock() - start
+        finally:
+            with self.lock:
+                self.running -= 1
+                if self.calls == turn + 1 and getattr(players[which], "served", 0) != served:
+                    self.calls = turn  # it packed the weights of one more module: the turn is taken again
+                is_timed = seconds is not None and is_alone and self.calls == turn + 1
+                if self.work is not None and seconds is not None:
+                    amount = self.work(inputs)
+                    seconds /= max(amount, 1.0)
+                    is_timed = self.is_pair(who, amount) and is_timed
+                if is_timed and who.isupper():
+                    self.times[which].append(seconds)  # type: ignore[arg-type]
+                told = self.decide(turn) if who == "C" or turn >= len(self.order) else None
+        if told is not None:
+            # A listener may call what is compiled: nothing is locked meanwhile.
+            events.emit("runtime.contest.inference_contest", **told)
+        return result
+
+    def prepared(self, turn: int) -> str:
+        """Who runs now, when the memory that the other one needed has been given back."""
+        if turn == 0:
+            self.made_before = arena_memory.made()
+        elif turn == 1 and arena_memory.made() > self.made_before:
+            self.order = self.orders[1]
+        who = self.order[turn] if turn < len(self.order) else "c"
+        if self.order is self.orders[1]:
+            if who == "e":
+                arena_memory.give_back()
+            elif turn <= len(self.order) and self.order[turn - 1] == "E":
+                arena_memory.trim()
+        return who
+
+    def is_pair(self, who: str, amount: float) -> bool:
+        """Whether a call may be compared with that of the other player. Eager's, which comes first, is taken back where
+        compiled code had far less or far more to do."""
+        if who == "E":
+            self.last = amount
+        elif who == "C" and not 1 / SIMILAR <= amount / max(self.last, 1.0) <= SIMILAR:
+            if len(self.times[EAGER]) > len(self.times[COMPILED]):
+                self.times[EAGER].pop()
+            return False
+        return True
+
+    def decide(self, turn: int) -> dict[str, Any] | None:
+        """At the end of a round: settle it if that can be done, and answer what there is to tell of it."""
+        if self.players is None:
+            return None
+        is_last = turn >= len(self.order) - 1
+        count = min(map(len, self.times))
+        if not is_last and count < self.few:
+            return None
+        compiled, eager = (min(times) for times in self.times) if count else (None, None)
+        is_slower = self.is_slower(is_last) if count else False
+        if is_slower is None:
+            return None
+        self.decided = self.players[EAGER if is_slower else COMPILED]
+        self.players = None
+        self.hand_over(self.decided)
+        kept = "eager" if is_slower else "compiled"
+        unit = 1.0 if self.work is None else max(self.last, 1.0)
+        compiled, eager = (seconds and seconds * unit for seconds in (compiled, eager))
+        text = f"{self.name}: {comparison(compiled, eager)}: {'eager' if is_slower else 'compiled code'} stays"
+        return {"text": text, "compiled": compiled, "eager": eager, "kept": kept}
+
+    def is_slower(self, is_last: bool) -> bool | None:
+        """Whether compiled code is, by what has been timed of both. None: that is not clear yet."""
+        compiled, eager = map(min, self.times)
+        if not is_last and compiled <= CLEAR * eager and eager <= CLEAR * compiled:
+            return None
+        return compiled > SLOWER * eager
+
+    def hand_over(self, decided: Callable) -> None:
+        """Whoever called this contest is to call the winner."""
+        self.holders.hand_over(self, decided)
+
+
+def comparison(compiled: float | None, eager: float | None) -> str:
+    if compiled is None or eager is None:
+        return "no call could be timed by itself"
+    return f"compiled {compiled * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms a call"

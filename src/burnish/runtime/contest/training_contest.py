@@ -1,0 +1,131 @@
+"""Never slower, in training: forward and backward together have to prove themselves against eager.
+
+    call = TrainingContest(compiled, eager, name)
+    call(x, w).backward()       the first calls run one or the other, timed, in turns; then the faster one stays
+
+Backward is somebody else's call. It is timed by autograd's own hooks: from where it enters the outputs to where it goes
+on to what the inputs were made of, or ends. Both contestants are timed so, and neither is changed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ... import events
+from ...concurrency import fork_safe_locks
+from ..segments import Holders
+from . import warmup_status
+from .synchronized_clock import is_recorded
+
+WARM_CALLS = 2
+"""Compiled code's first calls, untimed."""
+
+ROUNDS = 3
+"""Timed calls of each."""
+
+PATIENCE = 24
+"""After so many calls those count whose backward never came: forward alone decides."""
+
+SLOWER = 1.03
+"""Eager takes over where compiled code takes more than this much of its time. Less is noise."""
+
+
+SLOWER_BY_WORK = 1.2
+"""The same where calls have not the same to do, and seconds for a unit of work are compared."""
+
+
+class Run:
+    """One timed call: seconds of its forward, and of its backward once that has come."""
+
+    def __init__(self, work: float = 1.0, clock: Callable[[], float] = perf_counter) -> None:
+        self.work, self.clock = max(work, 1.0), clock
+        self.forward = 0.0
+        self.backward: float | None = None
+        self.entered: float | None = None
+
+    def watch(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+        sources = [x.grad_fn for x in inputs if isinstance(x, torch.Tensor) and x.grad_fn is not None]
+        for out in outputs:
+            if isinstance(out, torch.Tensor) and out.grad_fn is not None and out.grad_fn not in sources:
+                out.grad_fn.register_prehook(self.enter if sources else self.enter_last)
+        for source in sources:
+            source.register_prehook(self.leave)
+
+    def enter(self, gradients: tuple) -> None:
+        if self.entered is None:
+            self.entered = self.clock()
+
+    def enter_last(self, gradients: tuple) -> None:
+        if self.entered is None:
+            self.entered = self.clock()
+            torch.autograd.Variable._execution_engine.queue_callback(self.leave)  # type: ignore[attr-defined]
+
+    def leave(self, gradients: tuple = ()) -> None:
+        if self.entered is not None:
+            self.backward = self.clock() - self.entered
+
+
+class TrainingContest:
+    def __init__(self, compiled: Callable[..., Any], eager: Callable[..., Any], name: str,
+                 work: Callable[[Sequence[Any]], float] | None = None, clock: Callable[[], float] = perf_counter):
+        """`work` tells how much there is to do for some inputs, where that is not the same for all."""
+        self.work, self.clock = work, clock
+        self.compiled, self.eager, self.name = compiled, eager, name
+        self.calls = 0
+        self.runs: tuple[list[Run], list[Run]] = ([], [])
+        self.lock = fork_safe_locks.lock()
+        self.decided: Callable[..., Any] | None = None
+        self.holders = Holders()
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.decided is not None:
+            return self.decided(*inputs)
+        if is_recorded():
+            return self.compiled(*inputs)  # its time would be that of recording
+        with self.lock:
+            turn = self.calls
+            self.calls += 1
+        if torch.is_grad_enabled():
+            warmup_status.goes_on()
+        if turn < WARM_CALLS or not torch.is_grad_enabled():
+            return self.compiled(*inputs)
+        which, run = turn % 2, Run(1.0 if self.work is None else self.work(inputs), self.clock)
+        start = self.clock()
+        result = (self.eager if which else self.compiled)(*inputs)
+        run.forward = self.clock() - start
+        run.watch(result, inputs)
+        self.runs[which].append(run)
+        with self.lock:
+            outcome = self.outcome(turn)
+        if outcome is not None:
+            self.tell(*outcome)
+        return result
+
+    def outcome(self, turn: int) -> tuple[float, float] | None:
+        """The seconds of compiled code and of eager, once they tell who stays."""
+        if self.decided is not None:
+            return None
+        timed = [[run for run in runs if run.backward is not None] for runs in self.runs]
+        if min(map(len, timed)) < ROUNDS:
+            if turn < PATIENCE:
+                return None
+            timed = list(self.runs)
+        compiled, eager = (min(((run.forward + (run.backward or 0.0)) / run.work for run in runs), default=0.0)
+                           for runs in timed)
+        slower = SLOWER if self.work is None else SLOWER_BY_WORK
+        self.decided = self.eager if compiled > slower * eager > 0 else self.compiled
+        self.holders.hand_over(self, self.decided)
+        return compiled, eager
+
+    def tell(self, compiled: float, eager: float) -> None:
+        is_slower = self.decided is self.eager
+        events.emit(
+            "runtime.contest.inference_contest",
+            text=f"{self.name}, forward and backward: compiled {compiled * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms a "
+                 f"call: {'eager' if is_slower else 'compiled code'} stays",
+            compiled=compiled, eager=eager, kept="eager" if is_slower else "compiled",
+        )

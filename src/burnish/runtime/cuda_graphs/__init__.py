@@ -1,0 +1,1 @@
+"""CUDA graphs: launches recorded once and replayed."""

@@ -1,0 +1,184 @@
+"""The memory that a CUDA graph works on: what is copied in before a replay, and out behind it.
+
+    place = place_of(x)                     memory in which x may lie, strides and all
+    copy([place], [x])
+    outcome = Outcome(result, places)       how the results come from the graph's memory, told once
+    outcome.handed_out(inputs)              the results, as the program would give them for these inputs
+
+Results are copies, in memory of their own. A result that is an input, or shows a part of one, does so of the input that
+was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from .cuda_graph_recording import Refused
+
+
+def place_of(x: torch.Tensor) -> torch.Tensor:
+    """Written to in every mode: by a call under `inference_mode` and by the next one, which is not."""
+    if x.is_conj() or x.is_neg():
+        raise Refused("a conjugate or negative among its inputs has not been computed")
+    with torch.inference_mode(False):
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+
+
+def copy(into: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> None:
+    """Each in one go with the others: models have hundreds of gradients."""
+    if into:
+        torch._foreach_copy_([once(x) for x in into], [once(x) for x in given])
+
+
+def once(x: torch.Tensor) -> torch.Tensor:
+    """Without repetition: of an expanded tensor, whose elements lie in one place, each of these."""
+    if 0 not in x.stride():
+        return x
+    return x.as_strided([1 if step == 0 and size else size for size, step in zip(x.shape, x.stride(), strict=True)],
+                        x.stride(), x.storage_offset())
+
+
+class Given(NamedTuple):
+    """An input itself."""
+
+    input: int
+
+
+class Part(NamedTuple):
+    """What shows a part of an input, or of another result."""
+
+    of: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    """Of elements, from where that begins."""
+
+    def shown(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not x.requires_grad):
+            return x.as_strided(self.shape, self.stride, x.storage_offset() + self.offset)
+
+
+class Copied(NamedTuple):
+    copy: int
+
+
+class PartOfCopy(NamedTuple):
+    part: Part
+
+
+class Constant(NamedTuple):
+    """A number, None, or what stays in the graph's memory."""
+
+    value: Any
+
+
+class Outcome:
+    """The first `count` results, or all, leave the graph's memory. The others stay there, but for those that share
+    memory with something that the user sees: they do so with what he sees of this call."""
+
+    def __init__(self, result: Sequence[Any], places: Sequence[Any], device: torch.device, count: int | None = None):
+        self.device = device
+        self.copied: list[torch.Tensor] = []
+        self.rules: list[Any] = []
+        self.places = {storage_of(x): k for k, x in enumerate(places) if isinstance(x, torch.Tensor) and storage_of(x)}
+        count = len(result) if count is None else count
+        for x in result[:count]:
+            self.rules.append(self.rule_of(x, places))
+        for x in result[count:]:
+            self.rules.append(self.rule_of_kept(x, places))
+
+    def rule_of(self, x: Any, places: Sequence[Any]) -> Any:
+        if isinstance(x, (list, tuple)):
+            raise Refused("it gives lists of tensors")
+        if not isinstance(x, torch.Tensor):
+            return Constant(x)
+        if x.device != self.device:
+            raise Refused(f"a result is on {x.device}: the GPU would have to be waited for")
+        source = self.places.get(storage_of(x))
+        if source is not None:
+            same = next((k for k, place in enumerate(places) if place is x), None)
+            return Given(same) if same is not None else part_of(x, source, places[source])
+        for k, other in enumerate(self.copied):
+            if other is x:
+                return Copied(k)
+            if storage_of(other) == storage_of(x) != 0:
+                raise Refused("two results share their memory")
+        self.copied.append(x)
+        return Copied(len(self.copied) - 1)
+
+    def rule_of_kept(self, x: Any, places: Sequence[Any]) -> Any:
+        if not isinstance(x, torch.Tensor) or storage_of(x) == 0:
+            return Constant(x)
+        source = self.places.get(storage_of(x))
+        if source is not None:
+            return part_of(x, source, places[source])
+        for k, other in enumerate(self.copied):
+            if storage_of(other) == storage_of(x):
+                if not lies_within(x, other):
+                    raise Refused("what it saves shares memory with a result, and reaches further")
+                return PartOfCopy(part_of(x, k, other))
+        return Constant(x)
+
+    def home(self, k: int, places: Mapping[int, torch.Tensor]) -> Any:
+        """Where the graph has the kth result; None where that is in an input that stays where it is."""
+        match self.rules[k]:
+            case Copied(at):
+                return self.copied[at]
+            case PartOfCopy(part):
+                return part.shown(self.copied[part.of])
+            case Part(at) as part:
+                return part.shown(places[at]) if at in places else None
+            case Constant(value):
+                return value
+
+    def handed_out(self, inputs: Sequence[Any]) -> tuple:
+        copies = copies_of(self.copied)
+        found = []
+        for rule in self.rules:
+            match rule:
+                case Copied(k):
+                    found.append(copies[k])
+                case Constant(value):
+                    found.append(value)
+                case Given(k):
+                    found.append(inputs[k])
+                case Part(k):
+                    found.append(rule.shown(inputs[k]))
+                case PartOfCopy(part):
+                    # Detached, so that it does not hold the node that holds it.
+                    found.append(part.shown(copies[part.of].detach()))
+        return tuple(found)
+
+
+def copies_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    made = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) for x in tensors]
+    copy(made, tensors)
+    return made
+
+
+def storage_of(x: torch.Tensor) -> int:
+    """Where the memory begins that it lies in; 0 where it has none."""
+    return x.untyped_storage().data_ptr() if x.numel() else 0
+
+
+def part_of(x: torch.Tensor, k: int, base: torch.Tensor) -> Part:
+    if x.dtype != base.dtype or x.is_conj() != base.is_conj() or x.is_neg() != base.is_neg():
+        raise Refused("a result shows the memory of an input as something else")
+    return Part(k, x.shape, x.stride(), x.storage_offset() - base.storage_offset())
+
+
+def lies_within(x: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether each element of one is also an element of the other, which lies in one piece."""
+    begin = x.storage_offset() - base.storage_offset()
+    return x.dtype == base.dtype and reach_of(base) == base.numel() and begin >= 0 \
+        and begin + reach_of(x) <= reach_of(base)
+
+
+def reach_of(x: torch.Tensor) -> int:
+    return 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
+
+
+__all__ = ["Outcome", "copies_of", "copy", "once", "place_of"]

@@ -1,0 +1,190 @@
+"""CUDA graphs of forward and backward, which are calls of their own.
+
+    call = GraphedTraining(step, fixed, written, engine, name)          step: a Differentiable
+    y = call(x, w)              replays forward, if nobody waits for what the last replay saved
+    y.sum().backward()          replays backward
+
+What forward saves stays in the graph's memory, and there backward reads it. So the next replay of forward has to wait
+until that is no longer needed. A `Turn` tells: autograd's node holds it, as it is what runs backward, and lets go of it
+when backward is done with for good, or dies. While there is one, calls run as they stand, in memory of their own, and
+so do their backwards. A turn's own backward may be replayed twice (`retain_graph=True`), or run as it stands.
+
+    loss = call(x, w); call(x2, w)              the second one runs as it stands: the backward of the first may come
+    loss.backward()                             now it may not
+
+The two graphs have memory that no other graph uses: those of other programs may be replayed before backward comes.
+
+What the user sees of what is saved is checked by autograd as ever, for he has copies and autograd saves these; but he
+may have written to them past autograd (`y.data`). So backward is given them anew, and inputs likewise, as a backward
+that is not recorded would be: parameters are where they were, others are copied to their places.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..program.autograd_function import Differentiable, autograd_is_watched
+from .cuda_graph_memory import copies_of, copy, place_of
+from .cuda_graph_recording import Engine, Refused
+from .cuda_graph_replay import Graphs, Recorded, first_of, lies_apart_in, recorded
+
+WAITS = "an earlier call's backward is still to come, and what it saved is where this call would save"
+
+
+@dataclass(slots=True)
+class RecordedBackward:
+    replay: Callable[[], None]
+    places: dict[int, torch.Tensor]
+    """Where the graph finds what it is given; of the rest the addresses are the same in each call."""
+    addresses: dict[int, int]
+    gradients: list[Any]
+
+    def fits(self, given: Sequence[Any]) -> bool:
+        return all(given[k].data_ptr() == address for k, address in self.addresses.items())
+
+    def replayed(self, given: list[Any]) -> tuple:
+        # What forward has left in the graph's memory lies in its place.
+        moved = [k for k, place in self.places.items() if given[k].data_ptr() != place.data_ptr()]
+        copy([self.places[k] for k in moved], [given[k] for k in moved])
+        given.clear()
+        self.replay()
+        return handed_out(self.gradients)
+
+
+def handed_out(gradients: Sequence[Any]) -> tuple:
+    """Copies, all of them: what is added to `.grad` may be that tensor itself. A gradient of two inputs stays one."""
+    originals = {id(x): x for x in gradients if isinstance(x, torch.Tensor)}
+    copies = dict(zip(originals, copies_of(list(originals.values())), strict=True))
+    return tuple([copies.get(id(x), x) for x in gradients])
+
+
+@dataclass(eq=False)
+class Pair:
+    """Forward and backward as they were recorded for one set of parameters. Backward is when its first call has run."""
+
+    forward: Recorded
+    stream: int
+    memory: Any
+    saved: list[Any]
+    """Where the graph has the saved inputs, outputs and other values; None for an input that stays where it is."""
+    turn: weakref.ref[Turn] | None = None
+    begun: int | None = None
+    """The thread that has run backward as it stands."""
+    backward: RecordedBackward | None = None
+
+    def is_waiting(self) -> bool:
+        return self.turn is not None and self.turn() is not None
+
+
+class Turn:
+    """One replay of forward, and what runs its backward."""
+
+    def __init__(self, training: GraphedTraining, pair: Pair, made: tuple):
+        self.training, self.pair, self.made = training, pair, made
+        pair.turn = weakref.ref(self)
+
+    def forward(self, *inputs: Any) -> tuple:
+        """It has run: this is what autograd takes for it."""
+        made, self.made = self.made, ()
+        return made
+
+    def __call__(self, given: list[Any]) -> tuple:
+        return self.training.gradients(self.pair, given)
+
+
+class GraphedTraining:
+    """`program` is a Differentiable, or an Apart of one. `fixed` are the inputs that stay where they are, `written`
+    those of them that forward writes to."""
+
+    takes_gradients = True
+
+    def __init__(self, program: Any, fixed: Collection[int], written: Sequence[int], engine: Engine, name: str):
+        self.program, self.written = program, list(written)
+        self.step: Differentiable = getattr(program, "program", program)
+        self.graphs: Graphs[Pair] = Graphs({*fixed, *written}, engine, name)
+        self.lies_apart = lies_apart_in(program)
+        self.has_told = False
+
+    @property
+    def source(self) -> str:
+        found: str = self.program.source
+        return found
+
+    def __call__(self, *inputs: Any) -> Any:
+        graphs, step = self.graphs, self.step
+        if graphs.why_not is not None or autograd_is_watched():
+            return self.program(*inputs)
+        is_first, turn, pair = False, None, None
+        with graphs.alone() as is_alone:
+            if is_alone and self.lies_apart(inputs):
+                key = graphs.key_of(inputs)
+                is_first = key not in graphs.recorded and graphs.is_first(key)
+                if not is_first:
+                    pair = graphs.found(key, lambda: self.recorded(inputs))
+                    if pair is not None and not pair.is_waiting():
+                        with torch.no_grad():
+                            turn = Turn(self, pair, pair.forward.replayed(inputs))
+        if turn is not None:
+            return step.differentiated(inputs, step.layout, turn.forward, turn)
+        if is_first:
+            return step.differentiated(inputs, step.layout, lambda *some: graphs.looked_at(step.forward, some),
+                                       step.backward)
+        if pair is not None and not self.has_told:
+            self.has_told = True
+            graphs.tell(WAITS)
+        return self.program(*inputs)
+
+    def recorded(self, inputs: Sequence[Any]) -> Pair:
+        layout, engine = self.step.layout, self.graphs.engine
+        memory = engine.new_memory()
+        count = layout.outputs - len(layout.shown) - len(layout.views)
+        forward = recorded(self.step.forward, inputs, self.graphs, self.written, count, memory)
+        results = [*layout.saved_outputs, *range(count, len(forward.outcome.rules))]
+        saved = [forward.places.get(k) for k in layout.saved_inputs]
+        saved += [forward.outcome.home(k, forward.places) for k in results]
+        return Pair(forward, engine.stream(), memory, saved)
+
+    def gradients(self, pair: Pair, given: list[Any]) -> tuple:
+        """Backward of a call whose forward has been replayed."""
+        graphs, backward, is_first = self.graphs, self.step.backward, False
+        with graphs.alone() as is_alone:
+            if is_alone:
+                if pair.stream != graphs.engine.stream():
+                    # It would still read when the next replay of forward writes.
+                    raise Refused("its backward runs in another stream than its forward")
+                if pair.backward is None:
+                    is_first, pair.begun = pair.begun != threading.get_ident(), threading.get_ident()
+                    if not is_first:
+                        pair.backward = self.recorded_backward(pair, given)
+                if pair.backward is not None and pair.backward.fits(given):
+                    return pair.backward.replayed(given)
+        found: tuple = graphs.looked_at(backward, [given]) if is_first else backward(given)
+        return found
+
+    def recorded_backward(self, pair: Pair, given: Sequence[Any]) -> RecordedBackward:
+        engine, places = self.graphs.engine, list(given)
+        tangents = len(self.step.layout.tangents)
+        try:
+            places[:tangents] = [place_of(x) for x in given[:tangents]]
+            places[tangents:] = [home if home is not None else x.detach() if isinstance(x, torch.Tensor) else x
+                                 for x, home in zip(given[tangents:], pair.saved, strict=True)]
+            replay, gradients = engine.capture(lambda: self.step.backward(list(places)), pair.memory)
+        except RuntimeError as error:
+            raise Refused(f"its backward could not be recorded: {first_of(error)}") from error
+        far = [x.device for x in gradients if isinstance(x, torch.Tensor) and x.device != engine.device]
+        if far:
+            raise Refused(f"a gradient is on {far[0]}: the GPU would have to be waited for")
+        staying = [k for k, home in enumerate(pair.saved, tangents)
+                   if home is None and isinstance(given[k], torch.Tensor)]  # numbers are what the graph is chosen by
+        return RecordedBackward(
+            replay, {k: x for k, x in enumerate(places) if k not in staying and isinstance(x, torch.Tensor)},
+            {k: given[k].data_ptr() for k in staying}, list(gradients))
+
+
+__all__ = ["GraphedTraining"]

@@ -1,0 +1,246 @@
+"""What was compiled and measured before, on disk: bytes by kind and key, for processes that start later.
+
+    shelf = DiskCache(folder)
+    shelf.put("kernel", text, object_code)
+    shelf.get("kernel", text)                  the bytes, or None
+
+The first line of a key says by what and for what an entry was made; it is kept beside it, for `cache_file`.
+Anything may happen to a file: it is cut short, comes from elsewhere, stands under another one's name, two processes
+write it at once, the disk is full. So an entry is written aside and renamed, begins with the digest of what follows,
+and holds the digest of its own kind and key. One that does not fit is no entry. Entries hold machine code: they are
+only read where no other user can have written them (`file_trust`), and else a warning says so once. What was used
+least lately goes first when there is too much. Nothing here ever raises, and nothing is unpickled.
+
+    burnish cache 3 | SHA-256 of the rest | ["kernel", first line of the key, SHA-256 of kind and key] | data
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ... import events, settings
+from ...concurrency.compute_once import once
+from ...errors import warn
+from .file_trust import Distrusted, read_trusted, why_not_trusted
+
+MAGIC = b"burnish cache 3\n"
+DIGEST = 32
+LIMIT = 256 << 20
+"""Bytes on disk."""
+
+KEPT = 0.8
+"""So much of it stays when there is too much."""
+
+LOOK_EVERY = 200
+"""Entries that a process writes between two looks at how much there is."""
+
+LOOK_AGAIN = 3600.0
+"""Seconds after which the next process looks as it writes its first entry. With 14,000 entries, a look takes 0.1 s."""
+
+LOOKED = "looked"
+"""The file whose time is that of the last look."""
+
+
+class Entry(NamedTuple):
+    kind: str
+    made: str
+    """The first line of its key."""
+    name: str
+    """The digest of its kind and its whole key, which is what it is found by. The key itself would make the cache four
+    times as large: that of a kernel is its text."""
+    data: bytes
+
+
+def name_of(kind: str, key: str) -> str:
+    return hashlib.sha256(f"{kind}\n{key}".encode()).hexdigest()
+
+
+def written_entry(kind: str, key: str, data: bytes) -> bytes:
+    head = [kind, key.partition("\n")[0], name_of(kind, key)]
+    body = json.dumps(head).encode() + b"\n" + data
+    return MAGIC + hashlib.sha256(body).digest() + body
+
+
+def read_entry(content: bytes) -> Entry | None:
+    """What a file holds. None where it is damaged or of another version; ValueError where it is whole, and was not
+    written by `written_entry`."""
+    body = content[len(MAGIC) + DIGEST:]
+    if content[:len(MAGIC)] != MAGIC or hashlib.sha256(body).digest() != content[len(MAGIC):len(MAGIC) + DIGEST]:
+        return None
+    head, _, data = body.partition(b"\n")
+    try:
+        parts = json.loads(head)
+    except RecursionError:
+        parts = None
+    if type(parts) is not list or len(parts) != 3 or any(type(part) is not str for part in parts):
+        raise ValueError(f"its head is {head!r:.60}")
+    return Entry(*parts, data)
+
+
+class DiskCache:
+    def __init__(self, folder: Path, limit: int = LIMIT):
+        self.folder, self.limit = folder, limit
+        self.written = 0
+        self.is_distrusted = False
+        """Whether that is because other users can write there."""
+        self.why_not = self._why_not()
+        """Why it is not used, in words; None where it is."""
+        self.refused: set[str] = set()
+        """What was not loaded because another user may have written it, in words."""
+
+    def _why_not(self) -> str | None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self.folder.stat()
+        except OSError as error:
+            return f"{self.folder} cannot be used: {error.strerror}"
+        why = why_not_trusted(self.folder, status)
+        if why is None:
+            return None
+        self.is_distrusted = True
+        return (f"{why}, and code is only loaded from where nobody else can write: make the folder yours "
+                f"(`chown`, and `chmod 700 {self.folder}`), or set BURNISH_CACHE_DIR to another one")
+
+    def path(self, kind: str, key: str) -> Path:
+        return self.path_of(name_of(kind, key))
+
+    def path_of(self, name: str) -> Path:
+        return self.folder / name[:2] / name[2:]
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        if self.why_not is not None:
+            return None
+        name = name_of(kind, key)
+        path = self.path_of(name)
+        content = self.read(path)
+        if content is None:
+            return None
+        entry = None
+        with contextlib.suppress(ValueError):
+            entry = read_entry(content)
+        if entry is None or entry.name != name:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return entry.data
+
+    def read(self, path: Path) -> bytes | None:
+        """What is in a file that is this user's."""
+        try:
+            return read_trusted(path, self.folder, path.parent)
+        except OSError:
+            return None
+        except Distrusted as error:
+            self.refuse(str(error))
+            return None
+
+    def refuse(self, why: str) -> None:
+        """Say it once, and not for each of a thousand entries."""
+        is_first = not self.refused
+        self.refused.add(why)
+        if is_first:
+            text = (f"{why}. It is not loaded, for code is only loaded from files that no other user can have "
+                    f"written: what it may hold is compiled again. `burnish cache clear` deletes all entries of "
+                    f"{self.folder}. This is said once.")
+            events.emit("cache.refused", text=text)
+            warn(text, UserWarning)
+
+    def put(self, kind: str, key: str, data: bytes) -> None:
+        self.write(self.path(kind, key), written_entry(kind, key, data))
+
+    def write(self, path: Path, content: bytes) -> None:
+        if self.why_not is not None:
+            return
+        aside = None
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            handle, aside = tempfile.mkstemp(dir=path.parent)
+            with open(handle, "wb") as file:
+                file.write(content)
+            os.replace(aside, path)
+        except OSError as error:
+            # Once is enough: a full or read-only disk will not be another one for the next entry.
+            self.why_not = f"{self.folder} cannot be written to: {error.strerror}"
+            events.emit("cache.off", text=self.why_not)
+            if aside is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(aside)
+            return
+        self.written += 1
+        if self.written % LOOK_EVERY == 0 or self.written == 1 and self.is_time_to_look():
+            self.trim()
+
+    def is_time_to_look(self) -> bool:
+        """Also notes that somebody looks now."""
+        mark = self.folder / LOOKED
+        with contextlib.suppress(OSError):
+            if abs(time.time() - mark.stat().st_mtime) < LOOK_AGAIN:
+                return False
+        with contextlib.suppress(OSError):
+            mark.touch(mode=0o600)
+        return True
+
+    def entries(self) -> Iterator[tuple[float, int, Path]]:
+        """(when it was last used, bytes, path) of each."""
+        for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                yield status.st_mtime, status.st_size, path
+
+    def trim(self) -> None:
+        """Delete what was used least lately, where there is too much."""
+        found = sorted(self.entries())
+        total = sum(size for _, size, _ in found)
+        if total <= self.limit:
+            return
+        for _, size, path in found:
+            if total <= KEPT * self.limit:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink()
+            total -= size
+
+    def clear(self) -> int:
+        """How many entries there were."""
+        count = 0
+        for _, _, path in list(self.entries()):
+            with contextlib.suppress(OSError):
+                path.unlink()
+                count += 1
+        return count
+
+
+def disk_cache() -> DiskCache | None:
+    """The one in force, or None where the setting `cache` is off."""
+    current = settings.current()
+    return _opened(current.cache_dir or default_folder()) if current.cache else None
+
+
+@once
+def _opened(folder: Path) -> DiskCache:
+    made = DiskCache(folder)
+    if made.why_not is not None:
+        events.emit("cache.off", text=made.why_not)
+        if made.is_distrusted:
+            warn(f"The cache on disk is off: {made.why_not}.", UserWarning)
+    return made
+
+
+def default_folder() -> Path:
+    """Where programs of this system keep what they can make anew."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "burnish"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "burnish" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "burnish"

@@ -1,0 +1,1 @@
+"""Parts of a graph that run eagerly, one operator at a time."""

@@ -1,0 +1,182 @@
+"""A checkpointed region that runs eagerly: it keeps what it was given, and runs again when backward asks for the rest.
+
+    region = Steps(...)                            calls in order, over places
+    y = checkpointed(forward, region, x, weight)   of `forward`, which makes these calls, nothing is saved for backward
+
+It runs again with the random numbers of the first time. What a region writes (running statistics) is written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.checkpoint import get_device_states, set_device_states
+
+from ...tensors.checkpoint_hooks import Recomputation, Switches
+from ..argument_trees import mapped
+
+_autograd = torch._C._autograd
+
+
+class RandomState:
+    """Torch's random state, of the devices of some tensors too."""
+
+    def __init__(self, tensors: Sequence[Any] = ()):
+        self.cpu = torch.get_rng_state()
+        self.devices: list[int] = []
+        self.states: list[torch.Tensor] = []
+        away = [x for x in tensors if isinstance(x, torch.Tensor) and x.device.type not in ("cpu", "meta")]
+        self.kind = away[0].device.type if away else "cpu"
+        if away:
+            self.devices, self.states = get_device_states(*away)
+
+    def put_back(self) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.devices:
+            set_device_states(self.devices, self.states, device_type=self.kind)
+
+    def has_changed(self) -> bool:
+        """Whether random numbers were drawn since."""
+        return not torch.equal(self.cpu, torch.get_rng_state()) or any(
+            not torch.equal(state, getattr(torch, self.kind).get_rng_state(device))
+            for device, state in zip(self.devices, self.states, strict=True))
+
+    @contextlib.contextmanager
+    def again(self, tensors: Sequence[Any] = ()) -> Iterator[None]:
+        """The same numbers are drawn in here, and afterwards those that would have come."""
+        before = RandomState(tensors)
+        self.put_back()
+        try:
+            yield
+        finally:
+            before.put_back()
+
+
+# ---- calls in order
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value among those of `Steps`, or a part of it."""
+
+    at: int
+    path: tuple = ()
+
+
+class Step(NamedTuple):
+    function: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+    over: tuple[int, ...]
+    """Places that nobody reads after this step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Calls, each of which makes one value: the inputs have the first places, and the results those that follow."""
+
+    inputs: int
+    steps: tuple[Step, ...]
+    draws: bool = False
+    saves: tuple[bool, ...] = ()
+    """Of each input: whether it is kept as autograd keeps what it saves. Anything else is what it is by then."""
+
+    def run(self, inputs: Sequence[Any], is_done: Callable[[], bool]) -> None:
+        values: dict[int, Any] = dict(enumerate(inputs))
+
+        def value_of(place: Place) -> Any:
+            found = values[place.at]
+            for key in place.path:
+                found = found[key]
+            return found
+
+        for at, step in enumerate(self.steps, self.inputs):
+            values[at] = step.function(*mapped(step.args, Place, value_of), **mapped(step.kwargs, Place, value_of))
+            for place in step.over:
+                values.pop(place, None)
+            if is_done():
+                return
+
+
+def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: bool,
+             saves: tuple[bool, ...]) -> Steps:
+    """Of calls whose arguments hold `Place`s."""
+    last: dict[int, int] = {}
+
+    def note(at: int) -> Callable[[Place], Any]:
+        return lambda place: last.__setitem__(place.at, at)
+
+    for at, (_, args, kwargs) in enumerate(calls):
+        mapped((args, kwargs), Place, note(at))
+    over: dict[int, list[int]] = {}
+    for place, at in last.items():
+        over.setdefault(at, []).append(place)
+    return Steps(inputs, tuple(Step(function, args, kwargs, tuple(over.get(at, ())))
+                               for at, (function, args, kwargs) in enumerate(calls)), draws, saves)
+
+
+class Saver(torch.autograd.Function):
+    """A step of autograd that does nothing but save a tensor, which its node hands out."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, tensors: list[torch.Tensor]) -> torch.Tensor:
+        ctx.save_for_backward(*tensors)  # in a list, so that no gradients flow to them from here
+        return anchor.detach()
+
+
+class SavedByNode:
+    """`torch._C._autograd.SavedTensor` where torch (2.11, say) cannot make one of a tensor alone."""
+
+    def __init__(self, x: torch.Tensor):
+        with torch.enable_grad():
+            self.saver = Saver.apply(torch.empty(0, requires_grad=True), [x])
+
+    def unpack(self) -> torch.Tensor:
+        return self.saver.grad_fn.saved_tensors[0]
+
+
+def saved_by_torch(x: torch.Tensor) -> Any:
+    return _autograd._make_saved_tensor(x, is_output=False)
+
+
+CAN_SAVE_ALONE = hasattr(_autograd, "_make_saved_tensor")
+SavedTensor = _autograd.SavedTensor if CAN_SAVE_ALONE else SavedByNode
+saved_tensor = saved_by_torch if CAN_SAVE_ALONE else SavedByNode
+
+
+class Kept:
+    """What a region was given, for when it is computed again."""
+
+    def __init__(self, inputs: Sequence[Any], saves: Sequence[bool]):
+        self.inputs = [saved_tensor(x) if saved and isinstance(x, torch.Tensor) else x
+                       for x, saved in zip(inputs, saves, strict=True)]
+
+    def get(self) -> list[Any]:
+        return [x.unpack() if isinstance(x, SavedTensor) else x for x in self.inputs]
+
+
+def checkpointed(forward: Callable[..., Any], steps: Steps, *inputs: Any) -> Any:
+    """`forward(*inputs)`, which makes the calls that `steps` are. Nothing of it is saved for backward."""
+    if not torch.is_grad_enabled():
+        return forward(*inputs)
+    recomputation = Recomputation(again_of(steps, inputs))
+    with recomputation.saving():
+        return forward(*inputs)
+
+
+def again_of(steps: Steps, inputs: Sequence[Any], random: RandomState | None = None) -> Callable:
+    """How the region that is about to run, or has run from that random state, is computed again."""
+    kept = Kept(inputs, steps.saves)
+    switches = Switches(("cpu", *{x.device.type for x in inputs if isinstance(x, torch.Tensor)} - {"cpu", "meta"}))
+    if random is None and steps.draws:
+        random = RandomState(inputs)
+
+    def again(is_done: Callable[[], bool]) -> None:
+        given = kept.get()
+        with random.again(given) if random is not None else contextlib.nullcontext(), switches.again():
+            steps.run(given, is_done)
+
+    return again

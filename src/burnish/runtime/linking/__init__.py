@@ -1,0 +1,1 @@
+"""Machine code into memory, and the addresses of the functions it calls."""

@@ -1,0 +1,203 @@
+"""Kernels on NVIDIA GPUs: machine code loaded through the driver, launched by one native function for all of them.
+
+    words = words_of(Function(address, shared=0), grid=512, threads=128, kinds=(POINTER, POINTER), unaligned=…)
+    kernel = CudaKernel("softmax", launcher, words, device=0)
+
+A launch is a step of a native sequence like any other (`runtime.program.native_call_sequence`): the launcher is told by a few words
+what to start, takes the stream and the addresses from the table, and calls the driver. No C compiler is needed, no
+argument is looked at twice, and a chain of launches is one call from Python.
+
+Kernels are compiled for buffers that begin at a multiple of 16 bytes, as torch's do. For one that does not, a view of a
+view say, the launcher asks Python for another form of the kernel, once.
+
+The driver's library is opened when the first kernel comes. Nothing here touches a GPU before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...concurrency.compute_once import once
+from ..program.native_kernels import NativeKernel, Words
+
+POINTER, NUMBER, NOTHING, SIZE = 0, 1, 2, 3
+"""What a parameter of a kernel is: an address, a number that lies at the address in the table, null, or a number that
+stands in the words."""
+
+OLDEST = (7, 0)
+"""The first architecture whose kernels Triton makes."""
+
+OLDEST_TRITON = (3, 5)
+
+failure = ctypes.c_int64(0)
+"""What the driver answered to a launch that it did not take. Launchers write it, drivers of programs look at it."""
+
+LAUNCH = "cuLaunchKernel"
+MOST_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
+MISALIGNED = -1
+"""A failure of ours: there is no function for buffers that lie anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaKernel:
+    name: str
+    launcher: NativeKernel
+    words: Words | OpenWords
+    """What the launcher reads: see `words_of`."""
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    address: int
+    shared: int
+    """Bytes that the threads of a program share."""
+
+
+def words_of(function: Function, grid: int, threads: int, kinds: Sequence[int],
+             unaligned: Callable[[], Function], sizes: Sequence[int] = ()) -> LocalWords:
+    """Two functions with the bytes they share, programs, threads of each, where a failure is told, who makes the second
+    function, how many parameters there are, and their kinds; then the `sizes`, for the parameters of that kind. The
+    second function is for buffers that lie anywhere, and null until it is needed."""
+    words = LocalWords([function.address, function.shared, 0, 0, grid, threads, ctypes.addressof(failure),
+                        ctypes.cast(_prepare, ctypes.c_void_p).value or 0, len(kinds), *kinds, *sizes])
+    _unaligned[words.address] = unaligned
+    return words
+
+
+_unaligned: dict[int, Callable[[], Function]] = {}
+"""What makes the second function of a kernel, by the address of its words."""
+
+
+class LocalWords(Words):
+    """They mean something in this process alone, and are not written to disk."""
+
+    def __del__(self, makers: dict[int, Callable[[], Function]] = _unaligned) -> None:
+        makers.pop(self.address, None)
+
+
+class OpenWords:
+    """Words of a kernel that is told sizes: each frame has its own, for its sizes, and holds them."""
+
+    def __init__(self, at: Callable[[tuple[int, ...]], LocalWords]):
+        self.at = at
+
+
+_errors: list[Exception] = []
+"""Why the last such function could not be made."""
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _prepare(address: int) -> None:
+    """Called by a launcher that has to do with buffers that lie anywhere. It cannot raise: `complain` does."""
+    try:
+        function = _unaligned[address]()
+    except Exception as error:
+        _errors[:] = [error]
+        return
+    words = ctypes.cast(address, ctypes.POINTER(ctypes.c_int64))
+    words[3], words[2] = function.shared, function.address
+
+
+def load(code: bytes, name: str, shared: int, device: int) -> Function:
+    """Machine code onto a GPU. It stays there as long as the process does: a launch may still be under way."""
+    module, found = ctypes.c_void_p(), ctypes.c_void_p()
+    with torch.cuda.device(device):
+        torch.cuda.synchronize()  # makes the context that torch uses the current one
+        checked("cuModuleLoadData", ctypes.byref(module), code)
+        checked("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
+        if shared > 48 << 10:  # more than every kernel may have: it has to be asked for
+            checked("cuFuncSetAttribute", found, ctypes.c_int(MOST_SHARED), ctypes.c_int(shared))
+    assert found.value is not None
+    return Function(found.value, shared)
+
+
+def checked(function: str, *args: Any) -> None:
+    result = getattr(driver(), function)(*args)
+    if result:
+        raise RuntimeError(f"{function} of the CUDA driver: {explained(result)}")
+
+
+def explained(result: int) -> str:
+    text = ctypes.c_char_p()
+    driver().cuGetErrorString(ctypes.c_int(result), ctypes.byref(text))
+    return f"{(text.value or b'an unknown error').decode()} ({result})"
+
+
+def complain() -> None:
+    """Raise what a launch has failed with."""
+    result, failure.value = failure.value, 0
+    if result == MISALIGNED:
+        cause = _errors.pop() if _errors else None
+        raise RuntimeError("a kernel of Burnish was not started: it could not be compiled for a tensor that begins at "
+                           "no multiple of 16 bytes") from cause
+    raise RuntimeError(f"a kernel of Burnish was not started: {explained(result)}")
+
+
+@once
+def driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def launch_address() -> int:
+    found = ctypes.cast(driver().cuLaunchKernel, ctypes.c_void_p).value
+    assert found is not None
+    return found
+
+
+# ---- what drivers of programs call
+
+current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: 0)
+current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)
+
+
+def start(kernel: CudaKernel, *tensors: torch.Tensor) -> None:
+    """One kernel by itself, in the stream that is current on its GPU."""
+    on(kernel.device, kernel.launcher, kernel.words.address, current_stream(kernel.device),
+       *(x.data_ptr() for x in tensors))
+    if failure.value:
+        complain()
+
+
+def on(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
+    """Kernels are started by a thread for which their GPU is the current one."""
+    return run(*arguments) if current_device() == index else elsewhere(index, run, *arguments)
+
+
+def elsewhere(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
+    """The same on its own GPU, where another one is the current one."""
+    with torch.cuda.device(index):
+        return run(*arguments)
+
+
+@once
+def why_not() -> str | None:
+    """Why no kernels are made for the GPUs of this machine, in a sentence; None if they are."""
+    if not torch.cuda.is_available():
+        return "torch sees no GPU"
+    if torch.version.cuda is None:
+        return "this torch is not built for NVIDIA GPUs"
+    old = [k for k in range(torch.cuda.device_count()) if torch.cuda.get_device_capability(k) < OLDEST]
+    if old:
+        name = torch.cuda.get_device_name(old[0])
+        return f"{name} is older than the first GPU that Triton makes kernels for: graphs run eagerly on it"
+    try:
+        version = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return "Triton is not installed: `pip install triton` to have graphs compiled for the GPU"
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TRITON:
+        return f"Triton {version} is too old: Burnish takes {'.'.join(map(str, OLDEST_TRITON))} or newer"
+    try:
+        driver()
+    except OSError as error:
+        return f"the CUDA driver cannot be opened: {error}"
+    return None
+
+
+__all__ = ["CudaKernel", "Function", "OpenWords", "load", "why_not", "words_of"]

@@ -1,0 +1,60 @@
+"""LLVM's linker, for object files that `elf` does not take: other machines, other systems.
+
+    found = link(object_code, "kernel", {"torch_parallel_for": 0x7f…})
+    found.address
+
+LLVM keeps some ten kilobytes of every link, also when the code is gone.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite.binding import ffi
+
+from ...concurrency import fork_safe_locks
+from ...concurrency.compute_once import once
+
+
+class Linked:
+    __slots__ = ("_tracker", "address")
+
+    def __init__(self, tracker: Any, function: str):
+        self.address: int = tracker[function]
+        self._tracker = tracker  # keeps the machine code in memory
+
+
+def link(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Linked:
+    library = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(function).add_current_process()
+    for name, address in symbols.items():
+        library.import_symbol(name, address)
+    fork_between_calls()
+    with _lock:
+        return Linked(library.link(_linker(), f"burnish{next(_numbers)}"), function)
+
+
+_lock = fork_safe_locks.lock()
+_numbers = itertools.count()
+
+
+@once
+def _linker() -> llvm.LLJIT:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler()
+
+
+@once
+def fork_between_calls() -> None:
+    """A fork waits until no other thread is inside of LLVM, so that the child may go on with it. llvmlite has one lock
+    around its calls."""
+    lock = getattr(ffi.lib, "_lock", None)
+    if lock is not None and hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.__enter__, after_in_parent=functools.partial(lock.__exit__, None, None, None),
+                            after_in_child=functools.partial(lock.__exit__, None, None, None))
+

@@ -1,0 +1,1 @@
+"""A compiled graph as it runs: driver, kernels, arena, autograd function."""

@@ -1,0 +1,190 @@
+"""A program with work that is done once for a module's state, and done again when the state has changed.
+
+    program = FrozenProgram(main, prologue, state=[1, 2], sampler, eager)
+    program(x, weight, bias)        packs weight and bias
+    program(x, weight, bias)        uses what was packed
+    weight.add_(1)
+    program(x, weight, bias)        packs again
+
+A tensor is the same if it lies at the same address, its version counter has not moved, and a few of its elements,
+spread over all of it, have not changed. The counter sees every edit that goes through a tensor; the elements see what
+goes past it, as `weight.data -= rate * weight.grad` does.
+
+Where torch keeps these things is known (`state_watch`), a module that has been served a few times is asked about by one
+native call.
+
+One program may serve many modules, as repeated blocks of a model do. So what was made is kept for each of them, for as
+long as its tensors live where they lay.
+
+Where the prologue makes None of some of it, the kernels that were chosen are not right for these numbers (an infinite
+weight, say): the graph runs eagerly as long as they are there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...concurrency import fork_safe_locks
+from ..state_watch.native_watch import Watch
+from ..state_watch.tensor_mutation_watch import state_watch
+from .native_kernels import NativeKernel
+from .program import Program
+
+SAMPLES = 16
+"""Elements that are looked at in each tensor. They cost about a nanosecond each."""
+
+WORD = 4
+"""Bytes that are compared at each place."""
+
+
+WATCHED_AFTER = 8
+"""Calls that find the state as it was, before a watch is made of it; and so many times more before another one is."""
+
+
+class Samples:
+    """Words of memory, as they were. After `look()`, `found` tells whether they no longer are."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], sampler: NativeKernel):
+        places = self.places = [place for tensor in tensors for place in sampled_places(tensor)]
+        count = len(places)
+        self.addresses = (ctypes.c_uint64 * max(count, 1))(*places)
+        self.words = (ctypes.c_uint32 * max(count, 1))(*(ctypes.c_uint32.from_address(p).value for p in places))
+        self.count, self.found = ctypes.c_int64(count), ctypes.c_uint32(0)
+        self.table = sampler.table(*(ctypes.addressof(x) for x in (self.addresses, self.words, self.count, self.found)))
+        self.look: Callable[[], None] = functools.partial(sampler.launch, ctypes.addressof(self.table))
+
+
+def sampled_places(tensor: torch.Tensor) -> list[int]:
+    """Addresses spread over a tensor's memory."""
+    if not tensor.numel() or tensor.device.type != "cpu":
+        return []
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    words = reach * tensor.element_size() // WORD
+    if words <= SAMPLES:
+        return [tensor.data_ptr() + WORD * k for k in range(words)]
+    # Not at even distances: those would meet the same column of a matrix again and again.
+    return [tensor.data_ptr() + WORD * ((k * words + (k * 7919) % words) // SAMPLES % words) for k in range(SAMPLES)]
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """What was made, from which state. The old tensors are held, so that nothing else comes to lie there."""
+
+    stamp: tuple
+    samples: Samples
+    made: tuple | None
+    """None where the graph is to run eagerly."""
+    state: list[torch.Tensor]
+    owners: list[weakref.ref[torch.Tensor]]
+    """The tensors themselves, as the caller holds them."""
+    bound: tuple
+    """Where that of `made` lies which the main program binds, and what it is handed."""
+    handed: tuple
+    token: object
+    """By which a frame knows what it has been bound for. It holds nothing, unlike this."""
+    wait: int
+    calls: int = 0
+    """That found it as it was, without a watch."""
+    same: Callable[..., Any] | None = None
+    """Its watch, a function of all inputs."""
+
+    def is_current(self) -> bool:
+        """Whether its tensors live, and lie where they did."""
+        tensors = [owner() for owner in self.owners]
+        return all(x is not None and x.data_ptr() == old.data_ptr()
+                   for x, old in zip(tensors, self.state, strict=True))
+
+
+class FrozenProgram:
+    """`main`'s last inputs are what `prologue` makes of the inputs at the positions `state`."""
+
+    takes_gradients = False
+
+    def __init__(self, main: Program, prologue: Program, state: Sequence[int], sampler: NativeKernel,
+                 eager: Callable[..., Any], new_watch: Callable[[], Watch | None] = lambda: None):
+        self.main, self.prologue, self.positions, self.sampler, self.eager = main, prologue, state, sampler, eager
+        self.new_watch = new_watch
+        reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
+        self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
+        self.first = state[0] if state else 0  # of constants alone nothing is watched
+        self.watched: dict[int, Kept] = {}  # by the id of a module's first tensor
+        self.takes = getattr(main, "takes", None)
+        """The inputs that the main program is handed, of which what was made are the last. None: all."""
+        self.handed_to_main: Callable[[tuple, tuple], tuple] | None = None
+        self.lock = fork_safe_locks.lock()
+        self.kept: dict[tuple, Kept] = {}  # by the addresses of the tensors
+        self.by_stamp: dict[tuple, Kept] = {}  # the same for a call to find, by versions as well
+        self.served = 0  # the most there have been at a time: a call that raised it has done more than it will again
+
+    @property
+    def source(self) -> str:
+        return f"# once\n{self.prologue.source}\n# every call\n{self.main.source}"
+
+    def __call__(self, *inputs: Any) -> tuple:
+        return self.__burnish_on__(inputs)
+
+    def __burnish_on__(self, inputs: tuple) -> tuple:
+        """The same, of the tuple of its inputs."""
+        kept = self.watched.get(id(inputs[self.first])) if self.watched else None
+        if kept is None or kept.same(*inputs) is None:  # type: ignore[misc]
+            kept = self.looked_up(inputs)
+        if kept.made is None:
+            return self.eager(*inputs)
+        if self.handed_to_main is None:
+            return self.main(*inputs, *kept.made)
+        return self.main.run_bound(kept.token, kept.bound, self.handed_to_main(inputs, kept.handed))
+
+    def looked_up(self, inputs: tuple) -> Kept:
+        kept = self.by_stamp.get(self.stamp_of(inputs))
+        if kept is None:
+            return self.refreshed(inputs)
+        kept.samples.look()
+        if kept.samples.found.value:
+            return self.refreshed(inputs)
+        kept.calls += 1
+        if kept.calls >= kept.wait and self.positions:
+            kept.wait *= WATCHED_AFTER
+            self.watch(kept, inputs)
+        return kept
+
+    def watch(self, kept: Kept, inputs: tuple) -> None:
+        """What was just found as it was. Should it have changed meanwhile, it is looked up again."""
+        owners = [inputs[k] for k in self.positions]
+        kept.same = state_watch(self.new_watch(), owners, kept.samples.places, self.positions, len(inputs))
+        kept.samples.look()
+        if kept.same is not None and self.by_stamp.get(self.stamp_of(inputs)) is kept and not kept.samples.found.value:
+            self.watched = {**self.watched, id(owners[0]): kept}
+
+    def refreshed(self, inputs: tuple) -> Kept:
+        with self.lock:
+            owners = [inputs[k] for k in self.positions]
+            state = [x.detach() for x in owners]
+            # Looked at before it is used: what changes meanwhile is noticed by the next call.
+            samples, stamp = Samples(state, self.sampler), self.stamp_of(inputs)
+            self.kept.pop(stamp[1::2], None)  # what is made anew does not lie beside the old
+            self.by_stamp = {}
+            made = self.prologue(*inputs)
+            count = len(inputs)
+            bound = handed = ()
+            if self.takes is not None:
+                if all(x is not None for x in made):
+                    bound = tuple([made[k - count].data_ptr() for k in self.main.binds])
+                handed = tuple([made[k - count] for k in self.takes if k >= count])
+                reads = "".join(f"i[{k}], " for k in self.takes if k < count)
+                self.handed_to_main = eval(f"lambda i, made: ({reads}*made,)")
+            kept = Kept(stamp, samples, None if any(x is None for x in made) else made, state,
+                        [weakref.ref(x) for x in owners], bound, handed, object(), WATCHED_AFTER)
+            self.kept = {key: other for key, other in self.kept.items() if other.is_current()}
+            self.kept[stamp[1::2]] = kept
+            current = {id(other) for other in self.kept.values()}
+            self.watched = {key: other for key, other in self.watched.items() if id(other) in current}
+            self.by_stamp = {each.stamp: each for each in self.kept.values()}
+            self.served = max(self.served, len(self.kept))
+            return kept

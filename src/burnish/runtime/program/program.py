@@ -1,0 +1,155 @@
+"""A compiled graph as it runs: a Python driver that launches kernels and calls operators.
+
+    program = Program(source, constants, frame)
+    outputs = program(*inputs)
+
+The driver is generated text, kept in `source` for reading. What a run needs besides its inputs (the arena, views of it,
+tables of pointers) is a `frame`: each run takes one from a pool, so that threads may run one program at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .restore_inputs_on_error import half_done
+
+
+class Program:
+    """`make_frame()` gives what one run at a time needs. The driver is `run(frame, *inputs)`."""
+
+    takes_gradients = False
+    """Whether autograd goes through it."""
+
+    def __init__(self, source: str, constants: dict[str, Any], make_frame: Callable[..., Any],
+                 takes: tuple[int, ...] | None = None, binds: tuple[int, ...] = ()):
+        """`takes` and `binds`: the inputs for `run` and for `bind`, where the driver has that."""
+        self.source, self.make_frame, self.takes, self.binds = source, make_frame, takes, binds
+        self.frames: list[Any] = []
+        namespace = {**BUILT_IN, **constants}
+        exec(compile(source, "<burnish program>", "exec"), namespace)
+        self.run, self.bind = namespace["run"], namespace.get("bind")
+
+    def __call__(self, *inputs: Any) -> tuple:
+        return self.__burnish_on__(inputs)
+
+    def __burnish_on__(self, inputs: tuple) -> tuple:
+        """The same, of the tuple of its inputs."""
+        try:
+            frame = self.frames.pop()
+        except IndexError:
+            frame = self.make_frame()
+        if self.takes is not None:
+            frame.bound = None
+            self.bind(frame, *[inputs[k].data_ptr() for k in self.binds])
+            inputs = tuple([inputs[k] for k in self.takes])
+        outputs = self.run(frame, *inputs)
+        self.frames.append(frame)
+        return outputs
+
+    def each_idle_arena(self, do: Callable[[torch.Tensor], object]) -> None:
+        frames = taken(self.frames)
+        for frame in frames:
+            do(frame.arena)
+        self.frames += frames
+
+    def run_bound(self, token: object, bound: Sequence[int], taken: Sequence[Any]) -> tuple:
+        """With the inputs that `run` takes, and the addresses of those that `bind` does. What these are goes by the
+        token: a frame that has been bound for the same one is not bound again."""
+        try:
+            frame = self.frames.pop()
+        except IndexError:
+            frame = self.make_frame()
+        if frame.bound is not token:
+            self.bind(frame, *bound)
+            frame.bound = token
+        outputs = self.run(frame, *taken)
+        self.frames.append(frame)
+        return outputs
+
+
+class Half(Program):
+    """One of two programs of which the other runs before or after it, forward and backward: they have one arena, so a
+    frame of one is taken together with a frame of the other."""
+
+    def __init__(self, whole: Program, side: int, pairs: list[tuple[Any, Any]],
+                 make_pair: Callable[[], tuple[Any, Any]]):
+        self.source, self.make_frame, self.run = whole.source, whole.make_frame, whole.run
+        self.takes, self.binds, self.bind = None, (), None
+        self.side, self.pairs, self.make_pair = side, pairs, make_pair
+
+    def __call__(self, *inputs: Any) -> tuple:
+        try:
+            pair = self.pairs.pop()
+        except IndexError:
+            pair = self.make_pair()
+        outputs = self.run(pair[self.side], *inputs)
+        self.pairs.append(pair)
+        return outputs
+
+    def each_idle_arena(self, do: Callable[[torch.Tensor], object]) -> None:
+        pairs = taken(self.pairs)
+        for frame, _ in pairs:
+            do(frame.arena)
+        self.pairs += pairs
+
+
+def taken(pool: list[Any]) -> list[Any]:
+    """All that is there. Other threads may take and put back meanwhile."""
+    found = []
+    while True:
+        try:
+            found.append(pool.pop())
+        except IndexError:
+            return found
+
+
+def restrided(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """The same contents in the memory layout that the kernels were made for."""
+    if is_laid_out(x, shape, stride):
+        return x.as_strided(shape, stride)
+    made = torch.empty_strided(shape, stride, dtype=x.dtype, device=x.device)
+    made.copy_(x)
+    return made
+
+
+def is_laid_out(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether the elements lie in that layout: the step along a dimension of one element leads nowhere."""
+    return all(size <= 1 or is_ == step for size, is_, step in zip(shape, x.stride(), stride, strict=True))
+
+
+def within(host: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], at: int,
+           ) -> torch.Tensor:
+    """A tensor in the memory that was made for another, so many bytes behind its start."""
+    start = at // dtype.itemsize
+    if host.dtype is dtype:
+        return host.as_strided(shape, stride, start)
+    return torch.empty(0, dtype=dtype, device=host.device).set_(host.untyped_storage(), start, shape, stride)
+
+
+def empty_on(device: str) -> Callable[..., torch.Tensor]:
+    """What makes memory on the CPU, or on the GPU that is the current one, for (shape, stride, dtype). Torch has a
+    function that asks nobody else first: half a microsecond in place of one and a half."""
+    def empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(shape, stride, dtype=dtype, device=device)
+
+    return getattr(FOR_COMPILERS, f"_empty_strided_{device}", empty)
+
+
+def shown(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
+    """The same memory in another shape, so many elements further on."""
+    return x.as_strided(shape, stride, x.storage_offset() + offset)
+
+
+FOR_COMPILERS = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+"""A module of torch's in C++."""
+
+BUILT_IN: dict[str, Any] = {
+    "half_done": half_done,
+    "restrided": restrided, "within": within, "as_strided": torch.as_strided, "empty_strided": torch.empty_strided,
+    "empty_cpu": empty_on("cpu"), "empty_cuda": empty_on("cuda"),
+    "shown": getattr(FOR_COMPILERS, "_reinterpret_tensor", shown),
+}
+"""What every driver may use."""

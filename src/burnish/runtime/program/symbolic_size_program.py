@@ -1,0 +1,169 @@
+"""A compiled graph whose sizes are told by its inputs.
+
+    program = OpenProgram(source, constants, point_of, make_frame, ...)
+    outputs = program(*inputs)              point_of(inputs) == (64, 2): a frame for these sizes is made or found
+
+As `Program`, but a frame belongs to sizes: they are numbers of its text, and of its tables. Frames for several sizes
+share one piece of memory, their room, which one run at a time has. That the program is right for sizes is checked
+the first time that one of them lies outside the range of those it has been checked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ... import events
+from ...concurrency import fork_safe_locks
+from ...errors import InternalError
+from ...tensors.symbolic_sizes import ALIGNMENT
+from .program import BUILT_IN
+
+MOST_FRAMES = 32
+"""Where there are more sizes, the frame that was made first goes, and is made anew when it is needed."""
+
+MOST_KNOWN = 10_000
+
+SLACK = 1.25
+"""A room that has to grow grows by more than asked for: the next size is often a little larger."""
+
+
+class SizeCheck(Protocol):
+    """Whether a program is right for sizes."""
+
+    bounds: tuple[tuple[int, ...], tuple[int, ...]] | None
+    """Between which it is known to be, but for special ones."""
+
+    def __call__(self, point: tuple[int, ...]) -> bool: ...
+
+    def is_special(self, point: tuple[int, ...]) -> bool:
+        """Whether these say nothing of the sizes around them, nor those of these."""
+        ...
+
+
+class Room:
+    """Memory for one run at a time, and the frames that lie in it."""
+
+    __slots__ = ("address", "frames", "memory", "staying", "views")
+
+    def __init__(self) -> None:
+        self.memory = torch.empty(0, dtype=torch.uint8)
+        self.address = 0
+        self.frames: dict[tuple[int, ...], Any] = {}
+        self.views: dict[torch.dtype, torch.Tensor] = {}
+        self.staying: list[tuple[str, Any]] | None = None
+        """The parts that all frames share."""
+
+    def reserve(self, size: int) -> int:
+        """The address where so many bytes begin. Frames made before are gone where that takes new memory."""
+        if self.memory.numel() < size + ALIGNMENT or not self.address:
+            first = not self.frames
+            self.frames.clear()
+            self.views.clear()
+            self.staying = None
+            self.memory = torch.empty(0, dtype=torch.uint8)
+            whole = int(size * (1 if first else SLACK)) // ALIGNMENT * ALIGNMENT
+            self.memory = torch.empty(max(whole, size) + 2 * ALIGNMENT, dtype=torch.uint8)
+            self.address = self.memory.data_ptr()
+        return -(-self.address // ALIGNMENT) * ALIGNMENT
+
+    def view(self, dtype: torch.dtype) -> torch.Tensor:
+        found = self.views.get(dtype)
+        if found is None:
+            whole = self.memory.numel() // 16 * 16
+            found = self.views[dtype] = self.memory[:whole].view(dtype)
+        return found
+
+
+class OpenProgram:
+    takes_gradients = False
+
+    def __init__(self, source: str, constants: dict[str, Any], point_of: Callable[[Sequence[Any]], tuple[int, ...]],
+                 make_frame: Callable[[tuple[int, ...], Room], Any], names: tuple[str, ...],
+                 points: Sequence[tuple[int, ...]], check: SizeCheck,
+                 otherwise: Callable[..., Any]):
+        self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
+        self.check, self.otherwise, self.points = check, otherwise, points
+        self.least = tuple([min(sizes) for sizes in zip(*points, strict=True)])
+        self.most = tuple([max(sizes) for sizes in zip(*points, strict=True)])
+        self.near = self.least, self.most
+        if check.bounds is not None:
+            self.least, self.most = check.bounds
+        self.known: set[tuple[int, ...]] = set()
+        self.refused: set[tuple[int, ...]] = set()
+        self.rooms: list[Room] = []
+        self.lock = fork_safe_locks.lock()
+        namespace = {**BUILT_IN, **constants}
+        exec(compile(source, "<burnish program>", "exec"), namespace)
+        self.run = namespace["run"]
+
+    def __call__(self, *inputs: Any) -> Any:
+        point = self.point_of(inputs)
+        if point not in self.known:
+            if not self.is_right_for(point):
+                return self.otherwise(*inputs)
+            if len(self.known) > MOST_KNOWN:
+                self.known.clear()
+            self.known.add(point)
+        return self.at(point, *inputs)
+
+    def at(self, point: tuple[int, ...], *inputs: Any) -> Any:
+        """Run for sizes that it is right for."""
+        try:
+            room = self.rooms.pop()
+        except IndexError:
+            room = Room()
+        frame = room.frames.get(point)
+        if frame is None:
+            try:
+                frame = self.make_frame(point, room)
+            except InternalError as error:  # a kernel has another form for these sizes, and nobody could compile it
+                self.rooms.append(room)
+                return self.refuse(point, error)(*inputs)
+            if len(room.frames) >= MOST_FRAMES:
+                del room.frames[next(iter(room.frames))]
+            room.frames[point] = frame
+        outputs = self.run(frame, *inputs)
+        self.rooms.append(room)
+        return outputs
+
+    def refuse(self, point: tuple[int, ...], error: InternalError) -> Callable[..., Any]:
+        """Who runs for these sizes, from here on."""
+        self.known.discard(point)
+        with self.lock:
+            self.refused.add(point)
+        events.emit("guards.sizes", text=f"not for {', '.join(map(str, point))}: {error}", fallback="internal")
+        return self.otherwise
+
+    def is_right_for(self, point: tuple[int, ...]) -> bool:
+        if point in self.refused:
+            return False
+        if is_between(self.near[0], point, self.near[1]):
+            return True
+        with self.lock:
+            if point in self.refused:
+                return False
+            found = self.found_right(point)
+            if not found and len(self.refused) < MOST_KNOWN:
+                self.refused.add(point)
+        return found
+
+    def found_right(self, point: tuple[int, ...]) -> bool:
+        if self.check.is_special(point):
+            return self.check(point)
+        if is_between(self.least, point, self.most):
+            return True
+        # Twice as far at once: sizes that grow by one with every call are not to be checked with every call.
+        for reach in (2, 1):
+            wide = tuple([reach * size if size > most else size for size, most in zip(point, self.most, strict=True)])
+            if not self.check.is_special(wide) and self.check(wide):
+                self.least = tuple(map(min, self.least, point))
+                self.most = tuple(map(max, self.most, wide))
+                return True
+        return False
+
+
+def is_between(least: tuple[int, ...], point: tuple[int, ...], most: tuple[int, ...]) -> bool:
+    return all(low <= size <= high for low, size, high in zip(least, point, most, strict=True))

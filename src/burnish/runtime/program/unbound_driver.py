@@ -1,0 +1,136 @@
+"""A driver before it is bound to memory: text, tables, and what the text calls.
+
+    draft = write_driver(plan, kernels, constants)          codegen
+    program = draft.program(compile_sequence)
+    forward, backward = halves(draft, other, compile_sequence)
+
+It holds no address, so that it can be written to disk and made a program in another process (`compiler.program_cache`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from . import arena_memory
+from .native_call_sequence import Entry, Fixed, InArena, Join, NativeCalls
+from .native_kernels import word
+from .program import Half, Program
+
+
+class FunctionOf:
+    """A function of something that can be found again by other means than the function itself."""
+
+    __slots__ = ("attribute", "owner")
+
+    def __init__(self, owner: Any, attribute: str):
+        self.owner, self.attribute = owner, attribute
+
+
+def called(things: Mapping[str, Any]) -> dict[str, Any]:
+    """What the driver's text calls, by name."""
+    return {name: getattr(thing.owner, thing.attribute) if isinstance(thing, FunctionOf) else straight(thing)
+            for name, thing in things.items()}
+
+
+def straight(thing: Any) -> Any:
+    """Torch's own function for an operator that it takes the same arguments for: its parser is written in C++ for this
+    one, and takes half the time (a microsecond less for each call)."""
+    if isinstance(thing, torch._ops.OpOverload) and thing.namespace == "aten":
+        return STRAIGHT.get(str(thing), thing)
+    return thing
+
+
+STRAIGHT: dict[str, Any] = {
+    f"aten.{name}.{overload}": getattr(torch._C._VariableFunctions, name)
+    for name in ("addmm", "addmv", "baddbmm", "bmm", "cat", "mm", "mv") for overload in ("default", "out")}
+STRAIGHT["aten.convolution.default"] = torch._C._VariableFunctions.convolution
+
+
+class View(NamedTuple):
+    """A tensor in the arena, `offset` elements behind its start."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class Draft(NamedTuple):
+    source: str
+    things: dict[str, Any]
+    """What the text uses, by name, but for the native calls."""
+    launches: dict[str, NativeCalls]
+    """By the name of the function; the frame has a table for each, numbered in this order."""
+    arena: int
+    """Bytes."""
+    views: dict[str, View]
+    numbers: dict[str, torch.dtype]
+    """Places in the frame from which kernels read a number."""
+    takes: tuple[int, ...] | None = None
+    """The inputs that the driver is handed, where it is not all of them; the others it needs are bound."""
+    binds: tuple[int, ...] = ()
+    """The inputs that `bind` is handed."""
+
+    def program(self, join: Join) -> Program:
+        """`join` makes one native function of several."""
+        namespace = called(self.things)
+        namespace.update((name, calls.launch(join)) for name, calls in self.launches.items())
+        namespace["_launches"] = self.launches  # whose code is called by address
+        made = Program(self.source, namespace, self.frame_maker(), self.takes, self.binds)
+        if self.arena >= arena_memory.LARGE:
+            arena_memory.watch(made)
+        return made
+
+    def frame_maker(self) -> Callable[..., Any]:
+        """A function that makes a frame, in an arena of its own or in the one it is given."""
+        arena_bytes, views = self.arena, self.views
+        tables: list[list[Entry]] = [calls.table() for calls in self.launches.values()]
+        numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
+                   for slot, dtype in self.numbers.items()}
+        slots = ("arena", "bound", *views, *numbers, *(f"{slot}_p" for slot in numbers),
+                 *(f"table_{n}" for n in range(len(tables))))
+        frame_class = type("Frame", (), {"__slots__": slots})
+
+        def make(arena: torch.Tensor | None = None) -> Any:
+            frame: Any = frame_class()
+            frame.bound = None
+            frame.arena = arena_memory.new_arena(arena_bytes) if arena is None else arena
+            start = -frame.arena.data_ptr() % 64
+            base = frame.arena.data_ptr() + start
+            for name, view in views.items():
+                whole = frame.arena[start:start + arena_bytes // 16 * 16].view(view.dtype)
+                setattr(frame, name, torch.as_strided(whole, view.shape, view.stride,
+                                                      whole.storage_offset() + view.offset))
+            for slot, kind in numbers.items():
+                setattr(frame, slot, place := kind())
+                setattr(frame, f"{slot}_p", ctypes.addressof(place))
+            for number, entries in enumerate(tables):
+                table = (ctypes.c_void_p * max(len(entries), 1))()
+                for at, entry in enumerate(entries):
+                    if isinstance(entry, InArena):
+                        table[at] = base + entry.offset
+                    elif isinstance(entry, Fixed):
+                        table[at] = word(entry.number)
+                setattr(frame, f"table_{number}", table)
+            return frame
+        return make
+
+
+def halves(forward: Draft, backward: Draft, join: Join) -> tuple[Half, Half]:
+    """The two as programs with one arena: what one has there, it is done with before the other begins."""
+    wholes = forward.program(join), backward.program(join)
+    size = max(forward.arena, backward.arena)
+
+    def make_pair() -> tuple[Any, Any]:
+        arena = arena_memory.new_arena(size)
+        return wholes[0].make_frame(arena), wholes[1].make_frame(arena)
+
+    pairs: list[tuple[Any, Any]] = []
+    made = Half(wholes[0], 0, pairs, make_pair), Half(wholes[1], 1, pairs, make_pair)
+    if size >= arena_memory.LARGE:
+        arena_memory.watch(made[0])
+    return made

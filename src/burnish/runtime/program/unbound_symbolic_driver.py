@@ -1,0 +1,168 @@
+"""A driver whose sizes are told at run time, before it is bound to memory: text and tables, as `draft`.
+
+    draft = open_draft(examples, slots, space, parameters)          codegen
+    program = draft.program(compile_sequence, check, otherwise)
+
+Numbers that depend on the sizes are formulas, written as Python over the names of the sizes: `16*s0 + 4`. They are
+evaluated when a frame is made for sizes that have not been seen before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from ...tensors.symbolic_sizes import Point, slot_starts
+from ..linking.cuda_module_loader import OpenWords
+from .native_call_sequence import Join
+from .native_kernels import NativeKernel, Words
+from .symbolic_size_program import OpenProgram, Room, SizeCheck
+from .unbound_driver import called
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenView:
+    """A tensor in the arena. All but the slot are places among the formulas; `behind` is in bytes."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    slot: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEntry:
+    """What is in a table from the start: the number of a formula, as it is or behind a slot's beginning."""
+
+    at: int
+    slot: int | None
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLaunch:
+    kernels: list[tuple[NativeKernel, int]]
+    """And how many places of the table each takes, one after the other."""
+    length: int
+    entries: list[OpenEntry]
+    words: list[tuple[int, Words | OpenWords]]
+    """Where in the table the addresses of words are."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDraft:
+    source: str
+    things: dict[str, Any]
+    launches: dict[str, OpenLaunch]
+    formulas: list[str]
+    slots: list[str]
+    """How large the pieces of the arena are."""
+    readers: list[str]
+    """Where each size is found in the inputs."""
+    views: list[OpenView]
+    numbers: dict[str, torch.dtype]
+    names: tuple[str, ...]
+    points: list[Point]
+    """The sizes of the examples that it was made from."""
+
+    def program(self, join: Join, check: SizeCheck, otherwise: Callable[..., Any]) -> OpenProgram:
+        """`check` tells whether the program is right for other sizes, `otherwise` runs where it is not."""
+        names = "".join(f"{name}, " for name in self.names)
+        functions: dict[str, Any] = {}
+        for head, texts in ((f"formulas({names})", self.formulas), (f"slots({names})", self.slots),
+                            ("point(inputs)", self.readers)):
+            exec(f"def {head}:\n    return ({''.join(f'{text}, ' for text in texts)})\n", functions)
+        namespace = called(self.things)
+        namespace.update((name, joined(launch, join)) for name, launch in self.launches.items())
+        namespace["_launches"] = self.launches  # whose code is called by address
+        return OpenProgram(self.source, namespace, functions["point"],
+                           self.frame_maker(functions["formulas"], functions["slots"]), self.names, self.points, check,
+                           otherwise)
+
+    def frame_maker(self, formulas: Callable[..., tuple], slot_sizes: Callable[..., tuple]
+                    ) -> Callable[[Point, Room], Any]:
+        numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
+                   for slot, dtype in self.numbers.items()}
+        launches = list(self.launches.values())
+        names = ("point", "words", *(f"n{k}" for k in range(len(self.formulas))), *(view.name for view in self.views),
+                 *numbers, *(f"{slot}_p" for slot in numbers), *(f"table_{n}" for n in range(len(launches))))
+        frame_class = type("Frame", (), {"__slots__": names})
+        evaluated = [k for k, text in enumerate(self.formulas) if not text.isdigit()]
+        views, moving_views = parted(self.views, self.stays)
+        tables, moving_tables = parted(list(enumerate(launches)), lambda pair: self.table_stays(pair[1]))
+
+        def view_of(view: OpenView, values: tuple, starts: list[int], base: int, room: Room) -> torch.Tensor:
+            at = (base + starts[view.slot] + values[view.behind] - room.address) // view.dtype.itemsize
+            return torch.as_strided(room.view(view.dtype), tuple([values[k] for k in view.shape]),
+                                    tuple([values[k] for k in view.stride]), at)
+
+        def table_of(launch: OpenLaunch, values: tuple, starts: list[int], base: int, frame: Any) -> Any:
+            table = (ctypes.c_void_p * max(launch.length, 1))()
+            for entry in launch.entries:
+                value = values[entry.number]
+                table[entry.at] = value if entry.slot is None else base + starts[entry.slot] + value
+            for at, words in launch.words:
+                if isinstance(words, OpenWords):
+                    words = words.at(frame.point)
+                    frame.words.append(words)
+                table[at] = words.address
+            return table
+
+        def make(point: Point, room: Room) -> Any:
+            frame: Any = frame_class()
+            frame.point, frame.words = point, []
+            values = formulas(*point)
+            starts = slot_starts(slot_sizes(*point))
+            base = room.reserve(starts[-1])
+            if room.staying is None:
+                room.staying = [*((view.name, view_of(view, values, starts, base, room)) for view in views),
+                                *((f"table_{number}", table_of(launch, values, starts, base, frame))
+                                  for number, launch in tables)]
+            for name, thing in room.staying:
+                setattr(frame, name, thing)
+            for k in evaluated:
+                setattr(frame, f"n{k}", values[k])
+            for view in moving_views:
+                setattr(frame, view.name, view_of(view, values, starts, base, room))
+            for slot, kind in numbers.items():
+                setattr(frame, slot, place := kind())
+                setattr(frame, f"{slot}_p", ctypes.addressof(place))
+            for number, launch in moving_tables:
+                setattr(frame, f"table_{number}", table_of(launch, values, starts, base, frame))
+            return frame
+        return make
+
+    def table_stays(self, launch: OpenLaunch) -> bool:
+        """Whether it is the same for all sizes."""
+        return all(map(self.stays, launch.entries)) and not any(isinstance(words, OpenWords)
+                                                                for _, words in launch.words)
+
+    def stays(self, part: OpenView | OpenEntry) -> bool:
+        """Whether a part of the frame is the same for all sizes: so are the slots before the first of a size that is
+        not."""
+        numbers = (part.behind, *part.shape, *part.stride) if isinstance(part, OpenView) else (part.number,)
+        before = [] if part.slot is None else self.slots[:part.slot]
+        return all(text.isdigit() for text in (*before, *(self.formulas[k] for k in numbers)))
+
+
+def parted(parts: Sequence[T], stays: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+    return [part for part in parts if stays(part)], [part for part in parts if not stays(part)]
+
+
+def joined(launch: OpenLaunch, join: Join) -> Callable[[Any], None]:
+    if len(launch.kernels) == 1:
+        return launch.kernels[0][0].launch
+    steps, at = [], 0
+    for kernel, count in launch.kernels:
+        steps.append((kernel, range(at, at + count)))
+        at += count
+    made: Callable[[Any], None] = join(steps).launch
+    return made

@@ -1,0 +1,1 @@
+"""State that guards depend on, read where torch and Python keep it: native checks of memory."""

@@ -1,0 +1,130 @@
+"""Whether tensors are as they were, asked by one native call: the same memory, version and samples of their elements.
+
+    same = state_watch(new_watch(), tensors, samples)        None where torch keeps tensors in a way not known here
+    same(*tensors)                                           None where one of them has changed
+
+A tensor is the object that it was, with the implementation, storage, offset and memory that it had; its version counter
+stands where it stood, and some words of its memory are as they were. All this is compared in that order, so nothing is
+read that what was compared before does not keep alive. `None` need not mean that something has changed: who asks then
+looks again as slowly as it takes.
+
+As in `tensor_words`, where things lie is found by trying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...concurrency.compute_once import once
+from .native_watch import Unwatchable, Watch
+from .tensor_guard_layout import LONGEST, WORD, tensor_layout, words_at
+
+STORAGE = 8
+"""Words of a storage that are searched for the address of its memory."""
+
+COUNTER = 3
+"""Words of a version counter."""
+
+COUNTED = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StateLayout:
+    """Offsets in words."""
+
+    implementation: int
+    storage: int
+    offset: int
+    counter: int
+    """In the implementation: where its storage, the offset into it and the version counter are told."""
+    memory: tuple[int, ...]
+    """In a storage."""
+    version: int
+    """In a version counter."""
+
+
+def state_watch(
+    watch: Watch | None, tensors: Sequence[torch.Tensor], places: Sequence[int], positions: Sequence[int] | None = None,
+    arguments: int | None = None,
+) -> Callable[..., Any] | None:
+    """`places`: addresses of elements that are to be as they are now. The watch takes the tensors as its arguments, or
+    so many `arguments`, among which they have these `positions`."""
+    layout = state_layout()
+    if watch is None or layout is None:
+        return None
+    watch.arguments = len(tensors) if arguments is None else arguments
+    for k, x in zip(range(len(tensors)) if positions is None else positions, tensors, strict=True):
+        watch.pin(k, id(x))
+        at, storage = x._cdata, x.untyped_storage()._cdata
+        if watch.word(id(x) + WORD * layout.implementation) != at or watch.word(at + WORD * layout.storage) != storage:
+            return None
+        watch.word(at + WORD * layout.offset)
+        counter = watch.word(at + WORD * layout.counter)
+        for word in layout.memory:
+            watch.word(storage + WORD * word)
+        if watch.word(counter + WORD * layout.version) & COUNTED != x._version:
+            return None
+    words = words_around(places, [reach_of(x) for x in tensors])
+    if words is None:
+        return None
+    for word in words:
+        watch.word(word)
+    try:
+        return watch.function([], [], takes_tuple=True)
+    except (Unwatchable, RuntimeError):
+        return None
+
+
+def reach_of(x: torch.Tensor) -> tuple[int, int]:
+    storage = x.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+def words_around(places: Sequence[int], reaches: Sequence[tuple[int, int]]) -> list[int] | None:
+    """Whole words that hold what lies at these places, and nothing that is not of the storages. None where a storage is
+    smaller than a word, or a place is in none."""
+    found: dict[int, None] = {}
+    for place in places:
+        start, end = next((reach for reach in reaches if reach[0] <= place < reach[1]), (0, 0))
+        if end - start < WORD:
+            return None
+        word = place & -WORD
+        found[word if start <= word and word + WORD <= end else min(max(place - WORD // 2, start), end - WORD)] = None
+    return list(found)
+
+
+@once
+def state_layout() -> StateLayout | None:
+    layout = tensor_layout()
+    if layout is None:
+        return None
+    try:
+        with torch._C.DisableTorchFunctionSubclass(), torch.inference_mode(False):
+            return _found(layout.implementation, layout.rank)
+    except (ValueError, AttributeError, RuntimeError):
+        return None
+
+
+def _found(implementation: int, rank: int) -> StateLayout:
+    """What is shared is told before the sizes; behind them are flags, beside some of which anything may stand."""
+    x, y = torch.zeros(61, dtype=torch.float32, device="cpu"), torch.zeros(61, dtype=torch.float32, device="cpu")
+    view, alias = x[17:19], x.detach()
+    words, others, of_view, of_alias = (words_at(z._cdata, LONGEST) for z in (x, y, view, alias))
+    storage, = (k for k, word in enumerate(words) if word == x.untyped_storage()._cdata)
+    offset, = (k for k, word in enumerate(of_view) if word == 17 and words[k] == 0 == others[k])
+    counter, = (k for k, word in enumerate(words[:rank]) if word not in (0, others[k]) and k != storage
+                and word == of_view[k] == of_alias[k])
+    memory = tuple(k for k, word in enumerate(words_at(words[storage], STORAGE)) if word == x.data_ptr())
+    before = words_at(words[counter], COUNTER)
+    x.add_(1)
+    view.add_(1)
+    after = words_at(words[counter], COUNTER)
+    version, = (k for k in range(COUNTER) if before[k] != after[k])
+    if not memory or after[version] - before[version] != 2 or after[version] & COUNTED != x._version \
+            or words_at(others[counter], COUNTER)[version] & COUNTED != y._version:
+        raise ValueError("where the version is counted is not known")
+    return StateLayout(implementation, storage, offset, counter, memory, version)

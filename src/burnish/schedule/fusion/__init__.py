@@ -1,0 +1,1 @@
+"""Fusion: which values are computed in one nest of loops."""

@@ -1,0 +1,112 @@
+"""What follows a product element by element and can be computed before its result is stored.
+
+    y = conv x, w, b, ...
+    s = aten.add.Tensor y, identity        =>     residual identity, then max(b0[], 0.0): all of it the call's own work
+    z = aten.relu.default s
+
+Followers are read off the graph before it is rewritten: each is the only reader of the one before it. The residual is
+an addition directly after the product; after it come operators of one tensor each. A product of matrices may be
+reshaped on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ...ir.graph import Node, Value
+from ...ops.burnish_primitives import LINEAR, RESTRIDE, VIEW
+from ...ops.operator_record import Pointwise
+from ...ops.scalar_ir import Access, Scalar, load, walk
+from ...tensors.view_maps import Reshape
+from ..loops.build_expressions import pointwise_scalar, rule_fails
+
+SUM = load("f32", Access(0, 0, ()))
+"""The product's element, in an epilogue."""
+
+LONGEST = 400
+"""Scalar operations of an epilogue: each tile's code contains it."""
+
+ELSEWHERE = {"index", "lgamma", "atan2", "pow"}
+"""What depends on more than the sum, or is a function of the C library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followers:
+    nodes: tuple[Node, ...]
+    """All of them, the last of which gives the result."""
+    residual: Value | None
+    epilogue: Scalar | None
+    """In terms of `SUM`."""
+
+    @property
+    def result(self) -> Value:
+        value = self.nodes[-1].results[0]
+        assert value is not None
+        return value
+
+
+def followers(node: Node, reader_of: Callable[[Value], Node | None]) -> Followers | None:
+    """`reader_of` gives a value's only reader. None where nothing follows that way."""
+    value = node.results[0]
+    assert value is not None
+    if value.dtype is not torch.float32:
+        return None
+    made: list[Node] = []
+    length, residual, expression = 0, None, SUM
+    while (reader := reader_of(value)) is not None:
+        result = reader.results[0] if len(reader.results) == 1 else None
+        if result is None or result.dtype is not torch.float32:
+            break
+        if is_reshape(reader):
+            if node.op is not LINEAR:
+                break
+        elif result.shape != value.shape or result.type.device != value.type.device:
+            break
+        elif (other := added(reader, value)) is not None:
+            if residual is not None or expression is not SUM:
+                break
+            residual, length = other, len(made) + 1
+        else:
+            following = applied(reader, value, expression)
+            if following is None:
+                break
+            expression, length = following, len(made) + 1
+        made.append(reader)
+        value = result
+    if not length:
+        return None
+    return Followers(tuple(made[:length]), residual, None if expression is SUM else expression)
+
+
+def is_reshape(node: Node) -> bool:
+    """Of a tensor without gaps: nothing moves."""
+    if node.op is not VIEW or not all(isinstance(step, Reshape) for step in node.args[1]):
+        return False
+    result = node.results[0]
+    return node.args[0].type.is_contiguous and result is not None and result.type.is_contiguous
+
+
+def added(node: Node, value: Value) -> Value | None:
+    """What a node adds to the value: a tensor of its shape."""
+    if node.op.name != "aten.add.Tensor" or node.kwargs.get("alpha", 1) != 1:
+        return None
+    a, b = node.args[:2]
+    other = b if a is value else a
+    if not isinstance(other, Value) or other is value or other.shape != value.shape:
+        return None
+    return other if other.dtype is torch.float32 else None
+
+
+def applied(node: Node, value: Value, expression: Scalar) -> Scalar | None:
+    """The expression after an element-wise operator of this tensor alone."""
+    if not isinstance(node.op.rule, Pointwise) or node.op is RESTRIDE or set(node.operands) != {value}:
+        return None
+    if rule_fails(node) is not None:
+        return None
+    made = pointwise_scalar(node, lambda _: expression)
+    if sum(1 for _ in walk(made)) > LONGEST or any(x.op in ELSEWHERE for x in walk(made)):
+        return None
+    return made

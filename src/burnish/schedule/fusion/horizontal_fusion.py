@@ -1,0 +1,129 @@
+"""Kernels that follow one another and need nothing of each other become one, with the loops of both.
+
+    kernel exp(b0: f32 out, b1: f32)             kernel exp_relu(b0: f32 out, b1: f32, b2: f32 out, b3: f32)
+      loop i0 < 4096 …                     =>      loop i0 < 4096 …
+    kernel relu(b0: f32 out, b1: f32)              loop i0 < 512 …
+      loop i0 < 512 …
+
+Fusion shares loops of one shape. What is left are loops of several shapes over what a layer made: they are started,
+and waited for, together. The loops of a kernel know nothing of one another, which is what is asked here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...ir.graph import Value
+from ...ops.burnish_primitives import ASSEMBLED
+from ...ops.scalar_ir import Access, Scalar, make, walk
+from ..loops.build_kernel import Launch
+from ..loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
+from ..target_machines import machine_of
+
+MOST_LOOPS = 8
+"""Of a kernel: each is code of its own, and a kernel that is made of many is rarely equal to another."""
+
+
+FEW_ELEMENTS = 16
+"""Counting a step takes no time but its start, and goes with anything."""
+
+
+def why_not_together(first: Launch, second: Launch) -> str | None:
+    """Why two kernels that need nothing of one another are not made one."""
+    if first.device != second.device:
+        return "they are on different devices"
+    if len(first.kernel.loops) + len(second.kernel.loops) > MOST_LOOPS:
+        return f"there would be more than {MOST_LOOPS} loops"
+    sizes = [sum(math.prod(loop.extents) for loop in launch.kernel.loops) for launch in (first, second)]
+    machine = machine_of(first.device)
+    if machine is not None and sum(sizes) > machine.most_together and min(sizes) > FEW_ELEMENTS:
+        return "a start is nothing beside their work"
+    return None
+
+
+def together(first: Launch, second: Launch) -> Launch:
+    """One kernel of both."""
+    buffers = dict.fromkeys((*first.buffers, *second.buffers))
+    numbers = {value: number for number, value in enumerate(buffers)}
+    moved = [numbers[value] for value in second.buffers]
+    loops = (*first.kernel.loops, *(renumbered(loop, moved) for loop in second.kernel.loops))
+    dtypes = dict(zip(first.buffers, first.kernel.dtypes, strict=True))
+    dtypes.update(zip(second.buffers, second.kernel.dtypes, strict=True))
+    names = dict.fromkeys(f"{first.kernel.name}_{second.kernel.name}".split("_"))
+    kernel = Kernel(
+        "_".join(names)[:60], tuple(dtypes[value] for value in buffers),
+        first.kernel.stored | {moved[at] for at in second.kernel.stored}, loops,
+        tuple(dict.fromkeys(first.kernel.origin + second.kernel.origin)))
+    return Launch(kernel, tuple(buffers))
+
+
+def renumbered(loop: Loop, numbers: list[int]) -> Loop:
+    """The loop over buffers of other numbers."""
+    made: dict[Scalar, Scalar] = {}
+
+    def access(a: Access) -> Access:
+        return replace(a, buffer=numbers[a.buffer])
+
+    def expression(root: Scalar) -> Scalar:
+        for x in walk(root):
+            if x not in made:
+                payload = access(x.payload) if x.op == "load" else x.payload
+                made[x] = make(x.op, x.dtype, tuple(made[arg] for arg in x.args), payload)
+        return made[root]
+
+    def store(s: Store) -> Store:
+        return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)), s.adds)
+
+    return Loop(loop.extents, loop.rows, tuple(
+        Stage(tuple(Reduction(r.op, expression(r.value)) for r in stage.reductions),
+              tuple(map(store, stage.stores)), tuple(map(store, stage.row_stores)))
+        for stage in loop.stages))
+
+
+def merged(steps: Sequence[Any], waits: Callable[[Any], bool]) -> tuple[list[Any], list[str]]:
+    """The steps with neighbouring kernels made one where that is allowed, and why it was not elsewhere.
+
+    A library call between two kernels keeps its place. A step that `waits` may as well come later: it names memory.
+    """
+    found: list[Any] = []
+    refusals: list[str] = []
+    last: int | None = None
+    for step in steps:
+        if isinstance(step, Launch):
+            before = None if last is None else found[last]
+            if before is not None and not needs(before, step):
+                why = why_not_together(before, step)
+                if why is None:
+                    found[last] = together(before, step)  # type: ignore[index]
+                    continue
+                refusals.append(f"not started with {before.kernel.name}: {step.kernel.name}: {why}")
+            last = len(found)
+        elif not waits(step):
+            last = None
+        found.append(step)
+    return found, refusals
+
+
+def needs(first: Launch, second: Launch) -> bool:
+    """Whether one makes what the other uses."""
+    return not made_by(first).isdisjoint(used_by(second)) or not made_by(second).isdisjoint(used_by(first))
+
+
+def made_by(launch: Launch) -> set[Value]:
+    return {launch.buffers[at] for at in launch.kernel.stored}
+
+
+def used_by(launch: Launch) -> set[Value]:
+    """What lies in its buffers: of values that were assembled, their parts too."""
+    found: set[Value] = set()
+    for value in launch.buffers:
+        found.add(value)
+        if value.node is not None and value.node.op is ASSEMBLED:
+            found.update(value.node.args[0])
+    return found
+
+
+__all__ = ["merged", "together", "why_not_together"]

@@ -1,0 +1,132 @@
+"""A loop's box, cut where the parts of a joined value meet.
+
+    y = exp cat([a: f32[64, 4], b: f32[64, 12]], 1)
+
+    loop i0 < 64, i1 < 16        =>    loop i0 < 64, i1 < 4      y[16*i0 + i1] = exp a[4*i0 + i1]
+                                       loop i0 < 64, i1 < 12     y[16*i0 + i1 + 4] = exp b[12*i0 + i1]
+
+Whoever walks the expressions of a box asks `part_at` which part an index falls into. Where it may be several, that
+raises `Straddles`, and `boxes_of` tries again with the two halves of the box. Within a box every index is affine, and
+no element asks where it lies. Variables that a reduction runs over are never cut: a row stays whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ...ir.graph import Value
+from ...ops.shapes.concat_lowering import Along, Part
+from ...tensors.affine_indices import Affine, Index
+
+T = TypeVar("T")
+
+MOST = 16
+"""Boxes of one kernel: each is printed and compiled by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of a box of loop variables: where it begins, and how far it reaches."""
+
+    starts: tuple[int, ...]
+    extents: tuple[int, ...]
+
+    def inside(self, index: Index) -> Index:
+        """An index over the whole box, as one over the variables of this one, which begin at 0."""
+        if not any(self.starts):
+            return index
+        return tuple(x + sum(c * start for c, start in zip(x.coefficients, self.starts, strict=True)) for x in index)
+
+    def outside(self, index: Index) -> Index:
+        if not any(self.starts):
+            return index
+        return tuple(x + -sum(c * start for c, start in zip(x.coefficients, self.starts, strict=True)) for x in index)
+
+    def halves(self, variable: int, at: int) -> tuple[Box, Box]:
+        n = self.extents[variable]
+        return self._along(variable, 0, at), self._along(variable, at, n - at)
+
+    def _along(self, variable: int, start: int, size: int) -> Box:
+        return Box(tuple(s + start if k == variable else s for k, s in enumerate(self.starts)),
+                   tuple(size if k == variable else n for k, n in enumerate(self.extents)))
+
+
+class Straddles(Exception):
+    """An index may fall into several parts of `value`. Cut before the `at`th step of the variable, it may less so."""
+
+    def __init__(self, value: Value, variable: int, at: int):
+        super().__init__(f"{value} is read across its parts")
+        self.value, self.variable, self.at = value, variable, at
+
+
+class Uncuttable(Exception):
+    """The box cannot be cut as a joined value would need it; the message says why."""
+
+    def __init__(self, value: Value, why: str):
+        super().__init__(why)
+        self.value = value
+
+
+def boxes_of(extents: tuple[int, ...], walk: Callable[[Box], T], inner: frozenset[int] | None = None,
+             most: int = MOST) -> list[tuple[Box, T]]:
+    """The boxes that `walk` gets through, with what it made of each, in order."""
+    found: list[tuple[Box, T]] = []
+    waiting = [Box((0,) * len(extents), extents)]
+    while waiting:
+        box = waiting.pop()
+        try:
+            found.append((box, walk(box)))
+        except Straddles as cut:
+            if inner and cut.variable in inner:
+                raise Uncuttable(cut.value, f"the parts of {cut.value} lie along what is reduced") from None
+            if len(found) + len(waiting) + 2 > most:
+                raise Uncuttable(cut.value, f"the parts of {cut.value} cut the loop into more than {most}") from None
+            waiting.extend(reversed(box.halves(cut.variable, cut.at)))
+    return found
+
+
+def part_at(value: Value, part: Part, index: Index, extents: tuple[int, ...]) -> tuple[Part, Index]:
+    """The part that an index falls into, not cut any further, and the index within it."""
+    while isinstance(part, Along):
+        x, start = index[part.dim], 0
+        low, high = x.span(extents)
+        number = 0
+        while low >= start + part.parts[number][0]:
+            start += part.parts[number][0]
+            number += 1
+        length, inner = part.parts[number]
+        if high >= start + length:
+            raise Straddles(value, *cut_at(x, start + length, extents))
+        index = tuple(x + -start if k == part.dim else other for k, other in enumerate(index))
+        part = inner
+    return part, index
+
+
+def cut_at(x: Affine, border: int, extents: tuple[int, ...]) -> tuple[int, int]:
+    """Which variable to cut before which of its steps, so that fewer values of x lie on both sides of the border."""
+    low, high = x.span(extents)
+    assert low < border <= high
+    for k in sorted(range(len(extents)), key=lambda k: -abs(x.coefficients[k])):
+        for at in _cuts(x, border, k, extents):
+            if 0 < at < extents[k]:
+                return k, at
+    raise AssertionError(f"{x} over {extents} does not cross {border}")
+
+
+def _cuts(x: Affine, border: int, k: int, extents: tuple[int, ...]) -> Iterator[int]:
+    """Where the last step wholly on one side ends, and where the first one wholly on the other begins."""
+    c = x.coefficients[k]
+    if c == 0:
+        return
+    low, high = Affine(x.offset, tuple(0 if j == k else f for j, f in enumerate(x.coefficients))).span(extents)
+    if c > 0:
+        yield -((high - border) // c)  # the first i with c*i + high >= border
+        yield -((low - border) // c)
+    else:
+        yield (low - border) // -c + 1  # the first i with c*i + low < border
+        yield (high - border) // -c + 1
+
+
+__all__ = ["Box", "Straddles", "Uncuttable", "boxes_of", "part_at"]

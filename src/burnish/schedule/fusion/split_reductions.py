@@ -1,0 +1,127 @@
+"""Reductions of few, long rows are made in two steps, so that several threads have something to do.
+
+    s = sum x, (0, 1)      x: f32[2048, 1024]      =>    v = view x, reshape[64, 32, 1024]
+                                                         p = sum v, (1, 2)                    f32[64, 1, 1]
+                                                         q = sum p, (0,)                      f32[1, 1, 1]
+                                                         s = view q, reshape[1, 1]
+
+A loop walks its rows side by side, and each row in one go. Sixty-four parts of a sum are rows like others: what is
+computed on the way, and stored, still happens in the same pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ...ir.announce_stage import announce
+from ...ir.graph import Graph, Node, Value
+from ...ir.rewriter import Rewriter
+from ...ops.burnish_primitives import REDUCTION_OF
+from ...tensors.symbolic_sizes import Space
+from ...tensors.view_maps import Reshape
+from ..target_machines import CPU, machine_of
+from .fusion_groups import goes_along
+
+LONG = 1 << 16
+"""Elements of all rows together: what a second kernel costs is a fifth of what reducing these does."""
+
+
+Cut = tuple[tuple[int, int], ...]
+"""The dimensions to be cut, each with into how many parts."""
+
+Cuts = Mapping[Node, Cut]
+"""For each node that is divided."""
+
+
+class Divider(Rewriter):
+    def __init__(self, graph: Graph, cuts: Cuts):
+        super().__init__(graph)
+        self.cuts = cuts
+
+    def rewrite(self, node: Node, args: tuple, kwargs: dict) -> Value | None:
+        parts = dict(self.cuts.get(node, ()))
+        if not parts:
+            return None
+        x, dims = args
+        result = node.results[0]
+        assert result is not None
+        finer: list[int] = []
+        over: list[int] = []
+        rest: list[int] = []
+        for k, size in enumerate(x.shape):
+            if k in parts:
+                rest.append(len(finer))
+                finer.append(parts[k])
+                size //= parts[k]
+            if k in dims:
+                over.append(len(finer))
+            finer.append(size)
+        op = node.op
+        apart = self.build.apply(op, (self.build.reshape(x, tuple(finer)), tuple(over)))
+        return self.build.view(self.build.apply(op, (apart, tuple(rest))), Reshape(result.shape))
+
+
+def divide_long_rows(graph: Graph) -> Graph:
+    """The graph itself, where there is nothing to divide."""
+    cuts = {node: cut for node in graph.nodes if (cut := cut_of(node)) is not None}
+    return Divider(graph, cuts).run() if cuts else graph
+
+
+def divide_open_rows(graphs: Sequence[Graph], space: Space) -> list[Graph]:
+    """The same for one graph at several sizes, what is on GPUs alone: a CPU's few threads find enough to do. What is
+    cut in the first is cut in all, into parts that come out even for all sizes."""
+    if len({len(graph.nodes) for graph in graphs}) > 1:
+        return list(graphs)
+    cuts: list[dict[Node, Cut]] = [{} for _ in graphs]
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
+        if cut_of(nodes[0]) is None or machine_of(nodes[0].args[0].type.device) is CPU:
+            continue
+        if any(node.op is not nodes[0].op or node.args[1] != nodes[0].args[1] for node in nodes):
+            continue
+        sizes = map(space.fit, zip(*(node.args[0].shape for node in nodes), strict=True))
+        cut = cut_of(nodes[0], [size if isinstance(size, int) else size.divisor for size in sizes])
+        if cut is not None:
+            for found, node in zip(cuts, nodes, strict=True):
+                found[node] = cut
+    divided = [Divider(graph, found).run() if found else graph for graph, found in zip(graphs, cuts, strict=True)]
+    for before, graph in zip(graphs, divided, strict=True):
+        announce("divide_open_rows", graph, before)
+    return divided
+
+
+def cut_of(node: Node, divisors: Sequence[int] | None = None) -> Cut | None:
+    """The dimensions to be cut, and into how many parts; None where it is not worth it. `divisors` is what the size of
+    each dimension is a multiple of, where that is not the size itself."""
+    if node.op.name not in REDUCTION_OF or REDUCTION_OF[node.op.name] in ("argmax", "argmin"):
+        return None
+    x, dims = node.args
+    machine = machine_of(x.type.device)
+    if machine is None or x.type.numel < LONG:
+        return None
+    rows = math.prod(n for k, n in enumerate(x.shape) if k not in dims)
+    is_along = goes_along(node.results[0])  # type: ignore[arg-type]
+    strips = rows if is_along else -(-rows // machine.side_by_side)
+    if strips >= machine.fewest_rows:
+        return None
+    long = math.prod(x.shape[k] for k in dims)
+    if long <= machine.short[not is_along] or any(0 in v.shape for v in (x, *node.results)):
+        return None
+    most = min(long // machine.least_part[not is_along], machine.most_programs // max(strips, 1))
+    even = {dim: [parts for parts in machine.parts if (divisors or x.shape)[dim] % parts == 0] for dim in dims}
+    found = [(parts, dim) for dim in dims for parts in even[dim] if x.shape[dim] > parts and parts <= most]
+    if not found:
+        return None
+    # Of the best the one that steps furthest: its parts lie apart, and what is in one lies together.
+    parts, _, first = max((parts, x.type.stride[dim], dim) for parts, dim in found)
+    cut = {first: parts}
+    if machine.cuts_several:
+        for dim in sorted(dims, key=lambda dim: -x.type.stride[dim]):
+            more = max((n for n in even[dim] if dim not in cut and parts * n <= most), default=1)
+            if more > 1:
+                cut[dim] = more
+                parts *= more
+    return tuple(cut.items())
+
+
+__all__ = ["divide_long_rows", "divide_open_rows"]

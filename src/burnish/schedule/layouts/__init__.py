@@ -1,0 +1,1 @@
+"""Layouts: propagated through the graph, padded for the library, verified in the finished plan."""

@@ -1,0 +1,72 @@
+"""The layout that a plan makes is one that its reader takes: each edge of the finished plan is checked.
+
+    verify_layouts(plan)
+
+    InternalError: ... stage 'plan': the call bmm takes a as f32[2, 3, 4], and is given f32[2, 3, 4]{12, 1, 3}
+        > y = run <bmm>, (e, b)                            : f32[2, 3, 5]
+
+A chosen call takes what its candidate says (`Candidate.takes`) and makes what that gives. An eager kernel takes what
+eager gave it, unless `ops.eager_kernel_layouts` says that it takes anything. A view has the strides that its maps give, and a value
+in another one's memory lies as that does. It costs 2 microseconds a step, and is always done; views
+are looked at with the setting `check`. A kernel of ours reads by the strides of its buffers' values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...errors import InternalError
+from ...ir.alias_analysis import is_shown
+from ...ir.graph import Node, Value
+from ...ir.verifier import surroundings
+from ...ops.burnish_primitives import RUN, VIEW
+from ...ops.eager_kernel_layouts import as_given, why_not_taken
+from ...settings import current
+from ...tensors.tensor_types import NumberType, has_stride
+from ..plan_steps import Call, Plan, Show
+
+
+def verify_layouts(plan: Plan) -> None:
+    """Raise InternalError, naming the node, where a step is given what it does not take."""
+    for node, why in faults(plan):
+        raise InternalError("plan", why if node is None else f"{why}\n{surroundings(plan.graph, node)}")
+
+
+def faults(plan: Plan) -> Iterator[tuple[Node | None, str]]:
+    for step in plan.steps:
+        match step:
+            case Call(node):
+                yield from ((node, why) for why in faults_of_call(node))
+            case Show(value, _, type, _) if current().check:
+                node = value.node
+                if node is not None and node.op is VIEW and not (type == value.type and is_shown(value)):
+                    yield node, f"{value} is shown as {type}, which its maps do not give"
+    for places in (plan.placed, plan.over):
+        for value, below in places.items():
+            if value.dtype is not below.dtype or value.shape == below.shape and not lies_as(value, below):
+                yield value.node, f"{value}: {value.type} is put into the memory of {below}: {below.type}"
+
+
+def faults_of_call(node: Node) -> Iterator[str]:
+    if node.op is RUN:
+        candidate, operands = node.args
+        why = candidate.takes([value.type for value in operands])
+        if why is not None:
+            yield why
+        for value, type in zip(node.results, candidate.gives(), strict=True):
+            if value is not None and not (value.shape == type.shape and has_stride(value.type, type.stride)):
+                yield f"the call makes {type}, and {value} is {value.type}"
+        return
+    for value, stride in zip(node.operands, node.given or (), strict=False):
+        if not isinstance(value.type, NumberType) and as_given(value.type, stride) is not None:
+            yield f"{node.op} takes {value} with the strides {stride} alone, and it is {value.type}"
+    why = why_not_taken(node.op, [value.type for value in node.operands])
+    if why is not None:
+        yield why
+
+
+def lies_as(value: Value, other: Value) -> bool:
+    return has_stride(value.type, other.type.stride)
+
+
+__all__ = ["faults", "verify_layouts"]

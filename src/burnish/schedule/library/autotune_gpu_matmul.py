@@ -1,0 +1,184 @@
+"""Whether a kernel of our own multiplies two matrices faster than torch's library, measured on the GPU at hand.
+
+    work = Work(LinearSpec(x, w), ("x0", "x1"), before=(), after=relu, counts_after=True, ways=(linear_relu,))
+    choose_matrix(work, maker)        a Candidate for one of the ways, or None: torch's own is as fast
+
+What is compared is all of the work: torch's product, with the kernels before and behind it that a product of ours does
+not need. A handful of configurations is compiled side by side and measured. One whose numbers are not those of torch's
+product is dropped, as is one that does not run. What comes out is remembered as other measurements are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from ... import events
+from .autotune_candidates import Memory, candidates, memory
+from .call_specs import LinearSpec, MatmulSpec
+from .candidate import Candidate, bound, empty
+from .gpu_matmul_spec import KernelSpec, Maker, Tiles, candidate, tilings
+from .measure_candidates import Measured, random_tensor
+
+WORTH = 0.97
+"""A kernel of ours must take at most this part of the time of torch's own: smaller differences are noise."""
+
+MOST_BYTES = 4 << 30
+"""Of tensors that are made to measure on. Larger products are left to torch."""
+
+ROUNDS = 2
+
+NEAR = 16
+"""So many times what rounding once changes, of the largest number, two results may differ: sums are added up in other
+orders, and what follows may make a difference larger."""
+
+TORCHS, PRODUCT, RESULT = "torch", "product", "result"
+"""Names of torch's own call, of what it makes, and of what is made of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A product and what is around it."""
+
+    call: LinearSpec | MatmulSpec
+    operands: tuple[str, ...]
+    """What torch's product reads, by the names that kernels call it."""
+    before: tuple[KernelSpec, ...]
+    """What makes operands of what lies in memory, and would be computed for this product alone."""
+    after: KernelSpec | None
+    """What makes the result of the product."""
+    counts_after: bool
+    """Whether that would be a kernel of its own: what goes on into other loops is computed there for nothing."""
+    ways: tuple[KernelSpec, ...]
+    """Kernels that multiply: one that reads the operands, and one that computes them as well."""
+
+    def before_of(self, way: KernelSpec) -> tuple[KernelSpec, ...]:
+        """The kernels without which it cannot be."""
+        return tuple(spec for spec in self.before if spec.names[0] in way.inputs)
+
+    def name_of(self, way: KernelSpec, tiles: Tiles) -> str:
+        return f"operands {tiles}" if self.before and not self.before_of(way) else str(tiles)
+
+
+def choose_matrix(work: Work, maker: Maker, memory: Memory = memory) -> Candidate | None:
+    device = work.ways[0].output.device
+    if memory_of(work) > MOST_BYTES:
+        events.emit("kernels.measured", text=f"{work.call}: {TORCHS}, for measuring takes more than "
+                    f"{MOST_BYTES / 2**30:g} GB")
+        return None
+    measured = memory.measured(f"{work} on {maker.about(device)}", list, 0.0, is_thorough=True,
+                               by=lambda *_: measure_work(work, maker, device))
+    if measured is None or TORCHS not in measured.least:
+        why = "; ".join(f"{name}: {reason}" for name, reason in measured.dropped.items()) if measured else "no time"
+        events.emit("kernels.measured", text=f"{work.call}: {TORCHS}, for nothing could be measured: {why}")
+        return None
+    least = measured.least
+    offered = {work.name_of(way, tiles): (way, tiles) for way in work.ways for tiles in tilings(way)}
+    own = {name: least[name] + sum(least[spec.names[0]] for spec in work.before_of(way))
+           for name, (way, _) in offered.items() if name in least}
+    torchs = least[TORCHS] + sum(least[spec.names[0]] for spec in work.before)
+    torchs += least[RESULT] if work.after is not None and work.counts_after else 0.0
+    name = min(own, key=own.__getitem__, default=None)
+    is_won = name is not None and own[name] < WORTH * torchs
+    if events.is_watched("kernels.measured"):
+        events.emit("kernels.measured", text=told(work, torchs, own, measured.dropped, name if is_won else None))
+    return candidate(name, *offered[name], maker) if name is not None and is_won else None
+
+
+def memory_of(work: Work) -> int:
+    specs = (*work.before, *work.ways, *([work.after] if work.after is not None else []))
+    types = {name: type for spec in specs for name, type in zip(spec.names, spec.types, strict=True)}
+    return sum(type.bytes for type in types.values()) + sum(spec.output.bytes for spec in work.ways)
+
+
+def told(work: Work, torchs: float, own: dict[str, float], dropped: dict[str, str], name: str | None) -> str:
+    times = [f"  {each}: {1e6 * seconds:.1f} us" for each, seconds in {TORCHS: torchs, **own}.items()]
+    why = [f"  {each} is dropped: {reason}" for each, reason in dropped.items()]
+    return "\n".join([f"{work.call}: {name or TORCHS}", *times, *why])
+
+
+def measure_work(work: Work, maker: Maker, device: torch.device) -> Measured:
+    """Seconds of torch's product, by `TORCHS`; of kernels around it, by what they make; of ours, by their tiles."""
+    around = [*work.before, *([work.after] if work.after is not None else [])]
+    wanted: dict[str, tuple[KernelSpec, Tiles | None]] = {spec.names[0]: (spec, None) for spec in around}
+    wanted.update((work.name_of(way, tiles), (way, tiles)) for way in work.ways for tiles in tilings(way))
+    with torch.no_grad(), torch.autocast(device.type, enabled=False), maker.on(device):
+        made = dict(zip(wanted, maker.make(list(wanted.values())), strict=True))
+        dropped = {name: why for name, why in made.items() if isinstance(why, str)}
+        if any(spec.names[0] in dropped for spec in around):
+            return Measured({}, dropped=dropped)
+        try:
+            return timed(work, maker, {name: each for name, each in wanted.items() if name not in dropped}, dropped)
+        except torch.OutOfMemoryError as error:
+            return Measured({}, dropped={**dropped, TORCHS: f"the GPU has no room to measure: {error}"})
+
+
+def timed(work: Work, maker: Maker, wanted: dict[str, tuple[KernelSpec, Tiles | None]], dropped: dict[str, str]
+          ) -> Measured:
+    tensors: dict[str, torch.Tensor] = {}
+
+    def given(name: str, spec: KernelSpec) -> torch.Tensor:
+        if name not in tensors:
+            tensors[name] = random_tensor(spec.inputs[name])
+        return tensors[name]
+
+    def into(out: torch.Tensor, name: str) -> Callable[[], object]:
+        """The kernel, after a first run."""
+        spec, tiles = wanted[name]
+        run = bound(candidate(name, spec, tiles, maker), [out], [given(operand, spec) for operand in spec.names[1:]])
+        run()
+        return run
+
+    def run_around(spec: KernelSpec) -> None:
+        name = spec.names[0]
+        tensors[name] = empty(spec.output)
+        runs[name] = into(tensors[name], name)
+
+    runs: dict[str, Callable[[], object]] = {}
+    for spec in work.before:
+        run_around(spec)
+    way = work.ways[0]
+    eager = candidates(work.call)[0]
+    named = dict(zip(work.call.inputs, work.operands, strict=True))
+    tensors[PRODUCT] = empty(eager.output)
+    assert eager.run_into is not None
+    runs[TORCHS] = partial(eager.run_into, tensors[PRODUCT],
+                           *[given(named[operand], way) for operand in eager.operands])
+    runs[TORCHS]()
+    if work.after is not None:
+        run_around(work.after)
+    want = tensors[PRODUCT if work.after is None else RESULT]
+    out = empty(way.output)
+    for name, (_, tiles) in wanted.items():
+        if tiles is None:
+            continue
+        try:
+            run = into(out.fill_(float("nan")), name)
+            why = why_not_near(out, want, tensors[PRODUCT], way.precision)
+        except RuntimeError as error:
+            why = str(error).partition("\n")[0]
+        if why is None:
+            runs[name] = run  # type: ignore[possibly-undefined]
+        else:
+            dropped[name] = why
+    least = dict.fromkeys(runs, float("inf"))
+    for _ in range(ROUNDS):
+        for name, run in runs.items():
+            least[name] = min(least[name], maker.seconds(run))
+    return Measured(least, dropped=dropped)
+
+
+def why_not_near(got: torch.Tensor, want: torch.Tensor, product: torch.Tensor, precision: str) -> str | None:
+    """Why a result cannot be taken for torch's."""
+    eps = max(torch.finfo(want.dtype).eps, torch.finfo(product.dtype).eps, 2**-10 if precision == "tf32" else 0.0)
+    got, want = got.float(), want.float()
+    scale = max(float(x.float().abs().nan_to_num(0.0, 0.0, 0.0).max()) for x in (want, product))
+    is_near = ((got - want).abs() <= NEAR * eps * scale) | (got == want) | (got.isnan() & want.isnan())
+    wrong = int((~is_near).sum())
+    return None if not wrong else f"{wrong} of {got.numel()} numbers are not those of torch's product"
+
+
+__all__ = ["PRODUCT", "RESULT", "Work", "choose_matrix"]

@@ -1,0 +1,84 @@
+"""A smaller spec whose fastest candidate is that of a large one: what is measured in the place of large work.
+
+Measuring takes milliseconds, one product of [1024, 768] and [768, 50257] takes a third of a second. What decides
+between candidates (the matrix on the right, the window, the dtype, the layout) stays; what only repeats (rows, images)
+becomes less. Of a sum over very many numbers the beginning is enough.
+
+    >>> shrunk(LinearSpec(f32[65536, 768], f32[3072, 768]))
+    linear f32[256, 768] f32[3072, 768]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...tensors.tensor_types import TensorType
+from .call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
+
+LARGE = 1_000_000_000
+"""From so many operations on (a few milliseconds of two cores) a spec is shrunk."""
+
+FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_MATRICES, SHALLOWEST = 256, 2048, 4, 4096
+"""Below these the balance between packing, multiplying and starting threads is another one."""
+
+
+def shrunk(spec: Spec) -> Spec:
+    """The spec itself where it is not large."""
+    if spec.flops <= LARGE:
+        return spec
+    match spec:
+        case LinearSpec():
+            spec = _with_size(spec, max(FEWEST_ROWS, _share(spec.x.shape[0], spec)), "x", 0, residual=0)
+            if spec.flops >= 2 * LARGE:
+                spec = _with_size(spec, max(FEWEST_COLUMNS, _share(spec.weight.shape[0], spec)), "weight", 0, bias=0,
+                                  residual=1)
+            if spec.flops >= 2 * LARGE:
+                spec = _with_size(spec, max(SHALLOWEST, _share(spec.x.shape[1], spec)), "x", 1, weight=1)
+            return spec
+        case ConvSpec():
+            return _with_size(spec, max(1, _share(spec.x.shape[0], spec)), "x", 0, residual=0)
+        case MatmulSpec(a=a) if a.ndim == 3:
+            return _with_size(spec, max(FEWEST_MATRICES, _share(a.shape[0], spec)), "a", 0, b=0)
+        case MatmulSpec():
+            spec = _with_size(spec, max(FEWEST_ROWS, _share(spec.a.shape[0], spec)), "a", 0)
+            if spec.flops >= 2 * LARGE:
+                spec = _with_size(spec, max(FEWEST_COLUMNS, _share(spec.b.shape[1], spec)), "b", 1)
+            if spec.flops >= 2 * LARGE:
+                spec = _with_size(spec, max(SHALLOWEST, _share(spec.a.shape[1], spec)), "a", 1, b=0)
+            return spec
+        case AttentionSpec():
+            return _with_size(spec, max(1, _share(spec.q.shape[0], spec)), "q", 0, k=0, v=0, mask=0)
+        case RecurrentSpec():
+            return _with_size(spec, max(1, _share(spec.x.shape[0], spec)), "x", 0)
+
+
+def _share(size: int, spec: Spec) -> int:
+    """The part of a size with which the spec is no longer large."""
+    return size * LARGE // spec.flops
+
+
+def _with_size(spec: Spec, size: int, name: str, axis: int, **also: int) -> Spec:
+    """The spec with `size` along an axis of one input, and of the others that have the same axis. Never larger."""
+    old = getattr(spec, name).shape[axis]
+    if size >= old:
+        return spec
+    changes = {}
+    for input, place in {name: axis, **also}.items():
+        type = getattr(spec, input)
+        # A mask of one image for all has size 1.
+        if type is not None and place < type.ndim and type.shape[place] == old:
+            changes[input] = resized(type, place, size)
+    return replace(spec, **changes)
+
+
+def resized(type: TensorType, axis: int, size: int) -> TensorType:
+    """The type with another size along an axis, in the same order in memory; gaps stay where there are some."""
+    shape = (*type.shape[:axis], size, *type.shape[axis + 1:])
+    order = sorted(range(type.ndim), key=lambda axis: (type.stride[axis], type.shape[axis]))
+    is_dense, step, strides = True, 1, list(type.stride)
+    new_step = 1
+    for place in order:
+        is_dense = is_dense and (type.stride[place] == step or type.shape[place] == 1)
+        strides[place] = new_step
+        step, new_step = step * type.shape[place], new_step * shape[place]
+    return replace(type, shape=shape, stride=tuple(strides) if is_dense else type.stride)

@@ -1,0 +1,79 @@
+"""How long eager's kernel takes for the gradients of a convolution, as its tensors lie.
+
+    seconds_of(ConvBackwardSpec.of(conv, (True, True, False)), 0.003)       measured once, and remembered
+
+There is one candidate. What there is to choose is the layout: oneDNN, which is behind the operator, computes
+channels-last memory as it is, and lays contiguous memory out anew before and after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from ....ops.library.convolution import convolution_backward
+from ....ops.operator_record import NoRule
+from ....tensors.tensor_types import TensorType, contiguous_stride
+from ...layouts.channels_last import channels_last_stride, is_channels_last
+from ..autotune_candidates import SMALL, estimate, key_of, memory
+from ..benchmark_proxy import LARGE, resized
+from ..call_specs import ConvSpec
+from ..candidate import Call, Candidate, Operand, from_call
+
+NAME = "convolution_backward"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ConvBackwardSpec:
+    conv: ConvSpec
+    wanted: tuple[bool, bool, bool]
+    """The gradients of x, the weight, the bias."""
+
+    @property
+    def grad(self) -> TensorType:
+        shape = self.conv.output_shape
+        stride = channels_last_stride(shape) if is_channels_last(self.conv.x) else contiguous_stride(shape)
+        return TensorType(shape, stride, self.conv.x.dtype, self.conv.x.device)
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        return {"grad": self.grad, "x": self.conv.x, "weight": self.conv.weight}
+
+    @property
+    def flops(self) -> int:
+        return self.conv.flops * sum(self.wanted[:2])
+
+    def __repr__(self) -> str:
+        return f"gradients {self.wanted} of {self.conv}"
+
+
+def seconds_of(spec: ConvBackwardSpec, seconds: float) -> float | None:
+    """None where it was not measured."""
+    conv = spec.conv
+    if spec.flops < SMALL or conv.x.device.type != "cpu" or not any(spec.wanted[:2]):
+        return None
+    images = max(1, conv.x.shape[0] * LARGE // max(spec.flops, 1))
+    small = spec if images >= conv.x.shape[0] else replace(spec, conv=replace(conv, x=resized(conv.x, 0, images)))
+    try:
+        candidates = [candidate_of(small)]
+    except NoRule:
+        return None
+    found = memory.measured(key_of(small), lambda: candidates, seconds)  # type: ignore[arg-type]
+    if found is None or NAME not in found.least:
+        return None
+    return estimate(candidate_of(spec), found.least[NAME], small)  # type: ignore[arg-type]
+
+
+def candidate_of(spec: ConvBackwardSpec) -> Candidate:
+    """The call, and of its results the first that is wanted."""
+    conv = spec.conv
+    channels = [conv.output_channels] if spec.wanted[2] else None
+    window = (list(conv.stride), list(conv.padding), list(conv.dilation), conv.transposed, list(conv.output_padding),
+              conv.groups, list(spec.wanted))
+    which = spec.wanted.index(True)
+    output = convolution_backward(spec.grad, conv.x, conv.weight, channels, *window)[which]
+    assert output is not None
+    call = Call(torch.ops.aten.convolution_backward.default,
+                (Operand("grad"), Operand("x"), Operand("weight"), channels, *window), which=which)
+    return from_call(NAME, spec, call, output)  # type: ignore[arg-type]

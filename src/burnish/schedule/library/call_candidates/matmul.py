@@ -1,0 +1,79 @@
+"""The candidates of a product of two values.
+
+    mm, bmm           eager
+    onednn            b stands where oneDNN takes a weight (two dimensions)
+    bmm of copies     a batch whose matrices lie transposed or apart, copied into order first: MKL's batched product
+                      is slow on such
+    mm                also for a batch of one
+    own               kernels of our own, for batches of small matrices
+
+    >>> [c.name for c in matmul_candidates(MatmulSpec(f32[64, 768], f32[768, 64]))]
+    ['mm', 'onednn']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from ....tensors.tensor_types import TensorType
+from ..call_specs import LinearSpec, MatmulSpec
+from ..candidate import Call, Candidate, Operand, from_call
+from ..own_kernels.matmul_tiling_and_packing import Step
+from ..own_kernels.own_kernel_candidates import own_batched
+from . import mkl, onednn
+from .linear import native_product, why_not_plain
+
+aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
+
+A, B = Operand("a"), Operand("b")
+
+
+def matmul_candidates(spec: MatmulSpec) -> Iterator[Candidate]:
+    output = TensorType.contiguous(spec.output_shape, spec.a.dtype, spec.a.device)
+    if spec.a.ndim == 2:
+        yield from _plain(spec, output)
+    else:
+        yield from _batched(spec, output)
+
+
+def _plain(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
+    call = Call(aten.mm.default, (A, B), out=aten.mm.out)
+    yield from_call("mm", spec, call, output, steps=_natively(spec.a, spec.b))
+    linear = as_linear(spec)
+    if onednn.why_not(linear) is None and why_not_plain(linear.weight) is None:
+        weight = Operand("b", linear.weight.shape, linear.weight.stride)
+        call = Call(mkldnn._linear_pointwise.default, (A, weight, None, *onednn.attribute(None)))
+        yield from_call("onednn", spec, call, output)
+
+
+def _natively(a: TensorType, b: TensorType) -> Callable[[], Sequence[Step]] | None:
+    gemm = mkl.plain_product(a, b) if mkl.why_not_plain(a, b) is None else None
+    return gemm and native_product(gemm)
+
+
+def as_linear(spec: MatmulSpec) -> LinearSpec:
+    b = spec.b
+    return LinearSpec(spec.a, TensorType(b.shape[::-1], b.stride[::-1], b.dtype, b.device))
+
+
+def _batched(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
+    yield from_call("bmm", spec, Call(aten.bmm.default, (A, B), out=aten.bmm.out), output)
+    if spec.a.shape[0] == 1:
+        a, b = (Operand(name, type.shape[1:], type.stride[1:]) for name, type in spec.inputs.items())
+        matrix = TensorType.contiguous(output.shape[1:], output.dtype, output.device)
+        call = Call(aten.mm.default, (a, b), out=aten.mm.out, result=matrix)
+        yield from_call("mm", spec, call, output, steps=_natively(*(
+            TensorType(type.shape[1:], type.stride[1:], type.dtype, type.device) for type in (spec.a, spec.b))))
+    elif not (spec.a.is_contiguous and spec.b.is_contiguous):
+        def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.bmm(a.contiguous(), b.contiguous())
+
+        def run_into(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.bmm(a.contiguous(), b.contiguous(), out=out)
+
+        yield Candidate("bmm of copies", spec, ("a", "b"), run, output, run_into=run_into)
+    own = own_batched(spec)
+    if own is not None:
+        yield own

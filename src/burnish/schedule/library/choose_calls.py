@@ -1,0 +1,365 @@
+"""Each product and convolution gets the library call that is fastest here.
+
+    y = linear x, w, b, None, None        =>    p = prepare 'onednn packed', w, b
+    z = aten.gelu.default y                     z = run 'onednn packed' gelu, x, p
+
+A following activation is fused where a library does it faster than a kernel of our own would after the plain call.
+Where the product is one of our own kernels, what follows element by element (a residual, any activation) is computed
+while the sums are in registers: see `Follower`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ... import events
+from ...ir.announce_stage import announce
+from ...ir.frozen_values import state_values
+from ...ir.graph import Graph, Node, Value, replaced, values_in
+from ...ir.rewriter import Rewriter
+from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, RUN
+from ...settings import current
+from ...tensors.tensor_types import TensorType, contiguous_stride
+from ...tensors.view_maps import Reshape, Slice
+from ..fusion.epilogue_fusion import Followers, followers
+from ..layouts.convolution_layout import Layouts
+from ..layouts.pad_matmul_operands import pad_products
+from ..layouts.propagate_channels_last import BACKWARD
+from ..partition.merge_recurrent_directions import LAYER, Layer, layers_of
+from ..partition.shared_attention_heads import before_repeating
+from . import (
+    OWN,
+    OWN_ATTENTION,
+    OWN_RECURRENT,
+    Activation,
+    AttentionSpec,
+    Candidate,
+    Choice,
+    ConvSpec,
+    LinearSpec,
+    MatmulSpec,
+    Spec,
+    candidates,
+    choose,
+    choose_thoroughly,
+    own_attention,
+    own_candidate,
+    tuned,
+)
+from .choose_gpu_matmuls import choose_matrices
+
+SECONDS = 0.003
+"""For measuring one spec."""
+
+THOROUGH_SECONDS = 0.05
+"""The same with the setting `max_autotune`."""
+
+ELEMENT_SECONDS = 0.3e-9
+"""What an activation costs in a kernel of our own, an element: it may be fused with what follows there."""
+
+LAUNCH_SECONDS = 4e-6
+"""What it costs to start one."""
+
+BATCHED = "aten.bmm.default"
+ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+
+OPAQUE = TensorType((), (), torch.uint8)
+"""The type of what a library prepared: nobody but the library looks into it."""
+
+ACTIVATIONS = {
+    "aten.relu.default": "relu", "aten.gelu.default": "gelu", "aten.silu.default": "silu",
+    "aten.sigmoid.default": "sigmoid", "aten.tanh.default": "tanh", "aten.hardswish.default": "hardswish",
+    "aten.hardsigmoid.default": "hardsigmoid", "aten.leaky_relu.default": "leaky_relu",
+}
+
+
+def is_measured(node: Node) -> bool:
+    return node.op in (LINEAR, CONV) or node.op.name in (BATCHED, ATTENTION, LAYER)
+
+
+def choose_calls(graph: Graph) -> Graph:
+    if current().shape_padding:
+        before, graph = graph, pad_products(graph)
+        announce("pad_products", graph, before)
+    if current().max_autotune:
+        before, graph = graph, choose_matrices(graph)
+        announce("choose_matrices", graph, before)
+    before, graph = graph, Chooser(graph).run()
+    announce("choose_calls", graph, before)
+    return graph
+
+
+class Chooser(Rewriter):
+    def __init__(self, graph: Graph):
+        super().__init__(graph)
+        self.state = state_values(graph)
+        self.readers: Counter[Value] = Counter()
+        self.reader: dict[Value, Node] = {}
+        for node in graph.nodes:
+            for value in node.operands:
+                self.readers[value] += 1
+                self.reader[value] = node
+        outside = [*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)]
+        self.readers.update(outside)
+        for value in outside:
+            self.reader.pop(value, None)
+        self.fused_into: dict[Node, Value] = {}
+        """Activations that the call before them does."""
+        self.absorbed: set[Node] = set()
+        """Followers that a call will do, but the last of them."""
+        self.measured, self.to_measure = 0, sum(is_measured(node) for node in graph.nodes)
+        self.postponed: dict[Node, Postponed] = {}
+        """Calls that are made at the place of their last follower, where all they read is there."""
+        self.choices: dict[Spec, Choice] = {}
+        """Equal layers ask for the same."""
+        self.layers = self.layers_of(graph)
+        self.first_halves = {layer.nodes[0] for layer in self.layers.values() if len(layer.nodes) > 1}
+        """Layers go where their last node is."""
+        self.joined: dict[Node, Value] = {}
+        """What lays side by side what a layer has made side by side."""
+        self.layouts = Layouts(graph, self.build, self.chosen, SECONDS, self.spec_of)
+
+    def run(self) -> Graph:
+        made = super().run()
+        self.tell_progress("all of it")
+        return made
+
+    def tell_progress(self, what: str) -> None:
+        """Measuring at length takes a while."""
+        if current().max_autotune and self.to_measure:
+            events.emit("kernels.measuring", done=self.measured, total=self.to_measure, what=what)
+
+    def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if is_measured(node):
+            self.tell_progress(node.op.name)
+            self.measured += 1
+        if node in self.fused_into:
+            return self.fused_into[node]
+        if node in self.absorbed:
+            # Nobody reads this but the call that takes its place.
+            return (self.env[next(iter(node.operands))],)
+        if node in self.postponed:
+            return self.call_with_followers(self.postponed[node])
+        if node.op is RUN:
+            return self.chosen_before(node)
+        if node.op.name == BATCHED:
+            return self.batched(args[0], args[1])
+        if node.op.name == ATTENTION:
+            return self.attention(node)
+        if node in self.first_halves:
+            return (self.env[node.args[0]],) * len(node.results)  # until the other half comes, nobody reads them
+        if node in self.joined:
+            return self.joined[node]
+        if node in self.layers:
+            return self.layer(self.layers[node])
+        if node.op.name == BACKWARD:
+            return self.layouts.gradients(node, args)
+        return self.call(node) if node.op in (LINEAR, CONV) else None
+
+    def chosen(self, spec: Spec) -> Choice:
+        if spec not in self.choices:
+            self.choices[spec] = chosen(spec)
+        return self.choices[spec]
+
+    def chosen_before(self, node: Node) -> Any:
+        """Its kernel reads what it was chosen for, wherever that lies otherwise by now."""
+        candidate, operands = node.args
+        given = tuple(self.build.restride(self.env[value], value.type.stride) for value in operands)
+        return self.build.apply_typed(RUN, (candidate, given), {}, tuple([v and v.type for v in node.results]))
+
+    def batched(self, a: Value, b: Value) -> Value | None:
+        spec = MatmulSpec(a.type, b.type)
+        choice = self.chosen(spec)
+        if choice.seconds is None or choice.candidate is candidates(spec)[0]:
+            return None
+        return self.build.apply_typed(RUN, (choice.candidate, (a, b)), {}, (choice.candidate.output,))[0]
+
+    def attention(self, node: Node) -> tuple[Value, None] | None:
+        """By our own kernel, where nobody asks for what gradients would need."""
+        out, sums = node.results
+        q, k, v, dropout, is_causal, *_ = (*node.args, *(0.0, False)[len(node.args) - 3:])
+        if dropout or sums is not None and self.readers[sums] or out is None:
+            return None
+        mask = node.kwargs.get("attn_mask")
+        shared = self.shared(k), self.shared(v)
+        keys, numbers = shared if None not in shared else (self.env[k], self.env[v])
+        values = [self.env[q], keys, numbers, *([] if mask is None else [self.env[mask]])]
+        spec = AttentionSpec(*(value.type for value in values[:3]), values[3].type if mask is not None else None,
+                             is_causal, node.kwargs.get("scale"), keys.shape[1] != q.shape[1])
+        own = own_attention(spec, out.type) if self.chosen(spec).candidate.name == OWN_ATTENTION else None
+        return own and (self.build.apply_typed(RUN, (own, tuple(values)), {}, (out.type,))[0], None)
+
+    def shared(self, value: Value) -> Value | None:
+        """Heads as they were before each was repeated for several of the queries'."""
+        repeated = before_repeating(value)
+        if repeated is None:
+            return None
+        batch, heads, _, rows, size = repeated.shape
+        return self.build.view(self.env[repeated], Slice(2, 0, 1, 1), Reshape((batch, heads, rows, size)))
+
+    def layers_of(self, graph: Graph) -> dict[Node, Layer]:
+        return layers_of(graph, lambda value: value in self.state)
+
+    def layer(self, layer: Layer) -> tuple | None:
+        """A recurrent layer by our own kernels, where they are the fastest."""
+        x = self.build.restride(self.env[layer.x], contiguous_stride(layer.x.shape))
+        spec = layer.spec(x)
+        candidate = self.chosen(spec).candidate
+        if any(self.env[v].type != type for v, type in zip(layer.weights, spec.weights.values(), strict=True)) \
+                or candidate.name != OWN_RECURRENT:
+            for node in layer.nodes[:-1]:
+                self.keep(node)
+            return None
+        assert candidate.prepare is not None
+        given = {"x": x}
+        given.update((name, self.build.restride(self.env[value], type.stride)) for (name, type), value in zip(
+            spec.states.items(), layer.states, strict=True))
+        prepared = self.build.apply_typed(PREPARE, (candidate, *map(self.env.__getitem__, layer.weights)), {},
+                                          (OPAQUE,) * len(candidate.prepared))
+        given.update(zip(candidate.prepared, prepared, strict=True))
+        types = candidate.output, *(type for _, type in candidate.further)
+        operands = tuple(given[name] for name in candidate.operands)
+        out, *states = self.build.apply_typed(RUN, (candidate, operands), {}, types)
+        if layer.joined is not None:
+            self.joined[layer.joined] = out
+        for direction, node in enumerate(layer.nodes):
+            mine = [self.build.view(state, Slice(0, direction, 1, 1), Reshape(state.shape[1:])) for state in states]
+            self.env.update(zip(node.results[:3], (out, *mine), strict=True))
+        return (out, *mine, None)
+
+    def only_reader(self, value: Value) -> Node | None:
+        """None where another call takes that reader's work on."""
+        reader = self.reader.get(value) if self.readers[value] == 1 else None
+        return None if reader in self.absorbed or reader in self.postponed else reader
+
+    def call(self, node: Node) -> Value:
+        x: Value = self.env[node.args[0]]
+        spec = self.spec_of(node, x.type)
+        if current().max_autotune:
+            spec = tuned(spec, seconds=THOROUGH_SECONDS)
+        if isinstance(spec, ConvSpec):
+            spec, plain, x = self.layouts.forward(node, spec, x)
+        else:
+            plain = self.chosen(spec)
+        found = followers(node, self.only_reader)
+        if found is not None and self.is_worth(spec, plain, found):
+            self.absorbed.update(found.nodes[:-1])
+            self.postponed[found.nodes[-1]] = Postponed(node, spec, x, plain, found)
+            return x
+        follower = self.activation_after(node)
+        fused = None if follower is None else self.fused(spec, follower, plain)
+        if fused is None or follower is None:
+            return self.add_run(node, x, plain.candidate)
+        # The product itself is not there any more; nobody but the activation reads it.
+        made = self.fused_into[follower] = self.add_run(node, x, fused.candidate)
+        return made
+
+    def is_worth(self, spec: LinearSpec | ConvSpec, plain: Choice, found: Followers) -> bool:
+        """Whether our own kernel with all of it beats the fastest call and a kernel of ours after it."""
+        own = plain.measured.get(OWN)
+        if own is None or plain.seconds is None or own_candidate(spec, found.epilogue) is None:
+            return False
+        return own < plain.seconds + LAUNCH_SECONDS + ELEMENT_SECONDS * plain.candidate.output.numel
+
+    def call_with_followers(self, what: Postponed) -> Any:
+        found, spec = what.followers, what.spec
+        residual = None
+        if found.residual is not None:
+            residual = self.env[found.residual]
+            if isinstance(spec, LinearSpec) and residual.type.is_contiguous:
+                residual = self.build.reshape(residual, spec.output_shape)
+            if residual.shape == spec.output_shape:
+                spec = replace(spec, residual=residual.type)
+        candidate = own_candidate(spec, found.epilogue)
+        if candidate is None or (found.residual is not None and spec.residual is None):
+            return self.call_and_followers(what)
+        made = self.add_run(what.node, what.x, candidate, residual)
+        return self.build.reshape(made, found.result.shape) if made.shape != found.result.shape else made
+
+    def call_and_followers(self, what: Postponed) -> Any:
+        """The residual turned out to lie otherwise than the result: everything by itself after all."""
+        value = what.node.results[0]
+        assert value is not None
+        self.env[value] = self.add_run(what.node, what.x, what.plain.candidate)
+        for node in what.followers.nodes:
+            results = self.keep(node)
+        return results
+
+    def keep(self, node: Node) -> tuple:
+        """A node as it was, at another place."""
+        args = replaced(node.args, self.env.__getitem__)
+        kwargs = {name: replaced(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
+        results = self.kept(node, args, kwargs)
+        self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
+        return results
+
+    def spec_of(self, node: Node, x: TensorType) -> LinearSpec | ConvSpec:
+        weight, bias = (None if arg is None else self.env.get(arg, arg).type for arg in node.args[1:3])
+        is_frozen = all(value in self.state for value in (node.args[1], node.args[2]) if value is not None)
+        if node.op is LINEAR:
+            return LinearSpec(x, weight, bias, is_frozen=is_frozen)
+        stride, padding, dilation, transposed, output_padding, groups = node.args[5:]
+        return ConvSpec(x, weight, bias, None, None, stride, padding, dilation, transposed, output_padding, groups,
+                        is_frozen)
+
+    def activation_after(self, node: Node) -> Node | None:
+        """The activation that is all that is done with the product."""
+        value = node.results[0]
+        assert value is not None
+        reader = self.reader.get(value)
+        if reader is None or self.readers[value] != 1 or reader.op.name not in ACTIVATIONS:
+            return None
+        return reader if reader.results[0] is not None and reader.results[0].type == value.type else None
+
+    def fused(self, spec: LinearSpec | ConvSpec, follower: Node, plain: Choice) -> Choice | None:
+        spec = replace(spec, activation=activation_of(follower))
+        if all(candidate.call is None for candidate in candidates(spec)):
+            return None  # no library fuses it
+        choice = self.chosen(spec)
+        if choice.seconds is None or plain.seconds is None or choice.candidate.call is None:
+            return None
+        own = ELEMENT_SECONDS * choice.candidate.output.numel
+        return choice if choice.seconds < plain.seconds + own else None
+
+    def add_run(self, node: Node, x: Value, candidate: Candidate, residual: Value | None = None) -> Value:
+        given = {"x": self.build.restride(x, contiguous_stride(x.shape)) if "x" in candidate.rows else x}
+        if residual is not None:
+            given["residual"] = residual
+        given.update((name, self.env[value]) for name, value in zip(("weight", "bias"), node.args[1:3], strict=True)
+                     if value is not None)
+        if candidate.prepare is not None:
+            weights = [given[name] for name in ("weight", "bias") if name in given]
+            made = self.build.apply_typed(PREPARE, (candidate, *weights), {}, (OPAQUE,) * len(candidate.prepared))
+            given.update(zip(candidate.prepared, made, strict=True))
+        operands = tuple(given[name] for name in candidate.operands)
+        return self.build.apply_typed(RUN, (candidate, operands), {}, (candidate.output,))[0]  # type: ignore
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    node: Node
+    spec: LinearSpec | ConvSpec
+    x: Value
+    """In the new graph."""
+    plain: Choice
+    """What is called where the followers cannot be taken on after all."""
+    followers: Followers
+
+
+def chosen(spec: Spec) -> Choice:
+    if current().max_autotune:
+        return choose_thoroughly(spec, seconds=THOROUGH_SECONDS)
+    return choose(spec, seconds=SECONDS)
+
+
+def activation_of(node: Node) -> Activation:
+    name = ACTIVATIONS[node.op.name]
+    if name == "gelu":
+        return Activation(name, algorithm=node.kwargs.get("approximate", "none"))
+    if name == "leaky_relu":
+        return Activation(name, (float(node.args[1]) if len(node.args) > 1 else 0.01,))
+    return Activation(name)

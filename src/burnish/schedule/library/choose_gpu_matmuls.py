@@ -1,0 +1,65 @@
+"""Products of matrices on a GPU that a kernel of our own makes faster than torch's library.
+
+    y = linear x, w, b, None, None         =>    z = run '128x128x64 warps 4 stages 3', x, w, b
+    z = aten.gelu.default y
+
+Done with the setting `max_autotune`, before other calls are chosen. Each product is measured with what is computed
+before and behind it: see `matrix_work` and `library.choose_matrix`. Where torch's is as fast, everything stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import events
+from ...ir.graph import Graph, Node
+from ...ir.rewriter import Rewriter
+from ...ops.burnish_primitives import RUN
+from ..fusion.matmul_prologue_epilogue import Around, Found, why_not_matrix, work_of
+from ..target_machines import machine_of
+from .autotune_gpu_matmul import choose_matrix
+from .candidate import Candidate
+
+
+def choose_matrices(graph: Graph) -> Graph:
+    products = [node for node in graph.nodes if why_not_matrix(node) is None]
+    return MatrixChooser(graph, products).run() if products else graph
+
+
+class MatrixChooser(Rewriter):
+    def __init__(self, graph: Graph, products: list[Node]):
+        super().__init__(graph)
+        self.made: dict[Node, tuple[Found, Candidate]] = {}
+        """By the node whose result a kernel of ours makes."""
+        around = Around(graph)
+        self.absorbed: set[Node] = set(around.idle)
+        """What such kernels do besides."""
+        for done, node in enumerate(products):
+            events.emit("kernels.measuring", done=done, total=len(products), what=node.op.name)
+            self.choose(node, around)
+        events.emit("kernels.measuring", done=len(products), total=len(products), what="all of it")
+
+    def choose(self, node: Node, around: Around) -> None:
+        found, machine = work_of(node, around), machine_of(node.args[0].type.device)
+        if found is None or machine is None or machine.matrices is None:
+            return
+        candidate = choose_matrix(found.work, machine.matrices())
+        if candidate is None:
+            return
+        inside = found.after | (found.before if candidate.spec == found.work.ways[0] else frozenset())
+        self.made[found.last] = found, candidate
+        self.absorbed |= {*inside, node} - {found.last}
+        around.taken |= {*inside, node, found.last}
+
+    def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if node in self.absorbed:
+            # Nobody reads this but the kernel that takes its place.
+            return (self.env[node.operands[0]],) * len(node.results)
+        if node not in self.made:
+            return None
+        found, candidate = self.made[node]
+        operands = tuple(self.env[found.values[name]] for name in candidate.operands)
+        return self.build.apply_typed(RUN, (candidate, operands), {}, (candidate.output,))
+
+
+__all__ = ["choose_matrices"]

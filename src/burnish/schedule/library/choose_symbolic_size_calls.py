@@ -1,0 +1,102 @@
+"""Library calls for products and convolutions whose sizes are told at run time.
+
+    y = linear x, w, b, None, None        =>    p = prepare 'onednn packed', w, b
+                                                y = run 'onednn packed', x, p
+
+As `choose_calls`, with three differences. Nothing is measured: what is fast for one size says little of another. Only
+calls that are data are taken, for their numbers must be seen; where these are the same for all sizes, as those of one
+token are, native functions that say the same take the call's place. And the choice made for the first example holds for
+all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.announce_stage import announce
+from ...ir.graph import Graph, Node, Value
+from ...ops.burnish_primitives import RUN
+from ..partition.merge_recurrent_directions import Layer
+from . import Candidate, Choice, ConvSpec, LinearSpec, Spec, candidates, in_channels_last, is_read_once
+from .choose_calls import Chooser, activation_of
+
+LIKELY = ("onednn packed", "pointwise onednn packed")
+"""The first of these that there is; else eager's own. What takes weights as they are wins here and loses there."""
+
+SMALL = 50_000_000
+"""Operations of a product from which on these are taken: below, a call of theirs costs more than it saves."""
+
+
+def choose_open_calls(graphs: Sequence[Graph]) -> list[Graph]:
+    """For the same graph at several sizes. What is chosen at the first is chosen at all."""
+    offers: dict[Spec, list[Candidate]] = {}
+    first = OpenChooser(graphs[0], offers)
+    chosen = [first.run(), *(OpenChooser(graph, offers, first.names).run() for graph in graphs[1:])]
+    leave_steps(chosen)
+    for before, graph in zip(graphs, chosen, strict=True):
+        announce("choose_open_calls", graph, before)
+    return chosen
+
+
+def leave_steps(graphs: Sequence[Graph]) -> None:
+    """Native functions are made for one size: they stay with those calls that are the same for all."""
+    calls = [[node for node in graph.nodes if node.op is RUN] for graph in graphs]
+    for number, node in enumerate(calls[0]):
+        same = [nodes[number] for nodes in calls if number < len(nodes)]
+        candidate = node.args[0]
+        if len(same) < len(calls) or candidate.scratch or candidate.further \
+                or any(other.args[0] is not candidate for other in same):
+            for other in same:
+                other.args = (replace(other.args[0], steps=None), *other.args[1:])
+
+
+class OpenChooser(Chooser):
+    def __init__(self, graph: Graph, offers: dict[Spec, list[Candidate]], names: Sequence[str] | None = None):
+        super().__init__(graph)
+        self.offers = offers
+        """What there is for each spec. Equal layers ask for the same, and so do other sizes for much of it."""
+        self.names: list[str] = []
+        """Of what was chosen, in the order in which it was asked for."""
+        self.given = None if names is None else iter(names)
+
+    def chosen(self, spec: Spec) -> Choice:
+        every = self.offers.get(spec)
+        if every is None:
+            every = self.offers[spec] = candidates(spec)
+        offered = [c for c in every if c.call is not None]
+        if self.given is not None:
+            name = next(self.given, "")
+        else:
+            is_small = not isinstance(spec, ConvSpec) and (spec.flops < SMALL or is_read_once(spec))
+            likely = (name for name in LIKELY if not is_small and any(c.name == name for c in offered))
+            name = next(likely, offered[0].name if offered else "")
+        self.names.append(name)
+        found = next((c for c in offered if c.name == name), every[0])
+        return Choice(found, None, {})
+
+    def batched(self, a: Value, b: Value) -> Value | None:
+        return None
+
+    def attention(self, node: Node) -> None:
+        return None
+
+    def layers_of(self, graph: Graph) -> dict[Node, Layer]:
+        return {}
+
+    def call(self, node: Node) -> Value:
+        x: Value = self.env[node.args[0]]
+        spec = self.spec_of(node, x.type)
+        if isinstance(spec, ConvSpec) and spec.is_frozen and in_channels_last(spec) != spec:
+            spec = in_channels_last(spec)
+            x = self.build.restride(x, spec.x.stride)
+        follower = self.activation_after(node)
+        fused = None if follower is None else self.with_activation(spec, follower)
+        if fused is None or follower is None:
+            return self.add_run(node, x, self.chosen(spec).candidate)
+        made = self.fused_into[follower] = self.add_run(node, x, fused)
+        return made
+
+    def with_activation(self, spec: LinearSpec | ConvSpec, follower: Node) -> Candidate | None:
+        found = self.chosen(replace(spec, activation=activation_of(follower))).candidate
+        return found if found.name in LIKELY else None

@@ -1,0 +1,117 @@
+"""Products of matrices by kernels of our own on a GPU: what such a kernel is, how it is cut into tiles, who makes it.
+
+    spec = KernelSpec(kernel, types, ("out", "x", "w"), precision="tf32")
+    tilings(spec)                   Tiles(128, 128, 32, warps=4, stages=3), …
+    candidate(spec, tiles, maker)   a Candidate like any other
+
+The kernel is one of the loop language, with four variables: `codegen.triton.matmul_kernel` shows one. Kernels of loops alone,
+which go before or behind a product, are specs as well: they have no tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ...tensors.tensor_types import TensorType
+from ..loops.loop_ir import Kernel
+from .candidate import OUT, Candidate, from_steps
+from .measure_candidates import Clock
+from .own_kernels.matmul_tiling_and_packing import Step, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """What one program computes, and how: `rows` by `columns` of the result, `depth` numbers of each sum at a time."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+    """So many steps are in the works at a time: loads of the next ones are under way while one is multiplied."""
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}x{self.depth} warps {self.warps} stages {self.stages}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """A kernel on tensors. Buffer 0 is the result."""
+
+    kernel: Kernel
+    types: tuple[TensorType, ...]
+    """Of its buffers."""
+    names: tuple[str, ...]
+    """Of its buffers: what several kernels read has one name."""
+    precision: str = ""
+    """Of a product of f32: see `precision`."""
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        return dict(zip(self.names[1:], self.types[1:], strict=True))
+
+    @property
+    def output(self) -> TensorType:
+        return self.types[0]
+
+    @property
+    def flops(self) -> int:
+        return 2 * prod(self.kernel.loops[0].extents)
+
+    def __repr__(self) -> str:
+        types = ", ".join(f"{name}: {type}" for name, type in zip(self.names, self.types, strict=True))
+        return f"{self.kernel.key}\n  on {types} {self.precision}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A kernel that can be launched: by `launcher`, which is told what to launch by `words`."""
+
+    launcher: object
+    words: object
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Maker(Clock):
+    """Who makes such kernels for a GPU, and measures them there."""
+
+    make: Callable[[Sequence[tuple[KernelSpec, Tiles | None]]], Sequence[Made | str]]
+    """Side by side. A text says why there is none."""
+
+
+HALF = (Tiles(128, 256, 64, 8, 3), Tiles(128, 128, 64, 4, 3), Tiles(128, 128, 32, 8, 4), Tiles(64, 128, 64, 4, 4),
+        Tiles(128, 64, 64, 4, 4), Tiles(64, 64, 64, 4, 4), Tiles(32, 64, 64, 4, 4))
+FULL = (Tiles(128, 128, 32, 8, 3), Tiles(64, 128, 32, 4, 4), Tiles(128, 64, 32, 4, 4), Tiles(64, 64, 32, 4, 4),
+        Tiles(32, 64, 32, 4, 4))
+"""Worth measuring for numbers of two bytes, and of four."""
+
+PROGRAMS = 64
+"""Fewer of them leave most of a large GPU idle: then smaller tiles are measured alone."""
+
+MOST_TILINGS = 5
+
+
+def tilings(spec: KernelSpec) -> list[Tiles]:
+    """A handful, none much larger than the matrix, and none that leaves the GPU idle where another does not."""
+    count, rows, columns, _ = spec.kernel.loops[0].extents
+    offered = FULL if "f32" in spec.kernel.dtypes else HALF
+    fitting = [t for t in offered if t.rows < 2 * max(rows, 32) and t.columns < 2 * max(columns, 64)]
+    busy = [t for t in fitting if count * -(-rows // t.rows) * -(-columns // t.columns) >= PROGRAMS]
+    return (busy or fitting[-2:])[:MOST_TILINGS]
+
+
+def candidate(name: str, spec: KernelSpec, tiles: Tiles | None, maker: Maker) -> Candidate:
+    """It is compiled when its steps are asked for."""
+    def steps() -> list[Step]:
+        made, = maker.make([(spec, tiles)])
+        if isinstance(made, str):
+            raise RuntimeError(f"{name}: {made}")
+        return [Step(made.launcher, (made.words, made.stream, (OUT, 0), *((name, 0) for name in spec.names[1:])))]
+
+    return from_steps(name, spec, spec.names[1:], spec.output, steps)  # type: ignore[arg-type]
+
+
+__all__ = ["KernelSpec", "Made", "Maker", "Tiles", "candidate", "tilings"]

@@ -1,0 +1,195 @@
+"""Seconds of candidates on random tensors: interleaved, the least of several runs.
+
+    >>> measure(candidates(spec), seconds=0.005).least
+    {'addmm': 0.00034, 'onednn packed': 0.00033, 'mkl packed': 0.00029}
+
+On busy cores a product that is shared by threads takes as long as the system lets the slowest thread wait: then it is
+measured longer, and what came out says that it was disturbed. A candidate that raises, or whose result has another
+shape or lies otherwise than it said, is dropped, with its reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+
+import torch
+
+from ...tensors.tensor_types import TensorType, has_stride
+from .candidate import Candidate, bound, empty
+
+HOPELESS = 2.0
+"""A candidate so many times slower than the best at its first runs is not run again; eager's always is."""
+
+DISTURBED = 0.05
+"""The part of the time that our threads may wait for a core before times are no longer trusted."""
+
+PATIENCE = 3
+"""In so many stretches the seconds are spent. The first that nothing disturbs is the last."""
+
+
+BLOCK = 8191
+"""So many different numbers are in a large random tensor: a prime, so that no two rows are alike."""
+
+
+@dataclass(slots=True)
+class Measured:
+    least: dict[str, float]
+    """Seconds by name, for all candidates that work."""
+    is_steady: bool = True
+    """False where other work used the cores."""
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Why the others do not."""
+    attempts: int = 1
+
+    def after(self, earlier: Measured | None) -> Measured:
+        """This measurement and an earlier, disturbed one together: of each candidate the shorter time, unless this
+        one alone can be trusted."""
+        if earlier is None:
+            return self
+        attempts = earlier.attempts + 1
+        if self.is_steady:
+            return replace(self, attempts=attempts)
+        least = {name: min(time, earlier.least.get(name, time)) for name, time in self.least.items()}
+        return replace(self, least=least, attempts=attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Who takes the time of what is started on a GPU, where that of a CPU would tell nothing."""
+
+    seconds: Callable[[Callable[[], object]], float]
+    """Of what a function starts on the GPU that is the current one."""
+    on: Callable[[torch.device], contextlib.AbstractContextManager]
+    """Makes a GPU the current one."""
+    about: Callable[[torch.device], str]
+    """What times depend on: the GPU, and who compiles for it."""
+
+
+def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
+    """Time the candidates for about `seconds`, on busy cores, or a third of that; each promising one at least twice.
+    The first candidate is eager's: where it raises, the spec is wrong, and so does this."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        inputs = {name: random_tensor(type) for name, type in candidates[0].spec.inputs.items()}
+        runs: dict[str, Callable[[], object]] = {}
+        dropped: dict[str, str] = {}
+        for candidate in candidates:
+            try:
+                runs[candidate.name] = ready(candidate, inputs)
+            except Exception as error:
+                if candidate is candidates[0]:
+                    raise
+                dropped[candidate.name] = str(error).partition("\n")[0]
+        least = {name: _time(run) for name, run in runs.items()}
+        for name, first in least.items():
+            if first < seconds / 10:
+                least[name] = min(first, _time(runs[name]))
+        limit = HOPELESS * min(least.values())
+        promising = [name for name, first in least.items() if first <= limit or name == candidates[0].name]
+        is_steady = False
+        for _ in range(PATIENCE):
+            is_steady = _is_undisturbed(partial(_improve, least, runs, promising, seconds / PATIENCE))
+            if is_steady:
+                break
+    return Measured(least, is_steady, dropped)
+
+
+def _improve(least: dict[str, float], runs: Mapping[str, Callable[[], object]], promising: list[str],
+             seconds: float) -> None:
+    """At least one more run of each, more while `seconds` last."""
+    end = perf_counter() + seconds
+    while True:
+        for name in promising:
+            least[name] = min(least[name], _time(runs[name]))
+        if perf_counter() >= end:
+            return
+
+
+def _is_undisturbed(work: Callable[[], None]) -> bool:
+    """Do it, and tell whether our threads got a core whenever they wanted one. True where the system does not say."""
+    waited, start = seconds_waited(), perf_counter()
+    work()
+    spent = perf_counter() - start
+    return waited is None or seconds_waited() - waited <= DISTURBED * spent
+
+
+def seconds_waited() -> float | None:
+    """For how long threads of this process were ready to run while others had the cores. Linux counts it."""
+    total = 0
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            # A thread may end meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), \
+                    open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+                total += int(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return total / 1e9
+
+
+def bind(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The operands that the candidate takes, from the spec's inputs by name: prepared where it prepares."""
+    values = dict(inputs)
+    if candidate.prepare is not None:
+        weights = [inputs[name] for name in candidate.prepares if name in inputs]
+        values.update(zip(candidate.prepared, candidate.prepare(*weights), strict=True))
+    return [values[name] for name in candidate.operands]
+
+
+def random_tensor(type: TensorType) -> torch.Tensor:
+    """Its own numbers: the program's random state is the program's."""
+    tensor = torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
+    numbers = torch.Generator(type.device).manual_seed(0)
+    # One element per place in memory: a stride of 0 repeats it.
+    base = tensor.as_strided(*_places(type))
+    if type.dtype.is_floating_point and base.numel() > 2 * BLOCK and base.is_contiguous():
+        # Numbers again and again: drawing millions of them takes longer than the product that reads them.
+        block = torch.empty(BLOCK, dtype=type.dtype, device=type.device).uniform_(-1, 1, generator=numbers)
+        whole = base.numel() // BLOCK * BLOCK
+        base.view(-1)[:whole].view(-1, BLOCK).copy_(block)
+        base.view(-1)[whole:].copy_(block[:base.numel() - whole])
+        return tensor
+    if type.dtype.is_floating_point or type.dtype.is_complex:
+        base.uniform_(-1, 1, generator=numbers) if type.dtype.is_floating_point else base.normal_(generator=numbers)
+    else:
+        base.random_(0, 2, generator=numbers)
+    return tensor
+
+
+def why_not_as_said(candidate: Candidate, result: torch.Tensor) -> str | None:
+    said = candidate.output
+    if tuple(result.shape) != said.shape or result.dtype is not said.dtype or not has_stride(said, result.stride()):
+        return f"gives {TensorType.of(result)} where it said {said}"
+    return None
+
+
+def ready(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Callable[[], object]:
+    """The candidate as it will run, after a first run that showed that it works."""
+    operands = bind(candidate, inputs)
+    if candidate.steps is not None and not candidate.further:
+        run = bound(candidate, [empty(candidate.output)], operands)
+        run()
+        return run
+    if candidate.run_into is not None:
+        run = partial(candidate.run_into, empty(candidate.output), *operands)
+    else:
+        run = partial(candidate.run, *operands)
+    reason = why_not_as_said(candidate, run())
+    if reason is not None:
+        raise ValueError(reason)
+    return run
+
+
+def _time(run: Callable[[], object]) -> float:
+    start = perf_counter()
+    run()
+    return perf_counter() - start
+
+
+def _places(type: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    kept = [(size, step) for size, step in zip(type.shape, type.stride, strict=True) if step or size == 0]
+    return tuple(size for size, _ in kept), tuple(step for _, step in kept)

@@ -1,0 +1,146 @@
+"""Attention by kernels of our own: how the work is cut up.
+
+    own_attention(spec, output)       a candidate, or None; `why_not_attention` says why
+
+A thread takes one head of one batch: it packs keys and values as the tiles of `own` want their weights (once for heads
+that share them), and walks over blocks of 14 queries. A block's scores stay in the core's cache: product with the keys,
+softmax, product with the values. With a causal mask each block reads no more keys than its last query sees.
+
+    region       of each thread: packed keys | packed values | scores of a block | one number for each of its queries
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ....tensors.tensor_types import TensorType
+from ..call_specs import AttentionSpec
+from ..candidate import Candidate, from_steps
+from . import matmul_tiling_and_packing
+from .matmul_tiling_and_packing import Place, Product, Shape, Sum, halved, runs_of, split_evenly
+
+NAME = "own"
+
+LONGEST = 4096
+FEW_TASKS = 8
+"""Heads are cut up further where there are fewer: threads shall end together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Queries that are computed together."""
+
+    first: int
+    halves: tuple[int, ...]
+    keys: int
+    """That any of them sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    spec: AttentionSpec
+    output: TensorType
+    blocks: tuple[Block, ...]
+    scores: Product
+    """Of a block's queries and the keys. Its places are the blocks'."""
+    values: Product
+    """Of a block's scores and the values; each block has a sum of its own."""
+    splits: int
+    """Into how many tasks the blocks of a head are cut."""
+    regions: int
+    """How many threads may work at once."""
+
+    @property
+    def tasks(self) -> int:
+        return self.spec.q.shape[0] * self.spec.q.shape[1] * self.splits
+
+    @property
+    def shared_by(self) -> int:
+        """How many heads of queries read the same keys and values."""
+        return self.spec.q.shape[1] // self.spec.k.shape[1]
+
+    @property
+    def scores_row(self) -> int:
+        """Numbers from one query's scores to the next one's."""
+        return self.scores.outputs
+
+    @property
+    def keys_bytes(self) -> int:
+        lanes = self.scores.shape.lanes
+        return 4 * self.scores.outputs * (-(-self.spec.q.shape[3] // lanes) * lanes)
+
+    @property
+    def values_bytes(self) -> int:
+        # The last panel may be narrower; it is written at full width all the same.
+        return 4 * (matmul_tiling_and_packing.packed_columns(self.values) * self.values.depth + self.values.panel)
+
+    @property
+    def region_bytes(self) -> int:
+        size = self.keys_bytes + self.values_bytes + 4 * 2 * self.scores.shape.half * (self.scores_row + 1)
+        return -(-size // 64) * 64
+
+
+def own_attention(spec: AttentionSpec, output: TensorType) -> Candidate | None:
+    if why_not_attention(spec, output) is not None:
+        return None
+    shape = matmul_tiling_and_packing.shape_here()
+    assert shape is not None
+    attention = attention_of(spec, output, shape, torch.get_num_threads())
+    return from_steps(NAME, spec, tuple(spec.inputs), output, lambda: [matmul_tiling_and_packing.maker().attention(attention)],
+                      scratch=attention.regions * attention.region_bytes + 64)
+
+
+def why_not_attention(spec: AttentionSpec, output: TensorType) -> str | None:
+    if matmul_tiling_and_packing.shape_here() is None:
+        return "there are no kernels for this machine"
+    for name, type in (*spec.inputs.items(), ("the result", output)):
+        if type.dtype is not torch.float32 or type.device.type != "cpu":
+            return f"{name} is {type}: the kernels compute in float32 on the CPU"
+        if type.numel == 0:
+            return f"{name} is empty"
+        if type.ndim != 4:
+            return f"{name} has {type.ndim} dimensions"
+        if type.stride[3] != 1 and type.shape[3] != 1:
+            return f"the rows of {name} have gaps between their numbers"
+    if spec.k.shape[:2] != spec.v.shape[:2] or spec.k.shape[0] != spec.q.shape[0]:
+        return "keys, values and queries are not of the same batch and heads"
+    if spec.q.shape[1] % spec.k.shape[1] if spec.enable_gqa else spec.q.shape[1] != spec.k.shape[1]:
+        return "heads are not shared alike"
+    if spec.mask is not None and spec.mask.shape[3] != spec.k.shape[2]:
+        return "the mask is the same for all keys"
+    if spec.scale is not None and spec.scale <= 0:
+        return "the scale turns the order of the scores around"
+    if max(spec.k.shape[2], spec.q.shape[2]) > LONGEST:
+        return "it is longer than the tables are meant for"
+    return None
+
+
+def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads: int) -> Attention:
+    """`threads` is how many may work at once."""
+    batch, heads, queries, depth = spec.q.shape
+    keys, columns = spec.v.shape[2:]
+    panel = shape.lanes * shape.vectors
+    row = -(-keys // panel) * panel
+    blocks, first = [], 0
+    for size in split_evenly(queries, 2 * shape.half):
+        last = first + size
+        blocks.append(Block(first, halved(size, shape.half), min(last, keys) if spec.is_causal else keys))
+        first = last
+    q_step, out_step = spec.q.stride[2], output.stride[2]
+    sums = {seen: number for number, seen in enumerate(dict.fromkeys(block.keys for block in blocks))}
+    to_scores, to_out = [], []
+    for block in blocks:
+        second = block.halves[0]
+        # The second group of a tile that has none is never touched.
+        to_scores.append(Place(block.halves, (block.first * q_step, (block.first + second) * q_step),
+                               (0, second * row)))
+        to_out.append(Place(block.halves, (0, second * row),
+                            (block.first * out_step, (block.first + second) * out_step), sums[block.keys]))
+    scores = Product(row, depth, (Sum(q_step, row, runs_of([0], depth)),), (tuple(to_scores),), False, False, None,
+                     shape)
+    values = Product(columns, keys, tuple(Sum(row, out_step, runs_of([0], seen)) for seen in sums), (tuple(to_out),),
+                     False, False, None, shape)
+    splits = min(-(-FEW_TASKS // (batch * heads)), len(blocks))
+    return Attention(spec, output, tuple(blocks), scores, values, splits, min(threads, batch * heads * splits))

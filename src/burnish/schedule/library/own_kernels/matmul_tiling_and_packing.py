@@ -1,0 +1,293 @@
+"""Products by kernels of our own: how the work is cut into tiles, and how the weight is packed for them.
+
+    product = linear_product(spec, shape)        None where tiles do not fit
+    product.steps                                what a native function walks through; see `codegen.llvm.functions.matmul`
+
+A product of pixels (the rows of a linear layer, the pixels of a channels-last image) and weights is cut into *panels*
+of a few vectors of outputs and *tiles* of a few pixels. A tile of 14 pixels by 2 vectors keeps 28 sums in registers:
+what is loaded for a step, 2 vectors of weights and 14 numbers of x, serves 28 fused multiply-adds. A window is a sum of
+*runs*: for each of its lines, the numbers under it lie side by side in memory.
+
+The machine code comes from whoever can make it: the code generator sets `maker`. Without one there are no such
+candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ....ops.scalar_ir import Scalar
+from ....tensors.tensor_types import TensorType
+from ....tensors.weight_packing import Panels
+
+LONGEST_RUN = 128
+"""Numbers that are summed up in a register before the sum goes to memory: one long chain of additions would round more
+than the libraries' blocks do."""
+
+SMALL_WEIGHT, CHUNK_BYTES, LARGE_CHUNK_BYTES = 512 << 10, 256 << 10, 1 << 20
+"""All panels are computed for a chunk of pixels before the next one: what is read and written stays in a core's own
+cache meanwhile. A weight that does not is read once for each chunk: then chunks are larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of the tiles on a machine: what its registers hold."""
+
+    lanes: int
+    half: int
+    """A tile is two groups of at most so many pixels, each with the same step from one to the next."""
+    vectors: int
+    chunk: float = 1.0
+    """A chunk has so many times the usual number of pixels: fewer of them are fewer tasks for the threads to share."""
+
+    def __repr__(self) -> str:
+        return f"{2 * self.half}x{self.vectors}" + (f" chunk {self.chunk:g}" if self.chunk != 1.0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One native function: pixels of the two groups, vectors of outputs, and what is done at the end."""
+
+    halves: tuple[int, ...]
+    vectors: int
+    is_masked: bool = False
+    """The last vector has fewer outputs than lanes."""
+    is_depthwise: bool = False
+    """Each output is a sum over its own channel of x."""
+    is_blocked: bool = False
+    """Sums go to memory after `LONGEST_RUN` numbers."""
+    has_residual: bool = False
+    epilogue: Scalar | None = None
+    """An expression of the sum, which stands there as a load of buffer 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tile's two groups begin, in elements: in x, and in the result."""
+
+    halves: tuple[int, ...]
+    x: tuple[int, int]
+    out: tuple[int, int]
+    sum: int = 0
+    """Which of the product's sums it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    x: int
+    """Where it begins, in elements from a pixel on."""
+    weight: int
+    """Its first row among those of a panel of weights."""
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What a tile adds up. At an image's edge it is less than elsewhere."""
+
+    x_step: int
+    """From one pixel of a group to the next, in elements."""
+    out_step: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    outputs: int
+    depth: int
+    """Rows of a panel of weights."""
+    sums: tuple[Sum, ...]
+    chunks: tuple[tuple[Place, ...], ...]
+    has_bias: bool
+    has_residual: bool
+    epilogue: Scalar | None
+    shape: Shape
+    is_depthwise: bool = False
+
+    @property
+    def flops(self) -> int:
+        pixels = sum(sum(place.halves) for chunk in self.chunks for place in chunk)
+        return 2 * pixels * self.depth * self.outputs
+
+    @property
+    def panel(self) -> int:
+        return self.shape.lanes * self.shape.vectors
+
+    @property
+    def panels(self) -> int:
+        return -(-self.outputs // self.panel)
+
+    @property
+    def last_vectors(self) -> int:
+        """Of the last panel."""
+        return -(-(self.outputs - (self.panels - 1) * self.panel) // self.shape.lanes)
+
+    def tile(self, halves: tuple[int, ...], *, is_last: bool) -> Tile:
+        vectors = self.last_vectors if is_last else self.shape.vectors
+        is_masked = is_last and self.outputs % self.shape.lanes != 0
+        is_blocked = self.depth > LONGEST_RUN and not self.is_depthwise
+        return Tile(halves, vectors, is_masked, self.is_depthwise, is_blocked, self.has_residual, self.epilogue)
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """Products of pairs of matrices. Steps are in elements."""
+
+    product: Product
+    """Of one pair."""
+    count: int
+    out_batch: int
+    a_batch: int
+    b_batch: int
+    b_row: int
+    b_column: int
+
+
+Spot = tuple[str, int]
+"""The name of a tensor, and how many bytes behind its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Stands in the table of a step on a GPU for the stream that is current there when it runs."""
+
+    device: int
+    current: Callable[[], int]
+    check: Callable[[], None]
+    """Raises what a launch has failed with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A native function and the table that it takes: spots in tensors, and what is always the same."""
+
+    kernel: Any
+    """A `runtime.program.native_kernels.NativeKernel`."""
+    table: tuple[Any, ...]
+    """Spots, plain numbers, `runtime.program.native_kernels.Words`, and a Stream where it is started on a GPU."""
+
+    def moved(self, **spots: Spot) -> Step:
+        """The same for other tensors: what is named so is found there."""
+        return replace(self, table=tuple(spots.get(entry[0], entry) if isinstance(entry, tuple) else entry
+                                         for entry in self.table))
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Who generates the code."""
+
+    product: Callable[[Product], Step]
+    """Of "out", "x", "packed" and, where the product has them, "bias" and "residual"."""
+    batched: Callable[[Batched], Step]
+    """Of "out", "a" and "b"."""
+    padding: Callable[[TensorType, tuple[int, int], tuple[int, ...]], Step]
+    """From "x" to "out". Given x, height and width of the copy, and the border above and to the left."""
+    attention: Callable[[Any], Step]
+    """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given a `own_attention.Attention`."""
+    recurrence: Callable[[Any], Step]
+    """Of "out", "hidden", "cell", "scratch", "hidden_packed" and the first states. Given a `recurrent.Recurrence`."""
+    gemm: Callable[[Any], Step]
+    """Of "out", "a", "b" and, where something is added, "added". Given a `mkl.Gemm`."""
+    dtypes_of_gemm: Callable[[], Container[torch.dtype]]
+    """For which there are such products."""
+    shape: Callable[[], Shape | None]
+    """Of tiles on this machine; None where it has too few registers."""
+
+
+_makers: list[Maker] = []
+
+
+def offer(maker: Maker) -> None:
+    _makers[:] = [maker]
+
+
+def maker() -> Maker:
+    return _makers[0]
+
+
+def dtypes_of_gemm() -> Container[torch.dtype]:
+    return _makers[0].dtypes_of_gemm() if _makers else ()
+
+
+def shape_here() -> Shape | None:
+    """None where nobody can make the code."""
+    return _makers[0].shape() if _makers else None
+
+
+MOST_VECTORS = 4
+CHUNKS = (0.25, 4.0)
+
+
+def shapes_here() -> list[Shape]:
+    """All that are worth measuring, the usual one first: other tiles with as many sums in registers, other chunks."""
+    usual = shape_here()
+    if usual is None:
+        return []
+    tiles = [Shape(usual.lanes, usual.half * usual.vectors // vectors, vectors)
+             for vectors in range(1, MOST_VECTORS + 1) if usual.half * usual.vectors // vectors > 1]
+    return list(dict.fromkeys([usual, *tiles, *(replace(usual, chunk=chunk) for chunk in CHUNKS)]))
+
+
+def split_evenly(count: int, most: int) -> list[int]:
+    """As few parts as possible, none larger than `most`, all of nearly one size: two sizes of tile at most."""
+    parts = -(-count // most)
+    small, larger = divmod(count, parts)
+    return [small + 1] * larger + [small] * (parts - larger)
+
+
+def halved(count: int, most: int) -> tuple[int, ...]:
+    return (count,) if count <= most else (count - count // 2, count // 2)
+
+
+def places_of_row(count: int, x: int, out: int, x_step: int, out_step: int, half: int) -> list[Place]:
+    """Tiles for pixels that follow one another at even steps."""
+    made = []
+    for size in split_evenly(count, 2 * half):
+        halves = halved(size, half)
+        second = halves[0]
+        made.append(Place(halves, (x, x + second * x_step), (out, out + second * out_step)))
+        x, out = x + size * x_step, out + size * out_step
+    return made
+
+
+def runs_of(starts: Sequence[int], length: int) -> tuple[Run, ...]:
+    """Stretches of one length, none of them longer than a sum may be."""
+    return tuple(Run(start + at, number * length + at, min(LONGEST_RUN, length - at))
+                 for number, start in enumerate(starts) for at in range(0, length, LONGEST_RUN))
+
+
+def in_chunks(places: list[Place], read: int, written: int, weight: int,
+              scale: float = 1.0) -> tuple[tuple[Place, ...], ...]:
+    """Neighbouring tiles together, `scale` times the usual number of them. Of each pixel so many numbers are read and
+    written, for so many weights in all."""
+    pixels = sum(sum(place.halves) for place in places) / max(len(places), 1)
+    if 4 * weight <= SMALL_WEIGHT:
+        count = max(int(scale * CHUNK_BYTES / (4 * (read + written) * pixels)), 1)
+    else:
+        count = max(int(scale * LARGE_CHUNK_BYTES / (4 * read * pixels)), 1)
+    parts = split_evenly(len(places), count)
+    chunks, at = [], 0
+    for size in parts:
+        chunks.append(tuple(places[at:at + size]))
+        at += size
+    return tuple(chunks)
+
+
+def packed_columns(product: Product) -> int:
+    """How many numbers a packed weight has for each step of the sum."""
+    return (product.panels - 1) * product.panel + product.last_vectors * product.shape.lanes
+
+
+def panels(products: Sequence[Product], has_bias: bool, is_finite_only: bool = False) -> Panels:
+    """How a weight is packed for products that are the parts of one sum."""
+    product, at = products[0], 0
+    parts = []
+    for each in products:
+        parts.append((at, each.depth))
+        at += each.depth
+    return Panels(tuple(parts), product.panel, product.panels - 1, product.last_vectors * product.shape.lanes, has_bias,
+                  is_finite_only)

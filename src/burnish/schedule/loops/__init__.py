@@ -1,0 +1,1 @@
+"""The loop IR: expressions, kernels, and their parser."""

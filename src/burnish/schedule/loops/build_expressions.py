@@ -1,0 +1,307 @@
+"""What an element of a value is computed from: operator rules joined into one scalar expression.
+
+    y = gelu(x + b)  at [i0, i1]    =>    gelu(add(b0[768*i0 + i1], b1[i1]))
+
+`ExpressionWriter.at(value, index)` follows the graph upwards, through element-wise operators and views, until it comes
+to values that its caller has an answer for: what lies in a buffer, what another part of the loop made.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.graph import Node, Value, seen_by_rules, types_of
+from ...ops.burnish_primitives import ADD_AT, CONVERT, FETCH, RESTRIDE, VIEW
+from ...ops.elementwise.elementwise_record import converted, element
+from ...ops.operator_record import NoRule, Pointwise
+from ...ops.random_numbers import BITS_OF
+from ...ops.scalar_ir import Access, Scalar, const, load, maximum, minimum, random_bits, select, within
+from ...ops.scalar_ir import index as loop_variable
+from ...ops.shapes.concat_lowering import Joined, Shown
+from ...ops.shapes.index_functions import Located, Place
+from ...tensors.affine_indices import Affine, Index, constant
+from ...tensors.tensor_types import NAMES, NumberType
+from ...tensors.view_maps import Maps, source_index
+from ..fusion.split_concat_loops import part_at
+
+
+class NotAffine(Exception):
+    """An index is no affine function of the loop's variables. `cut` says which variable to cut to make it one."""
+
+    def __init__(self, value: Value, cut: tuple[int, int] | None):
+        super().__init__(f"the elements of {value} are not read in a regular pattern")
+        self.value, self.cut = value, cut
+
+
+DEEPEST = 32
+"""Operators above each other that are written by a function that calls itself."""
+LONGEST = 1024
+"""Operators that are written at all: machine code for twice as many takes four times as long to make."""
+
+Answer = Callable[[Value, Index], "Scalar | None"]
+Fetch = Callable[[Value, tuple[Affine | Scalar, ...]], Scalar]
+
+
+class ExpressionWriter:
+    """Writes expressions over a loop with `extents`. `answer` gives what is not computed here, or None. `fetch` loads
+    an element of a value in memory from a place that is computed."""
+
+    def __init__(self, extents: tuple[int, ...], answer: Answer, fetch: Fetch):
+        self.extents, self.answer, self.fetch = extents, answer, fetch
+        self.written: dict[tuple[Value, Index], Scalar] = {}
+        self.depth = 0
+
+    def at(self, value: Value, index: Index) -> Scalar:
+        key = (value, index)
+        found = self.written.get(key)
+        if found is None:
+            found = self.answer(value, index)
+            if found is None:
+                self.depth += 1
+                try:
+                    if self.depth > DEEPEST:
+                        self.write_sources(value, index)
+                    found = self.computed(value, index)
+                finally:
+                    self.depth -= 1
+            self.written[key] = found
+        return found
+
+    def write_sources(self, value: Value, index: Index) -> None:
+        """What a long chain of operators is computed from, first things first: Python's stack is not as long."""
+        waiting, met = [(value, index, False)], set()
+        while waiting:
+            value, index, is_ready = waiting.pop()
+            if (value, index) in self.written:
+                continue
+            if is_ready:
+                if waiting:  # but for the value itself
+                    self.written[value, index] = self.computed(value, index)
+            elif (value, index) not in met:
+                met.add((value, index))
+                if len(met) > LONGEST:
+                    raise RecursionError(f"more than {LONGEST} operators in one expression")
+                found = self.answer(value, index)
+                if found is not None:
+                    self.written[value, index] = found
+                    continue
+                waiting.append((value, index, True))
+                waiting.extend((*source, False) for source in reversed(sources(value, index, self.extents))
+                               if source[1] is not None)
+
+    def computed(self, value: Value, index: Index) -> Scalar:
+        node = value.node
+        assert node is not None, f"{value} is an input and has no answer"
+        if node.op is VIEW:
+            return self.at(node.args[0], viewed_index(value, node, index, self.extents))
+        if isinstance(node.op.rule, Joined):
+            found = joined_source(value, node, index, self.extents)
+            dtype = NAMES[value.dtype]
+            return converted(self.at(*found), dtype) if isinstance(found, tuple) else const(found, dtype)
+        if isinstance(node.op.rule, Located):
+            return located_scalar(node, index, lambda arg: self.at(arg, index))
+        if node.op is FETCH:
+            source, places = node.args
+            return self.fetch(source, self.places(places, index))
+        if node.op is ADD_AT:
+            return self.at(node.args[1], index)
+        assert isinstance(node.op.rule, Pointwise), node
+        if node.op is BITS_OF:
+            # Counted as the elements lie in order, however they are walked here.
+            return random_bits(self.at(node.args[0], ()), affine_scalar(number_of(index, value.shape)))
+        return pointwise_scalar(node, lambda arg: self.at(arg, broadcast_index(arg, index, len(self.extents))))
+
+    def places(self, described: tuple, index: Index) -> tuple[Affine | Scalar, ...]:
+        """Where an element lies in each dimension of what indices point into."""
+        return tuple(index[place] if isinstance(place, int) else self.place(index, *place) for place in described)
+
+    def place(self, index: Index, picked: Value, dims: tuple[int, ...], size: int, wraps: bool, asserts: bool
+              ) -> Scalar:
+        """Where an index points to, kept within the source. Where it `asserts`, nobody has looked at it before."""
+        at = converted(self.at(picked, picked_index(picked, dims, index)), "i64")
+        if wraps:
+            at = select(at < 0, at + size, at)
+        return within(at, size) if asserts else maximum(minimum(at, size - 1), 0)
+
+
+def picked_index(picked: Value, dims: tuple[int, ...], index: Index) -> Index:
+    return tuple(index[dim] if size != 1 else index[dim] * 0 for dim, size in zip(dims, picked.shape, strict=True))
+
+
+def sources(value: Value, index: Index, extents: tuple[int, ...]) -> list[tuple[Value, Index | None]]:
+    """What the element of a loop value is computed from: elements of other values. No index: from anywhere in it."""
+    node = value.node
+    assert node is not None
+    if node.op is VIEW:
+        return [(node.args[0], viewed_index(value, node, index, extents))]
+    if isinstance(node.op.rule, Joined):
+        found = joined_source(value, node, index, extents)
+        return [found] if isinstance(found, tuple) else []
+    if isinstance(node.op.rule, Located) and not node.op.rule.reads:
+        return []
+    if node.op is FETCH or node.op is ADD_AT:
+        picks = [place for place in node.args[-1] if not isinstance(place, int)]
+        added = [(node.args[1], index)] if node.op is ADD_AT else []
+        return [(node.args[0], None), *added,
+                *((picked, picked_index(picked, dims, index)) for picked, dims, *_ in picks)]
+    return [(arg, broadcast_index(arg, index, len(extents))) for arg in node.operands]
+
+
+def viewed_index(value: Value, node: Node, index: Index, extents: tuple[int, ...]) -> Index:
+    return index_through(node.args[1], value, node.args[0], index, extents)
+
+
+def index_through(maps: Maps, value: Value, source: Value, index: Index, extents: tuple[int, ...]) -> Index:
+    hints: list[tuple[int, int]] = []
+    found = source_index(maps, index, source.shape, extents, hints)
+    if found is None:
+        raise NotAffine(value, hints[0] if hints else None)
+    return found
+
+
+def joined_source(
+    value: Value, node: Node, index: Index, extents: tuple[int, ...]
+) -> tuple[Value, Index] | bool | int | float:
+    """The part that an element of a joined value comes from: an element of another value, or a number."""
+    part, inside = part_at(value, node.op.rule.rule(*node.args, **node.kwargs), index, extents)  # type: ignore
+    if not isinstance(part, Shown):
+        return part  # type: ignore[return-value]
+    return part.operand, index_through(part.maps, value, part.operand, inside, extents)
+
+
+def broadcast_index(value: Value, index: Index, count: int) -> Index:
+    """The index of an operand where the result's is `index`."""
+    shape = value.type.shape
+    inner = index[len(index) - len(shape):]
+    if 1 not in shape:
+        return inner
+    nought = constant(0, count)
+    return tuple([x if size != 1 else nought for size, x in zip(shape, inner, strict=True)])
+
+
+def pointwise_scalar(node: Node, operand: Callable[[Value], Scalar]) -> Scalar:
+    """An element-wise operator's rule, its operands converted before and its result after."""
+    result = node.results[0]
+    assert result is not None
+    if node.op is CONVERT or node.op is RESTRIDE:
+        return converted(operand(node.args[0]), NAMES[result.dtype])
+
+    def given(arg: Any) -> Any:
+        return operand(arg) if isinstance(arg, Value) else arg
+
+    types = [seen_by_rules(arg) if isinstance(arg, Value) else arg for arg in node.args]
+    kwargs = {name: given(arg) for name, arg in node.kwargs.items()}
+    numbers = [name for name, arg in node.kwargs.items() if isinstance(arg, Value) and isinstance(arg.type, NumberType)]
+    return element(node.op, [given(arg) for arg in node.args], kwargs, types, result.type, numbers)
+
+
+def number_of(index: Index, shape: tuple[int, ...]) -> Affine:
+    """The number of an element, counted in row-major order. No index: there is but one."""
+    total, step = (index[0] * 0 if index else Affine(0, ())), 1
+    for x, size in zip(reversed(index), reversed(shape), strict=True):
+        total, step = total + x * step, step * size
+    return total
+
+
+def located_scalar(node: Node, index: Index, operand: Callable[[Value], Scalar]) -> Scalar:
+    """The rule of an operator whose elements follow from their place. What it reads it reads at that place."""
+    result = node.results[0]
+    assert result is not None
+
+    rule: Located = node.op.rule  # type: ignore[assignment]
+    args = [operand(arg) if rule.reads and isinstance(arg, Value) else arg for arg in node.args]
+    return rule.rule(Place(tuple(map(affine_scalar, index)), NAMES[result.dtype]), *args, **node.kwargs)
+
+
+def affine_scalar(x: Affine) -> Scalar:
+    """The value of an index, i64."""
+    terms = [loop_variable(k) if c == 1 else loop_variable(k) * c for k, c in enumerate(x.coefficients) if c]
+    if x.offset or not terms:
+        terms.append(const(x.offset, "i64"))
+    return functools.reduce(operator.add, terms)
+
+
+def rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None] = lambda made: None) -> str | None:
+    """Try an element-wise rule on its own: why it cannot be used here, if it cannot."""
+    # Equal layers ask the same for each of their nodes, and several passes do.
+    numbers: dict[Value, int] = {}
+    key = (node.op.name, why_not_printed, use_key(node.args, numbers), use_key(tuple(node.kwargs.items()), numbers),
+           tuple([value and value.type for value in node.results]))
+    try:
+        return _tried[key]
+    except KeyError:
+        found = tried(node, why_not_printed)
+    except TypeError:  # a constant that has no hash
+        return tried(node, why_not_printed)
+    if len(_tried) >= MOST_TRIED:
+        _tried.clear()
+    _tried[key] = found
+    return found
+
+
+MOST_TRIED = 10_000
+
+_tried: dict[tuple, str | None] = {}
+
+
+def use_key(arg: Any, numbers: dict[Value, int]) -> Any:
+    """What tells the arguments of two uses of an operator apart: types, which values are one, and constants."""
+    if isinstance(arg, Value):
+        example = repr(arg.type.example) if isinstance(arg.type, NumberType) else None
+        return numbers.setdefault(arg, len(numbers)), arg.type, example
+    if isinstance(arg, (tuple, list)):
+        return tuple([use_key(part, numbers) for part in arg])
+    # 1, 1.0 and True are three things, as are 0.0 and -0.0.
+    return type(arg), repr(arg) if isinstance(arg, (float, complex)) else arg
+
+
+def tried(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | None:
+    result = node.results[0]
+    why = why_not_dtypes(node)
+    if why is not None:
+        return why
+    numbers: dict[Value, Scalar] = {}
+
+    def placeholder(value: Value) -> Scalar:
+        return numbers.setdefault(value, load(NAMES[value.dtype], Access(len(numbers), 0, ())))
+    try:
+        if node.op.shape is not None:
+            # What its shape rule does not cover is not covered here: dtypes that eager computes otherwise, say.
+            node.op.shape(*types_of(node.args), **{name: types_of(arg) for name, arg in node.kwargs.items()})
+        made = pointwise_scalar(node, placeholder)
+    except NoRule as error:
+        return f"{node.op.name}: {error}"
+    if made.dtype != NAMES[result.dtype]:  # type: ignore[union-attr]
+        return f"{node.op.name} gives {made.dtype}"
+    return why_not_printed(made)
+
+
+def located_rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | None:
+    """The same of a rule for elements that follow from their place."""
+    why = why_not_dtypes(node)
+    if why is not None:
+        return why
+    result = node.results[0]
+    assert result is not None
+    index = tuple(constant(0, 0) for _ in result.shape)
+    try:
+        made = located_scalar(node, index, lambda value: load(NAMES[value.dtype], Access(0, 0, ())))
+    except NoRule as error:
+        return f"{node.op.name}: {error}"
+    assert made.dtype == NAMES[result.dtype], node
+    return why_not_printed(made)
+
+
+def why_not_dtypes(node: Node) -> str | None:
+    for value in (*node.operands, *node.results):
+        if value is None or value.dtype not in NAMES or NAMES[value.dtype].startswith("c"):
+            return f"{node.op.name} of {value.dtype if value else None}"
+    return None
+
+
+__all__ = ["ExpressionWriter", "NotAffine", "affine_scalar", "broadcast_index", "located_rule_fails",
+           "pointwise_scalar", "rule_fails",
+           "sources", "viewed_index", "why_not_dtypes"]

@@ -1,0 +1,1 @@
+"""The memory plan: liveness, buffer reuse, in-place writes, the arena."""

@@ -1,0 +1,168 @@
+"""Joined values that are parts of one another live in one home, where each part is written once.
+
+    c1 = cat [a, b]                     a1 = restride a, b1 = restride b     into their places in the home of c3
+    c2 = cat [a, b, c]            =>    c1 = assembled (a1, b1)              a view of the home: nothing is copied
+    c3 = cat [a, b, c, d]               c2 = assembled (a1, b1, c1)
+
+DenseNets join all features so far before each layer: with homes a feature is copied once, not once a layer. The parts
+of a home are written at different times, by whoever makes them; the plan gives them the memory of their home.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...ir.alias_analysis import storage_of
+from ...ir.graph import Alias, Graph, Node, Value, replaced, values_in
+from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
+from ...ops.operator_record import NoRule, Pointwise
+from ...ops.shapes.concat_lowering import Along, Joined, Shown
+from ...tensors.tensor_types import TensorType
+from ..partition.loop_or_library_call import why_not_loop
+from ..target_machines import machine_of
+
+FEWEST = 3
+"""Joined values that a home is worth: it costs a copy of parts that a loop could read where they lie."""
+
+
+@dataclass(slots=True)
+class Row:
+    """A value joined of whole values along one dimension."""
+
+    value: Value
+    dim: int
+    parts: tuple[Value, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Home:
+    host: Row
+    guests: list[tuple[Row, int]] = field(default_factory=list)
+    """The joined values that live here, the host among them, and with which of its parts each begins."""
+    members: dict[int, Value] = field(default_factory=dict)
+    """In the new graph: the parts that are written so far, by their number."""
+
+    def offsets(self) -> list[int]:
+        """Where each part begins, in elements."""
+        found, at = [], 0
+        for part in self.host.parts:
+            found.append(at * self.host.value.type.stride[self.host.dim])
+            at += part.shape[self.host.dim]
+        return found
+
+
+def share_homes(graph: Graph) -> Graph:
+    homes = homes_of(graph)
+    if not homes:
+        return graph
+    numbers = {home: number for number, home in enumerate(homes)}
+    lodging = {row.value: (home, numbers[home], first, len(row.parts)) for home in homes for row, first in home.guests}
+    new = Graph()
+    env: dict[Value, Value] = {value: new.copy_input(value) for value in graph.inputs}
+    for node in graph.nodes:
+        result = node.results[0] if node.results else None
+        if result in lodging:
+            env[result] = assembled(new, env, node, *lodging[result])  # type: ignore[index]
+            continue
+        made = new.add(node.op, replaced(node.args, env.__getitem__),
+                       {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
+                       tuple(v and v.type for v in node.results), node.line, result and result.name)
+        new.nodes[-1].given = node.given
+        env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
+    new.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
+    new.writes = [write.of(env[write.value]) for write in graph.writes]
+    return new
+
+
+def assembled(
+    graph: Graph, env: dict[Value, Value], node: Node, home: Home, of: int, first: int, count: int
+) -> Value:
+    """The value made of parts of its home: those that are not there yet are written."""
+    host = home.host.value.type
+    for number in range(first, first + count):
+        if number not in home.members:
+            part = env[home.host.parts[number]]
+            type = TensorType(part.shape, host.stride, host.dtype, host.device)
+            home.members[number] = graph.add(RESTRIDE, (part, host.stride), {}, type, node.line, part.name)
+    value = node.results[0]
+    assert value is not None
+    members = tuple(home.members[number] for number in range(first, first + count))
+    type = TensorType(value.shape, host.stride, host.dtype, host.device)
+    offsets = tuple(home.offsets()[first:first + count])
+    return graph.add(ASSEMBLED, (members, offsets, of), {}, type, node.line, value.name)
+
+
+def homes_of(graph: Graph) -> list[Home]:
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for value in node.operands:
+            readers.setdefault(value, []).append(node)
+    leaving = {storage_of(v) for v in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes))}
+    rows = {row.value: row for node in graph.nodes if (row := row_of(node)) is not None and row.value not in leaving}
+    if len(rows) < FEWEST:
+        return []
+    for row in rows.values():
+        row.parts = flattened(row, rows)
+    homes: list[Home] = []
+    for row in sorted(rows.values(), key=lambda row: -len(row.parts)):
+        home, first = next(((home, first) for home in homes if (first := place_in(home, row, readers, rows)) >= 0),
+                           (None, 0))
+        if home is None:
+            homes.append(home := Home(row))
+        home.guests.append((row, first))
+    return [home for home in homes if len(home.guests) >= FEWEST]
+
+
+def row_of(node: Node) -> Row | None:
+    value = node.results[0] if node.results else None
+    if value is None or not isinstance(node.op.rule, Joined) or why_not_loop(node, most=None) is not None:
+        return None
+    machine = machine_of(value.type.device)
+    if machine is None or not machine.has_arena:
+        return None
+    try:
+        part = node.op.rule.rule(*node.args, **node.kwargs)
+    except NoRule:
+        return None
+    if not isinstance(part, Along):
+        return None
+    parts = tuple(inner.operand for _, inner in part.parts if isinstance(inner, Shown) and not inner.maps)
+    is_whole = len(parts) == len(part.parts) and all(x.dtype is value.dtype for x in parts)
+    return Row(value, part.dim, parts) if is_whole and not is_spread(value.type) else None
+
+
+def is_spread(type: TensorType) -> bool:
+    """Whether there are gaps between its elements."""
+    reach = 1 + sum((n - 1) * stride for n, stride in zip(type.shape, type.stride, strict=True))
+    return reach != type.numel
+
+
+def flattened(row: Row, rows: dict[Value, Row]) -> tuple[Value, ...]:
+    """What is joined of joined values is joined of their parts."""
+    found: list[Value] = []
+    for part in row.parts:
+        inner = rows.get(part)
+        found += flattened(inner, rows) if inner is not None and inner.dim == row.dim else [part]
+    return tuple(found)
+
+
+def place_in(home: Home, row: Row, readers: dict[Value, list[Node]], rows: dict[Value, Row]) -> int:
+    """With which part of the host the row begins, if it can live there; else -1. Its strides become the host's: only
+    loops read it then."""
+    host = home.host
+    if row.dim != host.dim or row.value.ndim != host.value.ndim:
+        return -1
+    for reader in readers.get(row.value, ()):
+        result = reader.results[0] if reader.results else None
+        is_inside = result in rows and any(result is guest.value for guest, _ in home.guests)
+        is_loop = isinstance(reader.op.rule, Pointwise) or reader.op.name in REDUCTION_OF
+        if not is_inside and (not is_loop or why_not_loop(reader) is not None):
+            return -1
+    count = len(row.parts)
+    for first in range(len(host.parts) - count + 1):
+        if host.parts[first:first + count] == row.parts:
+            return first
+    return -1
+
+
+__all__ = ["share_homes"]

@@ -1,0 +1,74 @@
+"""Memory for plans whose sizes are told at run time: which values share a place is settled once.
+
+    slots = share_slots([plan for 64, plan for 65, ...], space)
+    slots.sizes                     [768*4*s0, 12*4*s0*s0, ...]   in bytes
+    plan.offsets[value]             where the slot begins for that plan's sizes, one slot after the other
+
+A value takes over a free slot that is as large for all sizes, by its formula. None lies in an output's memory, as it
+may where sizes are told (`plan`): which of them a result has room for changes with the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...tensors.symbolic_sizes import Formula, NoFormula, Space, slot_starts
+from ..plan_steps import Plan
+from .liveness import lies_in_arena, lives_of
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    sizes: tuple[int | Formula, ...]
+    starts: tuple[tuple[int, ...], ...]
+    """Where each begins, for each of the plans."""
+
+
+def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
+    """Gives the values of all plans their offsets."""
+    found = [lives_of(plan) for plan in plans]
+    for lives in found:  # what is on a GPU is made when it is needed
+        lives.stays = [stay for stay in lives.stays if lies_in_arena(stay.value)]
+    if len({len(lives.stays) for lives in found}) > 1:
+        raise NoFormula("other values need memory for other sizes")
+    stays = list(zip(*(lives.stays for lives in found), strict=True))
+    if any(len({(s.first, s.last, len(s.inside)) for s in same}) > 1 for same in stays):
+        raise NoFormula("values live otherwise for other sizes")
+    sizes: list[int | Formula] = []
+    taken: dict[int, int] = {}
+    """For each slot, to which step."""
+    places: list[int] = []
+    for same in stays:
+        size = space.fit([stay.value.type.bytes for stay in same])
+        slot = next((k for k, until in taken.items() if until < same[0].first and holds(sizes[k], size)), None)
+        if slot is None:
+            slot = len(sizes)
+            sizes.append(size)
+        taken[slot] = same[0].last
+        places.append(slot)
+    starts: list[tuple[int, ...]] = []
+    for plan, point, lives in zip(plans, space.points, found, strict=True):
+        begin = slot_starts([size if isinstance(size, int) else size.at(point) for size in sizes])
+        for same, slot in zip(stays, places, strict=True):
+            stay = same[len(starts)]
+            plan.offsets[stay.value] = begin[slot]
+            plan.offsets.update((part, begin[slot] + offset) for part, offset in stay.inside.items())
+        plan.offsets.update((value, plan.offsets[root]) for value, root in lives.over.items() if root in plan.offsets)
+        plan.arena = begin[-1]
+        starts.append(tuple(begin))
+    return Slots(tuple(sizes), tuple(starts))
+
+
+def holds(slot: int | Formula, size: int | Formula) -> bool:
+    """Whether one is at least the other for all sizes. No size is negative."""
+    if slot == size:
+        return True
+    if isinstance(slot, int):
+        return isinstance(size, int) and size <= slot
+    if isinstance(size, int):
+        return False
+    terms = {powers: factor for factor, powers in slot.terms}
+    for factor, powers in size.terms:
+        terms[powers] = terms.get(powers, 0) - factor
+    return all(factor >= 0 for factor in terms.values())

@@ -1,0 +1,152 @@
+"""What is written to an input in the end is stored there at once, where the kernel that makes it is the last reader.
+
+    kernel sub(b0: f32, b1: f32, b2: f32 out)            kernel sub(b0: f32 out, b1: f32)
+      loop i0 < 64                                =>       loop i0 < 64
+        stage                                                stage
+          b2[i0] = sub(b0[i0], b1[i0])                         b0[i0] = sub(b0[i0], b1[i0])
+      on w, g, new                                         on w, g
+    write w <- new
+
+Of a kernel that goes over several boxes, those that would only copy the input to itself go:
+
+    b0[64*i0 + i1] = b1[64*i0 + i1]           =>    nothing
+    b0[64*i0 + i1 + 320] = mul(b2[i1], 2.0)         b0[64*i0 + i1 + 320] = mul(b1[i1], 2.0)
+
+An optimizer's step goes through its parameters once so, and needs no memory of its own. Inputs lie apart: the program
+is not run where they do not (`runtime.program.input_alias_check`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...ir.alias_analysis import storage_of
+from ...ir.graph import Graph, Value, values_in
+from ...ops.scalar_ir import Access, Scalar, walk
+from ..fusion.horizontal_fusion import renumbered
+from ..loops.build_kernel import Launch
+from ..loops.loop_ir import Kernel, Loop, Stage, Store
+
+
+def store_in_place(
+    graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]], checked: int = -1
+) -> tuple[list[Any], dict[Value, Value]]:
+    """The steps with such kernels changed, and the values that need no memory now, each with the input that it lies in.
+    `used` are the values that each step touches, and behind the step `checked` none raises: no input is written
+    before."""
+    steps = list(steps)
+    last = {storage_of(value): number for number, values in enumerate(used) for value in values}
+    makers = {step.buffers[at]: number for number, step in enumerate(steps) if isinstance(step, Launch)
+              for at in step.kernel.stored}
+    leaving = {storage_of(value) for value in values_in(tuple(graph.outputs))}
+    targets = Counter(write.value for write in graph.writes)
+    found: dict[int, list[tuple[Value, Value]]] = {}
+    placed: dict[Value, Value] = {}
+    for write in graph.writes:
+        value, input = write.value, graph.inputs[write.input]
+        number = makers.get(value)
+        if number is None or number <= checked or value in leaving or targets[value] > 1 or value.type != input.type:
+            continue
+        if last.get(input, -1) > number or input in leaving or input in targets:
+            continue
+        found.setdefault(number, []).append((input, value))
+    for number, pairs in found.items():
+        steps[number], stored = with_one_buffer_each(steps[number], pairs)
+        placed.update((value, input) for input, value in stored)
+    return steps, placed
+
+
+def with_one_buffer_each(launch: Launch, pairs: list[tuple[Value, Value]]) -> tuple[Launch, list[tuple[Value, Value]]]:
+    """The kernel with each input and what is written to it in one buffer, and for which of them that could be. A kernel
+    of an optimizer's step has many: it is written anew once, for all of them."""
+    places = {value: at for at, value in enumerate(launch.buffers)}
+    reads = [{x.payload.buffer for stage in loop.stages for roots in read_expressions(stage) for x in walk(*roots)
+              if x.op == "load"} for loop in launch.kernel.loops]
+    kept = [(input, value) for input, value in pairs if can_share(launch, places, reads, input, value)]
+    while kept:
+        shared = {input: value for input, value in kept if input in places}
+        changed = sharing(launch, places, shared) if shared else launch
+        if changed is not None:
+            return changed, kept
+        kept.pop()
+    return launch, []
+
+
+def can_share(launch: Launch, places: Mapping[Value, int], reads: Sequence[Container[int]], input: Value, value: Value
+              ) -> bool:
+    """Whether no element of an input is read after it was overwritten by the value that is written to it."""
+    if any(storage_of(other) is input for other in launch.buffers if other is not input and other is not value):
+        return False  # the same memory under another name, what is held for backward, say
+    at, out = places.get(input), places[value]
+    if at is None:
+        return True
+    # Each loop reads what it stores itself, and no two store to one place: they are not in one another's way.
+    return at not in launch.kernel.stored and all(
+        reads_before(loop, at, out) for loop, read in zip(launch.kernel.loops, reads, strict=True) if at in read)
+
+
+def sharing(launch: Launch, places: Mapping[Value, int], shared: Mapping[Value, Value]) -> Launch | None:
+    """The kernel with each input where its value is. None where it would have nothing to do."""
+    left = [other for other in launch.buffers if other not in shared]
+    moved = {other: k for k, other in enumerate(left)}
+    numbers = [moved[shared.get(other, other)] for other in launch.buffers]
+    kernel = launch.kernel
+    dtypes = tuple(kernel.dtypes[places[other]] for other in left)
+    loops = [without_own_copies(renumbered(loop, numbers)) for loop in kernel.loops]
+    kept = tuple(loop for loop in loops if loop.stages)
+    if not kept:
+        return None
+    return Launch(Kernel(kernel.name, dtypes, frozenset(numbers[k] for k in kernel.stored), kept, kernel.origin),
+                  tuple(left))
+
+
+def without_own_copies(loop: Loop) -> Loop:
+    """Without what is loaded and stored again to where it lies: the part of an input that nothing was written to. What
+    a loop has no stages left for it need not walk."""
+    def is_own(store: Store) -> bool:
+        return store.value.op == "load" and store.value.payload == store.access and not store.access.indirect \
+            and not store.access.masked
+
+    stages = tuple(replace(stage, stores=tuple(s for s in stage.stores if not is_own(s)),
+                           row_stores=tuple(s for s in stage.row_stores if not is_own(s))) for stage in loop.stages)
+    has_work = any(stage.reductions or stage.stores or stage.row_stores for stage in stages)
+    return replace(loop, stages=stages if has_work else ())
+
+
+def reads_before(loop: Loop, at: int, out: int) -> bool:
+    """Whether every read of the buffer `at` is of the very element that is stored to `out` then or later.
+
+    In a stage all elements come before what is stored once a row, and the values of one kind of stores before the first
+    of them is stored.
+    """
+    places = [(2 * number + is_row, store.access) for number, stage in enumerate(loop.stages)
+              for is_row, stores in enumerate((stage.stores, stage.row_stores))
+              for store in stores if store.access.buffer == out]
+    for number, stage in enumerate(loop.stages):
+        for is_row, roots in enumerate(read_expressions(stage)):
+            for x in walk(*roots):
+                if x.op == "load" and x.payload.buffer == at and not (
+                        len(places) == 1 and 2 * number + is_row <= places[0][0]
+                        and same_place(x.payload, places[0][1])):
+                    return False
+    return True
+
+
+def same_place(a: Access, b: Access) -> bool:
+    return replace(a, buffer=0) == replace(b, buffer=0) and not a.indirect
+
+
+def read_expressions(stage: Stage) -> tuple[list[Scalar], list[Scalar]]:
+    """What is computed for every element, and what once a row."""
+    first = [reduction.value for reduction in stage.reductions]
+    found = (first, list[Scalar]())
+    for roots, stores in zip(found, (stage.stores, stage.row_stores), strict=True):
+        for store in stores:
+            roots += [store.value, *store.args]
+    return found
+
+
+__all__ = ["store_in_place", "with_one_buffer_each"]

@@ -1,0 +1,88 @@
+"""What follows from a module's state alone goes into a graph of its own, the prologue, which runs once.
+
+    p = prepare 'onednn packed', w, b       prologue(w, b): p
+    y = run 'onednn packed', x, p           main(x, w, b, p): y
+
+The prologue's outputs are the main graph's last inputs. They hold as long as the state has not changed.
+
+What loops write out as a number or a function of the place, a constant or a range, stays with them: it is no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...ir.alias_analysis import source_of
+from ...ir.announce_stage import announce
+from ...ir.extract_subgraph import part
+from ...ir.frozen_values import state_values
+from ...ir.graph import Alias, Graph, Node, Value, replaced, values_in
+from ...ops.burnish_primitives import VIEW
+from ...ops.operator_record import Pointwise
+from ...ops.shapes.index_functions import Located
+from .loop_or_library_call import why_not_loop
+
+
+def split_frozen(graph: Graph, is_same: Callable[[Node], bool] = lambda node: True) -> tuple[Graph, Graph] | None:
+    """Prologue and main graph, or None where there is nothing to do once. `is_same`: whether a node is the same in
+    every call, and not another one for other sizes."""
+    state = state_values(graph) - leaving(graph)
+    moved: list[Node] = []
+    inside: set[Value] = set()
+    for node in graph.nodes:
+        if node.results and is_same(node) and all(v is None or v in state for v in node.results) \
+                and all(v.node is None or v in inside for v in node.operands):
+            moved.append(node)
+            inside.update(v for v in node.results if v is not None)
+    stay = written_out(graph, moved)
+    needed = {value for node in moved if node not in stay for value in node.operands}
+    for node in reversed(moved):
+        if node in stay and not needed.isdisjoint(node.results):
+            needed.update(node.operands)
+    gone = set(moved) - stay
+    moved = [node for node in moved if node in gone or not needed.isdisjoint(node.results)]
+    inside = {v for node in gone for v in node.results if v is not None}
+    if not gone:
+        return None
+    rest = [node for node in graph.nodes if node not in gone]
+    used = dict.fromkeys(value for node in rest for value in node.operands if value in inside)
+    prologue, env = part(moved, graph.inputs)
+    prologue.outputs = [env[value] for value in used]
+    main, env = part(rest, [*graph.inputs, *used])
+    main.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
+    main.writes = [write.of(env[write.value]) for write in graph.writes]
+    announce("split_frozen prologue", prologue)
+    announce("split_frozen main", main)
+    return prologue, main
+
+
+def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
+    """What is made of nothing, and views of it, where only loops read it: they write it out."""
+    found: set[Node] = set()
+    for node in moved:
+        if node.op is VIEW:
+            is_made = node.args[0].node in found
+        else:
+            is_made = isinstance(node.op.rule, Located) and not node.op.rule.reads and not any(node.operands)
+        if is_made and why_not_loop(node) is None:
+            found.add(node)
+    if not found:
+        return found
+    inside = set(moved)
+    # From the readers up: what the library reads lies in memory, and so does what that is a view of.
+    for node in reversed(graph.nodes):
+        writes_out = node in found or node not in inside and isinstance(node.op.rule, Pointwise) \
+            and why_not_loop(node) is None
+        if not writes_out and (node not in inside or node in found):
+            found.difference_update(value.node for value in node.operands if value.node is not None)
+    return found
+
+
+def leaving(graph: Graph) -> set[Value]:
+    """What a caller gets hold of: he may change it, so it is made anew for him."""
+    found: set[Value] = set()
+    for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+        while value is not None and value not in found:
+            found.add(value)
+            value = source_of(value)
+    return found

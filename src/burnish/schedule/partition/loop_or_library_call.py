@@ -1,0 +1,258 @@
+"""Which nodes become loops, which stay library calls, and which values must lie in memory.
+
+    x = aten.mm.default a, b       library: its result is stored
+    y = aten.relu.default x        loop: computed wherever it is read
+    z = aten.mm.default y, c       library: what it reads must be stored, so y is
+
+A value computed in loops is stored if a library call reads it, if it leaves the graph, or if computing it again at each
+of its readers would cost more than reading it back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+
+from ...ir.alias_analysis import is_shown
+from ...ir.graph import Graph, Node, Value, values_in
+from ...ops.burnish_primitives import ADD_AT, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
+from ...ops.operator_record import NoRule, Pointwise
+from ...ops.shapes.concat_lowering import Joined, Shown, leaves
+from ...ops.shapes.index_functions import Located
+from ...tensors.tensor_types import NAMES, NumberType
+from ...tensors.view_maps import Expand
+from ..fusion.fusion_groups import is_reduction, is_running, walks_singly
+from ..fusion.split_concat_loops import MOST
+from ..fusion.split_long_chains import cut_chains
+from ..loops.build_expressions import located_rule_fails, rule_fails, why_not_dtypes
+from ..target_machines import machine_of
+
+CHEAP = 2
+"""An element-wise operator of at most this cost is computed again rather than stored, if it reads one tensor and
+besides only what is `SMALL` times smaller: a bias, the mean of a channel."""
+
+SMALL = 16
+
+
+class Classes:
+    """What `classify` found: the loop nodes, the stored values, and why other nodes are library calls."""
+
+    def __init__(self) -> None:
+        self.loops: set[Node] = set()
+        self.stored: set[Value] = set()
+        self.why_library: dict[Node, str] = {}
+        self.readers: dict[Value, list[Node]] = defaultdict(list)
+
+    def is_loop(self, value: Value) -> bool:
+        return value.node in self.loops
+
+
+def classify(graph: Graph, is_open: bool = False) -> Classes:
+    """`is_open`: for sizes told at run time. What grows with every call is copied by kernels then, two caches by one:
+    the native functions before and after it join, and Python is not needed between them."""
+    classes = Classes()
+    for node in graph.nodes:
+        for value in node.operands:
+            classes.readers[value].append(node)
+        why = why_not_loop(node)
+        if why is None:
+            classes.loops.add(node)
+        elif node.op is not VIEW or not is_shown(node.results[0]):  # type: ignore[arg-type]
+            classes.why_library[node] = why
+    for node in graph.nodes:
+        if node in classes.why_library:
+            for value in node.operands:
+                store(classes, value)
+            classes.stored.update(value for value in node.results if value is not None)
+        elif node.op is FETCH or node.op is ADD_AT:
+            store(classes, node.args[0])
+    for value in values_in(tuple(graph.outputs)):
+        store(classes, value)
+    for write in graph.writes:
+        store(classes, write.value)
+    # First: what follows looks at all that a value is computed from.
+    cut_chains(graph, lambda value: is_computed(value, classes), lambda value: store(classes, value))
+    store_shared(graph, classes, is_open)
+    store_before_running(graph, classes)
+    for node in graph.nodes:
+        if not is_open and node in classes.loops and is_mere_copy(node, classes):
+            classes.loops.discard(node)
+            classes.why_library[node] = "it only fills memory, which the library does as fast"
+    return classes
+
+
+def is_mere_copy(node: Node, classes: Classes) -> bool:
+    """Whether parts that lie in memory are laid together in memory, with nothing computed on the way. Or memory is
+    filled from nothing; what is like a tensor that nobody else needs is better filled without it."""
+    if isinstance(node.op.rule, Located) and not any(node.operands) and node.results[0] in classes.stored:
+        return True
+    if not isinstance(node.op.rule, Joined) or node.op.rule.is_slow or node.results[0] not in classes.stored:
+        return False
+    return not is_cheap(node) and all(lies_in_memory(value, classes) for value in node.operands)
+
+
+def is_computed(value: Value, classes: Classes) -> bool:
+    """Whether whoever reads a value computes it: it is made in loops, not stored, and no reduction makes it."""
+    return classes.is_loop(value) and value not in classes.stored and not is_reduction(value) \
+        and not is_running(value)
+
+
+def lies_in_memory(value: Value, classes: Classes) -> bool:
+    while is_shown(value) and value not in classes.stored:
+        value = value.node.args[0]  # type: ignore[union-attr]
+    return value in classes.stored or not classes.is_loop(value)
+
+
+def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
+    """A view is a loop only where it is stored: that is decided by who reads it. `most` parts may be joined."""
+    values = [value for value in (*node.operands, *node.results) if value is None or not is_passed(value)]
+    devices = {value and value.type.device for value in values}
+    device = devices.pop() if len(devices) == 1 else None
+    if device is None:
+        return "it is on several devices, or on none"
+    machine = machine_of(device)
+    if machine is None:
+        return f"nobody makes kernels for {device}"
+    if any(0 in value.shape for value in (*node.operands, *node.results) if value is not None):
+        return "it has no elements"
+    if node.op is VIEW:
+        return None if NAMES.get(node.results[0].dtype, "c")[0] != "c" else "complex numbers"  # type: ignore[union-attr]
+    if node.op.name in REDUCTION_OF:
+        name = NAMES[node.args[0].dtype]
+        return None if name[0] != "c" else "complex numbers"
+    if node.op.name in RUN_ALONG:
+        is_number = NAMES.get(node.args[0].dtype, "c")[0] != "c" and node.args[0].dtype is not torch.bool
+        return None if node.args[0].ndim and is_number else "it has no dimension, or no real numbers"
+    if node.op is FETCH or node.op is ADD_AT:
+        return None
+    if isinstance(node.op.rule, Pointwise):
+        return rule_fails(node, machine.why_not_printed)
+    if isinstance(node.op.rule, Joined):
+        return why_not_joined(node, most)
+    if isinstance(node.op.rule, Located):
+        return located_rule_fails(node, machine.why_not_printed)
+    return f"{node.op.name} has no rule for loops"
+
+
+def is_passed(value: Value) -> bool:
+    """Kernels are passed numbers as such: they are nowhere."""
+    return isinstance(value.type, NumberType)
+
+
+def why_not_joined(node: Node, most: int | None) -> str | None:
+    try:
+        count = sum(1 for _ in leaves(node.op.rule.rule(*node.args, **node.kwargs)))  # type: ignore[union-attr]
+    except NoRule as error:
+        return f"{node.op.name}: {error}"
+    if most is not None and count > most:
+        return f"{node.op.name} of {count} parts"
+    return why_not_dtypes(node)
+
+
+def store(classes: Classes, value: Value) -> None:
+    """A value that something outside the loops reads: it, or what it is a view of."""
+    node = value.node
+    while node is not None and is_shown(value):
+        value = node.args[0]
+        node = value.node
+    classes.stored.add(value)
+
+
+def store_shared(graph: Graph, classes: Classes, is_open: bool) -> None:
+    """What several would compute, or one many times over, and is dear."""
+    for node in graph.nodes:
+        if node not in classes.loops or not isinstance(node.op.rule, (Pointwise, Joined)) and node.op is not FETCH:
+            continue
+        value = node.results[0]
+        assert value is not None
+        if value in classes.stored:
+            continue
+        uses, grows = uses_of(value, classes)
+        if is_widened(value):
+            continue  # whoever reads it may as well read the narrow one, which is stored if it is worth it
+        # What is small beside what may be another for each size, and so would be the steps of a program for all sizes.
+        is_again_cheap = is_cheap(node) if is_open else is_cheap_again(value, classes)
+        if uses > 1 and not is_again_cheap or grows and expression_cost(value, classes) > CHEAP:
+            classes.stored.add(value)
+
+
+def store_before_running(graph: Graph, classes: Classes) -> None:
+    """What is dear, and would be computed one element at a time for a running reduction along rows."""
+    for node in graph.nodes:
+        if node not in classes.loops or node.op.name not in RUN_ALONG or not walks_singly(node.results[0]):  # type: ignore
+            continue
+        value = node.args[0]
+        while value.node is not None and value.node.op is CONVERT and value not in classes.stored:
+            value = value.node.args[0]
+        if classes.is_loop(value) and expression_cost(value, classes) > CHEAP:
+            store(classes, value)
+
+
+def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
+    """How many nodes compute with it, seen through views and what joins it, and whether a view or broadcast multiplies
+    its elements."""
+    uses, grows = 0, False
+    for reader in classes.readers[value]:
+        if reader.op is VIEW or (isinstance(reader.op.rule, Joined) or is_widened(reader.results[0])) \
+                and reader in classes.loops:
+            if reader.results[0] in classes.stored:
+                uses += 1
+                continue
+            further, grew = uses_of(reader.results[0], classes)  # type: ignore[arg-type]
+            uses += further
+            grows |= grew or reader.op is VIEW and any(isinstance(step, Expand) for step in reader.args[1]) and \
+                reader.results[0].type.numel > value.type.numel  # type: ignore[union-attr]
+        else:
+            uses += 1
+            result = reader.results[0]
+            if isinstance(reader.op.rule, Pointwise) and result is not None:
+                grows |= result.type.numel > value.type.numel
+    return uses, grows
+
+
+def is_widened(value: Value | None) -> bool:
+    """Whether it is another's numbers in more bytes: half precision as float32, say."""
+    node = value.node if value is not None else None
+    return node is not None and node.op is CONVERT and node.args[0].type.bytes < value.type.bytes  # type: ignore
+
+
+def is_cheap_again(value: Value, classes: Classes) -> bool:
+    """Whether each reader may compute it, down to what is in memory."""
+    while is_computed(value, classes):
+        node = value.node
+        assert node is not None
+        if node.op is VIEW or is_widened(value):
+            value = node.args[0]
+            continue
+        if not is_cheap(node):
+            return False
+        operands = [operand for operand in node.operands if is_computed(operand, classes)]
+        if not operands:
+            return True
+        value = max(operands, key=lambda operand: operand.type.numel)
+    return True
+
+
+def is_cheap(node: Node) -> bool:
+    least = max((value.type.numel for value in node.results if value is not None), default=0) / SMALL
+    operands = {value for value in node.operands if value.ndim and value.type.numel > least}
+    if isinstance(node.op.rule, Joined):
+        # A copy, say padding by nothing: whoever reads it may as well read what is copied.
+        return isinstance(node.op.rule.rule(*node.args, **node.kwargs), Shown)
+    return isinstance(node.op.rule, Pointwise) and node.op.rule.cost <= CHEAP and len(operands) <= 1
+
+
+def expression_cost(value: Value, classes: Classes) -> int:
+    """What one element costs, down to what is stored."""
+    node = value.node
+    if node is None or node not in classes.loops:
+        return 0
+    if node.op is VIEW:
+        return 0 if node.args[0] in classes.stored else expression_cost(node.args[0], classes)
+    if isinstance(node.op.rule, Joined):
+        return max((0 if v in classes.stored else expression_cost(v, classes) for v in node.operands), default=0)
+    if not isinstance(node.op.rule, Pointwise):
+        return 0
+    below = sum(0 if v in classes.stored else expression_cost(v, classes) for v in set(node.operands))
+    return node.op.rule.cost + below

@@ -1,0 +1,119 @@
+"""Conditions on data are checked before inputs are written, and alone where only the check is needed.
+
+    r = aten.index_copy c, 2, i, k              check any(i < 0 or i >= 64)
+    z = aten.embedding w, i            =>       r = aten.index_copy c, 2, i, k
+    write c <- r
+
+A run that raises has written nothing: the caller runs the program again as plain Python, which writes, and raises, as
+eager does. So what stores in an input before the end of a plan must come after every step that may raise. A check
+comes as soon as what it looks at is there, and then the operator itself does not count: the index of a cache is looked
+at once, and all layers write their caches in place.
+
+A result that nothing reads needs no more than its check:
+
+    y = aten.floor_divide x, d                  check any(d == 0)
+    return x                           =>       return x
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...ir.data_dependent_errors import add_check, conditions_of, covers, may_fail
+from ...ir.frozen_values import is_random
+from ...ir.graph import Graph, Node, Value, values_in
+from ...ir.rewriter import Rewriter
+from ...ops.burnish_primitives import CHECK
+from ...ops.data_dependent_errors import Condition, InRange, NotZero
+
+
+def check_first(graph: Graph) -> Graph:
+    """The graph itself, where there is nothing to check ahead."""
+    failing = {node: found for node in graph.nodes if node.results and (found := conditions_of(node))}
+    if not failing:
+        return graph
+    read = {value for node in graph.nodes for value in node.operands}
+    read |= {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+    dead = {node for node in failing if read.isdisjoint(node.results) and not is_random(node)}
+    early = [node for node in writing_or_after(graph) if node in failing and node not in dead]
+    return Checker(graph, failing, dead, early).run() if dead or early else graph
+
+
+def writing_or_after(graph: Graph) -> list[Node]:
+    """The nodes from the first one on that makes what an input is given."""
+    makers = {write.value.node for write in graph.writes}
+    first = next((k for k, node in enumerate(graph.nodes) if node in makers), len(graph.nodes))
+    return graph.nodes[first:]
+
+
+class Checker(Rewriter):
+    def __init__(self, graph: Graph, failing: dict[Node, tuple[Condition, ...]], dead: set[Node], early: list[Node]):
+        super().__init__(graph)
+        self.failing, self.dead = failing, dead
+        self.waiting: dict[Value, dict[Condition, str]] = defaultdict(dict)
+        """By what they look at: the conditions to check as soon as that is there, and for which operator."""
+        for node in early:
+            for condition in failing[node]:
+                self.waiting[subject(condition)].setdefault(condition, node.op.name)
+
+    def begin(self) -> None:
+        for value in self.old.inputs:
+            self.check(value)
+
+    def check(self, value: Value) -> None:
+        for condition, name in self.waiting.get(value, {}).items():
+            add_check(self.build, seen_as(condition, self.env[value]), name)
+
+    def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if node in self.dead:
+            for condition in self.failing[node]:
+                add_check(self.build, seen_as(condition, self.env[subject(condition)]), node.op.name, args,
+                          kwargs.items())
+            return tuple(None for _ in node.results)
+        if self.waiting.keys().isdisjoint(node.results):
+            return None
+        made = self.kept(node, args, kwargs)
+        for old, new in zip(node.results, made, strict=True):
+            if old is not None:
+                self.env[old] = new
+                self.check(old)
+        return made
+
+
+def subject(condition: Condition) -> Value:
+    """What a condition is about."""
+    if isinstance(condition, InRange):
+        return condition.index
+    return condition.divisor if isinstance(condition, NotZero) else condition.value
+
+
+def seen_as(condition: Condition, value: Value) -> Condition:
+    """The same condition on another value."""
+    if isinstance(condition, InRange):
+        return InRange(value, condition.low, condition.size, condition.ignored)
+    return type(condition)(value)
+
+
+def last_that_may_fail(nodes: Sequence[Node | None]) -> int:
+    """The number of the last step that may raise, -1 where there is none. `nodes` has the node of each step that is a
+    call. An operator whose conditions have been checked by then does not raise."""
+    last, checked = -1, set[tuple]()
+    for number, node in enumerate(nodes):
+        if node is None or not may_fail(node):
+            continue
+        if node.op is CHECK:
+            checked.add(node.args[4])
+        elif is_checked(node, checked):
+            continue
+        last = number
+    return last
+
+
+def is_checked(node: Node, checked: Iterable[tuple]) -> bool:
+    conditions = conditions_of(node)
+    return conditions is not None and all(covers(condition) in checked for condition in conditions)
+
+
+__all__ = ["check_first", "last_that_may_fail"]

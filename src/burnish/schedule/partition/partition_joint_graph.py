@@ -1,0 +1,149 @@
+"""Forward and backward become graphs of their own; what backward reads of forward is saved, or computed again.
+
+    y = linear x, w, b                    forward(x, w, b): y, z            saves y
+    z = aten.gelu.default y         =>
+    g = aten.gelu_backward t, y           backward(t, y): g, ...
+
+Forward is what the program's outputs and writes need; all the rest is backward. What is computed again, and from what,
+`crossing` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from ...ir.alias_analysis import storage_of
+from ...ir.announce_stage import announce
+from ...ir.data_dependent_errors import is_kept
+from ...ir.extract_subgraph import part
+from ...ir.gradient_signature import Gradients
+from ...ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ...ir.graph_builder import Builder
+from .activation_memory_budget import choose
+from .saved_or_recomputed import Crossing, given_formally, late_as_can_be
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Backward is called with the tangents, the inputs that it is given as they are by then, and the saved inputs,
+    outputs and other values, in this order."""
+
+    forward: Graph
+    backward: Graph
+    saved_inputs: tuple[int, ...]
+    """Positions among forward's inputs."""
+    saved_outputs: tuple[int, ...]
+    """Positions among the program's outputs."""
+    watched: tuple[int, ...]
+    """Of forward's further outputs, which are saved, those that share memory with an output or input of the program.
+    Were that written to, they would change."""
+
+
+def split_backward(graph: Graph, gradients: Gradients, constants: int, budget: float = 1.0) -> Halves:
+    """The last inputs are `constants`. `budget` is the setting `memory_budget`."""
+    halves = Splitter(graph, gradients, constants).halves(budget)
+    announce("split_backward forward", halves.forward)
+    announce("split_backward backward", halves.backward)
+    return halves
+
+
+class Splitter:
+    def __init__(self, graph: Graph, gradients: Gradients, constants: int):
+        self.graph, self.gradients = graph, gradients
+        first = gradients.tangents
+        end = len(graph.inputs) - constants
+        self.given, self.tangents = graph.inputs[:first], graph.inputs[first:end]
+        self.constants = graph.inputs[end:]
+        self.outputs, self.results = graph.outputs[:gradients.outputs], graph.outputs[gradients.outputs:]
+        self.late_writes = [write for write in graph.writes if write.input >= first]
+        """What backward writes to."""
+        self.early_writes = [write for write in graph.writes if write.input < first]
+        self.made_for = {value for value in values_in(tuple(self.outputs))} | {w.value for w in self.early_writes}
+        late = self.nodes_after_tangents()
+        self.forward = self.forward_nodes(late)
+        checks = [value for node in late if is_kept(node) for value in node.operands]
+        ends = [*values_in(tuple(self.results)), *checks, *(write.value for write in self.late_writes)]
+        self.backward = self.ancestors(ends, stop=self.forward)
+        self.backward.update(node for node in late if is_kept(node))
+        written = {graph.inputs[write.input] for write in self.early_writes}
+        self.crossing = Crossing(graph, self.given, self.constants, self.forward, self.backward, self.made_for,
+                                 list(self.read_at_the_end()), written)
+
+    def nodes_after_tangents(self) -> list[Node]:
+        late: set[Value] = set(self.tangents)
+        found = []
+        for node in self.graph.nodes:
+            if any(value in late for value in node.operands):
+                found.append(node)
+                late.update(value for value in node.results if value is not None)
+        return found
+
+    def forward_nodes(self, late: list[Node]) -> set[Node]:
+        found = self.ancestors(self.made_for)
+        behind = set(late)
+        for node in self.graph.nodes:
+            if node not in found and node not in behind and is_kept(node):
+                found |= self.ancestors(node.operands) | {node}
+        return found
+
+    def ancestors(self, values: Iterable[Value], stop: Iterable[Node] = ()) -> set[Node]:
+        found: set[Node] = set()
+        stack = [value.node for value in values]
+        while stack:
+            node = stack.pop()
+            if node is not None and node not in found and node not in stop:
+                found.add(node)
+                stack.extend(value.node for value in node.operands)
+        return found
+
+    def read_at_the_end(self) -> Iterator[Value]:
+        """Inputs and values of forward among the results."""
+        for value in values_in(tuple(self.results)):
+            if value.node in self.forward or value.node is None and value in self.given:
+                yield value
+        for write in self.late_writes:
+            if write.value.node in self.forward or write.value.node is None and write.value in self.given:
+                yield write.value
+        for out in self.results:
+            if isinstance(out, Alias) and out.input < len(self.given):
+                yield self.given[out.input]
+
+    # ---- the graphs
+
+    def halves(self, budget: float) -> Halves:
+        saved, again, instead = choose(self.crossing, budget)
+        is_copied = self.crossing.is_copied
+        inputs = [value for value in saved if value.node is None and not is_copied(value)]
+        outputs = {}
+        for k, out in enumerate(self.outputs):
+            if isinstance(out, Value) and out.node is not None:
+                outputs.setdefault(out, k)
+        kept = [value for value in saved if value in outputs]
+        more = [value for value in saved if value not in outputs and value not in inputs]
+        forward, env = part((node for node in self.graph.nodes if node in self.forward), [*self.given, *self.constants])
+        forward.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in self.outputs]
+        build = Builder(forward)
+        forward.outputs += [build.copy(env[value]) if is_copied(value) else env[value] for value in more]
+        forward.writes = [write.of(env[write.value]) for write in self.early_writes]
+        shared = {*(storage_of(value) for value in outputs), *self.given}
+        return Halves(
+            forward, self.backward_graph(again, [*inputs, *kept, *more], instead),
+            tuple(self.given.index(value) for value in inputs), tuple(outputs[value] for value in kept),
+            tuple(k for k, value in enumerate(more) if not is_copied(value) and storage_of(value) in shared),
+        )
+
+    def backward_graph(self, again: set[Node], saved: list[Value], instead: dict[Node, Value]) -> Graph:
+        inputs = [*self.tangents, *saved, *self.constants]
+        nodes = {node: given_formally(node, instead[node]) if node in instead else node for node in self.graph.nodes
+                 if node in again or node in self.backward}
+        first = [node for node in self.nodes_after_tangents() if node in nodes]
+        graph, env = part(late_as_can_be(self.graph, first, nodes), inputs)
+        for out in self.results:
+            if isinstance(out, Alias):
+                graph.outputs.append(replace(out, input=inputs.index(self.graph.inputs[out.input])))
+            else:
+                graph.outputs.append(replaced(out, env.__getitem__))
+        graph.writes = [Write(inputs.index(self.graph.inputs[write.input]), env[write.value], write.is_silent)
+                        for write in self.late_writes]
+        return graph

@@ -1,0 +1,72 @@
+"""A graph with forward and backward in it, as a whole step of training has, keeps less from the one for the other.
+
+    y = linear x, w, b                    y = linear x, w, b
+    z = aten.gelu.default y               z = aten.gelu.default y
+    l = aten.sum.default z                l = aten.sum.default z                 h is not kept from the forward pass on:
+    h = aten.erf.default y         =>     h = aten.erf.default y                 it is computed again from y, which is
+    ...                                   h_1 = aten.erf.default y
+    g = aten.mul.Tensor h, t              g = aten.mul.Tensor h_1, t
+
+Where most is in memory, the graph is cut in two. What late nodes read of early ones is chosen as it is for graphs of
+which backward is another one (`crossing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.alias_analysis import storage_of
+from ...ir.announce_stage import announce
+from ...ir.extract_subgraph import part
+from ...ir.graph import Graph, Node, Value, replaced, values_in
+from .activation_memory_budget import choose
+from .saved_or_recomputed import Crossing, given_formally, late_as_can_be
+
+
+def compute_again(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
+    """The last inputs are `constants`. `budget` is the setting `memory_budget`."""
+    cut = fullest(graph)
+    early, late = graph.nodes[:cut], graph.nodes[cut:]
+    given, fixed = graph.inputs[:len(graph.inputs) - constants], graph.inputs[len(graph.inputs) - constants:]
+    first = set(early)
+    made_for = {value for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes))
+                if value.node in first}
+    _, again, instead = choose(Crossing(graph, given, fixed, first, set(late), made_for), budget)
+    if not again:
+        return graph
+    nodes: dict[Node, Node] = {node: node for node in graph.nodes if node in again}
+    nodes |= {node: given_formally(node, instead[node]) if node in instead else node for node in late}
+    # A node that comes again takes its values' place from there on.
+    new, env = part([*early, *late_as_can_be(graph, late, nodes)], graph.inputs)
+    new.outputs = [replaced(out, env.__getitem__) if values_in(out) else out for out in graph.outputs]
+    new.writes = [write.of(env[write.value]) for write in graph.writes]
+    announce("compute_again", new, graph)
+    return new
+
+
+def fullest(graph: Graph) -> int:
+    """Before how many nodes most is in memory of what nodes made and others read."""
+    change = [0] * (len(graph.nodes) + 1)
+    for value, (first, last) in reaches(graph.nodes).items():
+        change[first] += value.type.bytes
+        change[last] -= value.type.bytes
+    most = now = at = 0
+    for number, step in enumerate(change):
+        now += step
+        if now > most:
+            most, at = now, number + 1
+    return at
+
+
+def reaches(nodes: Sequence[Node]) -> dict[Value, tuple[int, int]]:
+    """Which node makes each piece of memory, and which is the last to read it."""
+    found: dict[Value, tuple[int, int]] = {}
+    for number, node in enumerate(nodes):
+        for value in node.operands:
+            root = storage_of(value)
+            if root in found:
+                found[root] = found[root][0], number
+        for value in node.results:
+            if value is not None and storage_of(value) is value:
+                found[value] = number, number
+    return found

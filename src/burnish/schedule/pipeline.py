@@ -1,0 +1,185 @@
+"""The plan: what runs, in which order, and where every value lies.
+
+    plan = make_plan(graph)
+    plan.steps       Launch (a kernel), Call (an operator's eager kernel) and Show (a view of something in memory)
+    plan.offsets     for each intermediate value its place in the arena
+    plan.lodged      or in memory that is made for an output, and is not written until the value is done with
+"""
+
+from __future__ import annotations
+
+from .. import events
+from ..ir.alias_analysis import is_shown
+from ..ir.announce_stage import announce
+from ..ir.graph import Graph, Node, Value, values_in
+from ..ops.burnish_primitives import ASSEMBLED, CHECK, VIEW
+from ..tensors.view_maps import view_offset
+from .fusion.fuse_gathers import fetch_in_loops
+from .fusion.fuse_loops import Fusion, Unit, fuse
+from .fusion.fuse_scatters import scatter_in_loops
+from .fusion.fusion_groups import Group, is_reduction
+from .fusion.horizontal_fusion import merged
+from .fusion.split_reductions import divide_long_rows
+from .layouts.verify_layouts import verify_layouts
+from .loops.build_kernel import Launch, emit
+from .memory.concat_in_place import share_homes
+from .memory.elementwise_buffer_reuse import overlay
+from .memory.in_place_library_calls import calls_in_place
+from .memory.liveness import place_in_arena
+from .memory.store_inputs_in_place import store_in_place
+from .partition.loop_or_library_call import Classes, classify
+from .partition.order_error_checks import check_first, last_that_may_fail
+from .partition.rematerialize import fullest
+from .plan_steps import Call, Plan, Show, Step
+
+STEPS = (
+    check_first,  # a run that raises must not have written
+    share_homes,
+    divide_long_rows,
+    fetch_in_loops,
+    scatter_in_loops,
+)
+"""From graph to graph, before the graph is made loops of."""
+
+
+def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, turns: bool = False) -> Plan:
+    """`is_open`: it is one of several plans for sizes that are told at run time, and they are given memory together.
+    `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large.
+    `turns`: it goes forward and then backward, as a whole step of training does."""
+    for step in STEPS:
+        if is_open and step is divide_long_rows:
+            continue  # all sizes together are divided before (`divide_open_rows`)
+        before, graph = graph, step(graph)
+        announce(step.__name__, graph, before)
+    classes = classify(graph, is_open)
+    fusion = fuse(graph, classes, fullest(graph) if turns else 0)
+    steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
+    calls = [step.node if isinstance(step, Call) else None for step in steps]
+    checked = last_that_may_fail(calls)
+    steps, placed = store_in_place(graph, steps, [touched(step) for step in steps], checked)
+    written, within = calls_in_place(graph, calls, [touched(step) for step in steps], checked)
+    steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
+    over: dict[Value, Value] = {}
+    if not is_open:
+        steps, over = overlay(graph, steps, [touched(step) for step in steps], {*placed, *within})
+    plan = Plan(graph, steps, placed=placed | within, over=over)
+    if not is_open:
+        place_in_arena(plan, gives_back)
+    verify_layouts(plan)
+    if events.is_watched("loops"):
+        why = "\n".join([explain(classes, fusion), *apart])
+        events.emit("loops", text=f"{plan}\n{why}", plan=plan)
+    return plan
+
+
+def touched(step: Step) -> list[Value]:
+    """The values that a step reads or makes."""
+    match step:
+        case Launch(_, buffers):
+            return list(buffers)
+        case Show(value, source, _, _):
+            return [value, source]
+        case Call(node):
+            return [*node.operands, *(value for value in node.results if value is not None)]
+
+
+def explain(classes: Classes, fusion: Fusion) -> str:
+    """Why things were not fused, in words."""
+    lines = [f"library call: {node.results[0] if node.results else node}: {why}"
+             for node, why in classes.why_library.items() if node.op is not ASSEMBLED and node.op is not CHECK]
+    for unit in fusion.units:
+        if isinstance(unit.what, Group):
+            lines += [f"not fused with {', '.join(map(str, unit.what.roots))}: {why}" for why in unit.what.refusals]
+    return "\n".join(lines)
+
+
+def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
+    needed = needed_in_memory(graph, classes, fusion)
+    steps: list[Step] = []
+    shown: set[Value] = set()
+
+    def show(value: Value) -> None:
+        """Make a value that something outside of the loops reads available: views are made when first read."""
+        node = value.node
+        if node is None or node.op is not VIEW or value in shown or value in fusion.unit_of:
+            return
+        show(node.args[0])
+        shown.add(value)
+        assert is_shown(value), node
+        steps.append(Show(value, node.args[0], value.type, view_offset(node.args[1], node.args[0].type)))
+
+    for unit in in_order(fusion.units):
+        if isinstance(unit.what, Group):
+            wanted = {root for root in unit.what.roots if root in needed}
+            if wanted:
+                steps.append(emit(unit.what, wanted, classes))
+        else:
+            for value in unit.what.operands:
+                show(value)
+            if unit.what.op is not ASSEMBLED:
+                steps.append(Call(unit.what))
+    for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+        show(value)
+    return steps
+
+
+def needed_in_memory(graph: Graph, classes: Classes, fusion: Fusion) -> set[Value]:
+    """The roots that somebody outside their own group reads."""
+    needed: set[Value] = set()
+
+    def need(value: Value) -> None:
+        while value not in fusion.unit_of and value.node is not None and value.node.op is VIEW:
+            value = value.node.args[0]
+        needed.add(value)
+
+    for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+        need(value)
+    for unit in fusion.units:
+        if isinstance(unit.what, Node):
+            for value in unit.what.operands:
+                need(value)
+    for value, reads in fusion.reads.items():
+        for read, _ in reads:
+            if fusion.unit_of.get(read) is not fusion.unit_of[value]:
+                needed.add(read)
+    return needed
+
+
+def in_order(units: list[Unit]) -> list[Unit]:
+    """In the order in which they were made, each after those it needs. What is needed later comes right before that:
+    what reads inputs alone could come at the beginning, and what it makes would lie there until somebody reads it.
+    What only sums up what others have made does not wait for a library call: its input lies in the cache still, and
+    may be gone when the call needs memory."""
+    numbered = {unit.number: unit for unit in units}
+    sums = [unit for unit in units if unit.needs and only_sums(unit)]
+    done, order = 0, []
+
+    def put(unit: Unit) -> None:
+        nonlocal done, sums
+        if isinstance(unit.what, Node):
+            ready = [each for each in sums if not each.needs & ~done]
+            sums = [each for each in sums if each not in ready]
+            for each in ready:
+                if not done >> each.number & 1:
+                    order.append(each)
+                    done |= 1 << each.number
+        order.append(unit)
+        done |= 1 << unit.number
+
+    for unit in units:
+        stack = [] if done >> unit.number & 1 else [unit]
+        while stack:
+            assert len(stack) <= len(units), "the units need one another"
+            left = stack[-1].needs & ~done
+            if left:
+                stack.append(numbered[(left & -left).bit_length() - 1])
+            else:
+                put(stack.pop())
+    return order
+
+
+def only_sums(unit: Unit) -> bool:
+    return isinstance(unit.what, Group) and all(map(is_reduction, unit.what.roots))
+
+
+__all__ = ["make_plan", "touched"]
