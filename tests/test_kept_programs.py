@@ -11,9 +11,9 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.backends.guard_watch_function import new_watch
 from burnish.compiler import compile_graph as native_compile
 from burnish.compiler import graph_cache_key, program_cache
+from burnish.compiler.guard_watch_function import new_watch
 from burnish.ir.untraceable_graph import NumberLost, Untraceable
 from burnish.lower.trace.differentiate import Closed
 from burnish.runtime.disk.disk_cache import DiskCache

@@ -6,8 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from burnish.backends import guard_watch_function
-from burnish.compiler import background_imports
+from burnish.compiler import background_imports, guard_watch_function
 from burnish.concurrency import loaded_modules as module
 from burnish.concurrency.loaded_modules import loaded
 

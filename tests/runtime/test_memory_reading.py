@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.backends import guard_watch_function
+from burnish.compiler import guard_watch_function
 from burnish.runtime.state_watch import native_watch, tensor_guard_layout, tensor_mutation_watch
 from burnish.settings import patch
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from burnish.backends import guard_watch_function
+from burnish.compiler import guard_watch_function
 from burnish.concurrency.compute_once import once
 from burnish.runtime.linking import elf_linker
 from burnish.runtime.program import native_kernels

@@ -6,16 +6,14 @@ hands it a graph. Importing this package registers "burnish", "eager", "aot_eage
     lookup("eager")(gm, [x, y])(x, y)
 """
 
-from ..compiler import driver
-from . import aot_eager, eager, inductor
-from .registry import Backend, CompiledFn, CompilerFn, list_backends, lookup, register_backend
+from . import aot_eager, burnish, eager, inductor
+from .registry import Backend, CompilerFn, list_backends, lookup, register_backend
 
 __all__ = [
     "Backend",
-    "CompiledFn",
     "CompilerFn",
     "aot_eager",
-    "driver",
+    "burnish",
     "eager",
     "inductor",
     "list_backends",

@@ -24,13 +24,13 @@ from typing import Any, TypeVar, overload
 
 from torch.fx import GraphModule
 
+from ..compiler import CompiledFn
 from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbers, own_copy
 from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean
 from .check_first_outputs import FirstRun, count_outputs
 
-CompiledFn = Callable[..., Any]
 CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]
 Perform = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 F = TypeVar("F", bound=CompilerFn)

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from ..backends.guard_watch_function import KIND as WATCHER_KIND
-from ..backends.guard_watch_function import watch_at_hand
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.llvm import compile_kernels, host
 from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, made_with
@@ -44,6 +42,8 @@ from ..settings import current
 from ..tensors.view_maps import view_offset
 from .gpu_kernel_compilers import compile_launches, cubins_here, offer_gpus
 from .graph_cache_key import built
+from .guard_watch_function import KIND as WATCHER_KIND
+from .guard_watch_function import watch_at_hand
 from .program_cache import KIND
 from .program_recipe import Frozen, Halved, Plain, Recipe, Tools
 

@@ -14,7 +14,6 @@ import torch
 from torch.fx import GraphModule, Node
 
 from .. import events
-from ..backends.registry import CompiledFn, register_backend
 from ..concurrency import fork_safe_locks
 from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
@@ -31,8 +30,8 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
 from ..tensors.symbolic_sizes import NoFormula
-from . import background_imports
-from .adapters.eager_rng import drawing, draws_as_eager, perform
+from . import CompiledFn
+from .adapters.eager_rng import drawing, draws_as_eager
 from .adapters.exit_global_state import leaving, switches_left
 from .adapters.inference_mode_results import in_mode, mode_of_results
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, open_beside_sizes, own_copy
@@ -41,7 +40,6 @@ from .load_or_compile import open_recipe_of, recipe_of
 from .partition_uncompiled_calls import has_steps, in_pieces
 
 
-@register_backend(runs_python=True, perform=perform, ahead=background_imports.begin, recomputes=True, restores=True)
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
     if current().null_device is not None:

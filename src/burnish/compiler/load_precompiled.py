@@ -12,12 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import events
-from ..backends.registry import CompiledFn
 from ..runtime.contest.inference_contest import Contest
 from ..runtime.contest.training_contest import TrainingContest
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..settings import current
-from . import program_cache
+from . import CompiledFn, program_cache
 from .load_or_compile import COMPILED_STAGES
 
 

@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from ..backends.registry import CompiledFn
 from ..concurrency import fork_safe_locks
 from ..runtime.eager.cond import Branches
 from ..runtime.eager.tensor_object_state import WATCHING, stands_alone
 from ..tensors.lazy_graph_module import graph_module
 from ..tensors.node_arguments import arguments_of
+from . import CompiledFn
 from .adapters.eager_rng import drawing, draws_as_eager, may_draw, performed
 
 Compile = Callable[[GraphModule, list[Any]], CompiledFn]

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import events, settings
-from ..backends.guard_watch_function import watch_at_hand
 from ..concurrency.compute_once import once
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.disk.disk_cache import disk_cache
@@ -33,6 +32,7 @@ from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
 from ..runtime.program.unbound_driver import FunctionOf
 from ..tensors.symbolic_sizes import NoFormula
+from .guard_watch_function import watch_at_hand
 from .program_recipe import Tools
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from ..backends import lookup
-from ..backends.guard_watch_function import is_at_hand, new_watch
 from ..compiler.graph_cache_key import NoKey, built, input_facts, switches
+from ..compiler.guard_watch_function import is_at_hand, new_watch
 from ..concurrency import fork_safe_locks
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.disk.file_trust import Distrusted, read_trusted

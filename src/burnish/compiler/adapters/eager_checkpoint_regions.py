@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ...runtime.eager.checkpoint_recompute import Place, Steps, checkpointed, steps_of
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
 from ...tensors.lazy_graph_module import graph_module
+from .. import CompiledFn
 
 
 def has_regions(gm: GraphModule) -> bool:
@@ -97,3 +99,18 @@ class Region:
 
     def __call__(self, *inputs: Any) -> tuple:
         return checkpointed(self.gm.forward, self.steps, *inputs)
+
+
+def run_eagerly(gm: GraphModule) -> CompiledFn:
+    """The graph as it stands, one Python call a node. Its Python code is generated on the first call."""
+    forward: Any = None
+
+    def call(*args: Any) -> Any:
+        nonlocal forward
+        if forward is None:
+            made = with_regions(gm)
+            _LazyGraphModule.force_recompile(made)
+            forward = made.forward
+        return forward(*args)
+
+    return call

@@ -21,14 +21,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from ...backends.eager import run
-from ...backends.registry import CompiledFn
 from ...concurrency.compute_once import once
 from ...runtime.eager.random_numbers import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.program.restore_inputs_on_error import restoring
 from ...settings import current, patch
-from .eager_checkpoint_regions import with_regions
+from .. import CompiledFn
+from .eager_checkpoint_regions import run_eagerly, with_regions
 from .specialize_numbers import own_copy
 
 WORDS = ("rand", "dropout", "bernoulli", "uniform", "normal", "attention", "lstm", "gru", "rnn", "lowrank",
@@ -79,7 +78,7 @@ def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:
 def drawing(gm: GraphModule) -> CompiledFn:
     """The graph as it stands, but for what it draws."""
     if draws_as_eager(gm) or not any(may_draw(node) for node in gm.graph.nodes):
-        return restoring(gm, run(gm))
+        return restoring(gm, run_eagerly(gm))
     forward: Any = None
 
     def call(*args: Any) -> Any:
