@@ -46,8 +46,13 @@ def relative_error(truth: Tensors, got: Tensors) -> float:
     for name, entry in largest.items():
         kind = name.split(" ")[0]
         of_kind[kind] = max(of_kind.get(kind, 0.0), entry)
-    return max((difference(part, got[name]) / (max(largest[name], SMALL * of_kind[name.split(" ")[0]]) or 1.0)
-                for name, part in truth.items()), default=0.0)
+    return max(
+        (
+            difference(part, got[name]) / (max(largest[name], SMALL * of_kind[name.split(" ")[0]]) or 1.0)
+            for name, part in truth.items()
+        ),
+        default=0.0,
+    )
 
 
 def typical_error(truth: Tensors, got: Tensors) -> float:
@@ -56,8 +61,10 @@ def typical_error(truth: Tensors, got: Tensors) -> float:
         return math.inf
     norms = {name: precise(part).norm().item() for name, part in truth.items() if part.numel()}
     largest = max(norms.values(), default=0.0)
-    shares = [(precise(got[name]) - precise(truth[name])).norm().item() / (max(norm, SMALL * largest) or 1.0)
-              for name, norm in norms.items()]
+    shares = [
+        (precise(got[name]) - precise(truth[name])).norm().item() / (max(norm, SMALL * largest) or 1.0)
+        for name, norm in norms.items()
+    ]
     return math.sqrt(sum(share * share for share in shares) / max(len(shares), 1))
 
 

@@ -37,8 +37,15 @@ def paths() -> str:
 def apart(arguments: Sequence[str], folder: str | Path, limit: float) -> tuple[Any, str | None]:
     environment = {**os.environ, **caches.variables(Path(folder)), "PYTHONPATH": paths()}
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen([sys.executable, *arguments], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL,
-                                   stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            env=environment,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             status = process.wait(limit)
         except subprocess.TimeoutExpired:

@@ -35,7 +35,7 @@ from .record import finite
 from .steady import take_turns
 from .table import Table, as_text, times
 
-ELEMENTS, WIDTH = 2 ** 28, 4096
+ELEMENTS, WIDTH = 2**28, 4096
 ROUNDS, SECONDS = 5, 0.05
 WARM_CALLS = 3
 ROUNDINGS = {torch.float32: 64}
@@ -86,8 +86,9 @@ class Found:
         return self.bytes / self.seconds[name] / self.copy
 
 
-def measure(program: Program, elements: int, kind: torch.dtype, where: str, clock: WallClock,
-            with_torch: bool = False) -> Found:
+def measure(
+    program: Program, elements: int, kind: torch.dtype, where: str, clock: WallClock, with_torch: bool = False
+) -> Found:
     shape = elements // WIDTH, WIDTH
     made = torch.Generator(where).manual_seed(0)
     inputs = [torch.randn(shape, generator=made, dtype=kind, device=where) for _ in range(program.inputs)]
@@ -112,8 +113,15 @@ def measure(program: Program, elements: int, kind: torch.dtype, where: str, cloc
         wait(where)
         blocks = take_turns(timed, ROUNDS, SECONDS, clock=clock)
     seconds = {name: statistics.median(found) for name, found in blocks.items()}
-    return Found(program.name, str(kind).removeprefix("torch."), moved, 2 * kind.itemsize * elements / seconds[COPY],
-                 seconds, watched.way, wrong)
+    return Found(
+        program.name,
+        str(kind).removeprefix("torch."),
+        moved,
+        2 * kind.itemsize * elements / seconds[COPY],
+        seconds,
+        watched.way,
+        wrong,
+    )
 
 
 def why_far(want: torch.Tensor, got: torch.Tensor) -> str | None:
@@ -131,8 +139,16 @@ def report(found: Sequence[Found]) -> str:
     table = Table("Bytes over time, as a share of a copy's", ["program", "dtype", "copy", "burnish", "in", *names])
     for each in found:
         cells = ["wrong" if each.wrong and name == "burnish" else f"{each.share(name):.0%}" for name in names]
-        table.rows.append([each.program, each.dtype, f"{each.copy / 1e9:.0f} GB/s",
-                           f"{each.bytes / each.seconds['burnish'] / 1e9:.0f} GB/s", each.way, *cells])
+        table.rows.append(
+            [
+                each.program,
+                each.dtype,
+                f"{each.copy / 1e9:.0f} GB/s",
+                f"{each.bytes / each.seconds['burnish'] / 1e9:.0f} GB/s",
+                each.way,
+                *cells,
+            ]
+        )
     least = min((each.share("burnish") for each in found if not each.wrong), default=None)
     notes = [f"! {each.program} {each.dtype}: {each.wrong}" for each in found if each.wrong]
     return "\n".join([as_text(table), f"the least of Burnish's: {times(least)} a copy", *notes])
@@ -170,8 +186,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"! {program.name} {kind}: {type(error).__name__}: {error}", file=sys.stderr)
             if options.json:
                 options.json.parent.mkdir(parents=True, exist_ok=True)
-                data = {"machine": machine, "clock": clock.name, "elements": options.elements,
-                        "found": [{**dataclasses.asdict(each), "share": each.share("burnish")} for each in found]}
+                data = {
+                    "machine": machine,
+                    "clock": clock.name,
+                    "elements": options.elements,
+                    "found": [{**dataclasses.asdict(each), "share": each.share("burnish")} for each in found],
+                }
                 options.json.write_text(json.dumps(finite(data), indent=1) + "\n")
     if found:
         print(report(found))

@@ -89,9 +89,13 @@ class Numbered(Layers):
 
 
 PROGRAMS: dict[str, tuple[Callable, tuple[int, ...]]] = {
-    "branch": (branch, (WIDTH,)), "read": (read, (WIDTH,)), "call": (call, (WIDTH,)),
-    **{name: (made().eval(), (ROWS, WIDTH))
-       for name, made in (("layers", Layers), ("hidden", Hidden), ("numbered", Numbered))},
+    "branch": (branch, (WIDTH,)),
+    "read": (read, (WIDTH,)),
+    "call": (call, (WIDTH,)),
+    **{
+        name: (made().eval(), (ROWS, WIDTH))
+        for name, made in (("layers", Layers), ("hidden", Hidden), ("numbered", Numbered))
+    },
 }
 
 

@@ -13,8 +13,12 @@ from pathlib import Path
 
 def variables(folder: Path) -> dict[str, str]:
     """The environment that sends every cache we know of there."""
-    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton"),
-            "BURNISH_CACHE_DIR": str(folder / "burnish"), "XDG_CACHE_HOME": str(folder / "user")}
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "BURNISH_CACHE_DIR": str(folder / "burnish"),
+        "XDG_CACHE_HOME": str(folder / "user"),
+    }
 
 
 def folder_of(caches: str | Path, contestant: str) -> Path:

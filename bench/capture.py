@@ -34,8 +34,18 @@ from .observe import GraphCounter, Observed
 
 CALLS = 7
 CAPTURES = 5
-HEADINGS = ("model", "eager", "first call", "capture", "breaks", "graphs", "operations", "tracing/instr.", "all/instr.",
-            "replay")
+HEADINGS = (
+    "model",
+    "eager",
+    "first call",
+    "capture",
+    "breaks",
+    "graphs",
+    "operations",
+    "tracing/instr.",
+    "all/instr.",
+    "replay",
+)
 
 
 @dataclass
@@ -52,9 +62,18 @@ class Row:
     codes: Counter[str]
 
     def cells(self) -> tuple[str, ...]:
-        return (self.name, milliseconds(self.eager), milliseconds(self.first), milliseconds(self.first - self.eager),
-                known(self.breaks), str(self.graphs), str(self.operations), known(self.traced, "{:.2f} µs"),
-                known(self.captured, "{:.2f} µs"), "equal" if self.wrong is None else self.wrong)
+        return (
+            self.name,
+            milliseconds(self.eager),
+            milliseconds(self.first),
+            milliseconds(self.first - self.eager),
+            known(self.breaks),
+            str(self.graphs),
+            str(self.operations),
+            known(self.traced, "{:.2f} µs"),
+            known(self.captured, "{:.2f} µs"),
+            "equal" if self.wrong is None else self.wrong,
+        )
 
 
 def measure(name: str) -> Row:
@@ -69,9 +88,18 @@ def measure(name: str) -> Row:
         wrong = why_different(want, got)
         wrong = f"first call: {wrong}" if wrong else wrong_replays(module, args, kwargs)
         traced, captured = (None, None) if seen.breaks else per_instruction(module, args, kwargs)
-    return Row(name, statistics.median(eager_runs), first, len(seen.breaks) if seen.listening else None,
-               len(backend.graphs), sum(operations(graph) for graph in backend.graphs), traced, captured, wrong,
-               Counter(seen.break_codes))
+    return Row(
+        name,
+        statistics.median(eager_runs),
+        first,
+        len(seen.breaks) if seen.listening else None,
+        len(backend.graphs),
+        sum(operations(graph) for graph in backend.graphs),
+        traced,
+        captured,
+        wrong,
+        Counter(seen.break_codes),
+    )
 
 
 def per_instruction(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -84,8 +112,10 @@ def per_instruction(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[A
         if not seen.instructions:
             return None, None
         captures.append((seen, first))
-    return (min(seen.microseconds_per_instruction() for seen, _ in captures),
-            min((first - seen.torch_seconds) / seen.instructions * 1e6 for seen, first in captures))
+    return (
+        min(seen.microseconds_per_instruction() for seen, _ in captures),
+        min((first - seen.torch_seconds) / seen.instructions * 1e6 for seen, first in captures),
+    )
 
 
 def burnish_of(module: Any, backend: Any) -> Callable:
@@ -107,11 +137,13 @@ def wrong_replays(module: Any, args: tuple, kwargs: dict[str, Any]) -> str | Non
 
 def other_data(values: tuple) -> tuple:
     """Tensors of the same metadata whose rows, or only entries, are in another order, and floats scaled."""
+
     def other(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.numel():
             return value
         flipped = value.flip(tuple(range(value.dim())))
         return flipped * 0.5 if value.is_floating_point() else flipped
+
     return tuple(map(other, values))
 
 
@@ -135,9 +167,13 @@ def known(value: Any, form: str = "{}") -> str:
 
 def table(rows: list[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) if i in (0, len(row) - 1) else cell.rjust(width)
-                               for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
-                     for row in rows)
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i in (0, len(row) - 1) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
 
 
 def main() -> int:

@@ -47,17 +47,27 @@ FACTOR = 2.0
 ROUNDINGS = 1.0
 """What is added to twice eager's error, in rounding units."""
 
-DOUBLE = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
-          torch.complex64: torch.complex128, torch.complex32: torch.complex128}
+DOUBLE = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+    torch.complex32: torch.complex128,
+}
 
 SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 Errors = Callable[[], Iterator[torch.Tensor]]
 
 
-def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None,
-              eager_errors: Errors | None = None, rounded_to: torch.dtype | None = None,
-              noise: Callable[[torch.Tensor], torch.Tensor | None] | None = None) -> str | None:
+def why_wrong(
+    eager: torch.Tensor,
+    got: torch.Tensor,
+    truth: torch.Tensor | None,
+    eager_errors: Errors | None = None,
+    rounded_to: torch.dtype | None = None,
+    noise: Callable[[torch.Tensor], torch.Tensor | None] | None = None,
+) -> str | None:
     """`eager_errors` gives eager's errors on neighbouring inputs; it is asked only if rule 2 does not hold.
     `rounded_to` is the shortest dtype that the result was rounded to on its way. `noise` says, for the elements of a
     mask, what rounding on the way may come to, whoever computes it; that counts in place of the one rounding unit
@@ -76,15 +86,17 @@ def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None
         return told(eager, got, ~finite & ~special)
     if bool((~got.isfinite() & ~special).any()):
         return told(eager, got, ~got.isfinite() & ~special)
-    exact = eager.double() if truth is None or truth.shape != eager.shape or not comparable(truth) \
-        else real(truth).double()
+    exact = (
+        eager.double() if truth is None or truth.shape != eager.shape or not comparable(truth) else real(truth).double()
+    )
     own, ours = error(eager, exact), error(got, exact)
     unit = rounded_to or eager.dtype
     slack = ROUNDINGS * rounding_unit(exact, unit)
     if eager.dtype is torch.float64:
         largest = exact[finite].abs().max() if bool(finite.any()) else exact.new_zeros(())
-        slack = torch.maximum(2 * slack if unit is torch.float64 else slack,
-                              4 * rounding_unit(largest.clamp(min=1.0), torch.float64))
+        slack = torch.maximum(
+            2 * slack if unit is torch.float64 else slack, 4 * rounding_unit(largest.clamp(min=1.0), torch.float64)
+        )
     bad = finite & ~special & (ours > FACTOR * own + slack)
     if not bool(bad.any()):
         return None
@@ -101,19 +113,28 @@ def why_wrong(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None
     return told(eager, got, bad, exact, own) if bool(bad.any()) else None
 
 
-def told(eager: torch.Tensor, got: torch.Tensor, bad: torch.Tensor, exact: torch.Tensor | None = None,
-         own: torch.Tensor | None = None) -> str:
+def told(
+    eager: torch.Tensor,
+    got: torch.Tensor,
+    bad: torch.Tensor,
+    exact: torch.Tensor | None = None,
+    own: torch.Tensor | None = None,
+) -> str:
     worst = int(bad.flatten().to(torch.uint8).argmax())
     if exact is not None:
         excess = torch.where(bad, error(got, exact) / rounding_unit(exact, eager.dtype), -1.0)
         worst = int(excess.flatten().argmax())
     place = tuple(int(k) for k in torch.unravel_index(torch.tensor(worst), eager.shape)) if eager.ndim else ()
-    text = f"{int(bad.sum())} of {bad.numel()} elements, at {place}: {eager[place].item()!r} expected, got " \
-           f"{got[place].item()!r}"
+    text = (
+        f"{int(bad.sum())} of {bad.numel()} elements, at {place}: {eager[place].item()!r} expected, got "
+        f"{got[place].item()!r}"
+    )
     if exact is not None and own is not None:
         unit = rounding_unit(exact, eager.dtype)[place].item()
-        text += f", truly {exact[place].item()!r}; off by {error(got, exact)[place].item() / unit:.1f} rounding " \
-                f"units, eager by {own[place].item() / unit:.1f}"
+        text += (
+            f", truly {exact[place].item()!r}; off by {error(got, exact)[place].item() / unit:.1f} rounding "
+            f"units, eager by {own[place].item() / unit:.1f}"
+        )
     return text
 
 
@@ -157,21 +178,26 @@ def rounding_unit(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 # -- inputs for the true result, and such as lie beside those given ----------------------------------------------------
 
+
 def doubled(tree: Any) -> Any:
     """Arguments with every float in float64, and every float dtype asked for too."""
+
     def change(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf.to(DOUBLE[leaf.dtype]) if leaf.dtype in DOUBLE else leaf.clone()
         return DOUBLE.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+
     return tree_map(change, tree)
 
 
 def singled(tree: Any) -> Any:
     """Arguments with every float64 in float32, and so where it is asked for."""
+
     def change(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf.to(SINGLE[leaf.dtype]) if leaf.dtype in SINGLE else leaf.clone()
         return SINGLE.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+
     return tree_map(change, tree)
 
 
@@ -195,6 +221,7 @@ def moved(tree: Any, seed: int, unit: torch.dtype = torch.float64) -> Any:
             size = max(torch.finfo(parts.dtype).eps, torch.finfo(unit).eps)
             parts.copy_(parts * (1 + steps.to(parts) * size))
         return made
+
     return tree_map(change, tree)
 
 
@@ -202,14 +229,24 @@ def reordered(tree: Any, seed: int) -> Any:
     """Arguments of which one tensor's elements have changed places along one of its dimensions."""
     generator = torch.Generator().manual_seed(seed)
     leaves, spec = tree_flatten(tree)
-    longer = [(k, dim) for k, x in enumerate(leaves) if isinstance(x, torch.Tensor) and x.layout is torch.strided
-              and not x.is_nested and x.is_floating_point() for dim, size in enumerate(x.shape) if size > 1]
+    longer = [
+        (k, dim)
+        for k, x in enumerate(leaves)
+        if isinstance(x, torch.Tensor) and x.layout is torch.strided and not x.is_nested and x.is_floating_point()
+        for dim, size in enumerate(x.shape)
+        if size > 1
+    ]
     if not longer:
         return tree
     at, dim = longer[seed % len(longer)]
     order = torch.randperm(leaves[at].shape[dim], generator=generator).to(leaves[at].device)
-    return tree_unflatten([x.index_select(dim, order) if k == at else x.clone() if isinstance(x, torch.Tensor) else x
-                           for k, x in enumerate(leaves)], spec)
+    return tree_unflatten(
+        [
+            x.index_select(dim, order) if k == at else x.clone() if isinstance(x, torch.Tensor) else x
+            for k, x in enumerate(leaves)
+        ],
+        spec,
+    )
 
 
 @contextlib.contextmanager

@@ -62,8 +62,20 @@ def measure(run: Run, options: argparse.Namespace) -> int:
     models = chosen_models(options)
     mode = "train-step" if options.train_step else "train" if options.train else "inference"
     starts = 0 if options.steady_only else options.starts
-    plan = Plan(run.contestants, mode, options.batch, not options.no_dropout, options.device, options.dtype,
-                options.threads, options.rounds, options.seconds, starts, options.warm, options.limit)
+    plan = Plan(
+        run.contestants,
+        mode,
+        options.batch,
+        not options.no_dropout,
+        options.device,
+        options.dtype,
+        options.threads,
+        options.rounds,
+        options.seconds,
+        starts,
+        options.warm,
+        options.limit,
+    )
     run.settings.update(asdict(plan))
     run.machine["torch_threads"] = plan.threads or run.machine["torch_threads"]
     with Progress(len(models) + options.overhead) as progress, terminated_as_interrupted():
@@ -98,6 +110,7 @@ def overheads(conductor: Conductor) -> list[Overhead]:
 @contextlib.contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
     """Whichever way a run is stopped, the process it waits for is stopped with it."""
+
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -120,8 +133,9 @@ def chosen_models(options: argparse.Namespace) -> list[str]:
     known = [*MODELS, *LARGE]
     for name in options.model:
         if name not in known:
-            raise UserError(f'There is no model called "{name}".{did_you_mean(name, known)} '
-                            f"The models are: {', '.join(known)}.")
+            raise UserError(
+                f'There is no model called "{name}".{did_you_mean(name, known)} The models are: {", ".join(known)}.'
+            )
         if name not in [*able, *LARGE]:
             raise UserError(f"{name} is a function without weights: there is no step to train.")
     return list(dict.fromkeys(options.model))
@@ -132,8 +146,10 @@ def contestants(against: str | None, modes: str | None = None) -> list[str]:
     named = names_in(against if against is not None else DEFAULT_AGAINST if modes is None else "")
     for mode in names_in(modes or ""):
         if mode not in COMPILER_MODES:
-            raise UserError(f'There is no mode called "{mode}".{did_you_mean(mode, COMPILER_MODES)} '
-                            f"The modes are: {', '.join(COMPILER_MODES)}.")
+            raise UserError(
+                f'There is no mode called "{mode}".{did_you_mean(mode, COMPILER_MODES)} '
+                f"The modes are: {', '.join(COMPILER_MODES)}."
+            )
         named += [kind if mode == "default" else f"{kind}:{mode}" for kind in (BURNISH, TORCH_COMPILE)]
     for name in named:
         try:
@@ -189,46 +205,76 @@ def dtype(text: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="burnish bench", description="Burnish side by side with eager and others, on real models.",
-        epilog=f"models: {', '.join(MODELS)}; of the size for a GPU, and not among all of them: {', '.join(LARGE)}")
+        prog="burnish bench",
+        description="Burnish side by side with eager and others, on real models.",
+        epilog=f"models: {', '.join(MODELS)}; of the size for a GPU, and not among all of them: {', '.join(LARGE)}",
+    )
     made.add_argument("model", nargs="*", help="names of models; all of them without one")
     kind = made.add_mutually_exclusive_group()
     kind.add_argument("--train", action="store_true", help="forward and backward")
     kind.add_argument("--train-step", action="store_true", help="forward, backward and AdamW, all of it compiled")
-    made.add_argument("--against", metavar="NAMES",
-                      help="with commas between: eager, torch.compile, torch.compile:max-autotune, "
-                           "torch.compile:freezing, torch.compile:max-autotune+freezing, onnxruntime, openvino "
-                           f"(default: {DEFAULT_AGAINST})")
-    made.add_argument("--modes", metavar="NAMES",
-                      help="Burnish and torch.compile in each of these, with commas between: "
-                           f"{', '.join(COMPILER_MODES)}; adds to --against, and stands in for its default")
-    made.add_argument("--overhead", action="store_true",
-                      help="what a call costs beyond its work; without models nothing else is measured")
+    made.add_argument(
+        "--against",
+        metavar="NAMES",
+        help="with commas between: eager, torch.compile, torch.compile:max-autotune, "
+        "torch.compile:freezing, torch.compile:max-autotune+freezing, onnxruntime, openvino "
+        f"(default: {DEFAULT_AGAINST})",
+    )
+    made.add_argument(
+        "--modes",
+        metavar="NAMES",
+        help="Burnish and torch.compile in each of these, with commas between: "
+        f"{', '.join(COMPILER_MODES)}; adds to --against, and stands in for its default",
+    )
+    made.add_argument(
+        "--overhead",
+        action="store_true",
+        help="what a call costs beyond its work; without models nothing else is measured",
+    )
     made.add_argument("--json", metavar="FILE", type=Path, help="write everything that was measured")
     made.add_argument("--plot", metavar="FILE", type=Path, help="write a picture, PNG or SVG")
     made.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     made.add_argument("--read", metavar="FILE", type=Path, help="measure nothing, show what --json wrote")
     made.add_argument("--compare", metavar="FILE", type=Path, help="show how Burnish changed since this --json")
-    made.add_argument("--batch", metavar="N", type=natural,
-                      help="so many times each model's usual batch (default: 1, in training 4)")
-    made.add_argument("--no-dropout", action="store_true",
-                      help="train without dropout, so that errors can be compared")
-    made.add_argument("--device", default="cpu", type=device,
-                      help="where it runs: cpu, cuda, cuda:1 (default: cpu); a GPU's time is that between two of "
-                           "its events, a first call's is that on the wall")
-    made.add_argument("--dtype", type=dtype,
-                      help="of weights and inputs: f32, bf16, f16 (default: as models make them)")
-    made.add_argument("--steady-only", action="store_true",
-                      help="no processes for cold starts: quicker, no memory, and a first call among the others'")
-    made.add_argument("--starts", metavar="N", type=natural, default=1,
-                      help="cold starts of each contestant; the middle one counts (default: 1)")
-    made.add_argument("--warm", action="store_true",
-                      help="as many starts more, with the caches that the cold ones filled")
+    made.add_argument(
+        "--batch", metavar="N", type=natural, help="so many times each model's usual batch (default: 1, in training 4)"
+    )
+    made.add_argument("--no-dropout", action="store_true", help="train without dropout, so that errors can be compared")
+    made.add_argument(
+        "--device",
+        default="cpu",
+        type=device,
+        help="where it runs: cpu, cuda, cuda:1 (default: cpu); a GPU's time is that between two of "
+        "its events, a first call's is that on the wall",
+    )
+    made.add_argument(
+        "--dtype", type=dtype, help="of weights and inputs: f32, bf16, f16 (default: as models make them)"
+    )
+    made.add_argument(
+        "--steady-only",
+        action="store_true",
+        help="no processes for cold starts: quicker, no memory, and a first call among the others'",
+    )
+    made.add_argument(
+        "--starts",
+        metavar="N",
+        type=natural,
+        default=1,
+        help="cold starts of each contestant; the middle one counts (default: 1)",
+    )
+    made.add_argument(
+        "--warm", action="store_true", help="as many starts more, with the caches that the cold ones filled"
+    )
     made.add_argument("--rounds", metavar="N", type=natural, default=12, help="blocks of each (default: 12)")
     made.add_argument("--seconds", metavar="S", type=float, default=0.25, help="length of a block (default: 0.25)")
     made.add_argument("--threads", metavar="N", type=natural, help="for all (default: what torch chooses)")
-    made.add_argument("--limit", metavar="S", type=float, default=1800.0,
-                      help="how long a process may be silent before it is given up (default: 1800)")
+    made.add_argument(
+        "--limit",
+        metavar="S",
+        type=float,
+        default=1800.0,
+        help="how long a process may be silent before it is given up (default: 1800)",
+    )
     return made
 
 

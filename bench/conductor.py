@@ -138,9 +138,20 @@ class Conductor:
 
     def job(self, kind: str, contestants: list[str], folder: str | Path, model: str = "") -> Job:
         plan = self.plan
-        return Job(kind, contestants, str(folder), model=model, mode=plan.mode, times=plan.times,
-                   dropout=plan.dropout, device=plan.device, dtype=plan.dtype, threads=plan.threads, rounds=plan.rounds,
-                   seconds=plan.seconds)
+        return Job(
+            kind,
+            contestants,
+            str(folder),
+            model=model,
+            mode=plan.mode,
+            times=plan.times,
+            dropout=plan.dropout,
+            device=plan.device,
+            dtype=plan.dtype,
+            threads=plan.threads,
+            rounds=plan.rounds,
+            seconds=plan.seconds,
+        )
 
     def run(self, job: Job) -> Outcome:
         """One process, from start to end."""
@@ -149,8 +160,15 @@ class Conductor:
             try:
                 job = dataclasses.replace(job, messages=writing, spawned=time.monotonic())
                 process = subprocess.Popen(
-                    self.command(job), cwd=ROOT, env=environment(job), stdin=subprocess.DEVNULL, stdout=log,
-                    stderr=log, pass_fds=[writing], start_new_session=True)
+                    self.command(job),
+                    cwd=ROOT,
+                    env=environment(job),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[writing],
+                    start_new_session=True,
+                )
             finally:
                 os.close(writing)
             outcome = None
@@ -226,8 +244,10 @@ def middle(starts: list[Cold]) -> Cold | None:
 def without_eager(results: dict[str, Result]) -> dict[str, Result]:
     """There is nothing to compare with, whatever the others can do."""
     why = f"eager does not run it: {results[EAGER].why}"
-    return {name: result if result.why is not None else Result(why=why, cold=result.cold)
-            for name, result in results.items()}
+    return {
+        name: result if result.why is not None else Result(why=why, cold=result.cold)
+        for name, result in results.items()
+    }
 
 
 def environment(job: Job) -> dict[str, str]:

@@ -86,6 +86,7 @@ class Burnish(Contestant):
 
     def compile(self, fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Callable:
         import burnish
+
         return burnish.compile(fn, mode=self.mode, backend=self.backend or "burnish")
 
 
@@ -120,6 +121,7 @@ class TorchCompile(Contestant):
 
     def compile(self, fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Callable:
         import torch
+
         if self.backend:
             return torch.compile(fn, backend=self.backend)
         if "freezing" not in self.chosen:
@@ -131,6 +133,7 @@ class TorchCompile(Contestant):
 
 def kinds() -> dict[str, type[Contestant]]:
     from .exported import OnnxRuntime, OpenVino
+
     return {kind.kind: kind for kind in (Contestant, Burnish, TorchCompile, OnnxRuntime, OpenVino)}
 
 
@@ -142,8 +145,10 @@ def contestant_of(name: str) -> Contestant:
         raise UnknownContestant(f'There is no contestant called "{kind}". There are: {", ".join(known)}.')
     variants = tuple(filter(None, rest.split("+")))
     for word in variants:
-        if not any(word.startswith(BACKEND) and word != BACKEND if variant == BACKEND else word == variant
-                   for variant in known[kind].variants):
+        if not any(
+            word.startswith(BACKEND) and word != BACKEND if variant == BACKEND else word == variant
+            for variant in known[kind].variants
+        ):
             offered = ", ".join(variant + "NAME" * (variant == BACKEND) for variant in known[kind].variants) or "none"
             raise UnknownContestant(f'{kind} has no variant "{word}". Variants are: {offered}.')
     return known[kind](name, variants)

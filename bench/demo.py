@@ -32,8 +32,15 @@ from bench.observe import Observed
 SECONDS_EACH = 1.5
 RUNS = (5, 200)
 HEADINGS = ("program", "eager ms", "burnish ms", "speed", "first call ms", "breaks", "max difference")
-TITLES = {"lstm": "LSTM tagger", "resnet18": "ResNet-18", "mobilenet_v3": "MobileNetV3", "densenet121": "DenseNet-121",
-          "vit": "ViT-small", "bert": "BERT-base", "gpt2": "GPT-2"}
+TITLES = {
+    "lstm": "LSTM tagger",
+    "resnet18": "ResNet-18",
+    "mobilenet_v3": "MobileNetV3",
+    "densenet121": "DenseNet-121",
+    "vit": "ViT-small",
+    "bert": "BERT-base",
+    "gpt2": "GPT-2",
+}
 WIDTHS = (28, 10, 11, 7, 14, 7, 15)
 
 
@@ -54,7 +61,7 @@ def examples() -> Iterator[tuple[str, Callable[[], Example]]]:
 
 
 def gelu(x):
-    return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x ** 3)))
+    return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x**3)))
 
 
 def settle(x):
@@ -78,6 +85,7 @@ def inference(name: str) -> Example:
     def run(model: Callable) -> Any:
         with torch.no_grad():
             return model(*args, **kwargs)
+
     return Example(lambda: run(module), lambda: run(compiled))
 
 
@@ -93,6 +101,7 @@ def training(name: str) -> Example:
         loss = model(*args, **kwargs)[-1]
         loss.backward()
         return loss.detach(), [weight.grad for weight in owner.parameters()]
+
     module.train(), twin.train()
     return Example(lambda: run(module, module), lambda: run(twin, compiled))
 
@@ -128,10 +137,18 @@ def measure(title: str, example: Example) -> Row:
         sides.reverse()  # who runs second finds other data in the caches
     got = example.compiled()
     difference = max_difference(want, got)
-    largest = max((part.detach().abs().max().item() for _, part in tensors_of(want) if part.is_floating_point()),
-                  default=1.0)
-    return Row(title, statistics.median(eager), statistics.median(compiled), first,
-               len(seen.breaks) if seen.listening else None, difference, difference <= 1e-3 * max(1.0, largest))
+    largest = max(
+        (part.detach().abs().max().item() for _, part in tensors_of(want) if part.is_floating_point()), default=1.0
+    )
+    return Row(
+        title,
+        statistics.median(eager),
+        statistics.median(compiled),
+        first,
+        len(seen.breaks) if seen.listening else None,
+        difference,
+        difference <= 1e-3 * max(1.0, largest),
+    )
 
 
 def timed(fn: Callable[[], Any]) -> float:
@@ -169,8 +186,10 @@ def summary(rows: list[Row]) -> str:
     speed = statistics.geometric_mean(row.eager / row.compiled for row in rows)
     whole = sum(row.breaks == 0 for row in rows)
     graphs = "" if any(row.breaks is None for row in rows) else f", {whole} of them without a break"
-    return (f"Shown: {len(rows)} programs compiled with burnish.compile(fn) give eager's results{graphs}, "
-            f"at {speed:.2f}× eager's speed.")
+    return (
+        f"Shown: {len(rows)} programs compiled with burnish.compile(fn) give eager's results{graphs}, "
+        f"at {speed:.2f}× eager's speed."
+    )
 
 
 if __name__ == "__main__":

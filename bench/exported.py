@@ -25,8 +25,16 @@ from .contestants import Contestant
 class Exported(Contestant):
     """What is common to them; `load` is each one's own."""
 
-    lazy = ("onnx", "onnxscript", "torch.onnx", "torch.onnx._internal.exporter._core", "torch.export", "torch._dynamo",
-            "torch.onnx._internal.exporter._registration", "torch.onnx._internal.exporter._onnx_program")
+    lazy = (
+        "onnx",
+        "onnxscript",
+        "torch.onnx",
+        "torch.onnx._internal.exporter._core",
+        "torch.export",
+        "torch._dynamo",
+        "torch.onnx._internal.exporter._registration",
+        "torch.onnx._internal.exporter._onnx_program",
+    )
 
     def why_not(self, mode: str) -> str | None:
         return None if mode == "inference" else "runs inference only"
@@ -84,8 +92,11 @@ class OpenVino(Exported):
     def load(self, path: Path) -> Callable:
         import openvino
 
-        settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
-                    "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        }
         request = openvino.Core().compile_model(str(path), "CPU", settings).create_infer_request()
 
         def run(*args: Any, **kwargs: Any) -> list[torch.Tensor]:

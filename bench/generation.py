@@ -49,8 +49,9 @@ def apart(name: str, tokens: int, folder: str) -> tuple[float, list[int]]:
     environment = {**os.environ, **caches.variables(Path(folder))}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "bench.generation", "--worker", name, "--tokens", str(tokens)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment,
-                          cwd=Path(__file__).parent.parent)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, cwd=Path(__file__).parent.parent
+    )
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
     seconds, made = json.loads(done.stdout.splitlines()[-1])

@@ -51,39 +51,83 @@ BENCH = "-m bench --device cuda --steady-only --rounds 6 --json {json}"
 SMALL = "-m bench mlp --against eager --rounds 1 --seconds 0.01 --json {json}"
 
 PARTS = (
-    Part("tests", 2.5, "pytest xdist",
-         ("-m pytest tests/gpu -q -n 8 --dist loadfile -p no:cacheprovider",),
-         ("-m pytest tests/gpu/test_null_device.py -q -p no:cacheprovider",)),
-    Part("sweep", 4.0, "expecttest scipy triton",
-         ("-m bench.sweep --device cuda --dtype float32,bfloat16 --samples 3 --minutes {minutes} --json {json}",),
-         ("-m bench.sweep --dtype float32 --only softmax --samples 1 --processes 1 --json {json}",)),
+    Part(
+        "tests",
+        2.5,
+        "pytest xdist",
+        ("-m pytest tests/gpu -q -n 8 --dist loadfile -p no:cacheprovider",),
+        ("-m pytest tests/gpu/test_null_device.py -q -p no:cacheprovider",),
+    ),
+    Part(
+        "sweep",
+        4.0,
+        "expecttest scipy triton",
+        ("-m bench.sweep --device cuda --dtype float32,bfloat16 --samples 3 --minutes {minutes} --json {json}",),
+        ("-m bench.sweep --dtype float32 --only softmax --samples 1 --processes 1 --json {json}",),
+    ),
     # A process for each, with all modes taking turns in it.
-    Part("steady", 5.0, "transformers torchvision triton",
-         (f"{BENCH} llama_1b --dtype bf16 --modes default,reduce-overhead",
-          f"{BENCH} gpt2 resnet50 bert vit_b --modes default,reduce-overhead"),
-         (f"{SMALL} --steady-only", f"{SMALL} --steady-only --dtype bf16")),
-    Part("tutorials", 5.5, "lightning torchvision triton",
-         ("-m bench.tutorials --device cuda --limit 150 --json {json}",),
-         ("-m bench.tutorials --small --only inference --against eager --between 0 --json {json}",)),
-    Part("bandwidth", 1.5, "triton",
-         ("-m bench.bandwidth --device cuda --torch-compile --json {json}",),
-         ("-m bench.bandwidth --elements 40960 --dtype f32 --json {json}",)),
-    Part("cold", 2.0, "transformers torchvision triton",
-         ("-m bench.host bert llama resnet50 --against torch.compile --device cuda --json {json}",),
-         ("-m bench.host mlp --against eager --json {json}",)),
-    Part("generation", 2.5, "transformers triton",
-         ("-m bench.static_cache --device cuda --dtype bf16 --model llama_1b --modes reduce-overhead --limit 120 "
-          "--json {json}",),
-         ("-m bench.static_cache --model tiny --tokens 2 --against eager --json {json}",)),
-    Part("large", 2.0, "transformers torchvision triton",
-         (f"{BENCH} gpt2_1024 resnet50 vit_b bert_512 --batch 16 --dtype bf16 --modes default",),
-         (f"{SMALL} --steady-only --batch 2",)),
-    Part("train", 1.5, "transformers torchvision triton",
-         (f"{BENCH} gpt2 resnet50 --train-step --batch 8 --no-dropout --modes default",),
-         (f"{SMALL} --steady-only --train-step",)),
-    Part("autotune", 1.5, "transformers torchvision triton",
-         (f"{BENCH} gpt2 resnet50 --modes max-autotune",),
-         (f"{SMALL} --steady-only",)),
+    Part(
+        "steady",
+        5.0,
+        "transformers torchvision triton",
+        (
+            f"{BENCH} llama_1b --dtype bf16 --modes default,reduce-overhead",
+            f"{BENCH} gpt2 resnet50 bert vit_b --modes default,reduce-overhead",
+        ),
+        (f"{SMALL} --steady-only", f"{SMALL} --steady-only --dtype bf16"),
+    ),
+    Part(
+        "tutorials",
+        5.5,
+        "lightning torchvision triton",
+        ("-m bench.tutorials --device cuda --limit 150 --json {json}",),
+        ("-m bench.tutorials --small --only inference --against eager --between 0 --json {json}",),
+    ),
+    Part(
+        "bandwidth",
+        1.5,
+        "triton",
+        ("-m bench.bandwidth --device cuda --torch-compile --json {json}",),
+        ("-m bench.bandwidth --elements 40960 --dtype f32 --json {json}",),
+    ),
+    Part(
+        "cold",
+        2.0,
+        "transformers torchvision triton",
+        ("-m bench.host bert llama resnet50 --against torch.compile --device cuda --json {json}",),
+        ("-m bench.host mlp --against eager --json {json}",),
+    ),
+    Part(
+        "generation",
+        2.5,
+        "transformers triton",
+        (
+            "-m bench.static_cache --device cuda --dtype bf16 --model llama_1b --modes reduce-overhead --limit 120 "
+            "--json {json}",
+        ),
+        ("-m bench.static_cache --model tiny --tokens 2 --against eager --json {json}",),
+    ),
+    Part(
+        "large",
+        2.0,
+        "transformers torchvision triton",
+        (f"{BENCH} gpt2_1024 resnet50 vit_b bert_512 --batch 16 --dtype bf16 --modes default",),
+        (f"{SMALL} --steady-only --batch 2",),
+    ),
+    Part(
+        "train",
+        1.5,
+        "transformers torchvision triton",
+        (f"{BENCH} gpt2 resnet50 --train-step --batch 8 --no-dropout --modes default",),
+        (f"{SMALL} --steady-only --train-step",),
+    ),
+    Part(
+        "autotune",
+        1.5,
+        "transformers torchvision triton",
+        (f"{BENCH} gpt2 resnet50 --modes max-autotune",),
+        (f"{SMALL} --steady-only",),
+    ),
 )
 
 
@@ -135,8 +179,14 @@ class Driver:
             log.flush()
             start = log.tell()
             process = subprocess.Popen(
-                [sys.executable, *words], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": paths(), "PYTHONUNBUFFERED": "1"}, start_new_session=True)
+                [sys.executable, *words],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": paths(), "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+            )
             status: int | str
             try:
                 status = process.wait(left)
@@ -146,8 +196,14 @@ class Driver:
                 stop(process)
             log.seek(start)
             lines = log.read().decode("utf-8", "replace").rstrip().splitlines()
-        return Done(part, shlex.join(words), status, round(time.monotonic() - begun, 1),
-                    place.name if place.exists() else None, tuple(lines[-SHOWN_LINES:]))
+        return Done(
+            part,
+            shlex.join(words),
+            status,
+            round(time.monotonic() - begun, 1),
+            place.name if place.exists() else None,
+            tuple(lines[-SHOWN_LINES:]),
+        )
 
     def note(self, done: Done) -> None:
         self.done.append(done)
@@ -179,8 +235,12 @@ def stop(process: subprocess.Popen) -> None:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__.splitlines()[0])
-    made.add_argument("--part", action="append", choices=[part.name for part in PARTS],
-                      help="may be repeated (default: all, in this order)")
+    made.add_argument(
+        "--part",
+        action="append",
+        choices=[part.name for part in PARTS],
+        help="may be repeated (default: all, in this order)",
+    )
     made.add_argument("--minutes", type=float, help="for each part, in place of its own")
     made.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or ROOT / "bench" / "out" / "gpu"))
     made.add_argument("--rehearse", action="store_true", help="in small and on the CPU: whether everything is in place")

@@ -41,33 +41,41 @@ from .operators import (
 
 def with_gradients(run: Callable) -> Callable:
     """The function's results and the gradients of their weighted sum, by the tensors that it was given."""
+
     def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         sources = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor) and x.requires_grad]
         results = run(*args, **kwargs)
-        outs = [x for x in tree_flatten(results)[0] if isinstance(x, torch.Tensor) and x.requires_grad
-                and x.layout is torch.strided]
+        outs = [
+            x
+            for x in tree_flatten(results)[0]
+            if isinstance(x, torch.Tensor) and x.requires_grad and x.layout is torch.strided
+        ]
         gradients: Any = ()
         if outs and sources:
             tangents = [weights(x) for x in outs]
             gradients = torch.autograd.grad(outs, sources, tangents, allow_unused=True)
             # How they lie depends on how the tangents do; where they are accumulated, autograd lays them out.
-            gradients = [x if x is None or x.layout is not torch.strided else
-                         x.clone(memory_format=torch.contiguous_format) for x in gradients]
+            gradients = [
+                x if x is None or x.layout is not torch.strided else x.clone(memory_format=torch.contiguous_format)
+                for x in gradients
+            ]
         return [x.detach() if isinstance(x, torch.Tensor) else x for x in tree_flatten(results)[0]], gradients
+
     return call
 
 
 def weights(x: torch.Tensor) -> torch.Tensor:
     """Of all sizes and both signs, the same for tensors of one shape."""
-    made = torch.linspace(-1.0, 1.5, max(x.numel(), 1), dtype=torch.float64)[:x.numel()].reshape(x.shape)
+    made = torch.linspace(-1.0, 1.5, max(x.numel(), 1), dtype=torch.float64)[: x.numel()].reshape(x.shape)
     return made.to(x.dtype)
 
 
 def check_operator(op: Any, samples: int | None) -> Outcome:
     outcome = Outcome(full_name(op))
     set_seed(0)
-    for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", torch.float32, requires_grad=True),
-                                                     samples)):
+    for number, sample in enumerate(
+        itertools.islice(op.sample_inputs("cpu", torch.float32, requires_grad=True), samples)
+    ):
         with Watched() as watched:
             verdict, detail = check_sample(op.op, sample)
         if verdict is None:
@@ -103,8 +111,7 @@ def check_sample(function: Callable, sample: Any) -> tuple[str | None, str]:
                 try:
                     same(want, got, values=True, judge=Judge(eager, inputs))
                 except Different as difference:
-                    return ("different", f"{call}: {difference}") if repeats(eager, inputs, want, False) \
-                        else (None, "")
+                    return ("different", f"{call}: {difference}") if repeats(eager, inputs, want, False) else (None, "")
         except Exception as error:
             return "crashed", last_line(error)
     return "equal", ""
@@ -119,8 +126,11 @@ def main() -> int:
     counts: collections.Counter[str] = collections.Counter()
     ways: collections.Counter[str] = collections.Counter()
     with quiet():
-        found = [op for op in operators() if op.supports_autograd and torch.float32 in op.dtypes
-                 and options.only in full_name(op)][options.first:]
+        found = [
+            op
+            for op in operators()
+            if op.supports_autograd and torch.float32 in op.dtypes and options.only in full_name(op)
+        ][options.first :]
         for op in found:
             outcome = check_operator(op, options.samples or None)
             if not outcome.samples:

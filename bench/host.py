@@ -74,14 +74,18 @@ def in_a_process(model: str, mode: str, who: str, device: str) -> tuple[float, f
 def told(model: str, mode: str, found: dict[str, tuple[float, float] | str]) -> str:
     parts = [f"{model:14} {mode:10}"]
     for who, times in found.items():
-        parts.append(f"{who}: {times}" if isinstance(times, str) else
-                     f"{who} first {times[0]:6.2f} s, later {1e3 * times[1]:6.2f} ms")
+        parts.append(
+            f"{who}: {times}"
+            if isinstance(times, str)
+            else f"{who} first {times[0]:6.2f} s, later {1e3 * times[1]:6.2f} ms"
+        )
     return " | ".join(parts)
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m bench.host", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m bench.host", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="+")
     parser.add_argument("--mode", default="inference", choices=["inference", "train", "train-step"])
     parser.add_argument("--train", dest="mode", action="store_const", const="train")

@@ -86,8 +86,11 @@ def peaks(name: str, mode: str) -> tuple[int, int, int]:
 def held_in_arenas() -> int:
     """By all programs that there are. Forward and backward have one."""
     gc.collect()
-    frames = [thing for thing in gc.get_objects() if type(thing).__module__ == FRAMES
-              and isinstance(getattr(thing, "arena", None), torch.Tensor)]  # a draft has one in bytes
+    frames = [
+        thing
+        for thing in gc.get_objects()
+        if type(thing).__module__ == FRAMES and isinstance(getattr(thing, "arena", None), torch.Tensor)
+    ]  # a draft has one in bytes
     return sum({frame.arena.data_ptr(): frame.arena.numel() for frame in frames}.values())
 
 

@@ -1,8 +1,8 @@
 """What one process of the benchmark is asked to do, and how it answers.
 
-    {"kind": "cold", "model": "bert", "contestants": ["burnish"], …}     in, as the one argument
-    {"stage": "compiles", "contestant": "burnish"}                       out, a line for each thing it begins
-    {"result": {…}}                                                      out, last: or {"failed": "…"}
+{"kind": "cold", "model": "bert", "contestants": ["burnish"], …}     in, as the one argument
+{"stage": "compiles", "contestant": "burnish"}                       out, a line for each thing it begins
+{"result": {…}}                                                      out, last: or {"failed": "…"}
 """
 
 from __future__ import annotations

@@ -17,15 +17,24 @@ from .models import Build, Built, images, model, tokens, transformers
 
 LARGE: dict[str, Build] = {}
 
-LLAMA_1B: dict[str, Any] = dict(vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
-                num_attention_heads=32, num_key_value_heads=8, head_dim=64, max_position_embeddings=4096,
-                tie_word_embeddings=True)
+LLAMA_1B: dict[str, Any] = dict(
+    vocab_size=128256,
+    hidden_size=2048,
+    intermediate_size=8192,
+    num_hidden_layers=16,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    head_dim=64,
+    max_position_embeddings=4096,
+    tie_word_embeddings=True,
+)
 """The shape of Llama 3.2 with 1.2 billion parameters."""
 
 
 @model("vit_b", LARGE)
 def vit_b(times: int) -> Built:
     import torchvision
+
     return torchvision.models.vit_b_16(weights=None), (images(224, times),), {}
 
 
@@ -49,5 +58,4 @@ def gpt2_1024(times: int) -> Built:
 def llama_1b(times: int) -> Built:
     hf = transformers()
     config = hf.LlamaConfig(**LLAMA_1B)
-    return hf.LlamaForCausalLM(config), (), {"input_ids": tokens(config.vocab_size, times, 128),
-                                             "use_cache": False}
+    return hf.LlamaForCausalLM(config), (), {"input_ids": tokens(config.vocab_size, times, 128), "use_cache": False}

@@ -94,14 +94,33 @@ def started(model: str, mode: str, who: str, dtype: str) -> Started | str:
         code = place / "code"
         code.mkdir()
         # Memory is made anew for each tensor, so that an address tells how large it is.
-        env = {**os.environ, **pretend.surroundings(), **caches.variables(place), "PRETEND_CODE": str(code),
-               "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "BURNISH_NEVER_SLOWER": "0"}
-        command = [sys.executable, "-m", "bench.launches", model, "--mode", mode, "--dtype", dtype, "--one", who,
-                   "--notes", str(place / "notes")]
+        env = {
+            **os.environ,
+            **pretend.surroundings(),
+            **caches.variables(place),
+            "PRETEND_CODE": str(code),
+            "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+            "BURNISH_NEVER_SLOWER": "0",
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "bench.launches",
+            model,
+            "--mode",
+            mode,
+            "--dtype",
+            dtype,
+            "--one",
+            who,
+            "--notes",
+            str(place / "notes"),
+        ]
         ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
         if ran.returncode != 0:
-            return next((line for line in reversed(ran.stderr.splitlines()) if "Error" in line),
-                        f"ended with {ran.returncode}")
+            return next(
+                (line for line in reversed(ran.stderr.splitlines()) if "Error" in line), f"ended with {ran.returncode}"
+            )
         return read((place / "notes").read_text(), code)
 
 
@@ -136,19 +155,25 @@ def instructions(cubin: Path) -> int:
 
 def told(who: str, found: Started, top: int) -> str:
     kernels = sorted(found.kernels.values(), key=lambda kernel: -kernel.calls * kernel.seconds)
-    lines = [f"{kernel.calls:5} x {kernel.name[:48]:48} {kernel.programs:7} programs of {kernel.threads:4} "
-             f"{kernel.bytes / 1e6:9.2f} MB, at least {1e6 * kernel.seconds:6.1f} us" for kernel in kernels[:top]]
+    lines = [
+        f"{kernel.calls:5} x {kernel.name[:48]:48} {kernel.programs:7} programs of {kernel.threads:4} "
+        f"{kernel.bytes / 1e6:9.2f} MB, at least {1e6 * kernel.seconds:6.1f} us"
+        for kernel in kernels[:top]
+    ]
     count = sum(kernel.calls for kernel in kernels)
     whole = sum(kernel.calls * kernel.seconds for kernel in kernels)
     moved = sum(kernel.calls * kernel.bytes for kernel in kernels)
-    lines.append(f"{who}: {count} kernels over {moved / 1e6:.0f} MB, at least {1e6 * whole:.0f} us; "
-                 f"{sum(found.of_torch.values())} of torch's own, {sum(found.of_libraries.values())} library calls")
+    lines.append(
+        f"{who}: {count} kernels over {moved / 1e6:.0f} MB, at least {1e6 * whole:.0f} us; "
+        f"{sum(found.of_torch.values())} of torch's own, {sum(found.of_libraries.values())} library calls"
+    )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m bench.launches", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m bench.launches", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="+")
     parser.add_argument("--mode", default="inference", choices=["inference", "train", "train-step"])
     parser.add_argument("--train", dest="mode", action="store_const", const="train")

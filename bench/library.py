@@ -41,17 +41,49 @@ def f32(*shape: int) -> TensorType:
     return TensorType.contiguous(shape, torch.float32)
 
 
-def linear(rows: int, inputs: int, outputs: int, activation: Activation | None = None, *, residual: bool = False,
-           bias: bool = True, transposed: bool = False) -> LinearSpec:
+def linear(
+    rows: int,
+    inputs: int,
+    outputs: int,
+    activation: Activation | None = None,
+    *,
+    residual: bool = False,
+    bias: bool = True,
+    transposed: bool = False,
+) -> LinearSpec:
     weight = TensorType((outputs, inputs), (1, outputs), torch.float32) if transposed else f32(outputs, inputs)
-    return LinearSpec(f32(rows, inputs), weight, f32(outputs) if bias else None,
-                      f32(rows, outputs) if residual else None, activation, is_frozen=True)
+    return LinearSpec(
+        f32(rows, inputs),
+        weight,
+        f32(outputs) if bias else None,
+        f32(rows, outputs) if residual else None,
+        activation,
+        is_frozen=True,
+    )
 
 
-def convolution(batch: int, inputs: int, size: int, outputs: int, window: int, stride: int = 1, groups: int = 1,
-                activation: Activation | None = None) -> ConvSpec:
-    return ConvSpec(f32(batch, inputs, size, size), f32(outputs, inputs // groups, window, window), f32(outputs), None,
-                    activation, (stride,) * 2, (window // 2,) * 2, (1, 1), groups=groups, is_frozen=True)
+def convolution(
+    batch: int,
+    inputs: int,
+    size: int,
+    outputs: int,
+    window: int,
+    stride: int = 1,
+    groups: int = 1,
+    activation: Activation | None = None,
+) -> ConvSpec:
+    return ConvSpec(
+        f32(batch, inputs, size, size),
+        f32(outputs, inputs // groups, window, window),
+        f32(outputs),
+        None,
+        activation,
+        (stride,) * 2,
+        (window // 2,) * 2,
+        (1, 1),
+        groups=groups,
+        is_frozen=True,
+    )
 
 
 def attention(batch: int, heads: int, rows: int, size: int, **rest: bool) -> AttentionSpec:
@@ -179,15 +211,19 @@ def report(shapes: Iterator[Counted], seconds: float, live: bool) -> None:
             best = min(best, line(in_channels_last(spec), seconds, memory)[1])
         total.add(count, eager, best)
     spent = time.perf_counter() - start
-    print(f"  eager {total.eager * 1e3:.2f} ms -> {total.chosen * 1e3:.2f} ms, {total.eager / total.chosen:.2f}x, "
-          f"chosen in {spent:.2f} s")
+    print(
+        f"  eager {total.eager * 1e3:.2f} ms -> {total.chosen * 1e3:.2f} ms, {total.eager / total.chosen:.2f}x, "
+        f"chosen in {spent:.2f} s"
+    )
 
 
 def line(spec: Spec, seconds: float, memory: Memory) -> tuple[float, float]:
     """Print a shape's line. Seconds of eager's kernel and of the chosen candidate."""
     choice = choose(spec, seconds=seconds, memory=memory, accept=lambda candidate: True)
-    speeds = (f"{'*' if name == choice.candidate.name else ''}{name} {spec.flops / time / 1e9:.0f}"
-              for name, time in choice.measured.items())
+    speeds = (
+        f"{'*' if name == choice.candidate.name else ''}{name} {spec.flops / time / 1e9:.0f}"
+        for name, time in choice.measured.items()
+    )
     doubt = "" if choice.is_steady else "  (disturbed)"
     print(f"  {spec}\n      {'  '.join(speeds) or choice.candidate.name}{doubt}")
     eager = choice.measured.get(candidates(spec)[0].name, 0.0)

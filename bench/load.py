@@ -29,8 +29,11 @@ import torch
 from . import fallbacks
 
 STEADY_CALLS = 25
-COLUMNS = {"load": "burnish.load", "link": "the program for the first call's inputs, ready to run",
-           "first": "the first call's own run beyond a later one: pages come from the file, weights are packed"}
+COLUMNS = {
+    "load": "burnish.load",
+    "link": "the program for the first call's inputs, ready to run",
+    "first": "the first call's own run beyond a later one: pages come from the file, weights are packed",
+}
 
 
 def inputs() -> dict[str, Any]:
@@ -83,8 +86,13 @@ def measure(starts: int) -> list[dict[str, float]]:
         print(f"BERT-base, {path.stat().st_size / 1e6:.0f} MB, {starts} processes, medians")
         made = []
         for _ in range(1 + starts):
-            done = subprocess.run([sys.executable, "-m", "bench.load", "--start", str(path)], env=environment,
-                                  check=True, stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(
+                [sys.executable, "-m", "bench.load", "--start", str(path)],
+                env=environment,
+                check=True,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
             made.append(json.loads(done.stdout))
         return made[1:]
 

@@ -1,9 +1,9 @@
 """On what a benchmark ran, and who else was using it meanwhile.
 
-    describe()["cpu"]                          "AMD EPYC 9755 128-Core Processor"
-    load = ForeignLoad(process.pid)
-    ...
-    load.share()                               0.02: other processes took a fiftieth of all cores since then
+describe()["cpu"]                          "AMD EPYC 9755 128-Core Processor"
+load = ForeignLoad(process.pid)
+...
+load.share()                               0.02: other processes took a fiftieth of all cores since then
 """
 
 from __future__ import annotations
@@ -18,8 +18,20 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = "burnish torch llvmlite numpy onnx onnxruntime openvino torchvision timm transformers triton".split()
-PREFIXES = ("BURNISH_", "TORCH", "PYTORCH_", "OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "ATEN_", "MALLOC_",
-            "LD_PRELOAD")
+PREFIXES = (
+    "BURNISH_",
+    "TORCH",
+    "PYTORCH_",
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "GOMP_",
+    "ONEDNN_",
+    "DNNL_",
+    "ATEN_",
+    "MALLOC_",
+    "LD_PRELOAD",
+)
 BUSY = (0, 1, 2, 5, 6, 7)
 """Of the columns of /proc/stat: user, nice, system, both kinds of interrupts, and what a hypervisor took for others."""
 
@@ -28,12 +40,19 @@ def describe() -> dict[str, Any]:
     import torch
 
     return {
-        "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)),
-        "torch_threads": torch.get_num_threads(), "vectors": torch.backends.cpu.get_cpu_capability(),
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "system": platform.platform(),
-        "python": platform.python_version(), "packages": dict(versions(PACKAGES)), "commit": commit(),
+        "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "torch_threads": torch.get_num_threads(),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "packages": dict(versions(PACKAGES)),
+        "commit": commit(),
         "environment": {name: text for name, text in sorted(os.environ.items()) if name.startswith(PREFIXES)},
-        "load_at_start": os.getloadavg()[0], "gpu": gpu_name(),
+        "load_at_start": os.getloadavg()[0],
+        "gpu": gpu_name(),
     }
 
 
@@ -65,9 +84,11 @@ def versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 def commit() -> str | None:
     """Of the checkout, with a plus where files differ from it."""
+
     def ask(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=Path(__file__).parent, check=True, capture_output=True, text=True,
-                              timeout=10).stdout.strip()
+        return subprocess.run(
+            ["git", *words], cwd=Path(__file__).parent, check=True, capture_output=True, text=True, timeout=10
+        ).stdout.strip()
 
     try:
         return ask("rev-parse", "--short=12", "HEAD") + "+" * bool(ask("status", "--porcelain"))

@@ -37,8 +37,10 @@ def model(name: str, among: dict[str, Build] = MODELS) -> Callable:
                 torch.manual_seed(0)
                 module, args, kwargs = build(times)
                 return module.eval() if isinstance(module, nn.Module) else module, args, kwargs
+
         among[name] = seeded
         return seeded
+
     return register
 
 
@@ -51,6 +53,7 @@ def images(size: int, batch: int) -> torch.Tensor:
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------
+
 
 def add_waves(x, y):
     return torch.sin(x) + torch.cos(y)
@@ -73,10 +76,12 @@ def pointwise(times: int) -> Built:
 
 # -- transformers ------------------------------------------------------------------------------------------------------
 
+
 def transformers() -> Any:
     """The library, told not to look for anything on a network."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
+
     logging.getLogger("transformers").setLevel(logging.ERROR)
     return transformers
 
@@ -99,25 +104,38 @@ def gpt2(times: int) -> Built:
 @model("llama")
 def llama(times: int) -> Built:
     hf = transformers()
-    config = hf.LlamaConfig(vocab_size=2000, hidden_size=128, intermediate_size=352, num_hidden_layers=12,
-                            num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=256)
+    config = hf.LlamaConfig(
+        vocab_size=2000,
+        hidden_size=128,
+        intermediate_size=352,
+        num_hidden_layers=12,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=256,
+    )
     return hf.LlamaForCausalLM(config), (), {"input_ids": tokens(2000, 2 * times, 48), "use_cache": False}
 
 
 @model("t5")
 def t5(times: int) -> Built:
     hf = transformers()
-    config = hf.T5Config(vocab_size=32128, d_model=512, d_kv=64, d_ff=2048, num_layers=6, num_heads=8,
-                         decoder_start_token_id=0)
-    return hf.T5ForConditionalGeneration(config), (), {
-        "input_ids": tokens(32128, times, 48), "decoder_input_ids": tokens(32128, times, 16), "use_cache": False}
+    config = hf.T5Config(
+        vocab_size=32128, d_model=512, d_kv=64, d_ff=2048, num_layers=6, num_heads=8, decoder_start_token_id=0
+    )
+    return (
+        hf.T5ForConditionalGeneration(config),
+        (),
+        {"input_ids": tokens(32128, times, 48), "decoder_input_ids": tokens(32128, times, 16), "use_cache": False},
+    )
 
 
 # -- vision ------------------------------------------------------------------------------------------------------------
 
+
 @model("vit")
 def vit(times: int) -> Built:
     import timm
+
     return timm.create_model("vit_small_patch16_224", pretrained=False), (images(224, times),), {}
 
 
@@ -125,6 +143,7 @@ def torchvision_model(name: str, times: int, size: int = 224, **settings: Any) -
     """Untrained, some of these networks let an image fade to 1e-14 on its way, and an error in any of their layers
     with it. Weights that keep its magnitude make errors visible."""
     import torchvision
+
     network = torchvision.models.get_model(name, weights=None, **settings)
     for part in network.modules():
         if isinstance(part, nn.Conv2d):
@@ -181,12 +200,18 @@ def swin_t(times: int) -> Built:
 
 # -- our own -----------------------------------------------------------------------------------------------------------
 
+
 class FeedForward(nn.Sequential):
     """The feed-forward half of a transformer, by itself, with a normalisation before each product."""
 
     def __init__(self, width: int = 512, layers: int = 3):
-        super().__init__(*(layer for _ in range(layers) for layer in (
-            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))))
+        super().__init__(
+            *(
+                layer
+                for _ in range(layers)
+                for layer in (nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            )
+        )
 
 
 @model("mlp")
@@ -223,8 +248,10 @@ class Block(nn.Module):
 
     def attend(self, x):
         batch, length, width = x.size()
-        q, k, v = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
-                   for part in self.qkv(x).split(width, dim=2))
+        q, k, v = (
+            part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for part in self.qkv(x).split(width, dim=2)
+        )
         out = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0, is_causal=True)
         return self.proj(out.transpose(1, 2).contiguous().view(batch, length, width))
 
@@ -236,15 +263,26 @@ class Block(nn.Module):
 class NanoGPT(nn.Module):
     """A small GPT written the way people write their own: weights tied, the loss computed in `forward`."""
 
-    def __init__(self, vocabulary: int = 256, length: int = 64, width: int = 128, heads: int = 4, layers: int = 4,
-                 dropout: float = 0.1):
+    def __init__(
+        self,
+        vocabulary: int = 256,
+        length: int = 64,
+        width: int = 128,
+        heads: int = 4,
+        layers: int = 4,
+        dropout: float = 0.1,
+    ):
         super().__init__()
         self.length = length
-        self.transformer = nn.ModuleDict({
-            "token": nn.Embedding(vocabulary, width), "position": nn.Embedding(length, width),
-            "drop": nn.Dropout(dropout), "norm": nn.LayerNorm(width, bias=False),
-            "blocks": nn.ModuleList([Block(width, heads, dropout) for _ in range(layers)]),
-        })
+        self.transformer = nn.ModuleDict(
+            {
+                "token": nn.Embedding(vocabulary, width),
+                "position": nn.Embedding(length, width),
+                "drop": nn.Dropout(dropout),
+                "norm": nn.LayerNorm(width, bias=False),
+                "blocks": nn.ModuleList([Block(width, heads, dropout) for _ in range(layers)]),
+            }
+        )
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.transformer.token.weight = self.head.weight
         for name, weight in self.named_parameters():
@@ -273,8 +311,17 @@ def nanogpt(times: int) -> Built:
 
 class Twice(nn.Sequential):
     def __init__(self, inner: int, outer: int):
-        super().__init__(*(layer for width in (inner, outer) for layer in (
-            nn.Conv2d(width, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU(inplace=True))))
+        super().__init__(
+            *(
+                layer
+                for width in (inner, outer)
+                for layer in (
+                    nn.Conv2d(width, outer, 3, padding=1, bias=False),
+                    nn.BatchNorm2d(outer),
+                    nn.ReLU(inplace=True),
+                )
+            )
+        )
 
 
 class UNet(nn.Module):
@@ -282,7 +329,7 @@ class UNet(nn.Module):
 
     def __init__(self, width: int = 16, levels: int = 3, classes: int = 5):
         super().__init__()
-        widths = [width * 2 ** i for i in range(levels + 1)]
+        widths = [width * 2**i for i in range(levels + 1)]
         self.down = nn.ModuleList(Twice(a, b) for a, b in zip([3, *widths], widths, strict=False))
         self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in zip(widths, widths[1:], strict=False))
         self.merge = nn.ModuleList(Twice(2 * a, a) for a in widths[:-1])

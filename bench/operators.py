@@ -102,8 +102,13 @@ class Different(Exception):
     pass
 
 
-def check_operator(op: Any, most_samples: int | None = None, backend: str = "eager",
-                   dtype: torch.dtype | None = None, device: str = "cpu") -> Outcome:
+def check_operator(
+    op: Any,
+    most_samples: int | None = None,
+    backend: str = "eager",
+    dtype: torch.dtype | None = None,
+    device: str = "cpu",
+) -> Outcome:
     """All samples of one operator, in each of its variants."""
     outcome = Outcome(full_name(op) if dtype is None else f"{full_name(op)} {str(dtype).removeprefix('torch.')}")
     dtype = dtype or next(dtype for dtype in DTYPES if takes(op, dtype, device))
@@ -155,8 +160,9 @@ class Watched:
                 self.way = "library"
 
 
-def check_sample(variant: Callable, sample: Any, uninitialized: bool, backend: str = "eager", device: str = "cpu"
-                 ) -> tuple[str | None, str]:
+def check_sample(
+    variant: Callable, sample: Any, uninitialized: bool, backend: str = "eager", device: str = "cpu"
+) -> tuple[str | None, str]:
     """The verdict on one sample and what it rests on; no verdict where eager itself cannot be repeated."""
     inputs = (sample.input, *sample.args), sample.kwargs
 
@@ -300,8 +306,9 @@ def exactly(a: torch.Tensor, b: torch.Tensor, part: str = "", number: int = 0) -
 class Judge:
     """Compares by `bench.closeness`, and finds what eager gives in float64 when that is first asked for."""
 
-    def __init__(self, fn: Callable, inputs: tuple, in_double: Callable | None = None,
-                 in_single: Callable | None = None):
+    def __init__(
+        self, fn: Callable, inputs: tuple, in_double: Callable | None = None, in_single: Callable | None = None
+    ):
         """`in_double` and `in_single` are the function with other dtypes where it names some itself."""
         self.fn, self.inputs = fn, inputs
         self.fn_in_double, self.fn_in_single = in_double or fn, in_single or fn
@@ -318,8 +325,14 @@ class Judge:
         if astray is not None:
             plain = self.leaf(self.without_onednn, part, number)
             eager = eager.where(~(astray & plain.isfinite()), plain)
-        return why_wrong(eager, got, truth, lambda: errors_without_onednn(errors(part, number), astray is not None),
-                         self.rounded_to(part, number), functools.partial(self.noise, part, number))
+        return why_wrong(
+            eager,
+            got,
+            truth,
+            lambda: errors_without_onednn(errors(part, number), astray is not None),
+            self.rounded_to(part, number),
+            functools.partial(self.noise, part, number),
+        )
 
     def astray(self, eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None) -> torch.Tensor | None:
         """Where eager has no number, and others have one. It may have one without oneDNN, whose gelu of infinity is
@@ -382,8 +395,12 @@ class Judge:
             near = moved(singled(self.inputs), seed)
             eager = self.leaf(observe_call(self.fn_in_single, near), part, number)
             exact = self.leaf(self.in_double(near), part, number)
-            if eager is not None and exact is not None and eager.shape == exact.shape == at.shape \
-                    and eager.dtype in DOUBLE:
+            if (
+                eager is not None
+                and exact is not None
+                and eager.shape == exact.shape == at.shape
+                and eager.dtype in DOUBLE
+            ):
                 yield scaled_error(real(eager), real(exact), real(at))
         # Float32 does not tell everything: eager sums some of it in float64. What another order changes is rounding.
         for seed in range(ORDERS):
@@ -477,8 +494,10 @@ def summary(outcomes: list[Outcome], backend: str = "eager") -> str:
     counted = collections.Counter(outcome.verdict for outcome in outcomes)
     codes = collections.Counter(code for o in outcomes if o.verdict == "break" for code in o.breaks)
     by_code = f" ({', '.join(f'{code} {number}' for code, number in codes.most_common())})" if codes else ""
-    line = (f"{len(outcomes)} operators: {counted['equal']} equal with no break, {counted['break']} equal with "
-            f"breaks{by_code}, {counted['different']} different, {counted['crashed']} crashed")
+    line = (
+        f"{len(outcomes)} operators: {counted['equal']} equal with no break, {counted['break']} equal with "
+        f"breaks{by_code}, {counted['different']} different, {counted['crashed']} crashed"
+    )
     if backend == "eager":
         return line
     ways = collections.Counter(outcome.way for outcome in outcomes if outcome.samples)
@@ -500,16 +519,17 @@ def main() -> int:
     device = settings.device
     if not is_cpu(device):
         torch.cuda.init()  # its generator takes part from the first operator on
-    chosen = [op for op in operators(device) if not settings.only or settings.only in full_name(op)][:settings.limit]
-    pairs = [(op, dtype) for op, dtype in itertools.product(chosen, dtypes)
-             if dtype is None or takes(op, dtype, device)]
+    chosen = [op for op in operators(device) if not settings.only or settings.only in full_name(op)][: settings.limit]
+    pairs = [
+        (op, dtype) for op, dtype in itertools.product(chosen, dtypes) if dtype is None or takes(op, dtype, device)
+    ]
     start, outcomes = time.monotonic(), []
     with quiet():
         for op, dtype in pairs:
             outcomes.append(check_operator(op, settings.samples, settings.backend, dtype, device))
             if sys.stderr.isatty():
                 print(f"\r{len(outcomes)}/{len(pairs)} {outcomes[-1].name:40.40}", end="", file=sys.stderr)
-    shown = VERDICTS[1 if settings.breaks else 2:]
+    shown = VERDICTS[1 if settings.breaks else 2 :]
     for outcome in sorted(outcomes, key=lambda o: (VERDICTS.index(o.verdict), o.name)):
         if outcome.verdict in shown:
             print(f"{outcome.verdict:10} {outcome.name}: {outcome.detail}")

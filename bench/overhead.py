@@ -95,8 +95,9 @@ def narrow_bert() -> nn.Module:
     return hf.BertModel(hf.BertConfig(hidden_size=24, intermediate_size=24, vocab_size=50))
 
 
-def programs(stacks: Sequence[int] = STACKS, wide: Sequence[int] = WIDE,
-             bert: bool = True) -> Iterator[tuple[str, int, Callable]]:
+def programs(
+    stacks: Sequence[int] = STACKS, wide: Sequence[int] = WIDE, bert: bool = True
+) -> Iterator[tuple[str, int, Callable]]:
     yield "one operator", 0, one_operator
     if bert:
         model = narrow_bert().eval()
@@ -107,8 +108,9 @@ def programs(stacks: Sequence[int] = STACKS, wide: Sequence[int] = WIDE,
         yield f"1 module, {count} parameters", 1, Wide(count).eval()
 
 
-def measure(program: str, modules: int, fn: Callable, rounds: int, seconds: float,
-            contestants: Sequence[str] = CONTESTANTS) -> Overhead:
+def measure(
+    program: str, modules: int, fn: Callable, rounds: int, seconds: float, contestants: Sequence[str] = CONTESTANTS
+) -> Overhead:
     args, kwargs = inputs_of(fn)
     found = Overhead(program, modules, 0.0)
     if isinstance(fn, nn.Module):
@@ -169,8 +171,9 @@ def inputs_of(fn: Callable) -> tuple[tuple, dict[str, Any]]:
     return (torch.randn(WIDTH),), {}
 
 
-def compile_for(contestant: Contestant, fn: Callable, args: tuple,
-                kwargs: dict[str, Any]) -> tuple[Callable, Graph | None]:
+def compile_for(
+    contestant: Contestant, fn: Callable, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Callable, Graph | None]:
     """``fn`` compiled and warm, and its graph, which tells the time it takes."""
     if isinstance(contestant, TorchCompile) and contestant.backend == "eager":
         graph = Graph()
@@ -198,5 +201,6 @@ def graph_of(compiled: Any, fn: Any, args: tuple, kwargs: dict[str, Any]) -> Gra
 def forget() -> None:
     """Programs share code objects. What was compiled for the last one would be looked through for the next."""
     import burnish
+
     burnish.reset()
     torch._dynamo.reset()

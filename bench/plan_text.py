@@ -102,19 +102,26 @@ def written() -> Iterator[Written]:
 
 def memory_text(plan: Plan) -> str:
     lines = [f"arena of {plan.arena} bytes"]
-    lines += [f"{value} at {at}, {value.type.bytes} bytes"
-              for value, at in sorted(plan.offsets.items(), key=lambda entry: (entry[1], entry[0].name))]
+    lines += [
+        f"{value} at {at}, {value.type.bytes} bytes"
+        for value, at in sorted(plan.offsets.items(), key=lambda entry: (entry[1], entry[0].name))
+    ]
     lines += sorted(f"what {node.results[0]} needs at {at}" for node, at in plan.scratch.items())
     lines += sorted(f"{value} in the input {place}" for value, place in plan.placed.items())
     lines += sorted(f"{value} in place of {below}" for value, below in plan.over.items())
-    lines += sorted(f"{what if isinstance(what, Value) else f'what {what.results[0]} needs'} in {host} at {at}"
-                    for what, (host, at) in plan.lodged.items())
+    lines += sorted(
+        f"{what if isinstance(what, Value) else f'what {what.results[0]} needs'} in {host} at {at}"
+        for what, (host, at) in plan.lodged.items()
+    )
     return "\n".join(lines)
 
 
 def segment_text(segment: Any) -> str:
-    parts = [f"{name}:\n{code}" for name in ("check", "finish")
-             if (code := function_text(getattr(segment, name))) is not None]
+    parts = [
+        f"{name}:\n{code}"
+        for name in ("check", "finish")
+        if (code := function_text(getattr(segment, name))) is not None
+    ]
     return without_comments("\n".join(parts))
 
 

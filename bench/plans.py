@@ -62,6 +62,7 @@ def programs(name: str) -> Iterator[tuple[str, str]]:
 
 # -- choices that are the same in every run ----------------------------------------------------------------------------
 
+
 @contextlib.contextmanager
 def pinned(rule: str) -> Iterator[None]:
     """Candidates are chosen by a rule inside the block; compiled code is kept, and nothing is read from disk."""
@@ -115,6 +116,7 @@ def share(spec: Any, rule: str) -> float:
 
 
 # -- recording ---------------------------------------------------------------------------------------------------------
+
 
 def text_of(compiled: Callable[[], Any], rule: str) -> Written:
     """What is compiled when a function is called."""
@@ -189,6 +191,7 @@ def record(folder: Path, names: Sequence[str], processes: int = PROCESSES) -> li
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
 
+
 def stages_in(text: str) -> list[tuple[str, str]]:
     """Titles and bodies."""
     parts = re.split(rf"^{HEAD}", text, flags=re.MULTILINE)[1:]
@@ -203,8 +206,12 @@ def differences(folder: Path, other: Path, program: str, lines: int = LINES) -> 
         return
     old, new = (stages_in(path.read_text(encoding="utf-8")) for path in (before, after))
     if [title for title, _ in old] != [title for title, _ in new]:
-        yield f"{program}: there were {len(old)} stages, now there are {len(new)}\n" + cut(difflib.unified_diff(
-            [title for title, _ in old], [title for title, _ in new], "before", "after", lineterm=""), lines)
+        yield f"{program}: there were {len(old)} stages, now there are {len(new)}\n" + cut(
+            difflib.unified_diff(
+                [title for title, _ in old], [title for title, _ in new], "before", "after", lineterm=""
+            ),
+            lines,
+        )
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     for tag, i, k, j, m in matcher.get_opcodes():
         if tag == "equal":
@@ -213,8 +220,9 @@ def differences(folder: Path, other: Path, program: str, lines: int = LINES) -> 
             a = old[i + at] if i + at < k else ("", "")
             b = new[j + at] if j + at < m else ("", "")
             where = f"{program}, stage {(i if b == ('', '') else j) + at + 1} ({a[0] or b[0]})"
-            yield f"{where}\n" + cut(difflib.unified_diff(
-                a[1].splitlines(), b[1].splitlines(), "before", "after", lineterm=""), lines)
+            yield f"{where}\n" + cut(
+                difflib.unified_diff(a[1].splitlines(), b[1].splitlines(), "before", "after", lineterm=""), lines
+            )
             if a[0] == b[0] == "kernels":
                 yield from changed_code(folder, other, a[1], b[1], lines)
 
@@ -223,10 +231,13 @@ def changed_code(folder: Path, other: Path, before: str, after: str, lines: int)
     """The LLVM text of kernels that have the same place and another digest."""
     for old, new in zip(before.splitlines(), after.splitlines(), strict=False):
         if old != new:
-            texts = [(place / "code" / f"{line.rpartition(' ')[2]}.ll").read_text(encoding="utf-8").splitlines()
-                     for place, line in ((folder, old), (other, new))]
-            yield f"{new.partition(':')[0]}, LLVM\n" + cut(difflib.unified_diff(*texts, "before", "after", lineterm=""),
-                                                           lines)
+            texts = [
+                (place / "code" / f"{line.rpartition(' ')[2]}.ll").read_text(encoding="utf-8").splitlines()
+                for place, line in ((folder, old), (other, new))
+            ]
+            yield f"{new.partition(':')[0]}, LLVM\n" + cut(
+                difflib.unified_diff(*texts, "before", "after", lineterm=""), lines
+            )
 
 
 def cut(diff: Iterator[str], lines: int) -> str:
@@ -242,23 +253,29 @@ def compare(folder: Path, names: Sequence[str], processes: int = PROCESSES, line
         other = Path(place)
         failed = record(other, names, processes)
         expected = [f"{name}-{mode}-{rule}" for name in names for mode, rule in programs(name)]
-        compared = [program for program in expected
-                    if (folder / f"{program}.txt").exists() or (other / f"{program}.txt").exists()]
+        compared = [
+            program
+            for program in expected
+            if (folder / f"{program}.txt").exists() or (other / f"{program}.txt").exists()
+        ]
         for program in compared:
             found = list(differences(folder, other, program, lines))
             changed += bool(found)
             for text in found:
                 print(text, end="\n\n", flush=True)
-    print(f"{len(compared) - changed} of {len(compared)} programs are compiled as recorded"
-          + f", {len(failed)} models failed" * bool(failed))
+    print(
+        f"{len(compared) - changed} of {len(compared)} programs are compiled as recorded"
+        + f", {len(failed)} models failed" * bool(failed)
+    )
     return changed + len(failed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     from .models import MODELS
 
-    parser = argparse.ArgumentParser("python -m bench.plans", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m bench.plans", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["record", "compare"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default=",".join(MODELS), help="names of models, with commas")

@@ -31,18 +31,24 @@ def why_not_plot(path: str | Path) -> str | None:
 
 def plot(run: Run, path: str | Path) -> None:
     import matplotlib
+
     matplotlib.use("agg")
     from matplotlib import pyplot
 
     rows = [row for row in run.rows if row.results.get(EAGER) and row.results[EAGER].seconds is not None]
-    fast = {name: [speed(row.results[name]) if name in row.results else None for row in rows]
-            for name in run.contestants}
-    first = {name: [row.results[name].first_call if name in row.results else None for row in rows]
-             for name in run.contestants}
+    fast = {
+        name: [speed(row.results[name]) if name in row.results else None for row in rows] for name in run.contestants
+    }
+    first = {
+        name: [row.results[name].first_call if name in row.results else None for row in rows]
+        for name in run.contestants
+    }
     models = [row.model for row in rows]
     figure, axes = pyplot.subplots(2, 1, figsize=(max(8.0, 0.16 * (len(rows) + 2) * len(run.contestants) + 2), 9))
-    for axis, values, title in ((axes[0], fast, "speed over eager (higher is faster)"),
-                                (axes[1], first, "first call in seconds, logarithmic (lower is sooner)")):
+    for axis, values, title in (
+        (axes[0], fast, "speed over eager (higher is faster)"),
+        (axes[1], first, "first call in seconds, logarithmic (lower is sooner)"),
+    ):
         draw(axis, models, values)
         axis.set_title(title, loc="left", fontsize=11)
     axes[0].axhline(1.0, color="#444444", linewidth=0.8)
@@ -63,8 +69,11 @@ def draw(axis: Any, models: Sequence[str], values: dict[str, list[float | None]]
     other_colours = iter(OTHERS * len(values))
     for number, (name, found) in enumerate(values.items()):
         heights = [*found, geomean(found)]
-        drawn = [(place + (number - (len(values) - 1) / 2) * width, height)
-                 for place, height in zip(places, heights, strict=True) if height is not None]
+        drawn = [
+            (place + (number - (len(values) - 1) / 2) * width, height)
+            for place, height in zip(places, heights, strict=True)
+            if height is not None
+        ]
         colour = COLOURS.get(name) or next(other_colours)
         axis.bar([place for place, _ in drawn], [height for _, height in drawn], width, label=name, color=colour)
     axis.set_xticks(places, [*models, GEOMEAN], rotation=40, ha="right", fontsize=8)

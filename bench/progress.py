@@ -1,6 +1,6 @@
 """One line on the terminal that says how far a benchmark is. Nothing where the output is no terminal.
 
-    ███████░░░░░░░░░░░░░  8/22 resnet50 · torch.compile compiles · 1:42
+███████░░░░░░░░░░░░░  8/22 resnet50 · torch.compile compiles · 1:42
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Progress:
     def show(self) -> None:
         if self.stream.isatty():
             width = shutil.get_terminal_size().columns
-            self.stream.write(f"\r\x1b[K{self.line()[:width - 1]}")
+            self.stream.write(f"\r\x1b[K{self.line()[: width - 1]}")
             self.stream.flush()
 
     def clear(self) -> None:

@@ -121,8 +121,9 @@ class Run:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-        unfinished.write_text(json.dumps(finite(dataclasses.asdict(self)), indent=1, allow_nan=False) + "\n",
-                              encoding="utf-8")
+        unfinished.write_text(
+            json.dumps(finite(dataclasses.asdict(self)), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
         unfinished.replace(path)
 
     @classmethod
@@ -133,8 +134,10 @@ class Run:
     def from_data(cls, data: dict[str, Any]) -> Run:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ValueError(f"it is no benchmark of format {FORMAT}")
-        rows = [Row(**{**row, "results": {name: result_from(found) for name, found in row["results"].items()}})
-                for row in data["rows"]]
+        rows = [
+            Row(**{**row, "results": {name: result_from(found) for name, found in row["results"].items()}})
+            for row in data["rows"]
+        ]
         return cls(**{**data, "rows": rows, "overheads": [Overhead(**found) for found in data["overheads"]]})
 
 

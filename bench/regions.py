@@ -44,8 +44,15 @@ def model_of(layers: int, batch: int) -> tuple[Any, Any]:
     from transformers import LlamaConfig, LlamaModel
 
     torch.manual_seed(0)
-    config = LlamaConfig(hidden_size=WIDTH, intermediate_size=4 * WIDTH, num_hidden_layers=layers,
-                         num_attention_heads=4, num_key_value_heads=4, vocab_size=1000, use_cache=False)
+    config = LlamaConfig(
+        hidden_size=WIDTH,
+        intermediate_size=4 * WIDTH,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        vocab_size=1000,
+        use_cache=False,
+    )
     return LlamaModel(config).eval(), torch.randint(0, 1000, (batch, LENGTH))
 
 
@@ -95,8 +102,10 @@ def together(layers: int, batch: int) -> dict[str, float]:
     models = {name: model_of(layers, batch)[0] for name in ("eager", *names)}
     x = model_of(layers, batch)[1]
     with torch.no_grad():
-        calls = {name: functools.partial(compiled(name, model) if name in names else model, x)
-                 for name, model in models.items()}
+        calls = {
+            name: functools.partial(compiled(name, model) if name in names else model, x)
+            for name, model in models.items()
+        }
         for _ in range(DECIDED):
             for each in calls.values():
                 each()
@@ -108,8 +117,14 @@ def apart(name: str, layers: int, batch: int) -> dict[str, float] | None:
     """The same in a process of its own, which finds no caches."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.regions", "--worker", name, str(layers), str(batch)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent,
-                              env={**os.environ, **caches.variables(caches.folder_of(folder, name))}, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+            env={**os.environ, **caches.variables(caches.folder_of(folder, name))},
+            check=False,
+        )
     if done.returncode:
         print(done.stderr[-2000:], file=sys.stderr)
         return None
@@ -118,8 +133,10 @@ def apart(name: str, layers: int, batch: int) -> dict[str, float] | None:
 
 
 def line_of(row: dict[str, Any]) -> str:
-    return (f"{row['layers']:>6} {row['batch']:>5}  {row['name']:<22} {row['first']:>8.2f} s "
-            f"{row['steady'] * 1e3:>7.2f} ms {row['eager'] / row['steady']:>8.2f}×")
+    return (
+        f"{row['layers']:>6} {row['batch']:>5}  {row['name']:<22} {row['first']:>8.2f} s "
+        f"{row['steady'] * 1e3:>7.2f} ms {row['eager'] / row['steady']:>8.2f}×"
+    )
 
 
 def numbers(text: str) -> list[int]:
@@ -143,8 +160,9 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
         batches = sorted({row["batch"] for row in rows})
         for batch, marker in zip(batches, MARKERS * len(batches), strict=False):
             for name in dict.fromkeys(row["name"] for row in rows):
-                some = sorted((row for row in rows if (row["name"], row["batch"]) == (name, batch)),
-                              key=lambda row: row["layers"])
+                some = sorted(
+                    (row for row in rows if (row["name"], row["batch"]) == (name, batch)), key=lambda row: row["layers"]
+                )
                 compiler, _, regions = name.partition("-")
                 layers = [row["layers"] for row in some]
                 style = {"color": COMPILERS[compiler], "linestyle": "--" if regions else "-", "marker": marker}
@@ -185,8 +203,11 @@ def main() -> int:
     if options.together:
         for batch, layers in itertools.product(numbers(options.batch), numbers(options.layers)):
             found = together(layers, batch)
-            print(f"{layers:>6} {batch:>5}  {'  '.join(f'{name} {s * 1e3:.2f} ms' for name, s in found.items())}  "
-                  f"regions / whole {found['burnish-regions'] / found['burnish']:.3f}", flush=True)
+            print(
+                f"{layers:>6} {batch:>5}  {'  '.join(f'{name} {s * 1e3:.2f} ms' for name, s in found.items())}  "
+                f"regions / whole {found['burnish-regions'] / found['burnish']:.3f}",
+                flush=True,
+            )
         return 0
     names = [name.strip() for name in options.against.split(",") if name.strip() != "eager"]
     for name in names:

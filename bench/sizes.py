@@ -95,11 +95,17 @@ def measure(name: str, count: int, pick: random.Random) -> tuple[str, bool]:
                 worst = max(worst, difference(found, wanted))
     finally:
         stop()
-    way = "open" if any(word.startswith("compiled for all") for word in words) else "; ".join(dict.fromkeys(
-        word for word in words if word.startswith("compiled for each"))) or "no size varies"
+    way = (
+        "open"
+        if any(word.startswith("compiled for all") for word in words)
+        else "; ".join(dict.fromkeys(word for word in words if word.startswith("compiled for each")))
+        or "no size varies"
+    )
     is_good = worst <= NEAR and len(segments) <= MOST
-    return (f"{name:<16} {len(segments):>3} compiled  {worst:8.1e} from eager  {ours:7.2f} s, eager {theirs:7.2f} s  "
-            f"{'' if is_good else 'NOT GOOD  '}{way:.90}"), is_good
+    return (
+        f"{name:<16} {len(segments):>3} compiled  {worst:8.1e} from eager  {ours:7.2f} s, eager {theirs:7.2f} s  "
+        f"{'' if is_good else 'NOT GOOD  '}{way:.90}"
+    ), is_good
 
 
 def main() -> int:

@@ -53,8 +53,14 @@ class Block(nn.Module):
 class Images(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-                                  nn.Conv2d(16, 24, 3, stride=2), nn.SiLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 24, 3, stride=2),
+            nn.SiLU(),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.body(x).mean((2, 3))
@@ -85,8 +91,10 @@ class Soak:
     def check(self, what: str, found: object, wanted: object) -> None:
         pairs = zip(found, wanted, strict=True) if isinstance(wanted, (list, tuple)) else [(found, wanted)]
         for ours, theirs in pairs:
-            if ours.shape != theirs.shape or not (ours.double() - theirs.double()).norm() <= \
-                    NEAR * theirs.double().norm() + 1e-6:
+            if (
+                ours.shape != theirs.shape
+                or not (ours.double() - theirs.double()).norm() <= NEAR * theirs.double().norm() + 1e-6
+            ):
                 with self.lock:
                     self.wrong.append(f"{what}: {ours.shape} {theirs.shape}")
 
@@ -135,9 +143,12 @@ class Soak:
             compiled = burnish.compile(module)
             x = torch.randn(pick.randint(1, 5), 8)
             with torch.no_grad():
-                for change in (lambda: None, lambda: module[0].weight.mul_(2),
-                               lambda: setattr(module[2], "weight", nn.Parameter(torch.ones(4, 8))),
-                               lambda: module.double()):
+                for change in (
+                    lambda: None,
+                    lambda: module[0].weight.mul_(2),
+                    lambda: setattr(module[2], "weight", nn.Parameter(torch.ones(4, 8))),
+                    lambda: module.double(),
+                ):
                     change()
                     x = x.to(module[0].weight.dtype)
                     self.check("weights", compiled(x), module(x))
@@ -168,8 +179,9 @@ def main() -> int:
     soak = Soak(random.Random(options.seed))
     kinds, started = soak.kinds(), time.monotonic()
     until = started + 60 * options.minutes
-    threads = [threading.Thread(target=soak.work, args=(kinds, options.seed + n, until))
-               for n in range(options.threads)]
+    threads = [
+        threading.Thread(target=soak.work, args=(kinds, options.seed + n, until)) for n in range(options.threads)
+    ]
     for thread in threads:
         thread.start()
     held: list[float] = []
@@ -183,10 +195,12 @@ def main() -> int:
     for wrong in soak.wrong[:3]:
         print(f"WRONG {wrong}", file=sys.stderr)
     third = len(held) // 3
-    before, after = (statistics.median(part) for part in (held[third:2 * third] or held, held[2 * third:] or held))
+    before, after = (statistics.median(part) for part in (held[third : 2 * third] or held, held[2 * third :] or held))
     is_flat = after <= GROWTH * before
-    print(f"{soak.calls} rounds in {len(threads)} threads, {len(soak.wrong)} wrong; memory {before:.0f} MB in the "
-          f"second third, {after:.0f} MB in the last: {'flat' if is_flat else 'it grows'}")
+    print(
+        f"{soak.calls} rounds in {len(threads)} threads, {len(soak.wrong)} wrong; memory {before:.0f} MB in the "
+        f"second third, {after:.0f} MB in the last: {'flat' if is_flat else 'it grows'}"
+    )
     return int(bool(soak.wrong) or not is_flat)
 
 

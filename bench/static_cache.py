@@ -40,9 +40,17 @@ def model_of(name: str) -> Any:
         return hf.GPT2LMHeadModel(hf.GPT2Config())
     if name == "llama_1b":
         return hf.LlamaForCausalLM(hf.LlamaConfig(**LLAMA_1B))
-    return hf.LlamaForCausalLM(hf.LlamaConfig(
-        vocab_size=200, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256))
+    return hf.LlamaForCausalLM(
+        hf.LlamaConfig(
+            vocab_size=200,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+        )
+    )
 
 
 def measure(name: str, model: str, device: str, dtype: str, tokens: int, batch: int) -> dict[str, Any]:
@@ -59,14 +67,22 @@ def measure(name: str, model: str, device: str, dtype: str, tokens: int, batch: 
     contestant.bring()
     if contestant.kind == BURNISH:
         import burnish
+
         burnish.compile_(network, mode=contestant.mode)
     elif contestant.kind == TORCH_COMPILE:
         network.compile(mode=contestant.mode)
 
     def write() -> Any:
         return network.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=tokens, min_new_tokens=tokens,
-            do_sample=False, pad_token_id=0, cache_implementation="static", disable_compile=True)
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            do_sample=False,
+            pad_token_id=0,
+            cache_implementation="static",
+            disable_compile=True,
+        )
 
     clock = clock_for(device)
     with torch.no_grad():
@@ -78,13 +94,20 @@ def measure(name: str, model: str, device: str, dtype: str, tokens: int, batch: 
             write()
         later = [clock.sample(write) for _ in range(TEXTS)]
         last = write()
-    return {"clock": clock.name, "first": first, "later": later, "tokens": text[:, PROMPT:].flatten().tolist(),
-            "last": last[:, PROMPT:].flatten().tolist()}
+    return {
+        "clock": clock.name,
+        "first": first,
+        "later": later,
+        "tokens": text[:, PROMPT:].flatten().tolist(),
+        "last": last[:, PROMPT:].flatten().tolist(),
+    }
 
 
 def report(results: dict[str, dict[str, Any]], tokens: int) -> str:
-    table = Table(f"Texts of {tokens} tokens with a static cache",
-                  ["by", "first text", "a later one", "a token", "over eager", "same tokens"])
+    table = Table(
+        f"Texts of {tokens} tokens with a static cache",
+        ["by", "first text", "a later one", "a token", "over eager", "same tokens"],
+    )
     notes = []
     eager = results.get(EAGER, {})
     for name, result in results.items():
@@ -93,9 +116,16 @@ def report(results: dict[str, dict[str, Any]], tokens: int) -> str:
             continue
         middle = statistics.median(result["later"])
         ratio = statistics.median(eager["later"]) / middle if "later" in eager else None
-        table.rows.append([name.replace(":", " "), seconds(result["first"]), seconds(middle),
-                           f"{middle / tokens * 1e3:.3f} ms", times(ratio),
-                           same(eager["tokens"], result["last"]) if "tokens" in eager else NONE])
+        table.rows.append(
+            [
+                name.replace(":", " "),
+                seconds(result["first"]),
+                seconds(middle),
+                f"{middle / tokens * 1e3:.3f} ms",
+                times(ratio),
+                same(eager["tokens"], result["last"]) if "tokens" in eager else NONE,
+            ]
+        )
     return "\n".join([as_text(table), *notes])
 
 
@@ -127,9 +157,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in contestants(options.against, options.modes):
         with tempfile.TemporaryDirectory(prefix="burnish-bench-", ignore_cleanup_errors=True) as folder:
             result, why = apart(
-                ["-m", "bench.static_cache", "--worker", name, "--device", options.device, "--dtype", options.dtype,
-                 "--model", options.model, "--tokens", str(options.tokens), "--batch", str(options.batch)],
-                caches.folder_of(folder, name), options.limit)
+                [
+                    "-m",
+                    "bench.static_cache",
+                    "--worker",
+                    name,
+                    "--device",
+                    options.device,
+                    "--dtype",
+                    options.dtype,
+                    "--model",
+                    options.model,
+                    "--tokens",
+                    str(options.tokens),
+                    "--batch",
+                    str(options.batch),
+                ],
+                caches.folder_of(folder, name),
+                options.limit,
+            )
         results[name] = result if why is None else {"why": why}
         if options.json:
             options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -45,8 +45,13 @@ def warm_up(call: Call, now: Now = time.perf_counter, least: int = WARM_CALLS) -
     return calls
 
 
-def take_turns(calls: Mapping[str, Call], rounds: int, seconds: float, told: Callable[[int], Any] = lambda done: None,
-               clock: WallClock | None = None) -> dict[str, list[float]]:
+def take_turns(
+    calls: Mapping[str, Call],
+    rounds: int,
+    seconds: float,
+    told: Callable[[int], Any] = lambda done: None,
+    clock: WallClock | None = None,
+) -> dict[str, list[float]]:
     """Seconds of a call, by contestant and round. `told` hears after each round how many are done."""
     clock = clock or WallClock()
     blocks: dict[str, list[float]] = {name: [] for name in calls}

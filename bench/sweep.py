@@ -43,8 +43,13 @@ def answer(device: str, samples: int | None, messages: Any) -> None:
         torch.cuda.init()
     chosen = operators(device)
     dtypes = ("float32", "bfloat16", "float16", "float64", "int64", "bool")
-    print(json.dumps([[full_name(op), [name for name in dtypes if takes(op, getattr(torch, name), device)]]
-                      for op in chosen]), file=messages, flush=True)
+    print(
+        json.dumps(
+            [[full_name(op), [name for name in dtypes if takes(op, getattr(torch, name), device)]] for op in chosen]
+        ),
+        file=messages,
+        flush=True,
+    )
     with quiet():
         for line in sys.stdin:
             number, name = line.split()
@@ -53,8 +58,12 @@ def answer(device: str, samples: int | None, messages: Any) -> None:
                 outcome = check_operator(op, samples, "burnish", getattr(torch, name), device)
             except Exception as error:  # of samples that cannot be made here
                 outcome = Outcome(f"{full_name(op)} {name}", "crashed", f"its samples: {one_line(error)}")
-            told = {**dataclasses.asdict(outcome), "way": outcome.way, "ways": sorted(outcome.ways),
-                    "refusals": sorted(outcome.refusals)}
+            told = {
+                **dataclasses.asdict(outcome),
+                "way": outcome.way,
+                "ways": sorted(outcome.ways),
+                "refusals": sorted(outcome.refusals),
+            }
             if outcome.verdict == "crashed" and not is_cpu(device):
                 try:
                     torch.cuda.synchronize()
@@ -72,9 +81,23 @@ class Worker:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the process may write
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "bench.sweep", "--worker", str(writing), "--device", device,
-                 *(["--samples", str(samples)] if samples else [])],
-                cwd=ROOT, stdin=subprocess.PIPE, stdout=self.log, stderr=self.log, pass_fds=[writing], text=True)
+                [
+                    sys.executable,
+                    "-m",
+                    "bench.sweep",
+                    "--worker",
+                    str(writing),
+                    "--device",
+                    device,
+                    *(["--samples", str(samples)] if samples else []),
+                ],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=self.log,
+                stderr=self.log,
+                pass_fds=[writing],
+                text=True,
+            )
         finally:
             os.close(writing)
         self.pipe, self.rest = reading, b""
@@ -119,8 +142,16 @@ class Worker:
 
 
 class Sweep:
-    def __init__(self, device: str, dtypes: Sequence[str], samples: int | None, processes: int, seconds: float,
-                 patience: float, only: str = ""):
+    def __init__(
+        self,
+        device: str,
+        dtypes: Sequence[str],
+        samples: int | None,
+        processes: int,
+        seconds: float,
+        patience: float,
+        only: str = "",
+    ):
         self.device, self.samples, self.processes = device, samples, processes
         self.dtypes, self.only, self.patience = dtypes, only, patience
         self.end = time.monotonic() + seconds
@@ -160,8 +191,17 @@ class Sweep:
                     self.left.append((number, name, dtype))
                     return
                 if told is None:
-                    told = {"name": f"{name} {dtype}", "verdict": "crashed", "detail": worker.why(), "breaks": [],
-                            "samples": 0, "way": "", "ways": [], "refusals": [], "leaves": True}
+                    told = {
+                        "name": f"{name} {dtype}",
+                        "verdict": "crashed",
+                        "detail": worker.why(),
+                        "breaks": [],
+                        "samples": 0,
+                        "way": "",
+                        "ways": [],
+                        "refusals": [],
+                        "leaves": True,
+                    }
                 self.outcomes.append(told)
                 if told.pop("leaves", False):
                     worker.end()
@@ -181,14 +221,23 @@ class Sweep:
         with self.lock:
             if not self.is_listed:
                 self.is_listed = True
-                self.left.extend((number, name, dtype) for dtype in self.dtypes
-                                 for number, (name, able) in enumerate(names) if dtype in able and self.only in name)
+                self.left.extend(
+                    (number, name, dtype)
+                    for dtype in self.dtypes
+                    for number, (name, able) in enumerate(names)
+                    if dtype in able and self.only in name
+                )
         return worker
 
     def data(self) -> dict[str, Any]:
-        return {"device": self.device, "dtypes": list(self.dtypes), "samples_each": self.samples,
-                "not_reached": [f"{name} {dtype}" for _, name, dtype in self.left], "failures": self.failures,
-                "outcomes": sorted(self.outcomes, key=lambda told: told["name"])}
+        return {
+            "device": self.device,
+            "dtypes": list(self.dtypes),
+            "samples_each": self.samples,
+            "not_reached": [f"{name} {dtype}" for _, name, dtype in self.left],
+            "failures": self.failures,
+            "outcomes": sorted(self.outcomes, key=lambda told: told["name"]),
+        }
 
 
 def report(data: dict[str, Any]) -> str:
@@ -200,9 +249,12 @@ def report(data: dict[str, Any]) -> str:
         found = [told for told in data["outcomes"] if told["name"].endswith(f" {dtype}")]
         verdicts = collections.Counter(told["verdict"] for told in found)
         ways = collections.Counter(told["way"] for told in found if told["samples"])
-        lines.append(f"{dtype}: {len(found)} operators, {sum(told['samples'] for told in found)} samples: "
-                     + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-                     + "; ran " + ", ".join(f"{count} {way}" for way, count in ways.most_common()))
+        lines.append(
+            f"{dtype}: {len(found)} operators, {sum(told['samples'] for told in found)} samples: "
+            + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+            + "; ran "
+            + ", ".join(f"{count} {way}" for way, count in ways.most_common())
+        )
     if data["not_reached"]:
         lines.append(f"not reached: {len(data['not_reached'])}, from {data['not_reached'][0]} on")
     lines += [f"a process could not start: {why}" for why in data["failures"]]
@@ -229,8 +281,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with os.fdopen(options.worker, "w") as messages:
             answer(options.device, options.samples, messages)
         return 0
-    sweep = Sweep(options.device, options.dtype.split(","), options.samples, options.processes, options.minutes * 60,
-                  options.patience, options.only)
+    sweep = Sweep(
+        options.device,
+        options.dtype.split(","),
+        options.samples,
+        options.processes,
+        options.minutes * 60,
+        options.patience,
+        options.only,
+    )
     sweep.run()
     data = sweep.data()
     if options.json:

@@ -51,8 +51,9 @@ def speed(result: Result) -> float | None:
     return None if is_wrong(result) else result.ratio
 
 
-def advantage(rows: Sequence[Row], other: str, pick: Pick, better_is_less: bool = False,
-              ours: str = BURNISH) -> list[float]:
+def advantage(
+    rows: Sequence[Row], other: str, pick: Pick, better_is_less: bool = False, ours: str = BURNISH
+) -> list[float]:
     """How many times better Burnish is than another, on each model that both can do."""
     found = []
     for row in rows:
@@ -65,8 +66,9 @@ def advantage(rows: Sequence[Row], other: str, pick: Pick, better_is_less: bool 
 
 def steady(run: Run, rows: Sequence[Row]) -> Table:
     others = [name for name in run.contestants if name != EAGER]
-    table = Table("Steady state: a call of eager, and how many times as fast the others are",
-                  ["model", EAGER, *others, "breaks"])
+    table = Table(
+        "Steady state: a call of eager, and how many times as fast the others are", ["model", EAGER, *others, "breaks"]
+    )
     for row in rows:
         cells = [show_speed(row.results.get(name)) for name in others]
         table.rows.append([row.model, milliseconds(row.results[EAGER].seconds), *cells, whole(row.breaks)])
@@ -75,29 +77,47 @@ def steady(run: Run, rows: Sequence[Row]) -> Table:
     counts = [sum(value is not None for value in by_name[name]) for name in others]
     if len(set(counts)) > 1:
         table.summary.append(["models", "", *map(str, counts), ""])
-    table.summary += [["geomean", "", *(times(geomean(by_name[name])) for name in others), ""],
-                      ["lowest", "", *map(times, lowest), ""],
-                      over_others("burnish over it", rows, [EAGER, *others], speed) + [""]]
+    table.summary += [
+        ["geomean", "", *(times(geomean(by_name[name])) for name in others), ""],
+        ["lowest", "", *map(times, lowest), ""],
+        over_others("burnish over it", rows, [EAGER, *others], speed) + [""],
+    ]
     return table
 
 
 def modes_table(run: Run, rows: Sequence[Row]) -> Table:
     """Burnish and torch.compile in the same mode, as far as both take part."""
-    table = Table("Mode against mode: how many times as fast Burnish is",
-                  ["mode", "models", "over torch.compile", "at least", "over eager", "at least",
-                   "torch.compile over eager", "first call sooner"])
+    table = Table(
+        "Mode against mode: how many times as fast Burnish is",
+        [
+            "mode",
+            "models",
+            "over torch.compile",
+            "at least",
+            "over eager",
+            "at least",
+            "torch.compile over eager",
+            "first call sooner",
+        ],
+    )
     for ours in run.contestants:
         kind, _, mode = ours.partition(":")
         theirs = ours.replace(BURNISH, TORCH_COMPILE, 1)
         if kind != BURNISH or theirs not in run.contestants:
             continue
         over_theirs, over_eager = advantage(rows, theirs, speed, ours=ours), advantage(rows, EAGER, speed, ours=ours)
-        table.rows.append([
-            mode or DEFAULT, str(len(over_theirs)),
-            times(geomean(over_theirs)), times(min(over_theirs, default=None)),
-            times(geomean(over_eager)), times(min(over_eager, default=None)),
-            times(mean_of(rows, theirs, speed)),
-            times(geomean(advantage(rows, theirs, first_call, better_is_less=True, ours=ours)))])
+        table.rows.append(
+            [
+                mode or DEFAULT,
+                str(len(over_theirs)),
+                times(geomean(over_theirs)),
+                times(min(over_theirs, default=None)),
+                times(geomean(over_eager)),
+                times(min(over_eager, default=None)),
+                times(mean_of(rows, theirs, speed)),
+                times(geomean(advantage(rows, theirs, first_call, better_is_less=True, ours=ours))),
+            ]
+        )
     return table
 
 
@@ -119,8 +139,9 @@ def seconds_table(title: str, run: Run, rows: Sequence[Row], pick: Pick) -> Tabl
     if BURNISH in names:
         table.summary.append(over_others("burnish sooner", rows, names, pick, less=True))
         least = [min(advantage(rows, name, pick, True), default=None) for name in names]
-        table.summary.append(["at least", *(NONE if name == BURNISH else times(value)
-                                            for name, value in zip(names, least, strict=True))])
+        table.summary.append(
+            ["at least", *(NONE if name == BURNISH else times(value) for name, value in zip(names, least, strict=True))]
+        )
     return table
 
 
@@ -136,7 +157,7 @@ def memory_table(title: str, run: Run, rows: Sequence[Row], pick: Pick) -> Table
             share = over(pick(row.results[name]) if name in row.results else None, eager)
             shares[name].append(share)
             cells.append(times(share))
-        table.rows.append([row.model, NONE if eager is None else f"{eager / 2 ** 20:.0f} MB", *cells])
+        table.rows.append([row.model, NONE if eager is None else f"{eager / 2**20:.0f} MB", *cells])
     table.summary.append(["geomean", "", *(times(geomean(shares[name])) for name in others)])
     return table
 
@@ -148,8 +169,17 @@ def error_table(run: Run, rows: Sequence[Row]) -> Table:
         cells = [show(row.results.get(name), lambda result: result.error_ratio, times) for name in others]
         error = row.results[EAGER].error
         table.rows.append([row.model, NONE if error is None else f"{error:.1e}", *cells])
-    largest = [max((row.results[name].error_ratio for row in rows if name in row.results
-                    and row.results[name].error_ratio is not None), default=None) for name in others]
+    largest = [
+        max(
+            (
+                row.results[name].error_ratio
+                for row in rows
+                if name in row.results and row.results[name].error_ratio is not None
+            ),
+            default=None,
+        )
+        for name in others
+    ]
     table.summary.append(["largest", "", *map(times, largest)])
     return table
 
@@ -158,8 +188,13 @@ def overhead_table(run: Run) -> Table:
     names = list(dict.fromkeys(name for found in run.overheads for name in (*found.over, *found.why)))
     table = Table("Overhead of a call over eager's, in µs (negative: faster than eager)", ["program", EAGER, *names])
     for found in run.overheads:
-        table.rows.append([found.program, f"{found.eager * 1e6:.1f}",
-                           *(f"{found.over[name] * 1e6:+.1f}" if name in found.over else NONE for name in names)])
+        table.rows.append(
+            [
+                found.program,
+                f"{found.eager * 1e6:.1f}",
+                *(f"{found.over[name] * 1e6:+.1f}" if name in found.over else NONE for name in names),
+            ]
+        )
     return table
 
 
@@ -167,8 +202,9 @@ def beyond_table(run: Run) -> Table:
     names = list(dict.fromkeys(name for found in run.overheads for name in found.beyond))
     table = Table("What a call costs beyond its graph alone, in µs", ["program", *names])
     for found in run.overheads:
-        table.rows.append([found.program, *(f"{found.beyond[name] * 1e6:.2f}" if name in found.beyond else NONE
-                                            for name in names)])
+        table.rows.append(
+            [found.program, *(f"{found.beyond[name] * 1e6:.2f}" if name in found.beyond else NONE for name in names)]
+        )
     stacks = [found for found in run.overheads if 0 < found.modules == found.parameters]
     wide = [found for found in run.overheads if found.modules == 1]
     for title, group in (("each module with a parameter", stacks), ("each further parameter", wide)):
@@ -193,19 +229,36 @@ def tables(run: Run) -> list[Table]:
         if by_mode.rows and [mode for mode, *_ in by_mode.rows] != [DEFAULT]:
             found.append(by_mode)
         first = "First two steps" if all(row.mode == "train-step" for row in rows) else "First call"
-        found.append(seconds_table(f"{first}, imports aside (an export included)", run, rows,
-                                   first_call))
+        found.append(seconds_table(f"{first}, imports aside (an export included)", run, rows, first_call))
         if any(result.warm is not None for row in rows for result in row.results.values()):
-            found.append(seconds_table(f"{first} with warm caches, imports aside", run, rows,
-                                       lambda result: result.warm and result.warm.first_call))
+            found.append(
+                seconds_table(
+                    f"{first} with warm caches, imports aside",
+                    run,
+                    rows,
+                    lambda result: result.warm and result.warm.first_call,
+                )
+            )
         if any(result.cold is not None for row in rows for result in row.results.values()):
             found += [
-                seconds_table("From the start of a process to the first result", run, rows,
-                              lambda result: result.cold and result.cold.process),
-                memory_table("Peak memory of that process: eager, and multiples of it", run, rows,
-                             lambda result: result.cold and float(result.cold.memory_peak)),
-                memory_table("Peak memory of later calls: eager, and multiples of it", run, rows,
-                             lambda result: result.cold and float(result.cold.memory_steady)),
+                seconds_table(
+                    "From the start of a process to the first result",
+                    run,
+                    rows,
+                    lambda result: result.cold and result.cold.process,
+                ),
+                memory_table(
+                    "Peak memory of that process: eager, and multiples of it",
+                    run,
+                    rows,
+                    lambda result: result.cold and float(result.cold.memory_peak),
+                ),
+                memory_table(
+                    "Peak memory of later calls: eager, and multiples of it",
+                    run,
+                    rows,
+                    lambda result: result.cold and float(result.cold.memory_steady),
+                ),
             ]
         found.append(error_table(run, rows))
     if run.overheads:
@@ -227,8 +280,17 @@ def then_and_now(now: Run, then: Run) -> Table:
         faster, sooner = over(speed(new), speed(old)), over(old.first_call, new.first_call)
         changes[0].append(faster)
         changes[1].append(sooner)
-        table.rows.append([row.model, times(speed(old)), times(speed(new)), times(faster),
-                           seconds(old.first_call), seconds(new.first_call), times(sooner)])
+        table.rows.append(
+            [
+                row.model,
+                times(speed(old)),
+                times(speed(new)),
+                times(faster),
+                seconds(old.first_call),
+                seconds(new.first_call),
+                times(sooner),
+            ]
+        )
     table.summary.append(["geomean", "", "", times(geomean(changes[0])), "", "", times(geomean(changes[1]))])
     return table
 
@@ -242,8 +304,10 @@ def notes(run: Run) -> list[str]:
             if result.why is not None:
                 reasons.setdefault(result.why, []).append(name)
             if is_wrong(result):
-                found.append(f"! {row.model}, {name}: its result is {times(result.error_ratio)} eager's error away "
-                             f"from float64; its speed counts in no mean")
+                found.append(
+                    f"! {row.model}, {name}: its result is {times(result.error_ratio)} eager's error away "
+                    f"from float64; its speed counts in no mean"
+                )
             found += [f"{row.model}, {name}: {text}" for text in result.details.get("warnings", ())]
         found += [f"{NONE} {row.model}, {', '.join(names)}: {why[:REASON_LENGTH]}" for why, names in reasons.items()]
         unknown = {result.why_no_error for result in row.results.values() if result.why_no_error}
@@ -262,9 +326,11 @@ def headline(run: Run) -> str:
     on_gpu = settings.get("device", "cpu") != "cpu"
     where = f"{machine.get('gpu')} (timed by its events), " if on_gpu else ""
     where += f"{settings['dtype']}, " if settings.get("dtype") else ""
-    return (f"{where}{machine.get('cpu')}, {machine.get('torch_threads')} threads, torch "
-            f"{machine.get('packages', {}).get('torch')}, {settings.get('mode')}, "
-            f"{settings.get('rounds')} rounds of {settings.get('seconds')} s blocks, {machine.get('when')}")
+    return (
+        f"{where}{machine.get('cpu')}, {machine.get('torch_threads')} threads, torch "
+        f"{machine.get('packages', {}).get('torch')}, {settings.get('mode')}, "
+        f"{settings.get('rounds')} rounds of {settings.get('seconds')} s blocks, {machine.get('when')}"
+    )
 
 
 def report(run: Run, markdown: bool = False, then: Run | None = None) -> str:
@@ -289,8 +355,9 @@ def as_text(table: Table) -> str:
 
     def line(cells: Sequence[str]) -> str:
         first, *others = cells
-        return "  ".join([first.ljust(widths[0]),
-                          *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]).rstrip()
+        return "  ".join(
+            [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        ).rstrip()
 
     rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
     parts = [table.title, rule, *map(line, lines), rule, *map(line, table.rows)]

@@ -33,11 +33,15 @@ CALLS, BETWEEN = 10, 40
 NEAR = 0.02
 """By so much of eager's first result may another's differ before it is said: in reduced precision, nets differ so."""
 BOTH = (EAGER, "torch.compile:reduce-overhead", "burnish:reduce-overhead")
-PARTS: dict[str, tuple[str, ...]] = {"inference": BOTH, "training": BOTH,
-                                     "lightning": (EAGER, "torch.compile", "burnish")}
+PARTS: dict[str, tuple[str, ...]] = {
+    "inference": BOTH,
+    "training": BOTH,
+    "lightning": (EAGER, "torch.compile", "burnish"),
+}
 
 
 # -- PyTorch's ---------------------------------------------------------------------------------------------------------
+
 
 def densenet(device: str, is_small: bool) -> tuple[Any, Callable[[], tuple]]:
     """The network as it is made, and what gives new images and labels."""
@@ -108,6 +112,7 @@ def found(clock: str, first: float, samples: list[float], size: float | None) ->
 
 # -- Lightning's -------------------------------------------------------------------------------------------------------
 
+
 def lightning(contestant: Contestant, device: str, is_small: bool, between: int) -> dict[str, Any]:
     import logging
 
@@ -167,22 +172,34 @@ def lightning(contestant: Contestant, device: str, is_small: bool, between: int)
     torch.manual_seed(0)
     benchmark = Benchmark()
     trainer = Trainer(
-        accelerator="cpu" if device == "cpu" else "cuda", devices=1, max_steps=1 + CALLS + between + CALLS,
-        callbacks=[benchmark], logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False)
+        accelerator="cpu" if device == "cpu" else "cuda",
+        devices=1,
+        max_steps=1 + CALLS + between + CALLS,
+        callbacks=[benchmark],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     trainer.fit(contestant.compile(Classifier(), (), {}))
     return found(benchmark.clock.name, benchmark.first, benchmark.samples[1:], None)
 
 
 MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
-    "inference": inference, "training": training, "lightning": lightning}
+    "inference": inference,
+    "training": training,
+    "lightning": lightning,
+}
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------
 
+
 def report(results: dict[str, dict[str, Any]]) -> str:
-    table = Table("The tutorials' benchmarks", ["benchmark", "by", "first call", "median of ten", "over eager",
-                                               "of ten later", "over eager"])
+    table = Table(
+        "The tutorials' benchmarks",
+        ["benchmark", "by", "first call", "median of ten", "over eager", "of ten later", "over eager"],
+    )
     notes = []
     for part, by in results.items():
         eager = by.get(EAGER, {})
@@ -197,8 +214,9 @@ def report(results: dict[str, dict[str, Any]]) -> str:
                 cells += [f"{middle * 1e3:.3f} ms", times(ratio)]
             table.rows.append(cells)
             if eager.get("size") is not None and not is_near(result["size"], eager["size"]):
-                notes.append(f"! {part}, {name}: its first result is of size {result['size']}, eager's of "
-                             f"{eager['size']}")
+                notes.append(
+                    f"! {part}, {name}: its first result is of size {result['size']}, eager's of {eager['size']}"
+                )
     return "\n".join([as_text(table), *notes])
 
 
@@ -211,8 +229,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--device", default="cpu")
     made.add_argument("--only", choices=PARTS, action="append", help="one of the benchmarks; may be repeated")
     made.add_argument("--small", action="store_true", help="networks of a few layers on small images")
-    made.add_argument("--between", type=int, default=BETWEEN, metavar="N",
-                        help=f"calls between the ten and the ten later ones (default: {BETWEEN})")
+    made.add_argument(
+        "--between",
+        type=int,
+        default=BETWEEN,
+        metavar="N",
+        help=f"calls between the ten and the ten later ones (default: {BETWEEN})",
+    )
     made.add_argument("--against", metavar="NAMES", help="contestants, in place of the tutorial's and Burnish")
     made.add_argument("--limit", type=float, default=600.0, help="seconds for each contestant in each of them")
     made.add_argument("--json", type=Path)
@@ -233,9 +256,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.against.split(",") if options.against else PARTS[part]:
             with tempfile.TemporaryDirectory(prefix="burnish-bench-", ignore_cleanup_errors=True) as folder:
                 result, why = apart(
-                    ["-m", "bench.tutorials", "--worker", part, name, "--device", options.device, "--between",
-                     str(options.between), *["--small"] * options.small],
-                    caches.folder_of(folder, name), options.limit)
+                    [
+                        "-m",
+                        "bench.tutorials",
+                        "--worker",
+                        part,
+                        name,
+                        "--device",
+                        options.device,
+                        "--between",
+                        str(options.between),
+                        *["--small"] * options.small,
+                    ],
+                    caches.folder_of(folder, name),
+                    options.limit,
+                )
             results.setdefault(part, {})[name] = result if why is None else {"why": why}
             if options.json:
                 options.json.parent.mkdir(parents=True, exist_ok=True)

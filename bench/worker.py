@@ -28,11 +28,12 @@ STEADY_CALLS = 5
 
 def cold(job: Job, tell: Tell) -> Cold:
     """One contestant, alone, from the start of the process."""
-    name, = job.contestants
+    (name,) = job.contestants
     tell({"stage": "starts", "contestant": name})
     os.environ.update(caches.variables(caches.folder_of(job.caches, name)))
     begun = time.monotonic()
     import torch  # noqa: F401
+
     torch_imported = time.monotonic()
     from .workload import Workload
 
@@ -53,9 +54,16 @@ def cold(job: Job, tell: Tell) -> Cold:
         for _ in range(STEADY_CALLS):
             side.call_and_wait()
         steady_peak = memory("VmHWM")
-    return Cold(process=first - job.spawned, torch_import=torch_imported - begun, build=built - torch_imported,
-                own_import=brought - built, first_call=first - brought, memory_built=memory_built,
-                memory_peak=max(compiling_peak, steady_peak), memory_steady=steady_peak)
+    return Cold(
+        process=first - job.spawned,
+        torch_import=torch_imported - begun,
+        build=built - torch_imported,
+        own_import=brought - built,
+        first_call=first - brought,
+        memory_built=memory_built,
+        memory_peak=max(compiling_peak, steady_peak),
+        memory_steady=steady_peak,
+    )
 
 
 def steady(job: Job, tell: Tell) -> Row:
@@ -80,6 +88,7 @@ def overhead(job: Job, tell: Tell) -> list[dict[str, Any]]:
 
 def set_threads(job: Job) -> None:
     import torch
+
     if job.threads is not None:
         torch.set_num_threads(job.threads)
 
@@ -91,6 +100,7 @@ def main() -> int:
     job = Job(**json.loads(sys.argv[1]))
     os.set_inheritable(job.messages, False)
     with os.fdopen(job.messages, "w", encoding="utf-8", buffering=1) as messages:
+
         def tell(message: Message) -> None:
             messages.write(json.dumps(finite(message)) + "\n")
 

@@ -50,8 +50,15 @@ class Workload:
     device: str = "cpu"
 
     @classmethod
-    def of(cls, model: str, mode: str, times: int | None = None, dropout: bool = True, device: str = "cpu",
-           dtype: str | None = None) -> Workload:
+    def of(
+        cls,
+        model: str,
+        mode: str,
+        times: int | None = None,
+        dropout: bool = True,
+        device: str = "cpu",
+        dtype: str | None = None,
+    ) -> Workload:
         """`times`: so many times the model's usual batch."""
         # A billion random weights are drawn where they will be used.
         with torch.device(device) if model in LARGE else contextlib.nullcontext():
@@ -114,6 +121,7 @@ class Workload:
 
     def shifted(self, steps: int) -> Workload:
         """On other inputs of the same kind."""
+
         def moved(x: torch.Tensor) -> torch.Tensor:
             return x.roll(steps, -1)
 
@@ -187,8 +195,11 @@ class Training(Side):
         if not isinstance(fn, nn.Module):
             args = tuple(part.detach().clone().requires_grad_() for part in args)
         super().__init__(contestant, fn, args, kwargs)
-        self.weights = dict(fn.named_parameters()) if isinstance(fn, nn.Module) else {
-            f"input {number}": part for number, part in enumerate(args)}
+        self.weights = (
+            dict(fn.named_parameters())
+            if isinstance(fn, nn.Module)
+            else {f"input {number}": part for number, part in enumerate(args)}
+        )
 
     def forget_gradients(self) -> None:
         for weight in self.weights.values():
@@ -231,8 +242,13 @@ class TrainingStep(Training):
     def results(self) -> Tensors:
         self.rewind()
         loss = self.call()
-        return copied([("loss", loss), *gradients(self.weights),
-                       *((f"weight {name}", weight) for name, weight in self.weights.items())])
+        return copied(
+            [
+                ("loss", loss),
+                *gradients(self.weights),
+                *((f"weight {name}", weight) for name, weight in self.weights.items()),
+            ]
+        )
 
     def remember(self) -> None:
         self.start = copied(self.state())

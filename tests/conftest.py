@@ -13,7 +13,8 @@ os.environ.setdefault("BURNISH_CACHE", "0")  # nor code that an earlier run left
 os.environ.setdefault("BURNISH_NEVER_SLOWER", "0")  # a test of compiled code must not end up testing eager
 # Programs that tests start import what is tested here, not what is installed.
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(Path(__file__).parent.parent / "src"), os.environ.get("PYTHONPATH")]))
+    filter(None, [str(Path(__file__).parent.parent / "src"), os.environ.get("PYTHONPATH")])
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +39,7 @@ def fresh():
 def nobody_listens(monkeypatch):
     """Who listened in a test that failed, or still does, is not heard in the next one."""
     from burnish import events
+
     monkeypatch.setattr(events, "_subscriptions", ())
 
 
@@ -50,8 +52,12 @@ def no_unnamed_fallback(request, nobody_listens):
     from burnish.report.collect_fallbacks import CAUSES, collect_fallbacks
 
     parameters = request.node.callspec.id if hasattr(request.node, "callspec") else ""
-    named = {cause for mark in request.node.iter_markers("falls_back")
-             if re.fullmatch(mark.kwargs.get("only", ".*"), parameters, re.DOTALL) for cause in mark.args}
+    named = {
+        cause
+        for mark in request.node.iter_markers("falls_back")
+        if re.fullmatch(mark.kwargs.get("only", ".*"), parameters, re.DOTALL)
+        for cause in mark.args
+    }
     assert named <= CAUSES.keys(), f"{named - CAUSES.keys()} are no causes of fallbacks: {list(CAUSES)}"
     with collect_fallbacks() as found:
         yield

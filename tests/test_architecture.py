@@ -122,7 +122,10 @@ def test_wrong_import_is_found(module, source):
 @pytest.mark.parametrize(
     "module,source",
     [
-        ("burnish.capture.engine.engine", "from . import heap\nfrom ..guards import guards\nfrom ...errors import UserError"),
+        (
+            "burnish.capture.engine.engine",
+            "from . import heap\nfrom ..guards import guards\nfrom ...errors import UserError",
+        ),
         ("burnish.capture.engine.engine", "from ... import events, settings\nfrom ...backends import lookup"),
         ("burnish.capture.engine.engine", "from burnish.ir import graph\nimport torch, torch.fx"),
         ("burnish.backends.aot_eager", "from torch._functorch.aot_autograd import aot_module_simplified"),

@@ -159,7 +159,10 @@ def test_backend_leaves_the_callers_graph_and_tensors_as_they_were(name):
 
 def test_only_backends_that_run_each_node_take_opaque_python():
     assert {name: lookup(name).runs_python for name in NAMES} == {
-        "burnish": True, "eager": True, "aot_eager": False, "inductor": False,
+        "burnish": True,
+        "eager": True,
+        "aot_eager": False,
+        "inductor": False,
     }
 
 
@@ -216,6 +219,7 @@ def test_definition_that_is_run_again_replaces_its_backend():
         @register_backend
         def again(gm, example_inputs):
             return gm.forward
+
         return again
 
     first, second = cell(), cell()
@@ -250,15 +254,18 @@ def test_backend_that_returns_no_callable_is_refused():
         lookup(lambda gm, example_inputs: None)(graph_of(wave, 2), [torch.ones(1), torch.ones(1)])
 
 
-@pytest.mark.parametrize(("change", "text"), [
-    (lambda outputs: outputs[0], "a Tensor, which is not a tuple"),
-    (lambda outputs: None, "a NoneType, which is not a tuple"),
-    (lambda outputs: outputs[:1], "1 values, and the graph has 2 outputs"),
-    (lambda outputs: (*outputs, outputs[0]), "3 values, and the graph has 2 outputs"),
-    (lambda outputs: dict(enumerate(outputs)), "a dict, which is not a tuple"),
-    (lambda outputs: (x for x in outputs), "a generator, which is not a tuple"),
-    (lambda outputs: (outputs[0], "sum"), "a str as output 1, which is not a tensor"),
-])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda outputs: outputs[0], "a Tensor, which is not a tuple"),
+        (lambda outputs: None, "a NoneType, which is not a tuple"),
+        (lambda outputs: outputs[:1], "1 values, and the graph has 2 outputs"),
+        (lambda outputs: (*outputs, outputs[0]), "3 values, and the graph has 2 outputs"),
+        (lambda outputs: dict(enumerate(outputs)), "a dict, which is not a tuple"),
+        (lambda outputs: (x for x in outputs), "a generator, which is not a tuple"),
+        (lambda outputs: (outputs[0], "sum"), "a str as output 1, which is not a tensor"),
+    ],
+)
 def test_outputs_that_are_not_the_graphs_are_refused_in_its_first_run(change, text):
     def changing(gm, example_inputs):
         return lambda *inputs: change(gm.forward(*inputs))

@@ -25,8 +25,9 @@ FUNCTIONS = [lambda x: x.sin() * 2, lambda x: x.cos() * 2, lambda x: x.exp() + 1
 @pytest.fixture
 def shelf(tmp_path):
     made = DiskCache(tmp_path / "cache")
-    with burnish.settings.patch(cache=True, cache_dir=made.folder, check=False, never_slower=False,
-                                on_error="fallback"):
+    with burnish.settings.patch(
+        cache=True, cache_dir=made.folder, check=False, never_slower=False, on_error="fallback"
+    ):
         disk_cache._opened.cache_clear()
         yield made
     disk_cache._opened.cache_clear()
@@ -55,6 +56,7 @@ def programs_of(shelf):
 
 
 # ---- under their own keys
+
 
 def test_entries_that_were_exchanged_are_compiled_again(shelf, happened):
     places = []
@@ -103,8 +105,11 @@ def test_a_program_in_a_file_is_bound_to_its_graph(shelf, happened, tmp_path):
     assert "cache.unreadable" in happened and "lower" in happened
 
 
-@pytest.mark.parametrize("head", [b"", b"[]", b"7", b"null", b'["a", "b"]', b'["a", "b", 3]', b'{"a": 1}',
-                                  b"[" * 100_000, b"\xff"], ids=range(9))
+@pytest.mark.parametrize(
+    "head",
+    [b"", b"[]", b"7", b"null", b'["a", "b"]', b'["a", "b", 3]', b'{"a": 1}', b"[" * 100_000, b"\xff"],
+    ids=range(9),
+)
 def test_an_entry_with_a_malformed_head_is_none(head, shelf):
     shelf.put("kind", "key", b"1")
     body = head + b"\ndata"
@@ -128,8 +133,10 @@ RULES = {
     "its group can write to it": lambda monkeypatch, shelf, path: path.chmod(0o620),
     "its folder can be written to": lambda monkeypatch, shelf, path: path.parent.chmod(0o777),
     "the cache can be written to": lambda monkeypatch, shelf, path: shelf.folder.chmod(0o770),
-    "it is a link": lambda monkeypatch, shelf, path: (path.rename(shelf.folder / "elsewhere"),
-                                                      path.symlink_to(shelf.folder / "elsewhere")),
+    "it is a link": lambda monkeypatch, shelf, path: (
+        path.rename(shelf.folder / "elsewhere"),
+        path.symlink_to(shelf.folder / "elsewhere"),
+    ),
     "it is a pipe": lambda monkeypatch, shelf, path: (path.unlink(), os.mkfifo(path)),
     "it is another user's": another_user,
 }
@@ -141,7 +148,7 @@ def test_what_another_user_may_have_written_is_compiled_again(rule, shelf, happe
     said = []
     run(FUNCTIONS[0], happened)
     assert "cache.program" in run(FUNCTIONS[0], happened)
-    path, = programs_of(shelf)
+    (path,) = programs_of(shelf)
     disk_cache.disk_cache().why_not  # it is open already: each entry is looked at by itself
     rule(monkeypatch, shelf, path)
     stop = events.subscribe(lambda event: said.append(event.data["text"]) if event.kind == "cache.refused" else None)
@@ -195,7 +202,7 @@ def test_a_secret_that_others_know_signs_nothing(mode, shelf):
 @has_users
 def test_entries_of_another_user_are_not_handed_on(shelf, happened, tmp_path):
     run(FUNCTIONS[0], happened)
-    path, = programs_of(shelf)
+    (path,) = programs_of(shelf)
     path.chmod(0o666)
     with pytest.warns(UserWarning, match="can be written to by others"):
         cache_archive.export_cache(shelf, tmp_path / "cache.zip")
@@ -204,6 +211,7 @@ def test_entries_of_another_user_are_not_handed_on(shelf, happened, tmp_path):
 
 
 # ---- import
+
 
 def archive_of(path, entries, packing=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", packing) as archive:
@@ -269,7 +277,7 @@ def test_an_archive_that_is_damaged_is_refused(shelf, tmp_path, capsys):
     good = archive_of(tmp_path / "cache.zip", [(named(entry := written_entry("kind", "key", bytes(5000))), entry)])
     content = good.read_bytes()
     at = content.index(b"/") + 80
-    turned = content[:at] + bytes([content[at] ^ 255]) + content[at + 1:]
+    turned = content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :]
     for spoilt in (turned, content[:50], b"", b"PK\5\6" + bytes(17)):
         good.write_bytes(spoilt)
         status, said = imported(good, capsys)

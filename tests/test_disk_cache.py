@@ -36,11 +36,19 @@ def test_what_was_put_is_got_by_kind_and_key(shelf):
     assert shelf.get("a", "key") == b"2" and shelf.clear() == 2 and shelf.get("a", "key") is None
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda content: b"", lambda content: content[:-1], lambda content: content[:20], lambda content: content + b"x",
-    lambda content: b"something else", lambda content: content[:-1] + bytes([content[-1] ^ 1]),
-    lambda content: content.replace(MAGIC, b"burnish cache 9\n"),
-], ids=["empty", "cut by one byte", "cut in the head", "longer", "foreign", "one bit turned", "another version"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda content: b"",
+        lambda content: content[:-1],
+        lambda content: content[:20],
+        lambda content: content + b"x",
+        lambda content: b"something else",
+        lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+        lambda content: content.replace(MAGIC, b"burnish cache 9\n"),
+    ],
+    ids=["empty", "cut by one byte", "cut in the head", "longer", "foreign", "one bit turned", "another version"],
+)
 def test_a_file_that_was_spoilt_is_no_entry_and_is_written_anew(shelf, spoil):
     shelf.put("kind", "key", b"content")
     path = shelf.path("kind", "key")
@@ -72,6 +80,7 @@ def test_how_much_there_is_is_looked_at_once_in_a_while_not_by_each_process(tmp_
         for number in range(entries):
             shelf.put("kind", str(number), b"1")
         return len(looks)
+
     assert [process(3), process(3)] == [1, 0]
     assert process(2 * disk_cache.LOOK_EVERY) == 2
     long_ago = os.stat(tmp_path / "cache" / disk_cache.LOOKED).st_mtime - disk_cache.LOOK_AGAIN - 1
@@ -140,7 +149,9 @@ DiskCache(Path(sys.argv[1])).put("kind", "key", b"content")
 def emitted(monkeypatch):
     """The modules that LLVM generates code for."""
     texts, emit = [], compile_to_machine_code.emitted
-    monkeypatch.setattr(compile_to_machine_code, "emitted", lambda text, target: texts.append(text) or emit(text, target))
+    monkeypatch.setattr(
+        compile_to_machine_code, "emitted", lambda text, target: texts.append(text) or emit(text, target)
+    )
     return texts
 
 
@@ -210,8 +221,9 @@ def test_a_cache_is_carried_to_another_machine(filled, tmp_path, capsys):
         assert command_line.main(["cache", "import", str(tmp_path / "cache.zip")]) == 0
         report = capsys.readouterr().out
         assert "taken over" in report and "do not fit" not in report
-        found = {path.relative_to(tmp_path / "second"): path.read_bytes()
-                 for _, _, path in disk_cache.disk_cache().entries()}
+        found = {
+            path.relative_to(tmp_path / "second"): path.read_bytes() for _, _, path in disk_cache.disk_cache().entries()
+        }
     assert found == {path.relative_to(filled): path.read_bytes() for _, _, path in DiskCache(filled).entries()}
 
 
@@ -228,11 +240,16 @@ def test_what_does_not_fit_is_left_out_and_says_why(filled, tmp_path, capsys, mo
         assert not [entry for _, entry in cache_archive.read_all(disk_cache.disk_cache()) if entry.kind == "program"]
 
 
-@pytest.mark.parametrize("arguments, says", [
-    (["export"], "takes the name of a file"), (["info", "x"], "takes no file"),
-    (["import", "nowhere.zip"], "cannot be read"),
-    (["export", "nowhere/cache.zip"], "there is no folder nowhere"),
-], ids=["no name", "a name too many", "no such file", "no such folder"])
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["export"], "takes the name of a file"),
+        (["info", "x"], "takes no file"),
+        (["import", "nowhere.zip"], "cannot be read"),
+        (["export", "nowhere/cache.zip"], "there is no folder nowhere"),
+    ],
+    ids=["no name", "a name too many", "no such file", "no such folder"],
+)
 def test_mistakes_are_told(filled, arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert command_line.main(["cache", *arguments]) == 2 and says in capsys.readouterr().err

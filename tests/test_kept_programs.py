@@ -66,8 +66,14 @@ class Mixed(torch.nn.Module):
 def make_convolutions():
     torch.manual_seed(0)
     conv = torch.nn.Conv2d
-    return torch.nn.Sequential(conv(3, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(),
-                               torch.nn.MaxPool2d(2), conv(16, 8, 3, groups=8, padding=1), torch.nn.SiLU()).eval()
+    return torch.nn.Sequential(
+        conv(3, 16, 3, padding=1),
+        torch.nn.BatchNorm2d(16),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        conv(16, 8, 3, groups=8, padding=1),
+        torch.nn.SiLU(),
+    ).eval()
 
 
 class Recurrent(torch.nn.Module):
@@ -86,11 +92,15 @@ CASES = {
     "convolutions": (make_convolutions, lambda: (torch.linspace(-1, 1, 1536).reshape(2, 3, 16, 16),)),
     "a recurrent layer": (lambda: Recurrent().eval(), lambda: (torch.linspace(-1, 1, 120).reshape(5, 4, 6),)),
     "a float that stays open": (lambda: lambda x, s: x * s + s, lambda: (torch.arange(4.0), 1.5)),
-    "a float that becomes a constant": (lambda: lambda x, s: torch.nn.functional.elu(x, s),
-                                        lambda: (torch.arange(-2.0, 4.0), 0.5)),
+    "a float that becomes a constant": (
+        lambda: lambda x, s: torch.nn.functional.elu(x, s),
+        lambda: (torch.arange(-2.0, 4.0), 0.5),
+    ),
     "a whole number": (lambda: lambda x, k: x.roll(k, 0) * k, lambda: (torch.arange(6.0), 2)),
-    "integers and views": (lambda: lambda x: (x.T[1:, ::2].cumsum(0), x.argmax(1), x > 2),
-                           lambda: (torch.arange(24).reshape(4, 6),)),
+    "integers and views": (
+        lambda: lambda x: (x.T[1:, ::2].cumsum(0), x.argmax(1), x > 2),
+        lambda: (torch.arange(24).reshape(4, 6),),
+    ),
 }
 
 
@@ -180,6 +190,7 @@ def test_weights_that_change_are_packed_again(shelf, happened):
 
 # What makes it another graph ------------------------------------------------------------------------------------------
 
+
 def key_of(function, *args, gradients=False, open_numbers=()):
     keys = []
 
@@ -218,15 +229,19 @@ def test_what_differs_in_anything_has_another_key():
     assert key_of(lambda value: value.sin(), X.clone()) == plain, "names do not matter"
 
 
-@pytest.mark.parametrize("change, back", [
-    (lambda: torch.set_num_threads(1), lambda before=torch.get_num_threads(): torch.set_num_threads(before)),
-    (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
-    (lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
-    (lambda: torch.set_float32_matmul_precision("medium"), lambda: torch.set_float32_matmul_precision("highest")),
-    (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True)),
-    (lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
-    (lambda: torch.set_autocast_enabled("cpu", True), lambda: torch.set_autocast_enabled("cpu", False)),
-], ids=["threads", "default dtype", "deterministic", "precision", "grad mode", "default device", "autocast"])
+@pytest.mark.parametrize(
+    "change, back",
+    [
+        (lambda: torch.set_num_threads(1), lambda before=torch.get_num_threads(): torch.set_num_threads(before)),
+        (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+        (lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
+        (lambda: torch.set_float32_matmul_precision("medium"), lambda: torch.set_float32_matmul_precision("highest")),
+        (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True)),
+        (lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
+        (lambda: torch.set_autocast_enabled("cpu", True), lambda: torch.set_autocast_enabled("cpu", False)),
+    ],
+    ids=["threads", "default dtype", "deterministic", "precision", "grad mode", "default device", "autocast"],
+)
 def test_torchs_switches_make_another_key(change, back):
     before = graph_cache_key.surroundings()
     if torch.get_num_threads() == 1:
@@ -270,6 +285,7 @@ def test_what_belongs_to_the_user_has_no_key(monkeypatch):
 
 # The file -------------------------------------------------------------------------------------------------------------
 
+
 def recipe_of(function, *args):
     made = []
 
@@ -286,19 +302,22 @@ def test_an_entry_is_text_and_bytes_and_writes_itself_again():
         recipe = recipe_of(Mixed().eval(), torch.linspace(-1, 1, 768).reshape(2, 8, 48))
     content = program_cache.packed(recipe, native_compile.tools(), "its key")
     size = int.from_bytes(content[:8], "little")
-    assert set(json.loads(content[8:8 + size])) == {"key", "shared", "root", "bytes"}
+    assert set(json.loads(content[8 : 8 + size])) == {"key", "shared", "root", "bytes"}
     assert program_cache.packed(*program_cache.unpacked(content, "its key"), "its key") == content
 
 
 def test_layers_that_are_alike_are_written_once():
     def stack(count):
         torch.manual_seed(0)
-        return torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh())
-                                     for _ in range(count))).eval()
+        return torch.nn.Sequential(
+            *(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(count))
+        ).eval()
 
     with torch.no_grad():
-        few, many = (len(program_cache.packed(recipe_of(stack(n), torch.ones(32, 64)), native_compile.tools(), ""))
-                     for n in (2, 12))
+        few, many = (
+            len(program_cache.packed(recipe_of(stack(n), torch.ones(32, 64)), native_compile.tools(), ""))
+            for n in (2, 12)
+        )
     assert many < 2 * few
 
 
@@ -320,8 +339,11 @@ def test_an_entry_that_cannot_be_read_is_compiled_anew(shelf, happened, monkeypa
     make, args = CASES["pointwise"]
     run_twice(make, args, happened)
     put = DiskCache.get
-    monkeypatch.setattr(DiskCache, "get", lambda self, kind, key: b"\2" + bytes(7) + b"{}" if kind == program_cache.KIND
-                        else put(self, kind, key))
+    monkeypatch.setattr(
+        DiskCache,
+        "get",
+        lambda self, kind, key: b"\2" + bytes(7) + b"{}" if kind == program_cache.KIND else put(self, kind, key),
+    )
     burnish.reset()
     happened.clear()
     with burnish.settings.patch(on_error="fallback"):
@@ -356,8 +378,12 @@ print("cache.program" in seen, "burnish.lower.pipeline" in sys.modules and "lowe
 
 def test_a_new_process_finds_it(tmp_path):
     environment = os.environ | {"BURNISH_CACHE": "1", "BURNISH_CACHE_DIR": str(tmp_path), "BURNISH_CHECK": ""}
-    runs = [subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True, text=True)
-            .stdout.split() for _ in range(2)]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True, text=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
     assert [run[:2] for run in runs] == [["False", "True"], ["True", "False"]] and runs[0][2] == runs[1][2]
 
 
@@ -377,12 +403,17 @@ print(segment.check.keeper.fast is not None, "burnish.codegen.llvm" in sys.modul
 @pytest.mark.skipif(new_watch() is None, reason="this Python keeps its objects in another way")
 def test_a_new_process_watches_its_guards_without_the_compiler(tmp_path):
     environment = os.environ | {"BURNISH_CACHE": "1", "BURNISH_CACHE_DIR": str(tmp_path), "BURNISH_CHECK": ""}
-    runs = [subprocess.run([sys.executable, "-c", WATCHED], env=environment, check=True, capture_output=True, text=True)
-            .stdout.split() for _ in range(2)]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", WATCHED], env=environment, check=True, capture_output=True, text=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
     assert runs == [["True", "True"], ["True", "False"]]
 
 
 # For many sizes -------------------------------------------------------------------------------------------------------
+
 
 class Rows(torch.nn.Module):
     def __init__(self):
@@ -450,8 +481,11 @@ def test_keys_of_many_sizes_tell_numbers_by_their_type_and_whole_numbers_by_valu
         gm = torch.fx.symbolic_trace(lambda x, s, n: x * s)
         points = ((4,), (9,))
         opened = SimpleNamespace(
-            space=SimpleNamespace(points=points, names=("s0",)), shapes={0: (4, 3)}, numbers={},
-            examples=lambda point: [torch.ones(point[0], 3), second, third])
+            space=SimpleNamespace(points=points, names=("s0",)),
+            shapes={0: (4, 3)},
+            numbers={},
+            examples=lambda point: [torch.ones(point[0], 3), second, third],
+        )
         return graph_cache_key.open_key_of(gm, opened, False)
 
     assert key(1.5, 2) == key(2.5, 2)
@@ -473,8 +507,11 @@ def test_what_could_not_be_made_for_many_sizes_is_not_tried_again(shelf, happene
     assert "lower" not in happened
 
 
-@pytest.mark.parametrize("why", [NoNumber("sizes that fit no formula"), Closed("a gradient"), NumberLost("a number")],
-                         ids=lambda why: type(why).__name__)
+@pytest.mark.parametrize(
+    "why",
+    [NoNumber("sizes that fit no formula"), Closed("a gradient"), NumberLost("a number")],
+    ids=lambda why: type(why).__name__,
+)
 def test_refusals_of_each_kind_can_be_read(why, shelf):
     with burnish.settings.patch(on_error="raise"):
         program_cache.put_refusal("a graph", why)

@@ -22,6 +22,7 @@ def test_ten_thousand_calls_leave_nothing_behind():
         if x.sum() > 0:
             return layer(x) * scale, [x]
         return x - scale, []
+
     compiled = burnish.compile(fn, backend="eager")
     x, scale = torch.ones(2, 4), 2.0
     with torch.no_grad():
@@ -42,6 +43,7 @@ def test_dropped_compiled_functions_are_freed():
         def fn(x):
             y = x * state["scale"]
             return y if y.sum() > 0 else -y
+
         compiled = burnish.compile(fn, backend="eager")
         compiled(torch.ones(3))
         compiled(-torch.ones(3))
@@ -65,6 +67,7 @@ def test_inputs_and_results_are_not_kept_alive():
         if y.sum() > 0:
             y = y + 1
         return y
+
     compiled = burnish.compile(fn, backend="eager")
     for _ in range(3):
         x = torch.ones(3)
@@ -78,6 +81,7 @@ def test_inputs_and_results_are_not_kept_alive():
 def test_a_module_passed_as_argument_is_not_kept_alive():
     def fn(module, x):
         return module(x).relu()
+
     compiled = burnish.compile(fn, backend="eager")
     for _ in range(3):
         module = torch.nn.Linear(3, 3)
@@ -90,6 +94,7 @@ def test_a_module_passed_as_argument_is_not_kept_alive():
 
 def test_code_that_torch_writes_for_graphs_goes_with_them():
     """torch.fx keeps the text of each for ever: where functions are compiled again and again, a process would grow."""
+
     def one() -> None:
         module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
         compiled = burnish.compile(module)
@@ -100,8 +105,9 @@ def test_code_that_torch_writes_for_graphs_goes_with_them():
 
     def texts() -> int:
         gc.collect()
-        return len(torch.fx.graph_module._loader.eval_cache) + \
-            sum(key.startswith("<eval_with_key>") for key in linecache.cache)
+        return len(torch.fx.graph_module._loader.eval_cache) + sum(
+            key.startswith("<eval_with_key>") for key in linecache.cache
+        )
 
     one()
     before = texts()

@@ -63,10 +63,25 @@ def test_environment_sets_every_setting(tmp_path):
     }
     assert len(environment) == len(dataclasses.fields(Settings))
     shown = frozenset({"breaks", "guards"})
-    wanted = Settings(segment_limit=3, on_error="raise", check=True, native_guards=False, never_slower=False,
-                      eager_random=True, max_autotune=True, shape_padding=True, cuda_graphs=True, memory_budget=0.5,
-                      null_device="sm_90", compile_workers=3, cpu="x86-64-v3", cache=False,
-                      cache_dir=tmp_path / "kept", show=shown, dump=tmp_path)
+    wanted = Settings(
+        segment_limit=3,
+        on_error="raise",
+        check=True,
+        native_guards=False,
+        never_slower=False,
+        eager_random=True,
+        max_autotune=True,
+        shape_padding=True,
+        cuda_graphs=True,
+        memory_budget=0.5,
+        null_device="sm_90",
+        compile_workers=3,
+        cpu="x86-64-v3",
+        cache=False,
+        cache_dir=tmp_path / "kept",
+        show=shown,
+        dump=tmp_path,
+    )
     assert from_environment(environment) == wanted
 
 
@@ -105,10 +120,24 @@ def test_bad_variable_is_refused_by_name_with_value_and_remedy(name, text, remed
 @pytest.mark.parametrize(
     "changes",
     [
-        {"segment_limit": 0}, {"segment_limit": True}, {"segment_limit": 2.0}, {"segment_limit": None},
-        {"on_error": None}, {"on_error": ["raise"]}, {"check": 1}, {"check": "1"}, {"show": None}, {"show": 3},
-        {"show": [["breaks"]]}, {"show": {"kernel"}}, {"dump": 1}, {"dump": __file__},
-        {"compile_workers": -1}, {"compile_workers": True}, {"compile_workers": "2"}, {"cpu": ["x86-64-v3"]},
+        {"segment_limit": 0},
+        {"segment_limit": True},
+        {"segment_limit": 2.0},
+        {"segment_limit": None},
+        {"on_error": None},
+        {"on_error": ["raise"]},
+        {"check": 1},
+        {"check": "1"},
+        {"show": None},
+        {"show": 3},
+        {"show": [["breaks"]]},
+        {"show": {"kernel"}},
+        {"dump": 1},
+        {"dump": __file__},
+        {"compile_workers": -1},
+        {"compile_workers": True},
+        {"compile_workers": "2"},
+        {"cpu": ["x86-64-v3"]},
     ],
 )
 def test_bad_value_from_code_is_refused_at_the_call(changes):
@@ -123,9 +152,11 @@ def test_bad_value_from_code_is_refused_at_the_call(changes):
 def test_unknown_setting_is_refused_with_the_near_one_and_all_names():
     with pytest.raises(UserError, match='Did you mean "on_error"') as caught:
         patch(onerror="raise")
-    names = ("segment_limit, on_error, check, native_guards, never_slower, eager_random, max_autotune, "
-             "shape_padding, cuda_graphs, memory_budget, null_device, compile_workers, cpu, cache, cache_dir, show, "
-             "dump")
+    names = (
+        "segment_limit, on_error, check, native_guards, never_slower, eager_random, max_autotune, "
+        "shape_padding, cuda_graphs, memory_budget, null_device, compile_workers, cpu, cache, cache_dir, show, "
+        "dump"
+    )
     assert names in str(caught.value)
 
 

@@ -48,7 +48,7 @@ def test_backend_sees_the_graph():
 
     compiled = burnish.compile(lambda x: torch.relu(x) + 1, backend=backend)
     compiled(torch.randn(3))
-    graph, = graphs
+    (graph,) = graphs
     assert [node.name for node in graph.graph.nodes] == ["x", "relu", "add", "output"]
 
 

@@ -1,7 +1,7 @@
 """Programs that end in a library call, or in a kernel of rows: what is fed operands in every layout.
 
-    CONSUMERS["linear"].shapes(draw)      a shape for each operand, those of weights by their names
-    CONSUMERS["linear"].run(x, weight=…)
+CONSUMERS["linear"].shapes(draw)      a shape for each operand, those of weights by their names
+CONSUMERS["linear"].run(x, weight=…)
 """
 
 from __future__ import annotations
@@ -80,8 +80,11 @@ def rows(draw: Random) -> Shapes:
 
 def lstm_shapes(draw: Random) -> Shapes:
     columns, hidden = size(draw), draw.choice((4, 7))
-    return {"x": (draw.choice((1, 3)), draw.choice((1, 2, 5)), columns),
-            "b_input": (4 * hidden, columns), "a_hidden": (4 * hidden, hidden)}
+    return {
+        "x": (draw.choice((1, 3)), draw.choice((1, 2, 5)), columns),
+        "b_input": (4 * hidden, columns),
+        "a_hidden": (4 * hidden, hidden),
+    }
 
 
 def lstm_of(x: torch.Tensor, a_hidden: torch.Tensor, b_input: torch.Tensor) -> torch.Tensor:
@@ -92,6 +95,7 @@ def lstm_of(x: torch.Tensor, a_hidden: torch.Tensor, b_input: torch.Tensor) -> t
 def attention(**options: Any) -> Callable[..., torch.Tensor]:
     def run(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return F.scaled_dot_product_attention(x, y, z, mask, **options)
+
     return run
 
 
@@ -105,7 +109,8 @@ CONSUMERS: dict[str, Consumer] = {
     "linear, gelu": Consumer(linear_shapes, lambda x, weight, bias: F.gelu(F.linear(x, weight, bias))),
     "linear, residual": Consumer(
         lambda draw: (lambda s: {**s, "y": (s["x"][0], s["bias"][0])})(linear_shapes(draw)),
-        lambda x, y, weight, bias: F.relu(F.linear(x, weight, bias) + y)),
+        lambda x, y, weight, bias: F.relu(F.linear(x, weight, bias) + y),
+    ),
     "addmm": Consumer(linear_shapes, lambda x, weight, bias: torch.addmm(bias, x, weight.t())),
     "matmul": Consumer(matrices, lambda x, y: x @ y),
     "bmm": Consumer(batches, lambda x, y: torch.bmm(x, y)),
@@ -114,21 +119,27 @@ CONSUMERS: dict[str, Consumer] = {
     "causal attention": Consumer(attention_shapes, attention(is_causal=True)),
     "masked attention": Consumer(masked_shapes, attention()),
     "attention of shared heads": Consumer(lambda draw: attention_shapes(draw, True), attention(enable_gqa=True)),
-    "convolution": Consumer(lambda draw: image_shapes(draw, 3),
-                            lambda x, weight, bias: F.conv2d(x, weight, bias, padding=1)),
-    "convolution with a stride": Consumer(lambda draw: image_shapes(draw, 3),
-                                          lambda x, weight, bias: F.conv2d(x, weight, bias, stride=2)),
-    "convolution, relu": Consumer(lambda draw: image_shapes(draw, 2),
-                                  lambda x, weight, bias: F.relu(F.conv2d(x, weight, bias))),
-    "pointwise convolution": Consumer(lambda draw: image_shapes(draw, 1),
-                                      lambda x, weight, bias: F.conv2d(x, weight)),
-    "depthwise convolution": Consumer(lambda draw: image_shapes(draw, 3, groups=0),
-                                      lambda x, weight, bias: F.conv2d(x, weight, bias, padding=1, groups=x.shape[1])),
-    "convolution of one dimension": Consumer(lambda draw: image_shapes(draw, 3, dims=1),
-                                             lambda x, weight, bias: F.conv1d(x, weight, bias)),
+    "convolution": Consumer(
+        lambda draw: image_shapes(draw, 3), lambda x, weight, bias: F.conv2d(x, weight, bias, padding=1)
+    ),
+    "convolution with a stride": Consumer(
+        lambda draw: image_shapes(draw, 3), lambda x, weight, bias: F.conv2d(x, weight, bias, stride=2)
+    ),
+    "convolution, relu": Consumer(
+        lambda draw: image_shapes(draw, 2), lambda x, weight, bias: F.relu(F.conv2d(x, weight, bias))
+    ),
+    "pointwise convolution": Consumer(lambda draw: image_shapes(draw, 1), lambda x, weight, bias: F.conv2d(x, weight)),
+    "depthwise convolution": Consumer(
+        lambda draw: image_shapes(draw, 3, groups=0),
+        lambda x, weight, bias: F.conv2d(x, weight, bias, padding=1, groups=x.shape[1]),
+    ),
+    "convolution of one dimension": Consumer(
+        lambda draw: image_shapes(draw, 3, dims=1), lambda x, weight, bias: F.conv1d(x, weight, bias)
+    ),
     "transposed convolution": Consumer(
         lambda draw: (lambda s: {**s, "weight": (s["x"][1], *s["weight"][:1], 2, 2)})(image_shapes(draw, 2)),
-        lambda x, weight, bias: F.conv_transpose2d(x, weight, bias, stride=2)),
+        lambda x, weight, bias: F.conv_transpose2d(x, weight, bias, stride=2),
+    ),
     "lstm": Consumer(lstm_shapes, lstm_of, SINGLE),
     "softmax": Consumer(rows, lambda x: x.softmax(-1)),
     "sums": Consumer(rows, lambda x: x.sum(0) + x.sum(-1).sum()),
@@ -136,8 +147,9 @@ CONSUMERS: dict[str, Consumer] = {
     "largest": Consumer(rows, lambda x: x.max(-1)[0]),
     "norm": Consumer(rows, lambda x: normed(x * 3)),
     "group norm": Consumer(images, lambda x: F.group_norm(x, 1)),
-    "batch norm": Consumer(lambda draw: {"x": (4, *images(draw)["x"][1:])},
-                           lambda x: F.batch_norm(x, None, None, training=True), SINGLE),
+    "batch norm": Consumer(
+        lambda draw: {"x": (4, *images(draw)["x"][1:])}, lambda x: F.batch_norm(x, None, None, training=True), SINGLE
+    ),
     "largest of windows": Consumer(images, lambda x: F.max_pool2d(x, 2)),
     "means of windows": Consumer(images, lambda x: F.avg_pool2d(x, 2)),
     "interpolation": Consumer(images, lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")),

@@ -26,12 +26,15 @@ Sample = tuple[str, Callable[[], Program]]
 
 def modules() -> Iterator[Sample]:
     from torch.testing._internal.common_modules import module_db
+
     for info in module_db:
         for training in (True, False) if info.train_and_eval_differ else (True,):
             given = list(samples_of(info, training))
             for k in range(len(given)):
-                yield (f"module_db {info.name} {'training' if training else 'evaluation'} {k}",
-                       lambda info=info, training=training, k=k: module(info, training, k))
+                yield (
+                    f"module_db {info.name} {'training' if training else 'evaluation'} {k}",
+                    lambda info=info, training=training, k=k: module(info, training, k),
+                )
 
 
 def samples_of(info: Any, training: bool) -> list[Any]:
@@ -68,6 +71,7 @@ def operator(info: Any, k: int) -> Program:
 
 def optimizers() -> Iterator[Sample]:
     from torch.testing._internal.common_optimizers import optim_db
+
     for info in optim_db:
         for k, given in enumerate(info.optim_inputs_func("cpu")):
             yield f"optim_db {info.optim_cls.__name__} {given.desc}", lambda info=info, k=k: optimizer(info, k)
@@ -117,7 +121,8 @@ def optimizer(info: Any, k: int) -> Program:
 def programs(only: str = "") -> Iterator[Sample]:
     internal = "torch.testing._internal"
     found = {
-        "module_db": modules, "optim_db": optimizers,
+        "module_db": modules,
+        "optim_db": optimizers,
         "hop_db": lambda: operators("hop_db", f"{internal}.hop_db"),
         "custom_op_db": lambda: operators("custom_op_db", f"{internal}.custom_op_db"),
         "autograd_function_db": lambda: operators("autograd_function_db", f"{internal}.autograd_function_db"),
@@ -154,7 +159,7 @@ def main() -> None:
     drawn = [sample for sample in programs(options.only) if options.match in sample[0]]
     random.Random(options.seed).shuffle(drawn)
     with trial.as_attacked():
-        verdicts, left_out = attacked(drawn[:options.count or None], lambda text: print(text, flush=True))
+        verdicts, left_out = attacked(drawn[: options.count or None], lambda text: print(text, flush=True))
     print(trial.report(verdicts, options.seed, left_out))
 
 

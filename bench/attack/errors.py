@@ -34,11 +34,30 @@ VERSIONS = re.compile(r"version \d+")
 """How often a tensor was written to is not compared: compiled code counts its writes as one."""
 
 STATEMENTS = (
-    "b.add_(1)", "b[1:].mul_(2)", "c.copy_(b)", "b[0] = 5", "L.append(1)", "L.append(b * 2)", "L.append(b)",
-    "D['k'] = len(L)", "S.count += 1", "S.last = b + 1", "print('here', len(L))", "b.zero_()", "z = b.sin() + c",
-    "S.seen = [*S.seen, 2]", "c.index_copy_(0, torch.tensor([1]), b[:1])", "S.total.add_(b.sum())",
-    "b.data.mul_(3)", "torch.relu_(b)", "L.clear()", "c.add_(torch.rand(4))", "S.bn(c[None].expand(2, 4))",
-    "c, b = b, c", "z = F.dropout(z, 0.5)", "z = z @ z[:, None] + z",
+    "b.add_(1)",
+    "b[1:].mul_(2)",
+    "c.copy_(b)",
+    "b[0] = 5",
+    "L.append(1)",
+    "L.append(b * 2)",
+    "L.append(b)",
+    "D['k'] = len(L)",
+    "S.count += 1",
+    "S.last = b + 1",
+    "print('here', len(L))",
+    "b.zero_()",
+    "z = b.sin() + c",
+    "S.seen = [*S.seen, 2]",
+    "c.index_copy_(0, torch.tensor([1]), b[:1])",
+    "S.total.add_(b.sum())",
+    "b.data.mul_(3)",
+    "torch.relu_(b)",
+    "L.clear()",
+    "c.add_(torch.rand(4))",
+    "S.bn(c[None].expand(2, 4))",
+    "c, b = b, c",
+    "z = F.dropout(z, 0.5)",
+    "z = z @ z[:, None] + z",
 )
 USES = ("return z + b", "return z, y", "return y", "return (z, y * 2)", "return z + len(y)", "y = None\n    return z")
 GRADS = ("plain", "plain", "no_grad", "inference", "weights", "step")
@@ -65,8 +84,10 @@ class Program:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return (f"# gradients: {self.grads}; fails at call {self.fails_at}; {self.options}\n"
-                f"# good {self.call.good}\n# bad {self.call.bad}\n{self.text}")
+        return (
+            f"# gradients: {self.grads}; fails at call {self.fails_at}; {self.options}\n"
+            f"# good {self.call.good}\n# bad {self.call.bad}\n{self.text}"
+        )
 
 
 def generate(choose: random.Random, calls: tuple[FailingCall, ...] = CALLS) -> Program:
@@ -76,15 +97,23 @@ def generate(choose: random.Random, calls: tuple[FailingCall, ...] = CALLS) -> P
     grads = choose.choice(GRADS)
     middle = [f"y = {call.text}"]
     if choose.random() < 0.25:
-        handler = choose.choice(("except Exception as error:\n        L.append(str(error))\n        y = b.clone()",
-                                 "finally:\n        S.count += 10\n        c.add_(1)"))
+        handler = choose.choice(
+            (
+                "except Exception as error:\n        L.append(str(error))\n        y = b.clone()",
+                "finally:\n        S.count += 10\n        c.add_(1)",
+            )
+        )
         inside = "\n        ".join([*choose.choices(STATEMENTS, k=choose.choice((0, 1))), *middle])
         middle = [f"try:\n        {inside}\n    {handler}"]
     body = ["b, c, L, D = S.b, S.c, S.L, S.D", f"z = c {'* S.w' if grads in ('weights', 'step') else '+ 1'}"]
     body += [*before, *middle, *after]
     if grads == "step":
-        body += ["loss = (z * S.w).sum()", "S.w.grad = None", "loss.backward()",
-                 "with torch.no_grad():\n        S.w.sub_(S.w.grad)"]
+        body += [
+            "loss = (z * S.w).sum()",
+            "S.w.grad = None",
+            "loss.backward()",
+            "with torch.no_grad():\n        S.w.sub_(S.w.grad)",
+        ]
     body.append(choose.choice(USES))
     text = "def fn(S, p, q):\n    " + "\n    ".join(body) + "\n"
     options = {"dynamic": choose.choice((None, None, True)), "never_slower": choose.choice((True, False))}
@@ -124,8 +153,9 @@ def run(program: Program, fn: Any) -> list[Any]:
             except Exception as raised:
                 text = str(raised).split("\nException raised from")[0]
                 error = (type(raised), VERSIONS.sub("version", text))
-        seen.append([as_data(result), error, output.getvalue(), as_data(vars(world)), as_data(arguments),
-                     torch.get_rng_state()])
+        seen.append(
+            [as_data(result), error, output.getvalue(), as_data(vars(world)), as_data(arguments), torch.get_rng_state()]
+        )
     return seen
 
 
@@ -134,8 +164,13 @@ PARTS = ("result", "exception", "output", "world", "arguments", "random state")
 
 def as_data(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return ("tensor", value.dtype, value.requires_grad, value.detach().clone(),
-                None if not value.is_leaf or value.grad is None else value.grad.clone())
+        return (
+            "tensor",
+            value.dtype,
+            value.requires_grad,
+            value.detach().clone(),
+            None if not value.is_leaf or value.grad is None else value.grad.clone(),
+        )
     if isinstance(value, torch.nn.Module):
         return as_data(dict(value.state_dict()))
     if isinstance(value, dict):
@@ -147,8 +182,12 @@ def as_data(value: Any) -> Any:
 
 def is_same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype and \
-            torch.allclose(a.double(), b.double(), rtol=1e-5, atol=1e-6, equal_nan=True)
+        return (
+            isinstance(b, torch.Tensor)
+            and a.shape == b.shape
+            and a.dtype == b.dtype
+            and torch.allclose(a.double(), b.double(), rtol=1e-5, atol=1e-6, equal_nan=True)
+        )
     if isinstance(a, dict):
         return isinstance(b, dict) and list(a) == list(b) and all(is_same(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)):
@@ -185,8 +224,11 @@ def attack(program: Program) -> Outcome:
         for name, a, b in zip(PARTS, want, got, strict=True):
             if not is_same(a, b):
                 where, wanted, made = first_difference(a, b)
-                return Outcome(f"call {number}: the {name}{where} differs\n  eager    {wanted}\n  compiled {made}",
-                               raised, was_compiled)
+                return Outcome(
+                    f"call {number}: the {name}{where} differs\n  eager    {wanted}\n  compiled {made}",
+                    raised,
+                    was_compiled,
+                )
     return Outcome(None, raised, was_compiled)
 
 
@@ -212,8 +254,10 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"---- seed {seed}\n{program}{outcome.why_wrong}\n")
     for name, times in sorted(count.items()):
         print(f"{name}: {times}")
-    print(f"{asked.count} programs, {count['raised']} raised in the function or were caught late, "
-          f"{count['ran compiled']} ran compiled, {count['differ']} differ")
+    print(
+        f"{asked.count} programs, {count['raised']} raised in the function or were caught late, "
+        f"{count['ran compiled']} ran compiled, {count['differ']} differ"
+    )
     return min(count["differ"], 1)
 
 

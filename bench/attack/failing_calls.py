@@ -42,8 +42,9 @@ def of_index(text: str, source: torch.Tensor, good: Sequence[int], bad: Sequence
 
 def of_divisor(text: str, dtype: torch.dtype = torch.int64) -> FailingCall:
     p = torch.tensor([7, -9, 4], dtype=dtype) if dtype is not torch.uint8 else torch.tensor([7, 9, 4], dtype=dtype)
-    return FailingCall(text, (p, torch.tensor([2, 3, 1], dtype=dtype)), (p, torch.tensor([2, 0, 1], dtype=dtype)),
-                       f"{text} {dtype}")
+    return FailingCall(
+        text, (p, torch.tensor([2, 3, 1], dtype=dtype)), (p, torch.tensor([2, 0, 1], dtype=dtype)), f"{text} {dtype}"
+    )
 
 
 def of_matrix(text: str, bad: torch.Tensor) -> FailingCall:
@@ -54,24 +55,53 @@ def of_condition(text: str) -> FailingCall:
     return FailingCall(text, (real(1, 2), TABLE), (real(-1, 2), TABLE), text)
 
 
-DIVISIONS = ("p // q", "10 // q", "p % q", "10 % q", "torch.floor_divide(p, q)", "torch.remainder(p, q)",
-             "torch.remainder(10, q)", "torch.fmod(p, q)", "p.fmod(q)", "torch.div(p, q, rounding_mode='floor')",
-             "torch.div(p, q, rounding_mode='trunc')", "torch.fmod(p, q) + 1", "(p // q) * 2",
-             "torch.gcd(p // q, p)")
+DIVISIONS = (
+    "p // q",
+    "10 // q",
+    "p % q",
+    "10 % q",
+    "torch.floor_divide(p, q)",
+    "torch.remainder(p, q)",
+    "torch.remainder(10, q)",
+    "torch.fmod(p, q)",
+    "p.fmod(q)",
+    "torch.div(p, q, rounding_mode='floor')",
+    "torch.div(p, q, rounding_mode='trunc')",
+    "torch.fmod(p, q) + 1",
+    "(p // q) * 2",
+    "torch.gcd(p // q, p)",
+)
 
 PICKED_FROM_ROW = (
-    "p[q]", "torch.zeros(5)[q]", "p[q] * 2", "torch.index_select(p, 0, q)", "p.index_select(0, q) + 1",
-    "p.gather(0, q)", "torch.gather(p, 0, q).sin()", "torch.take(p, q)", "torch.take_along_dim(p, q)",
-    "p.clone().index_add_(0, q, p[:2])", "p.index_add(0, q, p[:2])",
-    "p.index_copy(0, q, p[:2])", "p.index_fill(0, q, 1.0)", "p.scatter(0, q, 1.0)",
-    "p.scatter(0, q, p[:2])", "p.scatter_add(0, q, p[:2])", "p.scatter_reduce(0, q, p[:2], 'sum')",
-    "torch.index_put(p, (q,), p[:2])", "p.clone().index_put_((q,), p[:2], accumulate=True)",
-    "p.index_reduce(0, q, p[:2], 'amax')", "p.put(q, p[:2])", "F.one_hot(q, 5)",
+    "p[q]",
+    "torch.zeros(5)[q]",
+    "p[q] * 2",
+    "torch.index_select(p, 0, q)",
+    "p.index_select(0, q) + 1",
+    "p.gather(0, q)",
+    "torch.gather(p, 0, q).sin()",
+    "torch.take(p, q)",
+    "torch.take_along_dim(p, q)",
+    "p.clone().index_add_(0, q, p[:2])",
+    "p.index_add(0, q, p[:2])",
+    "p.index_copy(0, q, p[:2])",
+    "p.index_fill(0, q, 1.0)",
+    "p.scatter(0, q, 1.0)",
+    "p.scatter(0, q, p[:2])",
+    "p.scatter_add(0, q, p[:2])",
+    "p.scatter_reduce(0, q, p[:2], 'sum')",
+    "torch.index_put(p, (q,), p[:2])",
+    "p.clone().index_put_((q,), p[:2], accumulate=True)",
+    "p.index_reduce(0, q, p[:2], 'amax')",
+    "p.put(q, p[:2])",
+    "F.one_hot(q, 5)",
 )
 
 CALLS: tuple[FailingCall, ...] = (
     *(of_divisor(text) for text in DIVISIONS),
-    of_divisor("p // q", torch.int32), of_divisor("p % q", torch.uint8), of_divisor("torch.fmod(p, q)", torch.int8),
+    of_divisor("p // q", torch.int32),
+    of_divisor("p % q", torch.uint8),
+    of_divisor("torch.fmod(p, q)", torch.int8),
     *(of_index(text, ROW, (1, 3), (1, 7)) for text in PICKED_FROM_ROW),
     of_index("p[q]", ROW, (1, -2), (1, -6)),
     of_index("p[:, q]", TABLE, (1, 2), (1, 3)),
@@ -98,10 +128,15 @@ CALLS: tuple[FailingCall, ...] = (
     FailingCall("torch.normal(p, p)", (real(0, 0, 0), TABLE), (real(0, -2, 1), TABLE), "normal"),
     FailingCall("torch.poisson(p)", (real(0, 0, 0), TABLE), (real(0, -2, 1), TABLE), "poisson"),
     FailingCall("torch.binomial(p, p)", (real(0, 0, 0), TABLE), (real(-1, 0, 1), TABLE), "binomial"),
-    FailingCall("F.binary_cross_entropy(p, p)", (real(0, 1, 0.5), TABLE), (real(0, 2, 1), TABLE),
-                "binary_cross_entropy"),
-    FailingCall("F.ctc_loss(p[:, None].log_softmax(-1), q[None], torch.tensor([4]), q[:1])", (SCORES, whole(1, 2)),
-                (SCORES, whole(-1, 2)), "ctc_loss"),
+    FailingCall(
+        "F.binary_cross_entropy(p, p)", (real(0, 1, 0.5), TABLE), (real(0, 2, 1), TABLE), "binary_cross_entropy"
+    ),
+    FailingCall(
+        "F.ctc_loss(p[:, None].log_softmax(-1), q[None], torch.tensor([4]), q[:1])",
+        (SCORES, whole(1, 2)),
+        (SCORES, whole(-1, 2)),
+        "ctc_loss",
+    ),
     of_matrix("torch.linalg.cholesky(p)", NOT_POSITIVE),
     of_matrix("torch.linalg.cholesky(p) @ p", NOT_POSITIVE),
     of_matrix("torch.linalg.inv(p)", SINGULAR),

@@ -56,25 +56,83 @@ if atheris is not None and "--plain" not in sys.argv:
 MOST_MEMORY = 6 << 30
 """Bytes of the process, torch among them."""
 
-QUIET = frozenset(("open", "mmap.__new__", "object.__getattr__", "object.__setattr__", "sys._getframe",
-                   "builtins.id"))
+QUIET = frozenset(("open", "mmap.__new__", "object.__getattr__", "object.__setattr__", "sys._getframe", "builtins.id"))
 """What Python reports while a sound file is read. An `open` counts only if it is for reading."""
 
 SOURCE = '__import__("os").system("true")'
 WORDS = (
-    SOURCE, f'x", exec({SOURCE!r}), getattr(self, "y', f"x; {SOURCE}", f"\n    {SOURCE}\n", f"x={SOURCE}, y",
-    "__class__", "__import__", "torch.ops.aten.from_file.default", "torch.ops.prim.Print.default",
-    "torch.ops.aten.add.Tensor", "torch.ops.aten.set_.source_Storage", "torch.load", "torch.hub.load", "os.system",
-    "builtins.eval", "numpy", "__reduce_ex__", "apply_", "getattr", "self", "forward", "_parameters", "x.y.z", "..", "",
-    "\0", "\x1b[2J", "é", "cpu", "cuda:0", "meta", "hpu", "float32", "int8", "quint8", "strided", "a" * 20_000, "node",
-    "tuple", "call_module", "call_function", "call_method", "get_attr", "placeholder", "output", "lambda: 0", "{}",
+    SOURCE,
+    f'x", exec({SOURCE!r}), getattr(self, "y',
+    f"x; {SOURCE}",
+    f"\n    {SOURCE}\n",
+    f"x={SOURCE}, y",
+    "__class__",
+    "__import__",
+    "torch.ops.aten.from_file.default",
+    "torch.ops.prim.Print.default",
+    "torch.ops.aten.add.Tensor",
+    "torch.ops.aten.set_.source_Storage",
+    "torch.load",
+    "torch.hub.load",
+    "os.system",
+    "builtins.eval",
+    "numpy",
+    "__reduce_ex__",
+    "apply_",
+    "getattr",
+    "self",
+    "forward",
+    "_parameters",
+    "x.y.z",
+    "..",
+    "",
+    "\0",
+    "\x1b[2J",
+    "é",
+    "cpu",
+    "cuda:0",
+    "meta",
+    "hpu",
+    "float32",
+    "int8",
+    "quint8",
+    "strided",
+    "a" * 20_000,
+    "node",
+    "tuple",
+    "call_module",
+    "call_function",
+    "call_method",
+    "get_attr",
+    "placeholder",
+    "output",
+    "lambda: 0",
+    "{}",
 )
-NUMBERS = (0, 1, -1, 2, 7, 1 << 31, 1 << 40, (1 << 63) - 1, 1 << 63, 1 << 64, 10**400, True, False, None, 0.5, -0.0,
-           1e308)
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    1 << 31,
+    1 << 40,
+    (1 << 63) - 1,
+    1 << 63,
+    1 << 64,
+    10**400,
+    True,
+    False,
+    None,
+    0.5,
+    -0.0,
+    1e308,
+)
 KINDS = "node float complex bytes list tuple size slice dict ordered ellipsis device dtype layout memory_format struct"
 
 
 # ---- sound files
+
 
 class Model(torch.nn.Module):
     def __init__(self) -> None:
@@ -114,6 +172,7 @@ def sound_files(folder: Path) -> list[dict[str, bytes]]:
 
 # ---- changes
 
+
 class Choices:
     """Decisions read from bytes, which a fuzzer guided by coverage changes; zeros where they end."""
 
@@ -121,7 +180,7 @@ class Choices:
         self.data, self.at = data, 0
 
     def below(self, count: int) -> int:
-        piece = self.data[self.at:self.at + 2]
+        piece = self.data[self.at : self.at + 2]
         self.at += 2
         return int.from_bytes(piece, "little") % count if count else 0
 
@@ -209,9 +268,9 @@ def change_bytes(choices: Choices, content: bytes) -> bytes:
             case 0:
                 found[at] = choices.below(256)
             case 1:
-                found[at:at + 4] = choices.of((b"\xff\xff\xff\xff", bytes(4), b"\1\0\0\0", b"PK\1\2"))
+                found[at : at + 4] = choices.of((b"\xff\xff\xff\xff", bytes(4), b"\1\0\0\0", b"PK\1\2"))
             case 2:
-                del found[at:at + 1 + choices.below(100)]
+                del found[at : at + 1 + choices.below(100)]
             case 3:
                 del found[at:]
     return bytes(found)
@@ -233,6 +292,7 @@ def archive_of(pairs: list[tuple[str, bytes]]) -> bytes:
 
 
 # ---- what has to hold
+
 
 class Broken(Exception):
     """Something does not hold."""
@@ -306,8 +366,11 @@ class Attack:
     def report(self) -> None:
         seconds = time.perf_counter() - self.began
         said = ", ".join(f"{count:,} {what}" for what, count in self.outcomes.most_common())
-        print(f"{self.count:,} inputs in {seconds:.0f} s ({seconds / self.count * 1e6:.0f} µs each), no code run, no "
-              f"crash: {said}", flush=True)
+        print(
+            f"{self.count:,} inputs in {seconds:.0f} s ({seconds / self.count * 1e6:.0f} µs each), no code run, no "
+            f"crash: {said}",
+            flush=True,
+        )
 
 
 def peak_memory() -> int:
@@ -322,6 +385,7 @@ def plainly(attack: Attack) -> None:
 
 def guided(attack: Attack) -> None:
     """By coverage: inputs that reach something new are changed further."""
+
     def one(data: bytes) -> None:
         if attack.count < attack.inputs:
             attack.one(data)

@@ -79,6 +79,7 @@ PREFIX = "inserted_"
 
 # ---- put into the text
 
+
 def call(name: str, *arguments: Any) -> ast.Call:
     values = [arg if isinstance(arg, ast.AST) else ast.Constant(arg) for arg in arguments]
     return ast.Call(ast.Name(PREFIX + name, ast.Load()), values, [])
@@ -133,8 +134,13 @@ class Inserter(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         arguments = node.args
-        self.names.append([a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-                           if a.arg not in ("self", "cls")])
+        self.names.append(
+            [
+                a.arg
+                for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+                if a.arg not in ("self", "cls")
+            ]
+        )
         if len(self.names) > 1:  # the maker itself builds the world
             node.body = self.block(node.body)
         else:
@@ -145,8 +151,9 @@ class Inserter(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_Lambda = lambda self, node: node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        node.body = [self.visit(statement) if isinstance(statement, ast.FunctionDef) else statement
-                     for statement in node.body]
+        node.body = [
+            self.visit(statement) if isinstance(statement, ast.FunctionDef) else statement for statement in node.body
+        ]
         return node
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:

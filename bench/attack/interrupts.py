@@ -69,10 +69,18 @@ def programs(depth: Depth) -> dict[str, Callable[[torch.Tensor], Any]]:
 
 
 def surroundings() -> tuple[Any, ...]:
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
-            torch.is_autocast_enabled("cpu"), torch._C._len_torch_function_stack(),
-            torch._C._len_torch_dispatch_stack(), gc.isenabled(), sys.getprofile(),
-            signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT))
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.is_autocast_enabled("cpu"),
+        torch._C._len_torch_function_stack(),
+        torch._C._len_torch_dispatch_stack(),
+        gc.isenabled(),
+        sys.getprofile(),
+        signal.getsignal(signal.SIGALRM),
+        signal.getsignal(signal.SIGINT),
+    )
 
 
 def raise_in_thread(thread: int, kind: type[BaseException] | None) -> None:
@@ -172,8 +180,11 @@ class Attack:
         """One interrupted call. What was wrong after it, or None."""
         name, how = self.random.choice(sorted(self.programs)), self.random.choice(self.ways)
         self.kind = self.random.choice(KINDS)
-        moment = self.random.randrange(1, self.lines[name]) if how == "lines" \
+        moment = (
+            self.random.randrange(1, self.lines[name])
+            if how == "lines"
             else self.random.uniform(1e-6, self.seconds[name])
+        )
         where = f"{name}, {how} {moment}, {self.kind.__name__}"
         compiled, before, raised = self.first_call(self.programs[name]), surroundings(), None
         self.is_armed = True

@@ -63,8 +63,13 @@ class Program:
 
 
 class Net(nn.Module):
-    def __init__(self, consumer: Consumer, producers: list[tuple[str, list[int]]], computed: list[str],
-                 parameters: dict[str, torch.Tensor]):
+    def __init__(
+        self,
+        consumer: Consumer,
+        producers: list[tuple[str, list[int]]],
+        computed: list[str],
+        parameters: dict[str, torch.Tensor],
+    ):
         super().__init__()
         self.consumer, self.producers, self.computed = consumer, producers, computed
         self.names = list(parameters)
@@ -72,8 +77,10 @@ class Net(nn.Module):
             self.register_parameter(name, nn.Parameter(tensor))
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        made = {name: PRODUCERS[producer](order, x)
-                for name, (producer, order), x in zip(self.computed, self.producers, inputs, strict=True)}
+        made = {
+            name: PRODUCERS[producer](order, x)
+            for name, (producer, order), x in zip(self.computed, self.producers, inputs, strict=True)
+        }
         return self.consumer.run(**made, **{name: getattr(self, name) for name in self.names})
 
 
@@ -85,14 +92,17 @@ def drawn(draw: Random) -> Program:
     layouts, tensors = {}, {}
     for operand, shape in shapes.items():
         layouts[operand], tensors[operand] = laid_out(draw, shape, dtype)
-    producers = [(draw.choice(list(PRODUCERS)), draw.sample(range(len(shapes[operand])), len(shapes[operand])))
-                 for operand in computed]
+    producers = [
+        (draw.choice(list(PRODUCERS)), draw.sample(range(len(shapes[operand])), len(shapes[operand])))
+        for operand in computed
+    ]
     net = Net(consumer, producers, computed, {k: v for k, v in tensors.items() if k not in COMPUTED})
     with_gradients = draw.random() < 0.5
     net.requires_grad_(with_gradients)
     words = [f"{operand} {list(shape)} {layouts[operand]}" for operand, shape in shapes.items()]
-    words += [f"{operand} through {producer} {order}"
-              for operand, (producer, order) in zip(computed, producers, strict=True)]
+    words += [
+        f"{operand} through {producer} {order}" for operand, (producer, order) in zip(computed, producers, strict=True)
+    ]
     title = f"{name}, {dtype}, {'gradients, ' if with_gradients else ''}{'; '.join(words)}"
     return Program(title, net, [tensors[operand] for operand in computed], with_gradients, draw.getrandbits(32))
 
@@ -122,8 +132,9 @@ def results_in(dtype: torch.dtype, program: Program) -> list[torch.Tensor]:
     return found
 
 
-def why_wrong(found: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor,
-              single: torch.Tensor | None = None) -> str | None:
+def why_wrong(
+    found: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, single: torch.Tensor | None = None
+) -> str | None:
     """`single` is eager's in float32, one draw of how far off it is in float64. There it is what is compared with, and
     not the truth: both may be off, and four times that draw is allowed."""
     if (found.dtype, found.shape, found.stride()) != (eager.dtype, eager.shape, eager.stride()):
@@ -180,14 +191,17 @@ def run_program(program: Program, draw: Random, counts: Counter[str]) -> str:
 
 # Candidates by themselves ---------------------------------------------------------------------------------------------
 
+
 def run_candidates(spec: Spec, counts: Counter[str]) -> None:
     """All of a spec, on operands that lie as it says."""
     tensors = {name: filled(type) for name, type in spec.inputs.items()}
     offered = candidates(spec)
     with torch.no_grad():
         eager = run_of(offered[0], tensors)
-        wide = {name: line_of(x).double().as_strided(x.shape, x.stride()) if x.is_floating_point() else x
-                for name, x in tensors.items()}
+        wide = {
+            name: line_of(x).double().as_strided(x.shape, x.stride()) if x.is_floating_point() else x
+            for name, x in tensors.items()
+        }
         truth = run_of(offered[0], wide) if is_torch(offered[0]) else eager
         for candidate in offered:
             for way, made in ways_of(candidate, tensors):
@@ -269,8 +283,10 @@ def run(seed: int, count: int, only: int | None = None, say: Any = print) -> lis
             wrong.append(f"{number}: {program.name}\n    {type(error).__name__}: {error}")
             say(wrong[-1])
     compiled = ways["native"] + ways["library"]
-    say(f"seed {seed}: {sum(ways.values()) + len(wrong)} programs, {compiled} ran compiled, {len(wrong)} wrong; "
-        f"{dict(ways)}")
+    say(
+        f"seed {seed}: {sum(ways.values()) + len(wrong)} programs, {compiled} ran compiled, {len(wrong)} wrong; "
+        f"{dict(ways)}"
+    )
     say(", ".join(f"{name} {times}" for name, times in sorted(counts.items())))
     return wrong
 

@@ -1,7 +1,7 @@
 """Tensors of one shape in every layout, and the operators inside a graph that make them so.
 
-    laid_out(draw, (2, 3, 4), torch.float32)      ("step slices", a tensor of that shape)
-    PRODUCERS["softmax"](draw, x)                 what a graph computes of x, of x's shape
+laid_out(draw, (2, 3, 4), torch.float32)      ("step slices", a tensor of that shape)
+PRODUCERS["softmax"](draw, x)                 what a graph computes of x, of x's shape
 """
 
 from __future__ import annotations
@@ -70,8 +70,14 @@ def overlapping(draw: Random, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
 
 
 LAYOUTS: dict[str, Callable[[Random, Shape, torch.dtype], torch.Tensor]] = {
-    "contiguous": contiguous, "transposed": transposed, "permuted": permuted, "channels last": channels_last,
-    "sliced": sliced, "step slices": stepped, "expanded": expanded, "odd strides": odd_strides,
+    "contiguous": contiguous,
+    "transposed": transposed,
+    "permuted": permuted,
+    "channels last": channels_last,
+    "sliced": sliced,
+    "step slices": stepped,
+    "expanded": expanded,
+    "odd strides": odd_strides,
     "overlapping": overlapping,
 }
 
@@ -101,7 +107,7 @@ PRODUCERS: dict[str, Callable[[list[int], torch.Tensor], torch.Tensor]] = {
     "transposed copy": lambda order, x: turned(x.sin(), order, torch.Tensor.contiguous),
     "cat": lambda order, x: torch.cat([x[:1].exp(), x[1:]], 0) if len(x) > 1 else x.exp(),
     "transposed cat": lambda order, x: turned(x, order, lambda y: torch.cat([y[:1], y[1:].neg()], 0)),
-    "slice of a cat": lambda order, x: torch.cat([x.neg(), x], 0)[len(x):],
+    "slice of a cat": lambda order, x: torch.cat([x.neg(), x], 0)[len(x) :],
     "step of a stack": lambda order, x: torch.stack([x.neg(), x], -1)[..., 1],
     "expanded mean": lambda order, x: x.mean(order[0], keepdim=True).expand(x.shape),
     "product": lambda order, x: x @ x.mT @ x if x.ndim > 1 else x * 2,

@@ -54,8 +54,14 @@ def graph_of(seed: int, size: int) -> Any:
 
     Kind.init("torch", backend_target="cpu").add_seed_setter()
     activate_ext(opset=ALL_TORCH_OPS, factory=None)
-    made = model_gen(opset=list(ALL_TORCH_OPS), method="symbolic-cinit", seed=seed, max_nodes=size, timeout_ms=5000,
-                     max_elem_per_tensor=ELEMENTS)
+    made = model_gen(
+        opset=list(ALL_TORCH_OPS),
+        method="symbolic-cinit",
+        seed=seed,
+        max_nodes=size,
+        timeout_ms=5000,
+        max_elem_per_tensor=ELEMENTS,
+    )
     return made.make_concrete()
 
 
@@ -86,8 +92,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     numbers = range(options.first, options.first + options.count)
     with trial.as_attacked():
-        verdicts, left_out = attacked([sample(options.seed * 1_000_000 + number) for number in numbers],
-                                      lambda text: print(text, flush=True))
+        verdicts, left_out = attacked(
+            [sample(options.seed * 1_000_000 + number) for number in numbers], lambda text: print(text, flush=True)
+        )
     print(trial.report(verdicts, options.seed, left_out))
 
 

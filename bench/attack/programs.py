@@ -55,8 +55,11 @@ def corpus() -> list[Source]:
     found = []
     for path in sorted(FOLDER.glob("test_*.py")):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and any(map(is_program, node.decorator_list)) \
-                    and not any("xfail" in ast.unparse(mark) for mark in node.decorator_list):
+            if (
+                isinstance(node, ast.FunctionDef)
+                and any(map(is_program, node.decorator_list))
+                and not any("xfail" in ast.unparse(mark) for mark in node.decorator_list)
+            ):
                 found.append(Source(f"tests.capture.{path.stem}", node.name, node))
     return found
 
@@ -195,8 +198,10 @@ def main() -> int:
             if number % 200 == 199:
                 print(f"{number + 1} {dict(counts)} {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     total = counts["equal"] + counts["wrong"]
-    print(f"seed {options.seed}: {total} programs, {counts['compiled']} ran compiled, {counts['wrong']} differ, "
-          f"{counts['unsteady']} differ from themselves, {counts['invalid']} cannot be built")
+    print(
+        f"seed {options.seed}: {total} programs, {counts['compiled']} ran compiled, {counts['wrong']} differ, "
+        f"{counts['unsteady']} differ from themselves, {counts['invalid']} cannot be built"
+    )
     return int(counts["wrong"] > 0)
 
 

@@ -29,7 +29,7 @@ from .state_changes import CHANGES, restored_switches
 from .state_worlds import WORLDS, World
 
 CALLS = 6
-EXACT, COARSE = 1e-8, 2.0 ** -6
+EXACT, COARSE = 1e-8, 2.0**-6
 """How far values may differ, of the largest entry or of 1. State that was missed shows in the first places, so programs
 run in float64 but for some, whose gradients through a normalization are mostly rounding, and autocast's bfloat16."""
 
@@ -93,8 +93,12 @@ def one_call(world: World, run: Any, number: int) -> dict[str, Any]:
         result["error"] = f"{type(error).__name__}: {error}"
     named = [x for x in leaves if isinstance(x, torch.Tensor)]
     result["facts"] = [(x.dtype, tuple(x.shape), x.stride(), x.requires_grad, x.is_leaf) for x in named]
-    result["aliases"] = [(i, k) for i, x in enumerate(named) for k, y in enumerate([*given, *named[:i]])
-                         if isinstance(y, torch.Tensor) and shares_memory(x, y)]
+    result["aliases"] = [
+        (i, k)
+        for i, x in enumerate(named)
+        for k, y in enumerate([*given, *named[:i]])
+        if isinstance(y, torch.Tensor) and shares_memory(x, y)
+    ]
     result["values"] = [x.detach().clone() for x in named]
     result["others"] = [repr(x) for x in leaves if not isinstance(x, torch.Tensor)]
     result["state"] = [x.detach().clone() for x in world.tensors()]
@@ -108,9 +112,12 @@ def shares_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def differences(wanted: list[dict[str, Any]], found: list[dict[str, Any]], tolerance: float) -> list[str]:
-    return [f"call {number}: {part}: {text(got.get(part))}, in eager {text(want.get(part))}"
-            for number, (want, got) in enumerate(zip(wanted, found, strict=True))
-            for part in {**want, **got} if not is_same(want.get(part), got.get(part), tolerance)]
+    return [
+        f"call {number}: {part}: {text(got.get(part))}, in eager {text(want.get(part))}"
+        for number, (want, got) in enumerate(zip(wanted, found, strict=True))
+        for part in {**want, **got}
+        if not is_same(want.get(part), got.get(part), tolerance)
+    ]
 
 
 def text(value: Any) -> str:
@@ -130,8 +137,10 @@ def is_same(want: Any, got: Any, tolerance: float) -> bool:
 
 def tried(plan: Plan) -> Outcome:
     burnish.reset()
-    with warnings.catch_warnings(), burnish.settings.patch(never_slower=False, on_error="raise", cache=False,
-                                                           eager_random=True):
+    with (
+        warnings.catch_warnings(),
+        burnish.settings.patch(never_slower=False, on_error="raise", cache=False, eager_random=True),
+    ):
         warnings.simplefilter("ignore")
         wanted, _ = observed(plan, lambda run: run)
         failed: list[str] = []
@@ -171,8 +180,10 @@ def main() -> int:
             for line in outcome.differences[:4]:
                 print(f"    {line}", flush=True)
     tried_count = options.count if options.only is None else 1
-    print(f"seed {options.seed}: {tried_count} programs, {counts['compiled']} ran compiled, {counts['wrong']} differ, "
-          f"{time.perf_counter() - start:.0f} s")
+    print(
+        f"seed {options.seed}: {tried_count} programs, {counts['compiled']} ran compiled, {counts['wrong']} differ, "
+        f"{time.perf_counter() - start:.0f} s"
+    )
     return int(counts["wrong"] > 0)
 
 

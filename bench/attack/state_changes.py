@@ -52,6 +52,7 @@ def forward_hook(world: World, pick: random.Random) -> None:
     def hook(module: nn.Module, args: tuple, output: object) -> object:
         world.log.append(f"forward {type(module).__name__}")
         return output * 2 if isinstance(output, torch.Tensor) else None
+
     world.handles.append(part(world, pick).register_forward_hook(hook))
 
 
@@ -60,6 +61,7 @@ def forward_pre_hook(world: World, pick: random.Random) -> None:
     def hook(module: nn.Module, args: tuple) -> tuple:
         world.log.append(f"before {type(module).__name__}")
         return (args[0] + 1,)
+
     world.handles.append(part(world, pick).register_forward_pre_hook(hook))
 
 
@@ -67,6 +69,7 @@ def forward_pre_hook(world: World, pick: random.Random) -> None:
 def full_backward_hook(world: World, pick: random.Random) -> None:
     def hook(module: nn.Module, given: tuple, made: tuple) -> None:
         world.log.append(f"backward {type(module).__name__}")
+
     world.handles.append(world.model.first.register_full_backward_hook(hook))
 
 

@@ -75,6 +75,7 @@ def closure() -> World:
     def set_cell(value: Any) -> None:
         nonlocal held
         held = value
+
     return World(run, model, set_cell)
 
 
@@ -92,6 +93,7 @@ def transformed() -> World:
     def set_cell(value: Any) -> None:
         nonlocal held
         held = value
+
     return World(run, model, set_cell)
 
 
@@ -103,8 +105,13 @@ def step() -> World:
         made = torch.ones(4) * SCALE
         product = x @ model.first.weight.t()
         return product + made.sum(), made, torch.is_grad_enabled(), x.view(-1), product.t()
+
     return World(run, model)
 
 
-WORLDS: dict[str, Callable[[], World]] = {"module": module, "closure": closure, "transformed": transformed,
-                                          "step": step}
+WORLDS: dict[str, Callable[[], World]] = {
+    "module": module,
+    "closure": closure,
+    "transformed": transformed,
+    "step": step,
+}

@@ -67,8 +67,9 @@ def works(pick: random.Random) -> list[Callable[[random.Random], None]]:
     def trained(pick: random.Random) -> None:
         x = torch.randn(8, 16)
         found = torch.autograd.grad(learn(x).square().mean(), weights)
-        for ours, theirs in zip(found, torch.autograd.grad(twin(x).square().mean(), list(twin.parameters())),
-                                strict=True):
+        for ours, theirs in zip(
+            found, torch.autograd.grad(twin(x).square().mean(), list(twin.parameters())), strict=True
+        ):
             near(ours, theirs)
 
     def own(pick: random.Random) -> None:
@@ -120,9 +121,23 @@ def run_round(seed: int, threads: int) -> list[str]:
 
 def spawn(seed: int, threads: int) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as folder:
-        return subprocess.run([sys.executable, "-X", "faulthandler", "-m", "bench.attack.threads", "--round", str(seed),
-                               "--threads", str(threads)], capture_output=True, text=True, check=False,
-                              env={**os.environ, "BURNISH_CACHE_DIR": folder})
+        return subprocess.run(
+            [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                "-m",
+                "bench.attack.threads",
+                "--round",
+                str(seed),
+                "--threads",
+                str(threads),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "BURNISH_CACHE_DIR": folder},
+        )
 
 
 def main() -> int:
@@ -144,8 +159,10 @@ def main() -> int:
         done = spawn(options.seed + rounds, options.threads)
         if done.returncode:
             failed += 1
-            print(f"FAILED seed {options.seed + rounds}, status {done.returncode}\n{done.stdout}\n{done.stderr}",
-                  flush=True)
+            print(
+                f"FAILED seed {options.seed + rounds}, status {done.returncode}\n{done.stdout}\n{done.stderr}",
+                flush=True,
+            )
         rounds += 1
     print(f"{rounds} processes of {options.threads} threads, {failed} failed")
     return int(bool(failed))

@@ -33,7 +33,7 @@ FACTOR = 2.0
 """Of eager's error against float64, that ours may be."""
 ROUNDINGS = 4.0
 """Added to it, in rounding units of the tensor's largest entry."""
-WITHOUT_TRUTH = {torch.float64: 2.0 ** 20, torch.complex128: 2.0 ** 20}
+WITHOUT_TRUTH = {torch.float64: 2.0**20, torch.complex128: 2.0**20}
 """The same where float64 has no better answer: one in the last place of a step may be many in the result."""
 
 
@@ -108,6 +108,7 @@ def tried(name: str, make: Callable[[], Program]) -> Verdict:
 
 # ---- the worlds
 
+
 def in_double(program: Program) -> Program:
     run, args, kwargs = tree_map(doubled, (program.run, program.args, program.kwargs))
     return Program(run, args, kwargs, doubled(program.training))
@@ -147,11 +148,16 @@ def seen(program: Program, compile_with: Callable | None) -> Seen:
         if program.training is not None:
             named |= {f"inner {k}": x for k, x in enumerate(tree_flatten(program.training.changed())[0])}
         found.facts += [f"call {number}: {fact}" for fact in facts(named)]
-        found.values += [(f"call {number}: {name}", x.detach().clone() if isinstance(x, torch.Tensor) else x)
-                         for name, x in named.items()]
+        found.values += [
+            (f"call {number}: {name}", x.detach().clone() if isinstance(x, torch.Tensor) else x)
+            for name, x in named.items()
+        ]
         write_in_place(outputs, given, leaves)
-        found.values += [(f"after call {number}: {name}", x.detach().clone()) for name, x in named.items()
-                         if isinstance(x, torch.Tensor) and not name.startswith("inner")]
+        found.values += [
+            (f"after call {number}: {name}", x.detach().clone())
+            for name, x in named.items()
+            if isinstance(x, torch.Tensor) and not name.startswith("inner")
+        ]
     return found
 
 
@@ -175,8 +181,13 @@ def write_in_place(outputs: Sequence[Any], given: Sequence[Any], leaves: Sequenc
             if x.grad is not None and x.grad.layout is torch.strided:
                 x.grad.mul_(0.75)
         for x in outputs:
-            if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.is_floating_point() \
-                    and not any(overlaps(x, other) for other in (*given, *leaves)) and not spread(x):
+            if (
+                isinstance(x, torch.Tensor)
+                and x.layout is torch.strided
+                and x.is_floating_point()
+                and not any(overlaps(x, other) for other in (*given, *leaves))
+                and not spread(x)
+            ):
                 x.add_(1)
 
 
@@ -186,6 +197,7 @@ def spread(x: torch.Tensor) -> bool:
 
 # ---- what can be seen
 
+
 def facts(named: dict[str, Any]) -> Iterator[str]:
     """Everything but the values."""
     tensors = {name: x for name, x in named.items() if isinstance(x, torch.Tensor)}
@@ -193,8 +205,10 @@ def facts(named: dict[str, Any]) -> Iterator[str]:
         if name not in tensors:
             yield f"{name} is {type(x).__name__}"
         elif x.layout is torch.strided and not x.is_nested:
-            yield f"{name}: {type(x).__name__} {tuple(x.shape)} {x.stride() if x.numel() else ''} {x.dtype} " \
-                  f"requires_grad={x.requires_grad} is_leaf={x.is_leaf}"
+            yield (
+                f"{name}: {type(x).__name__} {tuple(x.shape)} {x.stride() if x.numel() else ''} {x.dtype} "
+                f"requires_grad={x.requires_grad} is_leaf={x.is_leaf}"
+            )
     for (a, x), (b, y) in itertools.combinations(tensors.items(), 2):
         if x is y:
             yield f"{a} is {b}"
@@ -203,8 +217,14 @@ def facts(named: dict[str, Any]) -> Iterator[str]:
 
 
 def overlaps(x: torch.Tensor, y: torch.Tensor) -> bool:
-    if x.layout is not torch.strided or y.layout is not torch.strided or not x.numel() or not y.numel() \
-            or x.is_nested or y.is_nested:
+    if (
+        x.layout is not torch.strided
+        or y.layout is not torch.strided
+        or not x.numel()
+        or not y.numel()
+        or x.is_nested
+        or y.is_nested
+    ):
         return False
     (a, b), (c, d) = reach(x), reach(y)
     return a < d and c < b
@@ -233,8 +253,11 @@ def differences(eager: Seen, got: Seen, truth: Seen, ratios: list[float]) -> Ite
 
 def why_wrong(x: Any, y: Any, true: Any, ratios: list[float]) -> str | None:
     if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
-        return None if repr(x) == repr(y) or isinstance(x, float) and math.isclose(x, y, rel_tol=1e-5) else \
-            f"{y!r:.60}, in eager {x!r:.60}"
+        return (
+            None
+            if repr(x) == repr(y) or isinstance(x, float) and math.isclose(x, y, rel_tol=1e-5)
+            else f"{y!r:.60}, in eager {x!r:.60}"
+        )
     if x.is_sparse:
         x, y = x.to_dense(), y.to_dense()
     if x.shape != y.shape or x.dtype != y.dtype:
@@ -273,19 +296,24 @@ def why_wrong(x: Any, y: Any, true: Any, ratios: list[float]) -> str | None:
 
 # ---- the report
 
+
 def report(verdicts: Sequence[Verdict], seed: int, left_out: Sequence[str] = ()) -> str:
     ratios = sorted(ratio for verdict in verdicts for ratio in verdict.ratios)
     ran = sum(1 for verdict in verdicts if verdict.compiled)
     wrong = [verdict for verdict in verdicts if verdict.differences]
-    lines = [f"seed {seed}: {len(verdicts)} programs, {ran} with graphs that ran compiled "
-             f"({sum(v.compiled for v in verdicts)} graphs), {len(wrong)} differ from eager"]
+    lines = [
+        f"seed {seed}: {len(verdicts)} programs, {ran} with graphs that ran compiled "
+        f"({sum(v.compiled for v in verdicts)} graphs), {len(wrong)} differ from eager"
+    ]
     if left_out:
         lines.append(f"left out: {len(left_out)} ({', '.join(left_out[:8])}{', …' if len(left_out) > 8 else ''})")
     if ratios:
         at = [ratios[min(int(share * len(ratios)), len(ratios) - 1)] for share in (0, 0.5, 0.99, 1)]
-        lines.append("error against float64, in eager's: " + ", ".join(
-            f"{name} {value:.2f}" for name, value in zip(("min", "median", "p99", "max"), at, strict=True))
-            + f", of {len(ratios)} tensors")
+        lines.append(
+            "error against float64, in eager's: "
+            + ", ".join(f"{name} {value:.2f}" for name, value in zip(("min", "median", "p99", "max"), at, strict=True))
+            + f", of {len(ratios)} tensors"
+        )
     for verdict in wrong:
         lines.append(f"{verdict.name}:")
         lines += [f"    {text}" for text in verdict.differences[:6]]

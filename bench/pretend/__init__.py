@@ -41,10 +41,22 @@ WORK = re.compile(r"(?i)gemm|gemv|trsm|matmul$|cudnnBackendExecute|(forward|back
 
 SHOWN = '#define SHOWN __attribute__((visibility("default")))'
 
-HOST_DEFINES = "\n".join(f"#define {word}" for word in (
-    "__host__", "__device__", "__device_builtin__", "__cudart_builtin__", "__location__(x)", "__align__(x)",
-    "CUDARTAPI", "__device_builtin_texture_type__", "__device_builtin_surface_type__",
-    "CUDARTAPI_CDECL", "__builtin_align__(n) __attribute__((aligned(n)))"))
+HOST_DEFINES = "\n".join(
+    f"#define {word}"
+    for word in (
+        "__host__",
+        "__device__",
+        "__device_builtin__",
+        "__cudart_builtin__",
+        "__location__(x)",
+        "__align__(x)",
+        "CUDARTAPI",
+        "__device_builtin_texture_type__",
+        "__device_builtin_surface_type__",
+        "CUDARTAPI_CDECL",
+        "__builtin_align__(n) __attribute__((aligned(n)))",
+    )
+)
 """What CUDA's headers want of the compiler, which nobody installs with torch."""
 
 
@@ -79,8 +91,25 @@ def library() -> Path:
     made = "\n".join(f"SHOWN long {name}(void) {{ {does(name)}return 0; }}" for name in sorted(called() - told - REAL))
     (place / "others.c").write_text(f"{SHOWN}\nvoid pretended_called(const char *);\n{made}\n")
     found = place / "libcuda.so.1"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", f"-I{place}", f"-I{headers()}", "-Wl,-soname,libcuda.so.1",
-                    "-o", str(found), str(HERE / "gpu.c"), str(place / "others.c"), "-lpthread", "-ldl"], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-w",
+            f"-I{place}",
+            f"-I{headers()}",
+            "-Wl,-soname,libcuda.so.1",
+            "-o",
+            str(found),
+            str(HERE / "gpu.c"),
+            str(place / "others.c"),
+            "-lpthread",
+            "-ldl",
+        ],
+        check=True,
+    )
     return found
 
 
@@ -97,8 +126,12 @@ def called() -> set[str]:
     """The functions of CUDA that torch calls."""
     names = set()
     for caller in CALLERS:
-        listed = subprocess.run(["nm", "-D", "--undefined-only", str(Path(torch.__file__).parent / "lib" / caller)],
-                                check=True, capture_output=True, text=True).stdout
+        listed = subprocess.run(
+            ["nm", "-D", "--undefined-only", str(Path(torch.__file__).parent / "lib" / caller)],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         names |= {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
     names |= set(re.findall(r"\bcu[A-Z]\w+", triton_driver().read_text()))
     return {name for name in names if CUDA.fullmatch(name)}
@@ -126,8 +159,14 @@ def leave() -> None:
 
 def pretended(code: str, gpus: int = 1, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     """A program, run where there are such GPUs."""
-    env = {**os.environ, **surroundings(gpus), "BURNISH_CACHE": "0", "BURNISH_NEVER_SLOWER": "0",
-           "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    env = {
+        **os.environ,
+        **surroundings(gpus),
+        "BURNISH_CACHE": "0",
+        "BURNISH_NEVER_SLOWER": "0",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     code = f"{code}\nfrom bench.pretend import leave\nleave()\n"
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=seconds,
-                          check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=seconds, check=False
+    )

@@ -1,9 +1,9 @@
 """Burnish: a just-in-time compiler for PyTorch programs.
 
-    import burnish
+import burnish
 
-    @burnish.compile
-    def f(x): ...
+@burnish.compile
+def f(x): ...
 """
 
 from __future__ import annotations
@@ -32,11 +32,41 @@ from .report.explain_report import ExplainOutput
 from .report.profile_segments import Profile, SegmentProfile
 
 __all__ = [
-    "BackendError", "BurnishError", "ExplainOutput", "Exported", "InternalError", "Profile", "SegmentProfile",
-    "Unsupported", "UserError",
-    "allow_in_graph", "assume_constant_result", "compile", "compile_", "compile_regions", "cudagraph_mark_step_begin",
-    "disable", "explain", "export", "graph_break", "install", "is_compiling", "list_backends", "list_mode_options",
-    "list_options", "load", "mark_dynamic", "mark_static", "profile", "register_backend", "reset",
-    "save", "set_stance", "settings", "substitute_in_graph", "uninstall", "was_compiled",
+    "BackendError",
+    "BurnishError",
+    "ExplainOutput",
+    "Exported",
+    "InternalError",
+    "Profile",
+    "SegmentProfile",
+    "Unsupported",
+    "UserError",
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "compile_",
+    "compile_regions",
+    "cudagraph_mark_step_begin",
+    "disable",
+    "explain",
+    "export",
+    "graph_break",
+    "install",
+    "is_compiling",
+    "list_backends",
+    "list_mode_options",
+    "list_options",
+    "load",
+    "mark_dynamic",
+    "mark_static",
+    "profile",
+    "register_backend",
+    "reset",
+    "save",
+    "set_stance",
+    "settings",
+    "substitute_in_graph",
+    "uninstall",
+    "was_compiled",
 ]
 __version__ = "0.1.0"

@@ -1,8 +1,8 @@
 """What users call. Signatures and meanings are torch.compile's, so that swapping the import is all a user does.
 
-    @burnish.compile
-    def step(x, y):
-        return torch.sin(x) + torch.cos(y)
+@burnish.compile
+def step(x, y):
+    return torch.sin(x) + torch.cos(y)
 """
 
 from __future__ import annotations
@@ -34,18 +34,39 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @overload
-def compile(model: F, *, fullgraph: bool = ..., dynamic: bool | None = ...,
-            backend: str | Callable[..., Any] | None = ..., mode: str | None = ...,
-            options: dict[str, Any] | None = ..., disable: bool = ...) -> F: ...
+def compile(
+    model: F,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] | None = ...,
+    mode: str | None = ...,
+    options: dict[str, Any] | None = ...,
+    disable: bool = ...,
+) -> F: ...
 @overload
-def compile(model: None = None, *, fullgraph: bool = ..., dynamic: bool | None = ...,
-            backend: str | Callable[..., Any] | None = ..., mode: str | None = ...,
-            options: dict[str, Any] | None = ..., disable: bool = ...) -> Callable[[F], F]: ...
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] | None = ...,
+    mode: str | None = ...,
+    options: dict[str, Any] | None = ...,
+    disable: bool = ...,
+) -> Callable[[F], F]: ...
 
 
-def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None,
-            backend: str | Callable[..., Any] | None = "burnish", mode: str | None = None,
-            options: dict[str, Any] | None = None, disable: bool = False) -> Any:
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] | None = "burnish",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
     """Compile a function, method, callable object or ``nn.Module``; as a call or as a decorator.
 
     fullgraph: an error instead of a break.
@@ -58,8 +79,13 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     What is compiled already is compiled anew from the original. What is marked with ``disable`` is returned as it is.
     Of a class, the calls of its instances are compiled: its ``__call__`` is replaced, and the class returned.
     """
-    kwargs: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode,
-                              "options": options}
+    kwargs: dict[str, Any] = {
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "backend": backend,
+        "mode": mode,
+        "options": options,
+    }
     asked = options_of(**kwargs)
     if model is None:
         return functools.partial(compile, disable=disable, **kwargs)
@@ -86,12 +112,20 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     return _compiled_function(original_of(model), asked, kwargs)
 
 
-def options_of(*, fullgraph: bool, dynamic: bool | None, backend: str | Callable[..., Any] | None, mode: str | None,
-               options: dict[str, Any] | None) -> Options:
+def options_of(
+    *,
+    fullgraph: bool,
+    dynamic: bool | None,
+    backend: str | Callable[..., Any] | None,
+    mode: str | None,
+    options: dict[str, Any] | None,
+) -> Options:
     """The arguments of ``compile``, checked."""
     settings_by_name.check(mode, options)
-    for name, value, accepted in (("fullgraph", fullgraph, "True or False"),
-                                  ("dynamic", dynamic, "True, False or None")):
+    for name, value, accepted in (
+        ("fullgraph", fullgraph, "True or False"),
+        ("dynamic", dynamic, "True, False or None"),
+    ):
         if not isinstance(value, bool) and not (value is None and name == "dynamic"):
             raise UserError(f"{name}={value!r:.80} is not {accepted}.")
     chosen = lookup("burnish" if backend is None else backend)  # None is torch.compile's own default
@@ -111,6 +145,7 @@ def configured(backend: Backend, mode: str | None, options: dict[str, Any] | Non
         def call(*args: Any) -> Any:
             with settings.patch(**changes):
                 return function(*args)
+
         return call
 
     return replace(backend, fn=under(backend.fn), perform=backend.perform and under(backend.perform), asked=changes)
@@ -129,8 +164,10 @@ def told(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> 
     except TypeError as error:
         if backend.fn.__module__.startswith("burnish."):
             return backend  # ours that run graphs as they are have nothing to optimize
-        raise UserError(f'The backend "{backend.name}" takes no {" and no ".join(given)}: {error}. Leave it out, or '
-                        f"let the backend take it by name, as torch.compile's own do.") from None
+        raise UserError(
+            f'The backend "{backend.name}" takes no {" and no ".join(given)}: {error}. Leave it out, or '
+            f"let the backend take it by name, as torch.compile's own do."
+        ) from None
     except ValueError:
         pass  # written in C: its parameters are not known
     return replace(backend, fn=functools.partial(backend.fn, **given))
@@ -140,25 +177,36 @@ def why_not_compile(model: Any) -> str | None:
     """A sentence where ``model`` is nothing to compile."""
     if isinstance(model, type):
         name = model.__qualname__
-        return (f"burnish.compile was given the class {name}. Make an object and compile that, "
-                f"burnish.compile({name}(...)), or put the decorator on the method that does the work.")
+        return (
+            f"burnish.compile was given the class {name}. Make an object and compile that, "
+            f"burnish.compile({name}(...)), or put the decorator on the method that does the work."
+        )
     if isinstance(model, (property, functools.cached_property)):
-        return ("burnish.compile was given a property. Put the decorators the other way round, "
-                "@property above @burnish.compile, so that its function is what is compiled.")
+        return (
+            "burnish.compile was given a property. Put the decorators the other way round, "
+            "@property above @burnish.compile, so that its function is what is compiled."
+        )
     if isinstance(model, torch.Tensor):
-        return ("burnish.compile was given a tensor, most likely the result of a call. Give the function itself, "
-                "without calling it: burnish.compile(fn)(x).")
+        return (
+            "burnish.compile was given a tensor, most likely the result of a call. Give the function itself, "
+            "without calling it: burnish.compile(fn)(x)."
+        )
     if not callable(model):
-        return (f"burnish.compile takes a function, a module or another callable, not {model!r:.80}. "
-                f"Give the function itself, without calling it. Options are given by name: backend=..., mode=....")
+        return (
+            f"burnish.compile takes a function, a module or another callable, not {model!r:.80}. "
+            f"Give the function itself, without calling it. Options are given by name: backend=..., mode=...."
+        )
     return None
 
 
 def makes_callables(model: Any) -> bool:
     """Whether ``model`` is a class of the program's whose instances are called by a function written in Python. Not one
     of torch's own: every other user of that would get compiled modules as well."""
-    return isinstance(model, type) and not model.__module__.startswith("torch.") and isinstance(
-        call_of_instances(model), types.FunctionType)
+    return (
+        isinstance(model, type)
+        and not model.__module__.startswith("torch.")
+        and isinstance(call_of_instances(model), types.FunctionType)
+    )
 
 
 def call_of_instances(cls: type) -> Any:
@@ -209,8 +257,13 @@ def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) 
     with contextlib.suppress(ValueError, TypeError):  # many C functions have none
         vars(run)["__signature__"] = inspect.signature(original)
     # Dynamo's marks are set as well: who compiles this with torch.compile gets the original.
-    vars(run).update(__burnish_original__=original, __burnish_program__=program, _compile_kwargs=kwargs,
-                     _torchdynamo_orig_callable=original, _torchdynamo_wrapper_id=id(run))
+    vars(run).update(
+        __burnish_original__=original,
+        __burnish_program__=program,
+        _compile_kwargs=kwargs,
+        _torchdynamo_orig_callable=original,
+        _torchdynamo_wrapper_id=id(run),
+    )
     keep_track(program)
     return run
 
@@ -221,16 +274,19 @@ def is_asynchronous(model: Any) -> bool:
 
 def _stay_plain(model: Any, fullgraph: bool) -> Any:
     name = getattr(model, "__qualname__", repr(model))
-    what = (f"{name} is an `async def`: an event loop runs it, in steps, which no graph can hold. Compile the plain "
-            f"functions it calls.")
+    what = (
+        f"{name} is an `async def`: an event loop runs it, in steps, which no graph can hold. Compile the plain "
+        f"functions it calls."
+    )
     if fullgraph:
         raise UserError(f"burnish.compile(fullgraph=True): {what}")
     warnings.warn(f"burnish: {what} It runs as plain Python.", stacklevel=3)
     return model
 
 
-def substitute_in_graph(original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False,
-                        skip_signature_check: bool = False) -> Callable[[F], F]:
+def substitute_in_graph(
+    original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[F], F]:
     """Interpret the decorated Python function wherever compiled code calls ``original_fn`` (a C function, for one).
 
     can_constant_fold_through: accepted for torch's sake; constants are folded either way.
@@ -241,8 +297,9 @@ def substitute_in_graph(original_fn: Callable[..., Any], *, can_constant_fold_th
 
     def enter(polyfill: F) -> F:
         if not isinstance(polyfill, types.FunctionType):
-            raise UserError(f"substitute_in_graph decorates a Python function, not {polyfill!r:.80}: "
-                            f"it is what gets interpreted.")
+            raise UserError(
+                f"substitute_in_graph decorates a Python function, not {polyfill!r:.80}: it is what gets interpreted."
+            )
         if not skip_signature_check:
             _check_signature(original_fn, polyfill)
         builtin_functions.substitute(original_fn, polyfill)
@@ -258,9 +315,11 @@ def _check_signature(original: Callable[..., Any], polyfill: types.FunctionType)
         return
     found = inspect.signature(polyfill)
     if [p.kind for p in wanted.parameters.values()] != [p.kind for p in found.parameters.values()]:
-        raise UserError(f"substitute_in_graph: {polyfill.__name__}{found} does not take what "
-                        f"{getattr(original, '__name__', original)}{wanted} takes. Give it the same parameters, "
-                        f"or pass skip_signature_check=True.")
+        raise UserError(
+            f"substitute_in_graph: {polyfill.__name__}{found} does not take what "
+            f"{getattr(original, '__name__', original)}{wanted} takes. Give it the same parameters, "
+            f"or pass skip_signature_check=True."
+        )
 
 
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
@@ -295,9 +354,14 @@ def _all_segments() -> Iterator[tuple[Any, Any]]:
 def _observe() -> None:
     """Start printing (the setting ``show``) and writing (``dump``) when a setting first asks for it."""
     while_wanted(settings.on_change, lambda s: bool(s.show), lambda: show_stages.start(lambda: settings.current().show))
-    while_wanted(settings.on_change, lambda s: s.max_autotune,
-                 lambda: autotune_progress.start(lambda: settings.current().max_autotune))
-    while_wanted(settings.on_change, lambda s: s.dump is not None, lambda: dump_stages.start(lambda: settings.current().dump))
+    while_wanted(
+        settings.on_change,
+        lambda s: s.max_autotune,
+        lambda: autotune_progress.start(lambda: settings.current().max_autotune),
+    )
+    while_wanted(
+        settings.on_change, lambda s: s.dump is not None, lambda: dump_stages.start(lambda: settings.current().dump)
+    )
 
 
 _observe()

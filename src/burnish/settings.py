@@ -364,9 +364,15 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
 
 # Where the text of a variable is not yet the value.
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
-    "segment_limit": _text_to_int, "check": _text_to_bool, "native_guards": _text_to_bool,
-    "never_slower": _text_to_bool, "eager_random": _text_to_bool, "max_autotune": _text_to_bool,
+    "segment_limit": _text_to_int,
+    "check": _text_to_bool,
+    "native_guards": _text_to_bool,
+    "never_slower": _text_to_bool,
+    "eager_random": _text_to_bool,
+    "max_autotune": _text_to_bool,
     "shape_padding": _text_to_bool,
-    "cuda_graphs": _text_to_bool, "memory_budget": _text_to_float, "compile_workers": _text_to_int,
+    "cuda_graphs": _text_to_bool,
+    "memory_budget": _text_to_float,
+    "compile_workers": _text_to_int,
     "cache": _text_to_bool,
 }

@@ -17,8 +17,13 @@ def run_alone():
         root = Path(__file__).resolve().parents[2]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("BURNISH_")}
         environment = {**inherited, "PYTHONPATH": str(root / "src"), **environment}
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True,
-                              text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == status, done.stderr
         return done.stdout, done.stderr
 

@@ -22,5 +22,8 @@ class Recording:
 
 def operations(graph):
     """The operations of a graph, by name."""
-    return [getattr(node.target, "__name__", node.target) for node in graph.graph.nodes
-            if node.op in ("call_function", "call_method")]
+    return [
+        getattr(node.target, "__name__", node.target)
+        for node in graph.graph.nodes
+        if node.op in ("call_function", "call_method")
+    ]

@@ -72,22 +72,25 @@ class Scaler:
 X = torch.arange(4.0)
 
 
-@pytest.mark.parametrize("plain", [
-    pytest.param(double, id="function"),
-    pytest.param(lambda x: x * 3, id="lambda"),
-    pytest.param(Scaler(3.0).method, id="bound method"),
-    pytest.param(Scaler(3.0), id="callable object"),
-    pytest.param(functools.partial(double, scale=4), id="partial"),
-    pytest.param(torch.sin, id="builtin of torch"),
-    pytest.param(torch.nn.functional.relu, id="function of torch"),
-    pytest.param(torch.Tensor.abs, id="method of Tensor"),
-    pytest.param(X.add, id="bound method of a tensor"),
-    pytest.param(torch.nn.Linear(4, 2), id="module"),
-    pytest.param(torch.nn.Linear(4, 2).forward, id="method of a module"),
-    pytest.param(burnish.compile(double, backend="eager"), id="compiled function"),
-    pytest.param(burnish.compile(torch.nn.Linear(4, 2), backend="eager"), id="compiled module"),
-    pytest.param(torch.jit.script(torch.nn.Linear(4, 2)), id="scripted module"),
-])
+@pytest.mark.parametrize(
+    "plain",
+    [
+        pytest.param(double, id="function"),
+        pytest.param(lambda x: x * 3, id="lambda"),
+        pytest.param(Scaler(3.0).method, id="bound method"),
+        pytest.param(Scaler(3.0), id="callable object"),
+        pytest.param(functools.partial(double, scale=4), id="partial"),
+        pytest.param(torch.sin, id="builtin of torch"),
+        pytest.param(torch.nn.functional.relu, id="function of torch"),
+        pytest.param(torch.Tensor.abs, id="method of Tensor"),
+        pytest.param(X.add, id="bound method of a tensor"),
+        pytest.param(torch.nn.Linear(4, 2), id="module"),
+        pytest.param(torch.nn.Linear(4, 2).forward, id="method of a module"),
+        pytest.param(burnish.compile(double, backend="eager"), id="compiled function"),
+        pytest.param(burnish.compile(torch.nn.Linear(4, 2), backend="eager"), id="compiled module"),
+        pytest.param(torch.jit.script(torch.nn.Linear(4, 2)), id="scripted module"),
+    ],
+)
 def test_every_kind_of_callable_is_compiled(plain):
     recording = Recording()
     compiled = burnish.compile(plain, backend=recording)
@@ -212,34 +215,43 @@ class Uncallable:
     pass
 
 
-@pytest.mark.parametrize("model, said", [
-    (Uncallable, r"the class Uncallable.*burnish\.compile\(Uncallable\(\.\.\.\)\)"),
-    (torch.nn.Linear, r"the class Linear.*burnish\.compile\(Linear\(\.\.\.\)\)"),
-    (int, "the class int"),
-    (property(double), "@property above @burnish.compile"),
-    (functools.cached_property(double), "@property above @burnish.compile"),
-    (X, r"a tensor.*Give the function itself.*burnish\.compile\(fn\)\(x\)"),
-    (3, "takes a function, a module or another callable, not 3"),
-    ("inductor", "not 'inductor'.*by name: backend="),
-    ([double], "takes a function"),
-])
-@pytest.mark.parametrize("use", [burnish.compile, burnish.explain, lambda fn: burnish.export(fn, (X,))],
-                         ids=["compile", "explain", "export"])
+@pytest.mark.parametrize(
+    "model, said",
+    [
+        (Uncallable, r"the class Uncallable.*burnish\.compile\(Uncallable\(\.\.\.\)\)"),
+        (torch.nn.Linear, r"the class Linear.*burnish\.compile\(Linear\(\.\.\.\)\)"),
+        (int, "the class int"),
+        (property(double), "@property above @burnish.compile"),
+        (functools.cached_property(double), "@property above @burnish.compile"),
+        (X, r"a tensor.*Give the function itself.*burnish\.compile\(fn\)\(x\)"),
+        (3, "takes a function, a module or another callable, not 3"),
+        ("inductor", "not 'inductor'.*by name: backend="),
+        ([double], "takes a function"),
+    ],
+)
+@pytest.mark.parametrize(
+    "use", [burnish.compile, burnish.explain, lambda fn: burnish.export(fn, (X,))], ids=["compile", "explain", "export"]
+)
 def test_what_cannot_be_compiled_is_a_user_error_that_says_what_to_do(use, model, said):
-    with pytest.raises(UserError, match=said.replace("burnish\\.compile", "burnish\\.[a-z]+").replace(
-            "burnish.compile", "burnish.[a-z]+")):
+    with pytest.raises(
+        UserError,
+        match=said.replace("burnish\\.compile", "burnish\\.[a-z]+").replace("burnish.compile", "burnish.[a-z]+"),
+    ):
         use(model)
 
 
-@pytest.mark.parametrize("wrong, said", [
-    ({"mode": "max-autotun"}, 'Did you mean "max-autotune".*The modes are'),
-    ({"mode": "default", "options": {}}, "Either mode or options"),
-    ({"options": ["max_autotune"]}, "options is a dictionary"),
-    ({"backend": "inducter"}, 'Did you mean "inductor"'),
-    ({"backend": 3}, "neither a name nor a function"),
-    ({"dynamic": "yes"}, "dynamic='yes' is not True, False or None"),
-    ({"fullgraph": 1}, "fullgraph=1 is not True or False"),
-])
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"mode": "max-autotun"}, 'Did you mean "max-autotune".*The modes are'),
+        ({"mode": "default", "options": {}}, "Either mode or options"),
+        ({"options": ["max_autotune"]}, "options is a dictionary"),
+        ({"backend": "inducter"}, 'Did you mean "inductor"'),
+        ({"backend": 3}, "neither a name nor a function"),
+        ({"dynamic": "yes"}, "dynamic='yes' is not True, False or None"),
+        ({"fullgraph": 1}, "fullgraph=1 is not True or False"),
+    ],
+)
 @pytest.mark.parametrize("model", [double, None], ids=["call", "decorator"])
 def test_wrong_argument_is_a_user_error_at_once(model, wrong, said):
     with pytest.raises(UserError, match=said):
@@ -293,18 +305,22 @@ def closing_over(weight):
     return burnish.compile(lambda x: x * weight, backend="eager")
 
 
-@pytest.mark.parametrize("inner", [
-    pytest.param(burnish.compile(double, backend="eager"), id="function"),
-    pytest.param(closing_over(torch.full((4,), 3.0)), id="closure"),
-    pytest.param(burnish.compile(torch.nn.Linear(4, 4).forward, backend="eager"), id="bound method"),
-    pytest.param(burnish.compile(torch.nn.Linear(4, 4), backend="eager"), id="module"),
-    pytest.param(burnish.compile(functools.partial(double, scale=4), backend="eager"), id="partial"),
-    pytest.param(burnish.compile(torch.sin, backend="eager"), id="builtin"),
-])
+@pytest.mark.parametrize(
+    "inner",
+    [
+        pytest.param(burnish.compile(double, backend="eager"), id="function"),
+        pytest.param(closing_over(torch.full((4,), 3.0)), id="closure"),
+        pytest.param(burnish.compile(torch.nn.Linear(4, 4).forward, backend="eager"), id="bound method"),
+        pytest.param(burnish.compile(torch.nn.Linear(4, 4), backend="eager"), id="module"),
+        pytest.param(burnish.compile(functools.partial(double, scale=4), backend="eager"), id="partial"),
+        pytest.param(burnish.compile(torch.sin, backend="eager"), id="builtin"),
+    ],
+)
 def test_compiled_code_is_part_of_the_graph_of_what_calls_it(inner):
     recording = Recording()
-    same_three_times(burnish.compile(lambda x: inner(x) + 1, backend=recording, fullgraph=True),
-                     lambda x: inner(x) + 1, X)
+    same_three_times(
+        burnish.compile(lambda x: inner(x) + 1, backend=recording, fullgraph=True), lambda x: inner(x) + 1, X
+    )
     assert len(recording.graphs) == 1
 
 
@@ -323,8 +339,11 @@ def test_a_wrapper_that_copies_the_marks_of_a_compiled_function_is_itself():
         return inner(x) + 1
 
     x = torch.ones(2)
-    for compiled in (burnish.compile(outer, backend="eager"), burnish.compile(lambda x: outer(x), backend="eager"),
-                     burnish.disable(outer)):
+    for compiled in (
+        burnish.compile(outer, backend="eager"),
+        burnish.compile(lambda x: outer(x), backend="eager"),
+        burnish.disable(outer),
+    ):
         for _ in range(2):
             assert torch.equal(compiled(x), x * 2 + 1)
 

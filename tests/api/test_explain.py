@@ -59,7 +59,7 @@ def test_a_break_in_a_called_function_shows_the_way_to_it():
     def outer(x):
         return inner(x.sum()) + x
 
-    reason, = burnish.explain(outer)(X).break_reasons
+    (reason,) = burnish.explain(outer)(X).break_reasons
     assert [frame.name.rpartition(".")[2] for frame in reason.user_stack] == ["outer", "inner"]
     assert "return x.item()" in reason.render() and "called from" in reason.render()
 
@@ -137,8 +137,14 @@ def test_function_is_run_once_with_its_effects():
 def test_printing_reads_like_a_report():
     text = str(burnish.explain(branching)(X))
     assert text.startswith("2 graphs, 1 graph break, 4 operations, ")
-    for part in ("Break 1 of 1", "if y.sum() > 0:", "What to do", "Graph 1 of 2: 3 operations", "sin = x.sin()",
-                 "Guards: the graphs are used again while these hold"):
+    for part in (
+        "Break 1 of 1",
+        "if y.sum() > 0:",
+        "What to do",
+        "Graph 1 of 2: 3 operations",
+        "sin = x.sin()",
+        "Guards: the graphs are used again while these hold",
+    ):
         assert part in text
     page = burnish.explain(branching)(X).html()
     assert page.startswith("<!doctype html>") and "if y.sum() &gt; 0:" in page

@@ -40,6 +40,7 @@ def state_of(module):
 
 # ---- what is exported
 
+
 def test_module_becomes_one_graph_over_its_own_parameters():
     net = Net().eval()
     exported = burnish.export(net, (X,))
@@ -61,22 +62,28 @@ def test_training_the_module_changes_what_the_exported_graph_computes():
     agrees(exported, net, X)
 
 
-@pytest.mark.parametrize("fn, args", [
-    (lambda x: x * 2, (X,)),
-    (lambda x, y: x @ y.T, (X, X)),
-    (torch.sin, (X,)),
-    (Net().eval().forward, (X,)),
-    (burnish.compile(Net().eval()), (X,)),
-    (nn.Sequential(nn.Linear(3, 3), nn.Tanh()), (X,)),
-    (lambda x, n, name, flag, nothing: x * n if flag and name == "a" and not nothing else x, (X, 3, "a", True, None)),
-    (lambda pair, table: pair[0] + pair[1][0] + table["x"], ((X, [X + 1]), {"x": X + 2})),
-    (lambda x: {"out": x + 1, "parts": [x, (x * 2, None)], "n": 3}, (X,)),
-    (lambda x: torch.max(x, 0), (X,)),
-    (lambda x: x, (X,)),
-    (lambda x: (x.view(-1), x), (X,)),
-    (lambda x: collections.OrderedDict(b=x + 1, a=x), (X,)),
-    (lambda: torch.arange(3), ()),
-])
+@pytest.mark.parametrize(
+    "fn, args",
+    [
+        (lambda x: x * 2, (X,)),
+        (lambda x, y: x @ y.T, (X, X)),
+        (torch.sin, (X,)),
+        (Net().eval().forward, (X,)),
+        (burnish.compile(Net().eval()), (X,)),
+        (nn.Sequential(nn.Linear(3, 3), nn.Tanh()), (X,)),
+        (
+            lambda x, n, name, flag, nothing: x * n if flag and name == "a" and not nothing else x,
+            (X, 3, "a", True, None),
+        ),
+        (lambda pair, table: pair[0] + pair[1][0] + table["x"], ((X, [X + 1]), {"x": X + 2})),
+        (lambda x: {"out": x + 1, "parts": [x, (x * 2, None)], "n": 3}, (X,)),
+        (lambda x: torch.max(x, 0), (X,)),
+        (lambda x: x, (X,)),
+        (lambda x: (x.view(-1), x), (X,)),
+        (lambda x: collections.OrderedDict(b=x + 1, a=x), (X,)),
+        (lambda: torch.arange(3), ()),
+    ],
+)
 def test_functions_modules_methods_and_nested_arguments_are_exported(fn, args):
     agrees(burnish.export(fn, args), fn, *args)
 
@@ -92,7 +99,9 @@ def test_keyword_arguments_come_in_any_order():
 def test_inputs_are_the_tensors_in_the_order_of_the_arguments():
     exported = burnish.export(lambda unused, table, *rest: rest[0] - table["y"], (X, {"y": X}, X + 1))
     assert [node.name for node in exported.graph_module.graph.nodes if node.op == "placeholder"] == [
-        "unused", "args_2"], "X is passed twice, so it is one input"
+        "unused",
+        "args_2",
+    ], "X is passed twice, so it is one input"
     assert [str(i.name) for i in exported.inputs] == ["unused", "table['y']", "args[2]"]
 
 
@@ -136,8 +145,9 @@ def test_dropout_in_training_draws_new_numbers_each_time():
 
 def test_registered_result_types_come_back_as_they_are():
     transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-                                     vocab_size=32)
+    config = transformers.BertConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=32
+    )
     model = transformers.BertModel(config).eval()
     ids = torch.arange(6)[None]
     exported = burnish.export(model, (), {"input_ids": ids})
@@ -174,6 +184,7 @@ def test_neither_exporting_nor_calling_imports_torchs_compiler(run_alone):
 
 
 # ---- what is left behind: nothing
+
 
 def test_buffers_parameters_and_gradients_are_as_they_were():
     net = Net().train()
@@ -297,12 +308,15 @@ def counts_in_a_closure():
     return fn, lambda: count
 
 
-@pytest.mark.parametrize("make, named", [
-    (lambda: (counts_in_a_global, lambda: COUNT), "COUNT"),
-    (counts_in_an_attribute, "self.calls"),
-    (counts_in_a_list, "seen"),
-    (counts_in_a_closure, "count"),
-])
+@pytest.mark.parametrize(
+    "make, named",
+    [
+        (lambda: (counts_in_a_global, lambda: COUNT), "COUNT"),
+        (counts_in_an_attribute, "self.calls"),
+        (counts_in_a_list, "seen"),
+        (counts_in_a_closure, "count"),
+    ],
+)
 def test_writes_to_python_objects_are_an_error_and_are_taken_back(make, named):
     fn, count = make()
     with pytest.raises(burnish.Unsupported, match=f"(?s)it changes Python objects.*writes to [^\\n]*{named}") as caught:
@@ -337,16 +351,20 @@ def test_argument_list_that_is_changed_is_an_error():
 
 # ---- calls that do not fit
 
-@pytest.mark.parametrize("args, kwargs, said", [
-    ((torch.randn(4, 3), 2), {}, r"x was a tensor of float32\[5, 3\], and is one of float32\[4, 3\]"),
-    ((X.double(), 2), {}, r"and is one of float64"),
-    ((X, 3), {}, "n was 2, and is 3"),
-    ((X, 2.0), {}, r"n was 2, and is 2\.0"),
-    ((X, True), {}, "n was 2, and is True"),
-    ((3, 2), {}, r"x was a tensor of float32\[5, 3\], and is a int"),
-    ((X,), {"n": 2}, r"exported with arguments nested like \(x, n\)"),
-    ((X, [2]), {}, "nested like"),
-])
+
+@pytest.mark.parametrize(
+    "args, kwargs, said",
+    [
+        ((torch.randn(4, 3), 2), {}, r"x was a tensor of float32\[5, 3\], and is one of float32\[4, 3\]"),
+        ((X.double(), 2), {}, r"and is one of float64"),
+        ((X, 3), {}, "n was 2, and is 3"),
+        ((X, 2.0), {}, r"n was 2, and is 2\.0"),
+        ((X, True), {}, "n was 2, and is True"),
+        ((3, 2), {}, r"x was a tensor of float32\[5, 3\], and is a int"),
+        ((X,), {"n": 2}, r"exported with arguments nested like \(x, n\)"),
+        ((X, [2]), {}, "nested like"),
+    ],
+)
 def test_call_with_other_arguments_is_a_user_error(args, kwargs, said):
     exported = burnish.export(lambda x, n: x * n, (X, 2))
     with pytest.raises(UserError, match=said):
@@ -370,15 +388,19 @@ def test_two_tensors_may_be_one_only_if_nothing_is_written():
 
 # ---- what cannot be exported
 
-@pytest.mark.parametrize("fn, args, kwargs, said", [
-    (lambda x: x, X, None, "takes the arguments as a tuple"),
-    (lambda x: x, (X,), [1], "keyword arguments as a dictionary"),
-    (lambda f: f(X), (torch.sin,), None, "f is a builtins.builtin_function_or_method.*functools.partial"),
-    (lambda m: m(X), (nn.Linear(3, 3),), None, r"m is a torch.nn.modules.linear.Linear"),
-    (burnish.disable(lambda x: x), (X,), None, "it is disabled"),
-    (nn.LazyLinear(3), (X,), None, "LazyLinear.weight has no shape yet. Call the module once"),
-    (lambda x: x[0].add_(x[1]), ([X[:2], X[:2].view(2, 3)],), None, r"x\[0\] and x\[1\] share memory"),
-])
+
+@pytest.mark.parametrize(
+    "fn, args, kwargs, said",
+    [
+        (lambda x: x, X, None, "takes the arguments as a tuple"),
+        (lambda x: x, (X,), [1], "keyword arguments as a dictionary"),
+        (lambda f: f(X), (torch.sin,), None, "f is a builtins.builtin_function_or_method.*functools.partial"),
+        (lambda m: m(X), (nn.Linear(3, 3),), None, r"m is a torch.nn.modules.linear.Linear"),
+        (burnish.disable(lambda x: x), (X,), None, "it is disabled"),
+        (nn.LazyLinear(3), (X,), None, "LazyLinear.weight has no shape yet. Call the module once"),
+        (lambda x: x[0].add_(x[1]), ([X[:2], X[:2].view(2, 3)],), None, r"x\[0\] and x\[1\] share memory"),
+    ],
+)
 def test_wrong_use_is_a_user_error(fn, args, kwargs, said):
     with pytest.raises(UserError, match=said):
         burnish.export(fn, args, kwargs)
@@ -429,6 +451,7 @@ def test_exporting_does_not_touch_a_compiled_function():
 
 
 # ---- torch.export
+
 
 def test_graph_goes_on_to_torch_export_under_the_same_names():
     net = Net().eval()

@@ -66,17 +66,22 @@ class Trained(nn.Module):
         return self.head(nn.functional.gelu(x)), {"h": h}
 
 
-@pytest.mark.parametrize("fn, args", [
-    (lambda x: x * 2, (X,)),
-    (every_kind_of_value, (X,)),
-    (Trained().eval(), (torch.randn(2, 3, 6, 6), torch.arange(4).view(2, 2))),
-    (lambda x, n, s, d: (x * n, s, d, None, [1.5, float("nan")], (torch.float16, torch.device("cpu"))),
-     (X, 3, "text", {"a": (1, 2)})),
-    (lambda x: torch.max(x, 0), (X,)),
-    (lambda x: collections.OrderedDict(b=x + 1, a=x), (X,)),
-    (lambda x: torch.ops.aten.add.Tensor(x, x), (X,)),
-    (lambda: torch.ones(0), ()),
-])
+@pytest.mark.parametrize(
+    "fn, args",
+    [
+        (lambda x: x * 2, (X,)),
+        (every_kind_of_value, (X,)),
+        (Trained().eval(), (torch.randn(2, 3, 6, 6), torch.arange(4).view(2, 2))),
+        (
+            lambda x, n, s, d: (x * n, s, d, None, [1.5, float("nan")], (torch.float16, torch.device("cpu"))),
+            (X, 3, "text", {"a": (1, 2)}),
+        ),
+        (lambda x: torch.max(x, 0), (X,)),
+        (lambda x: collections.OrderedDict(b=x + 1, a=x), (X,)),
+        (lambda x: torch.ops.aten.add.Tensor(x, x), (X,)),
+        (lambda: torch.ones(0), ()),
+    ],
+)
 def test_loaded_graph_computes_the_same(fn, args, path):
     loaded = reloaded(fn, args, path)
     for _ in range(2):
@@ -162,8 +167,7 @@ def test_file_holds_json_and_memory_and_nothing_else(path):
         text = json.loads(archive.read("burnish.json"))
         with pytest.raises(ValueError):
             list(pickletools.genops(archive.read("burnish.json")))
-    assert {"torch.nn.functional.linear", "torch.nn.functional.conv2d"} & {
-        node.get("target") for node in text["graph"]}
+    assert {"torch.nn.functional.linear", "torch.nn.functional.conv2d"} & {node.get("target") for node in text["graph"]}
 
 
 def test_saving_leaves_no_unfinished_file_behind(path):
@@ -177,6 +181,7 @@ def test_saving_leaves_no_unfinished_file_behind(path):
 
 
 # ---- what cannot be written
+
 
 @burnish.allow_in_graph
 def opaque(x):
@@ -193,10 +198,13 @@ class Twice(torch.autograd.Function):
         return gradient * 2
 
 
-@pytest.mark.parametrize("fn, named", [
-    (lambda x: opaque(x), r"the operation .*opaque.*which is not one of torch's own.*test_export_file.py"),
-    (lambda x: Twice.apply(x), "the operation"),
-])
+@pytest.mark.parametrize(
+    "fn, named",
+    [
+        (lambda x: opaque(x), r"the operation .*opaque.*which is not one of torch's own.*test_export_file.py"),
+        (lambda x: Twice.apply(x), "the operation"),
+    ],
+)
 def test_what_is_not_torchs_own_is_named_and_not_written(fn, named, path):
     exported = burnish.export(fn, (X,))
     torch.testing.assert_close(exported(X), fn(X))
@@ -222,6 +230,7 @@ def test_result_of_a_class_of_the_users_is_not_written(path):
 
 # ---- what is not read
 
+
 def rewritten(path, change):
     """The file with its description changed."""
     with zipfile.ZipFile(path) as archive:
@@ -238,35 +247,44 @@ def node(description, op):
     return next(entry for entry in description["graph"] if entry["op"] == op)
 
 
-@pytest.mark.parametrize("change, said", [
-    (lambda d: node(d, "call_function").update(target="os.system"), "the operation 'os.system'"),
-    (lambda d: node(d, "call_function").update(target="torch.load"), "the operation 'torch.load'"),
-    (lambda d: node(d, "call_function").update(target="torch.hub.load"), "no exported graph may use"),
-    (lambda d: node(d, "call_function").update(target="torch.from_file"), "no exported graph may use"),
-    (lambda d: node(d, "call_function").update(target="torch.ops.load_library"), "no exported graph may use"),
-    (lambda d: node(d, "call_function").update(target="torch.ops.aten.from_file.default"), "no exported graph may use"),
-    (lambda d: node(d, "call_function").update(target="builtins.eval"), "no exported graph may use"),
-    (lambda d: node(d, "call_method").update(target="__reduce_ex__"), "call_method' of '__reduce_ex__'"),
-    (lambda d: node(d, "call_method").update(target="apply_"), "no exported graph may use"),
-    (lambda d: node(d, "call_method").update(target="add(x); import os; x.add"), "no exported graph may use"),
-    (lambda d: node(d, "call_method").update(args=["text", 1]), "no exported graph may use"),
-    (lambda d: node(d, "placeholder").update(target="x=__import__('os').system('true')"), "stands where a name should"),
-    (lambda d: node(d, "placeholder").update(name="x; y"), "stands where a name should"),
-    (lambda d: node(d, "placeholder").update(target="import"), "stands where a name should"),
-    (lambda d: node(d, "call_method").update(kwargs={"alpha=1); f(": 1}), "stands where a name should"),
-    (lambda d: node(d, "get_attr").update(target="__class__"), "no exported graph may use"),
-    (lambda d: node(d, "get_attr").update(op="call_module"), "no exported graph may use"),
-    (lambda d: node(d, "call_method").update(args=[{"module": "os"}]), "unknown kind 'module'"),
-    (lambda d: node(d, "call_method").update(args=[{"struct": ["pytree_register_structseq", []]}]), "unknown kind"),
-    (lambda d: d["attributes"][0].update(shape=[1000]), "does not fit into its memory"),
-    (lambda d: d["attributes"][0].update(offset=-1), "-1 stands where an offset should"),
-    (lambda d: d["attributes"][0].update(strides=[-1]), "-1 stands where a stride should"),
-    (lambda d: d["attributes"][0].update(storage=7), "damaged"),
-    (lambda d: d["attributes"][0].update(device="cuda:77"), "belongs on cuda:77, which is not there"),
-    (lambda d: d["attributes"][0].update(dtype="sin"), "unknown kind 'dtype'"),
-    (lambda d: d.update(format=99), "of format 99, and this version of Burnish reads format 1"),
-    (lambda d: d.pop("graph"), "damaged"),
-])
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda d: node(d, "call_function").update(target="os.system"), "the operation 'os.system'"),
+        (lambda d: node(d, "call_function").update(target="torch.load"), "the operation 'torch.load'"),
+        (lambda d: node(d, "call_function").update(target="torch.hub.load"), "no exported graph may use"),
+        (lambda d: node(d, "call_function").update(target="torch.from_file"), "no exported graph may use"),
+        (lambda d: node(d, "call_function").update(target="torch.ops.load_library"), "no exported graph may use"),
+        (
+            lambda d: node(d, "call_function").update(target="torch.ops.aten.from_file.default"),
+            "no exported graph may use",
+        ),
+        (lambda d: node(d, "call_function").update(target="builtins.eval"), "no exported graph may use"),
+        (lambda d: node(d, "call_method").update(target="__reduce_ex__"), "call_method' of '__reduce_ex__'"),
+        (lambda d: node(d, "call_method").update(target="apply_"), "no exported graph may use"),
+        (lambda d: node(d, "call_method").update(target="add(x); import os; x.add"), "no exported graph may use"),
+        (lambda d: node(d, "call_method").update(args=["text", 1]), "no exported graph may use"),
+        (
+            lambda d: node(d, "placeholder").update(target="x=__import__('os').system('true')"),
+            "stands where a name should",
+        ),
+        (lambda d: node(d, "placeholder").update(name="x; y"), "stands where a name should"),
+        (lambda d: node(d, "placeholder").update(target="import"), "stands where a name should"),
+        (lambda d: node(d, "call_method").update(kwargs={"alpha=1); f(": 1}), "stands where a name should"),
+        (lambda d: node(d, "get_attr").update(target="__class__"), "no exported graph may use"),
+        (lambda d: node(d, "get_attr").update(op="call_module"), "no exported graph may use"),
+        (lambda d: node(d, "call_method").update(args=[{"module": "os"}]), "unknown kind 'module'"),
+        (lambda d: node(d, "call_method").update(args=[{"struct": ["pytree_register_structseq", []]}]), "unknown kind"),
+        (lambda d: d["attributes"][0].update(shape=[1000]), "does not fit into its memory"),
+        (lambda d: d["attributes"][0].update(offset=-1), "-1 stands where an offset should"),
+        (lambda d: d["attributes"][0].update(strides=[-1]), "-1 stands where a stride should"),
+        (lambda d: d["attributes"][0].update(storage=7), "damaged"),
+        (lambda d: d["attributes"][0].update(device="cuda:77"), "belongs on cuda:77, which is not there"),
+        (lambda d: d["attributes"][0].update(dtype="sin"), "unknown kind 'dtype'"),
+        (lambda d: d.update(format=99), "of format 99, and this version of Burnish reads format 1"),
+        (lambda d: d.pop("graph"), "damaged"),
+    ],
+)
 def test_file_that_was_tampered_with_is_refused(change, said, path):
     weight = torch.ones(3)
     reloaded(lambda x: torch.sin(x.add(1)) + weight, (X,), path)

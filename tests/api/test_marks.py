@@ -39,6 +39,7 @@ def plus_one(x):
 
 # ---- disable
 
+
 @pytest.mark.parametrize("disable", [burnish.disable, torch.compiler.disable], ids=["ours", "torch's"])
 def test_disabled_function_is_left_out_of_the_graph(disable):
     hidden = disable(plus_one)
@@ -166,6 +167,7 @@ def test_disabling_a_compiled_function_runs_its_original():
 
 # ---- graph_break, allow_in_graph, assume_constant_result
 
+
 def test_graph_break_breaks_with_its_message_and_does_nothing_in_plain_python():
     def fn(x):
         x = x + 1
@@ -211,6 +213,7 @@ def test_constant_result_is_asked_for_once():
 
 # ---- substitute_in_graph
 
+
 @pytest.fixture
 def cube_root():
     """A C function whose substitute does not outlive the test."""
@@ -232,33 +235,41 @@ def test_substitute_is_interpreted_in_the_place_of_a_c_function(cube_root):
 
 def test_substitute_must_take_the_same_parameters():
     with pytest.raises(UserError, match=r"wrong\(x\) does not take what .*skip_signature_check=True"):
+
         @burnish.substitute_in_graph(pow)
         def wrong(x):
             return x
 
 
-@pytest.mark.parametrize("original, polyfill, said", [
-    (3, plus_one, "takes the function to stand in for, not 3"),
-    (int, plus_one, "takes the function to stand in for"),
-    (pow, functools.partial(plus_one), "decorates a Python function"),
-])
+@pytest.mark.parametrize(
+    "original, polyfill, said",
+    [
+        (3, plus_one, "takes the function to stand in for, not 3"),
+        (int, plus_one, "takes the function to stand in for"),
+        (pow, functools.partial(plus_one), "decorates a Python function"),
+    ],
+)
 def test_wrong_substitutes_are_user_errors(original, polyfill, said):
     with pytest.raises(UserError, match=said):
         burnish.substitute_in_graph(original)(polyfill)
 
 
-@pytest.mark.parametrize("use, said", [
-    (lambda: burnish.disable(3), "burnish.disable takes a function, a class or a module, not 3"),
-    (lambda: burnish.allow_in_graph(len), r"cannot be marked. Wrap it in one: def wrapped.*len\(\*args\)"),
-    (lambda: burnish.allow_in_graph(3), "burnish.allow_in_graph takes a function, not 3"),
-    (lambda: burnish.assume_constant_result(len), "burnish.assume_constant_result: .*cannot be marked"),
-])
+@pytest.mark.parametrize(
+    "use, said",
+    [
+        (lambda: burnish.disable(3), "burnish.disable takes a function, a class or a module, not 3"),
+        (lambda: burnish.allow_in_graph(len), r"cannot be marked. Wrap it in one: def wrapped.*len\(\*args\)"),
+        (lambda: burnish.allow_in_graph(3), "burnish.allow_in_graph takes a function, not 3"),
+        (lambda: burnish.assume_constant_result(len), "burnish.assume_constant_result: .*cannot be marked"),
+    ],
+)
 def test_what_cannot_be_marked_is_a_user_error(use, said):
     with pytest.raises(UserError, match=said):
         use()
 
 
 # ---- is_compiling
+
 
 def test_is_compiling_is_true_in_compiled_code_and_false_elsewhere():
     def answers(x):

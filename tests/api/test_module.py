@@ -58,8 +58,10 @@ def test_it_is_a_module(compiled):
 
 def test_keys_and_names_are_those_of_torch_compile(net, compiled):
     # In a process of its own: torch.compile changes torch.optim for the whole process.
-    code = ("import torch; from tests.api.test_module import Net; m = torch.compile(Net()); "
-            "print(list(m.state_dict()), [name for name, _ in m.named_parameters()])")
+    code = (
+        "import torch; from tests.api.test_module import Net; m = torch.compile(Net()); "
+        "print(list(m.state_dict()), [name for name, _ in m.named_parameters()])"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == f"{list(compiled.state_dict())} {[name for name, _ in compiled.named_parameters()]}"
     assert [name for name, _ in compiled.named_buffers()] == ["_orig_mod.seen"]
@@ -272,8 +274,9 @@ def test_lazy_modules_take_their_shape_from_the_first_call():
         run = compile_(nn.Sequential(nn.LazyLinear(3), nn.ReLU()))
         return [run(X), run(X), run(X)]
 
-    torch.testing.assert_close(results(lambda module: burnish.compile(module, backend="eager")),
-                               results(lambda module: module))
+    torch.testing.assert_close(
+        results(lambda module: burnish.compile(module, backend="eager")), results(lambda module: module)
+    )
 
 
 def test_a_module_may_hold_the_one_that_stands_for_it(net, compiled):
@@ -283,6 +286,7 @@ def test_a_module_may_hold_the_one_that_stands_for_it(net, compiled):
 
 
 # ---- in place
+
 
 def test_compiled_in_place_it_keeps_class_keys_and_signature(net):
     keys, signature = list(net.state_dict()), inspect.signature(net.forward)
@@ -332,6 +336,7 @@ def test_only_modules_are_compiled_in_place():
 
 
 # ---- whether it ran compiled
+
 
 def test_was_compiled_tells_of_the_last_call(net, compiled):
     assert not burnish.was_compiled(compiled)

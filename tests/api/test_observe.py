@@ -136,6 +136,11 @@ def test_dump_does_not_run_code_of_the_user(tmp_path):
 
 
 def test_command_line_shows_the_page_of_a_break():
-    done = subprocess.run([sys.executable, "-m", "burnish.cli.command_line", "breaks", "B101"], capture_output=True, text=True,
-                          timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "burnish.cli.command_line", "breaks", "B101"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert "B101" in done.stdout

@@ -24,8 +24,13 @@ def noisy(x):
 def test_the_lists_name_what_compile_takes():
     with settings.patch(never_slower=True):
         assert burnish.list_options() == {
-            "cuda_graphs": False, "eager_random": False, "max_autotune": False, "memory_budget": 1.0,
-            "never_slower": True, "shape_padding": False}
+            "cuda_graphs": False,
+            "eager_random": False,
+            "max_autotune": False,
+            "memory_budget": 1.0,
+            "never_slower": True,
+            "shape_padding": False,
+        }
     assert burnish.list_mode_options().keys() == MODES.keys()
     assert burnish.list_mode_options("max-autotune") == {"cuda_graphs": True, "max_autotune": True}
     assert burnish.list_mode_options("reduce-overhead", dynamic=True) == {"cuda_graphs": True}
@@ -60,11 +65,18 @@ def test_an_option_is_a_setting_of_one_function(name):
 
 def test_max_autotune_measures_what_is_otherwise_known_beforehand(monkeypatch):
     from burnish.schedule.library import choose_calls
+
     asked = []
     for name in ("choose", "choose_thoroughly"):
         plainly = getattr(choose_calls, name)
-        monkeypatch.setattr(choose_calls, name, lambda spec, name=name, plainly=plainly, **how: (
-            asked.append((name, how["seconds"])), plainly(spec, **how))[1])
+        monkeypatch.setattr(
+            choose_calls,
+            name,
+            lambda spec, name=name, plainly=plainly, **how: (
+                asked.append((name, how["seconds"])),
+                plainly(spec, **how),
+            )[1],
+        )
     layer, x = torch.nn.Linear(64, 64).eval(), torch.randn(64, 64)
     with torch.no_grad():
         for mode in ("default", "max-autotune"):
@@ -102,14 +114,17 @@ def test_what_has_no_effect_here_says_so_and_why():
     assert len(seen) == 2 and "triton.unique_kernel_names" in seen[0] and "wherever that is faster" in seen[1]
 
 
-@pytest.mark.parametrize("asked, said", [
-    ({"options": {"max_autotun": True}}, "no option called 'max_autotun'.*max_autotune.*The options are: cuda"),
-    ({"options": {3: True}}, "no option called 3"),
-    ({"options": {"max_autotune": "yes"}}, "max_autotune .*cannot be 'yes'"),
-    ({"options": ["max_autotune"]}, "a dictionary from option names"),
-    ({"mode": "max_autotune"}, "mode='max_autotune' is unknown.*max-autotune"),
-    ({"mode": "default", "options": {}}, "Either mode or options"),
-])
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        ({"options": {"max_autotun": True}}, "no option called 'max_autotun'.*max_autotune.*The options are: cuda"),
+        ({"options": {3: True}}, "no option called 3"),
+        ({"options": {"max_autotune": "yes"}}, "max_autotune .*cannot be 'yes'"),
+        ({"options": ["max_autotune"]}, "a dictionary from option names"),
+        ({"mode": "max_autotune"}, "mode='max_autotune' is unknown.*max-autotune"),
+        ({"mode": "default", "options": {}}, "Either mode or options"),
+    ],
+)
 def test_a_wrong_mode_or_option_is_an_error_that_lists_the_right_ones(asked, said):
     with pytest.raises(burnish.UserError, match=said):
         burnish.compile(double, **asked)

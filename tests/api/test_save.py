@@ -29,7 +29,7 @@ class Model(nn.Module):
         self.register_buffer("scale", torch.linspace(0, 1, 40))
 
     def forward(self, x, *, power=2):
-        return {"y": self.norm(torch.nn.functional.gelu(self.linear(x))) * self.scale ** power, "x": x}
+        return {"y": self.norm(torch.nn.functional.gelu(self.linear(x))) * self.scale**power, "x": x}
 
 
 @pytest.fixture
@@ -166,6 +166,7 @@ def test_a_function_that_writes_to_its_argument(path):
 
 # Whose code runs ------------------------------------------------------------------------------------------------------
 
+
 def rewritten(path, change):
     """The archive with some of its entries changed or left out."""
     with zipfile.ZipFile(path) as archive:
@@ -179,6 +180,7 @@ def rewritten(path, change):
 
 def edited(**entries):
     """The description with some of its parts made others."""
+
     def change(name, content):
         if name != DESCRIPTION:
             return content
@@ -186,6 +188,7 @@ def edited(**entries):
         for part, edit in entries.items():
             edit(written[part])
         return json.dumps(written, indent=1).encode()
+
     return change
 
 
@@ -195,14 +198,18 @@ def turned(attributes):
     first["strides"] = [1, 40]
 
 
-@pytest.mark.parametrize("change", [
-    lambda name, content: None if name == SIGNATURE else content,
-    lambda name, content: b"0" * 64 if name == SIGNATURE else content,
-    lambda name, content: content + b"x" if name.startswith("program/") else content,
-    lambda name, content: content.replace(b"gelu", b"silu") if name == "burnish.json" else content,
-    edited(ready=lambda load_precompiled: load_precompiled.update({"0" * 64: load_precompiled.popitem()[1]})),
-    edited(attributes=turned),
-], ids=["no signature", "another signature", "other code", "another graph", "other inputs", "weights lie otherwise"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda name, content: None if name == SIGNATURE else content,
+        lambda name, content: b"0" * 64 if name == SIGNATURE else content,
+        lambda name, content: content + b"x" if name.startswith("program/") else content,
+        lambda name, content: content.replace(b"gelu", b"silu") if name == "burnish.json" else content,
+        edited(ready=lambda load_precompiled: load_precompiled.update({"0" * 64: load_precompiled.popitem()[1]})),
+        edited(attributes=turned),
+    ],
+    ids=["no signature", "another signature", "other code", "another graph", "other inputs", "weights lie otherwise"],
+)
 def test_code_that_this_user_did_not_write_does_not_run(path, change, happened, monkeypatch):
     monkeypatch.setattr(load_precompiled, "ready", lambda content, digest, eager: pytest.fail("its code was linked"))
     with torch.no_grad():
@@ -305,8 +312,12 @@ def test_an_input_of_a_class_of_its_own_runs_the_graph(path):
 def test_a_damaged_graph_is_told_of_when_it_is_asked_for(path):
     with torch.no_grad():
         burnish.save(Model().eval(), path, (X,))
-        rewritten(path, lambda name, content: content.replace(b"nn.functional.gelu", b"nn.functional.tool")
-                  if name == DESCRIPTION else content)
+        rewritten(
+            path,
+            lambda name, content: (
+                content.replace(b"nn.functional.gelu", b"nn.functional.tool") if name == DESCRIPTION else content
+            ),
+        )
         loaded = burnish.load(path, trust=True)
         with pytest.raises(UserError, match="cannot be loaded: at 'gelu', number 7 of its graph, it asks for"):
             loaded.graph_module
@@ -333,6 +344,7 @@ def test_without_a_cache_a_file_is_not_signed_and_is_compiled(tmp_path):
 
 
 # Its own tensors ------------------------------------------------------------------------------------------------------
+
 
 def another_weight(module):
     module.linear.weight = nn.Parameter(torch.ones(40, 24))
@@ -364,8 +376,15 @@ def in_place(module):
     module.linear.weight.mul_(2)
 
 
-CHANGES = [another_weight, another_layer, other_data, written_into_the_table, another_buffer,
-           a_plain_attribute_in_front, in_place]
+CHANGES = [
+    another_weight,
+    another_layer,
+    other_data,
+    written_into_the_table,
+    another_buffer,
+    a_plain_attribute_in_front,
+    in_place,
+]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)

@@ -23,8 +23,9 @@ def test_compile_has_the_parameters_of_torch_compile_but_for_the_default_backend
     assert dict((name, default) for name, _, default in ours)["backend"] == "burnish"
 
 
-@pytest.mark.parametrize("name", ["disable", "allow_in_graph", "assume_constant_result", "substitute_in_graph",
-                                  "is_compiling", "reset"])
+@pytest.mark.parametrize(
+    "name", ["disable", "allow_in_graph", "assume_constant_result", "substitute_in_graph", "is_compiling", "reset"]
+)
 def test_the_rest_has_the_parameters_of_torch_compiler(name):
     assert parameters(getattr(burnish, name)) == parameters(getattr(torch.compiler, name))
 

@@ -108,13 +108,16 @@ def test_as_a_decorator_the_stance_holds_while_the_function_runs(recording, scal
     assert recording.runs == 1
 
 
-@pytest.mark.parametrize("use, said", [
-    (lambda: burnish.set_stance("force_eagre"), 'no stance .force_eagre.. Did you mean "force_eager"'),
-    (lambda: burnish.set_stance(3), "no stance 3"),
-    (lambda: burnish.set_stance("default", force_backend="eager"), "burnish.compile.fn, backend"),
-    (lambda: burnish.set_stance("default", skip_guard_eval_unsafe=True), "guards are always checked"),
-    (lambda: burnish.set_stance("default")(3), "decorates a function, not 3"),
-])
+@pytest.mark.parametrize(
+    "use, said",
+    [
+        (lambda: burnish.set_stance("force_eagre"), 'no stance .force_eagre.. Did you mean "force_eager"'),
+        (lambda: burnish.set_stance(3), "no stance 3"),
+        (lambda: burnish.set_stance("default", force_backend="eager"), "burnish.compile.fn, backend"),
+        (lambda: burnish.set_stance("default", skip_guard_eval_unsafe=True), "guards are always checked"),
+        (lambda: burnish.set_stance("default")(3), "decorates a function, not 3"),
+    ],
+)
 def test_wrong_stance_is_a_user_error(use, said):
     with pytest.raises(UserError, match=said):
         use()

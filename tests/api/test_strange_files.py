@@ -98,10 +98,24 @@ def refused(path, said):
 
 # ---- names
 
-NAMES = [f'weight", {EVIL}), getattr(self, "bias', f"weight; {EVIL}", f"weight\n    {EVIL}\n    x", "weight#",
-         "a'b", "a\\b",
-         f"layers.0.weight[{EVIL}]", "__class__.x", "layers.__dict__", "_parameters.x", "forward", "layers.0.forward",
-         "", "layers..weight", "wéight", "a" * 300]
+NAMES = [
+    f'weight", {EVIL}), getattr(self, "bias',
+    f"weight; {EVIL}",
+    f"weight\n    {EVIL}\n    x",
+    "weight#",
+    "a'b",
+    "a\\b",
+    f"layers.0.weight[{EVIL}]",
+    "__class__.x",
+    "layers.__dict__",
+    "_parameters.x",
+    "forward",
+    "layers.0.forward",
+    "",
+    "layers..weight",
+    "wéight",
+    "a" * 300,
+]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
@@ -112,48 +126,51 @@ def test_the_name_of_a_tensor_is_no_python_source(name, path, ran):
     assert "Nothing of it has run" in said and not ran
 
 
-@pytest.mark.parametrize("change", [
-    lambda d, evil: node(d, "placeholder").update(name=evil),
-    lambda d, evil: node(d, "placeholder").update(target=evil),
-    lambda d, evil: node(d, "placeholder").update(target=f"x={evil}"),
-    lambda d, evil: node(d, "call_function").update(name=evil),
-    lambda d, evil: node(d, "call_function").update(target=evil),
-    lambda d, evil: node(d, "call_method").update(target=f"clamp({evil}).clamp"),
-    lambda d, evil: node(d, "call_method").update(kwargs={f"min={evil}, max": 1}),
-    lambda d, evil: node(d, "output").update(target=evil),
-    lambda d, evil: node(d, "output").update(type=evil),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"float": evil}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"dtype": evil}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"memory_format": evil}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"device": evil}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"device": 0}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"struct": [evil, []]}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"struct": ["max", [1]]}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"size": [evil]}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"slice": [1]}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {evil: 1}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"dict": [["a", 1], ["a", 2]]}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": {"dict": [[{"list": []}, 1]]}}),
-    lambda d, evil: node(d, "call_method").update(kwargs={"min": 1.5}),
-    lambda d, evil: d.update(arguments={evil: []}),
-    lambda d, evil: d["inputs"][0].update(device=evil),
-    lambda d, evil: d["inputs"][0].update(shape=[evil]),
-    lambda d, evil: d["inputs"][0].update(node=7),
-    lambda d, evil: d["outputs"][0].update(node=7),
-    lambda d, evil: d["outputs"].append({"value": 1}),
-    lambda d, evil: d.update(writes_inputs=evil),
-    lambda d, evil: d.update(guards=[1]),
-    lambda d, evil: d.update(name=1),
-    lambda d, evil: d.update(format=True),
-    lambda d, evil: d["graph"].append(dict(node(d, "placeholder"))),
-    lambda d, evil: d["graph"].append(dict(node(d, "output"), name="another")),
-    lambda d, evil: d["graph"].pop(),
-    lambda d, evil: d["attributes"].append(dict(d["attributes"][0])),
-    lambda d, evil: d["attributes"].append(dict(d["attributes"][0], name="layers.0.weight.x")),
-    lambda d, evil: node(d, "placeholder").update(target="self"),
-    lambda d, evil: node(d, "call_function").update(target="operator.getitem", args=[1]),
-    lambda d, evil: node(d, "call_function").update(target="operator.getitem", kwargs={"x": 1}),
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d, evil: node(d, "placeholder").update(name=evil),
+        lambda d, evil: node(d, "placeholder").update(target=evil),
+        lambda d, evil: node(d, "placeholder").update(target=f"x={evil}"),
+        lambda d, evil: node(d, "call_function").update(name=evil),
+        lambda d, evil: node(d, "call_function").update(target=evil),
+        lambda d, evil: node(d, "call_method").update(target=f"clamp({evil}).clamp"),
+        lambda d, evil: node(d, "call_method").update(kwargs={f"min={evil}, max": 1}),
+        lambda d, evil: node(d, "output").update(target=evil),
+        lambda d, evil: node(d, "output").update(type=evil),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"float": evil}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"dtype": evil}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"memory_format": evil}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"device": evil}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"device": 0}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"struct": [evil, []]}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"struct": ["max", [1]]}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"size": [evil]}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"slice": [1]}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {evil: 1}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"dict": [["a", 1], ["a", 2]]}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": {"dict": [[{"list": []}, 1]]}}),
+        lambda d, evil: node(d, "call_method").update(kwargs={"min": 1.5}),
+        lambda d, evil: d.update(arguments={evil: []}),
+        lambda d, evil: d["inputs"][0].update(device=evil),
+        lambda d, evil: d["inputs"][0].update(shape=[evil]),
+        lambda d, evil: d["inputs"][0].update(node=7),
+        lambda d, evil: d["outputs"][0].update(node=7),
+        lambda d, evil: d["outputs"].append({"value": 1}),
+        lambda d, evil: d.update(writes_inputs=evil),
+        lambda d, evil: d.update(guards=[1]),
+        lambda d, evil: d.update(name=1),
+        lambda d, evil: d.update(format=True),
+        lambda d, evil: d["graph"].append(dict(node(d, "placeholder"))),
+        lambda d, evil: d["graph"].append(dict(node(d, "output"), name="another")),
+        lambda d, evil: d["graph"].pop(),
+        lambda d, evil: d["attributes"].append(dict(d["attributes"][0])),
+        lambda d, evil: d["attributes"].append(dict(d["attributes"][0], name="layers.0.weight.x")),
+        lambda d, evil: node(d, "placeholder").update(target="self"),
+        lambda d, evil: node(d, "call_function").update(target="operator.getitem", args=[1]),
+        lambda d, evil: node(d, "call_function").update(target="operator.getitem", kwargs={"x": 1}),
+    ],
+)
 def test_what_stands_in_the_wrong_place_is_refused(change, path, ran):
     saved(path)
     rewritten(path, lambda d: change(d, EVIL))
@@ -163,14 +180,24 @@ def test_what_stands_in_the_wrong_place_is_refused(change, path, ran):
 
 def test_strings_stay_strings(path, ran):
     """What is a constant may hold anything: it is printed as one."""
-    texts = [f'", {EVIL}, "', f"', {EVIL}, '", f"\\', {EVIL}, '", f'""", {EVIL}, """', f"\n{EVIL}\n",
-             "\0", "\u2028", "{}%s"]
+    texts = [
+        f'", {EVIL}, "',
+        f"', {EVIL}, '",
+        f"\\', {EVIL}, '",
+        f'""", {EVIL}, """',
+        f"\n{EVIL}\n",
+        "\0",
+        "\u2028",
+        "{}%s",
+    ]
     saved(path, lambda x, s: (x + 1, s), (X, "text"))
     for text in texts:
+
         def change(d, text=text):
             d["inputs"][1]["value"] = d["outputs"][1]["value"] = text
-            node(d, "call_method" if any(n["op"] == "call_method" for n in d["graph"]) else "call_function")["kwargs"] \
-                = {"alpha": text}
+            node(d, "call_method" if any(n["op"] == "call_method" for n in d["graph"]) else "call_function")[
+                "kwargs"
+            ] = {"alpha": text}
 
         rewritten(path, change)
         loaded = burnish.load(path, trust=False)
@@ -188,14 +215,34 @@ def test_what_is_printed_for_people_does_not_steer_their_terminal(path):
 
 # ---- operators
 
-@pytest.mark.parametrize("name", [
-    "torch.ops.aten.from_file.default", "torch.ops.aten.save.default", "torch.ops.prim.Print.default",
-    "torch.ops.aten.item.default", "torch.ops.aten.set_.source_Storage", "torch.ops.aten.record_stream.default",
-    "torch.ops.aten._local_scalar_dense.default", "torch.ops.aten._sparse_coo_tensor_unsafe.default",
-    "torch.ops.aten.add.str", "torch.ops.aten.add.nothing", "torch.ops.aten.__class__.x", "torch.ops.__class__.x.y",
-    "torch.ops.load_library", "torch.ops.aten.add.Tensor; x", "torch.ops.aten.add", "torch.from_file", "torch.autocast",
-    "torch.save", "torch.Tensor.numpy", "operator.setitem", 7, None,
-])
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.ops.aten.from_file.default",
+        "torch.ops.aten.save.default",
+        "torch.ops.prim.Print.default",
+        "torch.ops.aten.item.default",
+        "torch.ops.aten.set_.source_Storage",
+        "torch.ops.aten.record_stream.default",
+        "torch.ops.aten._local_scalar_dense.default",
+        "torch.ops.aten._sparse_coo_tensor_unsafe.default",
+        "torch.ops.aten.add.str",
+        "torch.ops.aten.add.nothing",
+        "torch.ops.aten.__class__.x",
+        "torch.ops.__class__.x.y",
+        "torch.ops.load_library",
+        "torch.ops.aten.add.Tensor; x",
+        "torch.ops.aten.add",
+        "torch.from_file",
+        "torch.autocast",
+        "torch.save",
+        "torch.Tensor.numpy",
+        "operator.setitem",
+        7,
+        None,
+    ],
+)
 def test_an_operator_that_does_more_than_compute_is_refused(name, path):
     saved(path)
     rewritten(path, lambda d: node(d, "call_function").update(target=name))
@@ -230,8 +277,10 @@ def test_a_file_of_this_users_may_call_operators_of_other_libraries(path, tmp_pa
         saved(path, lambda x: torch.ops.strange_files.halved.default(x))
         assert "signature" in entries_of(path)
         assert torch.equal(burnish.load(path)(X), X / 2)
-    with burnish.settings.patch(cache=True, cache_dir=tmp_path / "another user"), \
-            pytest.raises(UserError, match="trust=True"):
+    with (
+        burnish.settings.patch(cache=True, cache_dir=tmp_path / "another user"),
+        pytest.raises(UserError, match="trust=True"),
+    ):
         burnish.load(path)
 
 
@@ -268,13 +317,24 @@ def test_the_name_of_a_device_imports_nothing(device, path):
         seen = None
 
 
-@pytest.mark.parametrize("change", [
-    {"shape": [HUGE, HUGE], "strides": [HUGE, 1]}, {"shape": [HUGE] * 5, "strides": [0] * 5},
-    {"shape": [0], "strides": [1], "offset": HUGE}, {"shape": [1] * 65, "strides": [1] * 65},
-    {"shape": [3], "strides": []}, {"shape": [1 << 63], "strides": [0]}, {"shape": [True], "strides": [1]},
-    {"dtype": "int64"}, {"dtype": "quint8"}, {"device": "meta"}, {"device": "hpu"},
-    {"storage": 1 << 40}, {"parameter": 1},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [HUGE, HUGE], "strides": [HUGE, 1]},
+        {"shape": [HUGE] * 5, "strides": [0] * 5},
+        {"shape": [0], "strides": [1], "offset": HUGE},
+        {"shape": [1] * 65, "strides": [1] * 65},
+        {"shape": [3], "strides": []},
+        {"shape": [1 << 63], "strides": [0]},
+        {"shape": [True], "strides": [1]},
+        {"dtype": "int64"},
+        {"dtype": "quint8"},
+        {"device": "meta"},
+        {"device": "hpu"},
+        {"storage": 1 << 40},
+        {"parameter": 1},
+    ],
+)
 def test_a_size_that_a_file_claims_allocates_nothing(change, path):
     saved(path)
     rewritten(path, lambda d: d["attributes"][0].update(change))
@@ -295,20 +355,25 @@ def test_entries_that_lie_over_one_another_are_refused(path):
     saved(path, nn.Linear(64, 64), (torch.ones(1, 64),))
     content = path.read_bytes()
     end = content.rindex(b"PK\5\6")
-    size, start = struct.unpack("<II", content[end + 12:end + 20])
-    directory = content[start:start + size]
+    size, start = struct.unpack("<II", content[end + 12 : end + 20])
+    directory = content[start : start + size]
     one = next(b"PK\1\2" + part for part in directory.split(b"PK\1\2") if b"storage/0" in part)
     more = b"".join(one.replace(b"storage/0", b"storage/%d" % n) for n in range(2, 10))
     total = directory.count(b"PK\1\2") + 8
-    path.write_bytes(content[:start] + directory + more + struct.pack(
-        "<4sHHHHIIH", b"PK\5\6", 0, 0, total, total, size + len(more), start, 0))
+    path.write_bytes(
+        content[:start]
+        + directory
+        + more
+        + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, total, total, size + len(more), start, 0)
+    )
     with zipfile.ZipFile(path) as archive:
         assert "storage/9" in archive.namelist()
     refused(path, "is not as Exported.save writes it")
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "storage/../burnish.json", "program/x", "data.pkl",
-                                  "storage/x"])
+@pytest.mark.parametrize(
+    "name", ["../outside", "/etc/passwd", "storage/../burnish.json", "program/x", "data.pkl", "storage/x"]
+)
 def test_an_entry_of_another_name_is_refused(name, path):
     saved(path)
     with zipfile.ZipFile(path, "a") as archive:
@@ -337,6 +402,7 @@ def test_containers_that_nest_too_deep_are_refused(depth, path):
 
 
 # ---- what runs
+
 
 def test_reading_a_file_runs_no_code(path):
     global seen
@@ -375,12 +441,15 @@ def test_the_printed_source_of_a_graph_is_checked_before_it_runs(path, ran, monk
     assert not ran
 
 
-@pytest.mark.parametrize("fn", [
-    lambda x: (x.new_zeros((2,), dtype=torch.float16), x.to(torch.float64, memory_format=torch.contiguous_format)),
-    lambda x: x[1:, None, ..., -1] * (1 + 2j) + complex(0.0, float("inf")) - float("nan"),
-    lambda x: torch.topk(x, 2).values + torch.zeros(2, device=torch.device("cpu")).expand(4, 2).T.mT,
-    lambda x: torch.where(x > 0, -1.5, x).sum(dim=(0, 1), keepdim=True) * torch.ops.aten.add.Tensor(x, x)[:1].T,
-])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x.new_zeros((2,), dtype=torch.float16), x.to(torch.float64, memory_format=torch.contiguous_format)),
+        lambda x: x[1:, None, ..., -1] * (1 + 2j) + complex(0.0, float("inf")) - float("nan"),
+        lambda x: torch.topk(x, 2).values + torch.zeros(2, device=torch.device("cpu")).expand(4, 2).T.mT,
+        lambda x: torch.where(x > 0, -1.5, x).sum(dim=(0, 1), keepdim=True) * torch.ops.aten.add.Tensor(x, x)[:1].T,
+    ],
+)
 def test_source_of_a_sound_graph_passes_the_check(fn, path):
     saved(path, fn)
     torch.testing.assert_close(burnish.load(path, trust=False)(X), fn(X), equal_nan=True)
@@ -410,17 +479,41 @@ def test_a_strangers_graph_does_not_leave_torchs_switches_set(trust, left_on, pa
 
 # ---- whatever else
 
-@pytest.mark.parametrize("content", [
-    b"", b"PK", b"PK\5\6" + bytes(18), b"PK\3\4" + bytes(100), b"\x80\x04K\x01.", bytes(1000), b"PK\5\6" + b"\xff" * 18,
-], ids=["empty", "two letters", "no entries", "half a header", "pickle", "zeros", "an end that claims much"])
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK",
+        b"PK\5\6" + bytes(18),
+        b"PK\3\4" + bytes(100),
+        b"\x80\x04K\x01.",
+        bytes(1000),
+        b"PK\5\6" + b"\xff" * 18,
+    ],
+    ids=["empty", "two letters", "no entries", "half a header", "pickle", "zeros", "an end that claims much"],
+)
 def test_what_is_no_archive_is_refused(content, path):
     path.write_bytes(content)
     refused(path, "is not a file|not one that|is damaged")
 
 
-@pytest.mark.parametrize("text", [
-    "{}".encode("utf-16-be"), b"", b"[]", b"null", b"1", b'{"format": 1}', b'{"format": 1, "graph": {}}', b"\xff\xfe",
-    b'{"format": ' + b"9" * 5000 + b"}", b'{"format": NaN}', b'{"format": 1e999}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}".encode("utf-16-be"),
+        b"",
+        b"[]",
+        b"null",
+        b"1",
+        b'{"format": 1}',
+        b'{"format": 1, "graph": {}}',
+        b"\xff\xfe",
+        b'{"format": ' + b"9" * 5000 + b"}",
+        b'{"format": NaN}',
+        b'{"format": 1e999}',
+    ],
+)
 def test_a_description_of_something_else_is_refused(text, path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("burnish.json", text)
@@ -431,7 +524,7 @@ def test_memory_that_is_not_where_the_archive_says_is_refused(path):
     saved(path)
     content = bytearray(path.read_bytes())
     at = content.index(b"storage/0") - 30
-    content[at:at + 4] = b"PK\7\7"
+    content[at : at + 4] = b"PK\7\7"
     path.write_bytes(content)
     refused(path, "is not where the archive says")
 

@@ -16,8 +16,10 @@ from .recording import Recording, operations
 
 scipy_fft = pytest.importorskip("scipy.fft")
 needs_cpp = pytest.mark.skipif(not shutil.which("g++"), reason="inductor on a CPU needs a C++ compiler")
-backends = pytest.mark.parametrize("backend", [
-    "burnish", "eager", "aot_eager", pytest.param("inductor", marks=[needs_cpp, pytest.mark.slow]), Recording])
+backends = pytest.mark.parametrize(
+    "backend",
+    ["burnish", "eager", "aot_eager", pytest.param("inductor", marks=[needs_cpp, pytest.mark.slow]), Recording],
+)
 
 
 def agree(fn, compiled, *calls, exact=True):
@@ -143,15 +145,14 @@ def test_custom_backend_sees_three_graphs_over_both_branches():
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         agree(squashed, compiled, (torch.randn(10), torch.rand(10)), (torch.randn(10), -torch.rand(10)))
-    assert [operations(graph) for graph in graphs] == [
-        ["abs", "add", "div", "sum", "lt"], ["mul"], ["mul", "mul"]]
+    assert [operations(graph) for graph in graphs] == [["abs", "add", "div", "sum", "lt"], ["mul"], ["mul", "mul"]]
     assert printed.getvalue().count("def forward") == 3
 
 
 def test_explain_reports_the_one_break_and_its_line():
     output = burnish.explain(squashed)(torch.randn(10), torch.rand(10))
     assert (output.graph_count, output.graph_break_count, output.op_count) == (2, 1, 6)
-    reason, = output.break_reasons
+    (reason,) = output.break_reasons
     place = reason.user_stack[-1]
     assert (place.filename, place.lineno, place.line) == (__file__, BRANCH, "if b.sum() < 0:")
     assert f"{Path(__file__).name}:{BRANCH}" in str(output)
@@ -182,8 +183,9 @@ def test_fullgraph_does_not_raise_on_densenet():
 def test_training_a_small_model_goes_as_in_eager(backend):
     def trained(compile_):
         torch.manual_seed(1)
-        module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(),
-                                     torch.nn.Linear(8, 1))
+        module = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1)
+        )
         optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
         run, losses = compile_(module), []
         for _ in range(5):

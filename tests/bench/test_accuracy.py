@@ -24,8 +24,15 @@ def test_gradient_that_is_nothing_but_rounding_is_measured_against_its_kind():
     assert relative_error(truth, got) == pytest.approx(1e-6)
 
 
-@pytest.mark.parametrize("got", [{}, {"result": torch.ones(3)}, {"result": torch.tensor([1.0, math.nan])},
-                                 {"result": torch.tensor([1.0, math.inf])}])
+@pytest.mark.parametrize(
+    "got",
+    [
+        {},
+        {"result": torch.ones(3)},
+        {"result": torch.tensor([1.0, math.nan])},
+        {"result": torch.tensor([1.0, math.inf])},
+    ],
+)
 def test_missing_misshapen_and_undefined_results_are_infinitely_wrong(got):
     assert relative_error({"result": torch.ones(2)}, got) == math.inf
 
@@ -63,5 +70,5 @@ def test_a_jump_of_one_entry_is_little_of_all_of_them():
     got = {name: part.clone() for name, part in truth.items()}
     got["gradient of a"][3] += 0.1
     assert relative_error(truth, got) == pytest.approx(0.1)
-    assert typical_error(truth, got) == pytest.approx(0.01 / 2 ** 0.5, rel=1e-3)
+    assert typical_error(truth, got) == pytest.approx(0.01 / 2**0.5, rel=1e-3)
     assert typical_error(truth, {}) == math.inf

@@ -5,8 +5,13 @@ import torch
 from bench.attack import databases, trial
 from bench.attack.trial import Program
 
-NAMES = ("module_db nn.LayerNorm training 0", "module_db nn.GRUCell training 0", "module_db nn.Bilinear training 0",
-         "optim_db SGD default", "optim_db AdamW default")
+NAMES = (
+    "module_db nn.LayerNorm training 0",
+    "module_db nn.GRUCell training 0",
+    "module_db nn.Bilinear training 0",
+    "optim_db SGD default",
+    "optim_db AdamW default",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,6 +45,11 @@ def test_a_shared_gradient_is_found(monkeypatch):
 
     monkeypatch.setattr(DriverWriter, "output", two_tensors)
     with trial.as_attacked():
-        verdict = trial.tried("shared", lambda: Program(lambda p, q: (0 + p + q) * torch.arange(1.0, 4), (
-            torch.zeros(3, requires_grad=True), torch.ones(3, requires_grad=True))))
+        verdict = trial.tried(
+            "shared",
+            lambda: Program(
+                lambda p, q: (0 + p + q) * torch.arange(1.0, 4),
+                (torch.zeros(3, requires_grad=True), torch.ones(3, requires_grad=True)),
+            ),
+        )
     assert any("gradient 0 overlaps gradient 1" in text for text in verdict.differences)

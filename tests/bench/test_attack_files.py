@@ -26,11 +26,15 @@ def test_one_seed_makes_one_sequence_of_files(attack):
     assert files.changed(files.Choices(data), attack.sound) == files.changed(files.Choices(data), attack.sound)
 
 
-@pytest.mark.parametrize("load, found", [
-    (lambda path, trust: eval("1"), "Python reported"),
-    (lambda path, trust: open(path, "a").close(), "Python reported"),
-    (lambda path, trust: {}["x"], "KeyError in place of a UserError"),
-], ids=["code", "a file that is written", "another error"])
+@pytest.mark.parametrize(
+    "load, found",
+    [
+        (lambda path, trust: eval("1"), "Python reported"),
+        (lambda path, trust: open(path, "a").close(), "Python reported"),
+        (lambda path, trust: {}["x"], "KeyError in place of a UserError"),
+    ],
+    ids=["code", "a file that is written", "another error"],
+)
 def test_a_reader_that_breaks_a_rule_is_found(load, found, attack, monkeypatch):
     monkeypatch.setattr(burnish, "load", load)
     with pytest.raises(files.Broken, match=found):

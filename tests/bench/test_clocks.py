@@ -54,8 +54,12 @@ def test_short_calls_have_events_of_their_own_on_a_gpu_alone(gpu):
 
 
 def test_blocks_on_a_gpu_take_the_events_time(gpu):
-    blocks = take_turns({"eager": lambda: gpu.launch(1e-6, 2e-3), "burnish": lambda: gpu.launch(1e-6, 1e-3)},
-                        rounds=2, seconds=0.01, clock=EventClock("cuda", gpu.now))
+    blocks = take_turns(
+        {"eager": lambda: gpu.launch(1e-6, 2e-3), "burnish": lambda: gpu.launch(1e-6, 1e-3)},
+        rounds=2,
+        seconds=0.01,
+        clock=EventClock("cuda", gpu.now),
+    )
     assert blocks["eager"] == pytest.approx([2e-3 + 1e-6] * 2) and blocks["burnish"] == pytest.approx([1e-3 + 1e-6] * 2)
 
 
@@ -80,6 +84,7 @@ def test_clock_is_the_devices(gpu):
 
 def test_model_is_timed_by_the_clock_of_its_device(gpu, monkeypatch, tmp_path):
     """The whole of a row, on tensors that are on the CPU, by a clock that knows a GPU's time alone."""
+
     class Slow(nn.Module):
         def forward(self, x):
             gpu.launch(cpu=1e-5, kernel=4e-3)
@@ -94,6 +99,7 @@ def test_model_is_timed_by_the_clock_of_its_device(gpu, monkeypatch, tmp_path):
 
 def test_gpu_that_refuses_everything_ends_the_process_of_all(gpu, monkeypatch, tmp_path):
     """The last that was told names the contestant: it is left out of the next attempt."""
+
     class Breaks(Contestant):
         def compile(self, fn, args, kwargs):
             raise RuntimeError("an illegal memory access")

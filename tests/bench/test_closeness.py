@@ -61,6 +61,7 @@ def test_what_breaks_the_rule_where_eager_is_lucky_is_looked_at_beside_it():
 
 # A result in float32 of operands in float64 ---------------------------------------------------------------------------
 
+
 def rounded_then_summed(x):
     return x.float().sum(0)
 

@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
     """A model of one layer, and an environment that forgets which caches were set."""
+
     def build(times=1):
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), (torch.randn(4 * times, 8),), {}
@@ -105,16 +106,19 @@ def test_what_a_call_takes_beyond_its_graph_is_told_without_the_looks_at_the_clo
     assert beyond(call, graph, seconds=0.01) == pytest.approx(7e-5)
 
 
-@pytest.mark.parametrize("arguments,told", [
-    (["brt"], 'no model called "brt". Did you mean "bert"'),
-    (["bert", "--against", "tvm"], 'no contestant called "tvm"'),
-    (["bert", "--modes", "max"], 'no mode called "max"'),
-    (["sincos", "--train-step"], "function without weights"),
-    (["bert", "--plot", "picture.gif"], ".png"),
-    (["--read", "absent.json"], "absent.json cannot be read"),
-    (["bert", "--compare", "absent.json"], "absent.json cannot be read"),
-    (["bert", "--json", "/proc/none/out.json"], "cannot be written"),
-])
+@pytest.mark.parametrize(
+    "arguments,told",
+    [
+        (["brt"], 'no model called "brt". Did you mean "bert"'),
+        (["bert", "--against", "tvm"], 'no contestant called "tvm"'),
+        (["bert", "--modes", "max"], 'no mode called "max"'),
+        (["sincos", "--train-step"], "function without weights"),
+        (["bert", "--plot", "picture.gif"], ".png"),
+        (["--read", "absent.json"], "absent.json cannot be read"),
+        (["bert", "--compare", "absent.json"], "absent.json cannot be read"),
+        (["bert", "--json", "/proc/none/out.json"], "cannot be written"),
+    ],
+)
 def test_what_cannot_be_done_is_told_before_anything_is_measured(arguments, told, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.command.Conductor", None)
@@ -141,9 +145,19 @@ def test_eager_and_burnish_always_take_part():
 
 def test_modes_bring_both_compilers():
     assert contestants(None, "default,max-autotune") == [
-        "eager", "burnish", "torch.compile", "burnish:max-autotune", "torch.compile:max-autotune"]
+        "eager",
+        "burnish",
+        "torch.compile",
+        "burnish:max-autotune",
+        "torch.compile:max-autotune",
+    ]
     assert contestants("onnxruntime", "reduce-overhead") == [
-        "eager", "burnish", "onnxruntime", "burnish:reduce-overhead", "torch.compile:reduce-overhead"]
+        "eager",
+        "burnish",
+        "onnxruntime",
+        "burnish:reduce-overhead",
+        "torch.compile:reduce-overhead",
+    ]
 
 
 class OneRow:
@@ -200,9 +214,26 @@ def test_plot_is_a_picture(ending, tmp_path):
 def test_whole_command_measures_starts_memory_and_turns(tmp_path):
     path = tmp_path / "run.json"
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "mlp", "--against", "eager", "--rounds", "2", "--seconds", "0.02", "--json",
-         str(path)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True,
-        timeout=600)
+        [
+            sys.executable,
+            "-m",
+            "bench",
+            "mlp",
+            "--against",
+            "eager",
+            "--rounds",
+            "2",
+            "--seconds",
+            "0.02",
+            "--json",
+            str(path),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     row = Run.read(path).rows[0]
     for name in ("eager", "burnish"):

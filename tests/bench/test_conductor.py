@@ -49,8 +49,10 @@ def test_process_that_fails_says_why():
 
 
 def test_process_that_dies_is_told_with_its_signal_its_turn_and_its_last_words():
-    outcome = Scripted("tell(stage='compiles', contestant='burnish'); "
-                       "print('so it ends', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)").outcome()
+    outcome = Scripted(
+        "tell(stage='compiles', contestant='burnish'); "
+        "print('so it ends', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)"
+    ).outcome()
     assert outcome.contestant == "burnish"
     assert outcome.why == "the process ended with signal SIGKILL; the last it said: so it ends"
 
@@ -98,8 +100,19 @@ def measured(*names):
 
 
 def started(seconds):
-    return Outcome({"process": 3.0, "torch_import": 1.0, "build": 1.0, "own_import": 0.0, "first_call": seconds,
-                    "memory_built": 1, "memory_peak": 2, "memory_steady": 2}, foreign_load=0.5)
+    return Outcome(
+        {
+            "process": 3.0,
+            "torch_import": 1.0,
+            "build": 1.0,
+            "own_import": 0.0,
+            "first_call": seconds,
+            "memory_built": 1,
+            "memory_peak": 2,
+            "memory_steady": 2,
+        },
+        foreign_load=0.5,
+    )
 
 
 def test_contestant_with_which_the_process_dies_is_left_out():
@@ -131,8 +144,12 @@ def test_warm_starts_follow_the_cold_ones():
 
 
 def test_middle_one_of_several_starts_counts():
-    outcomes = [*map(started, (3.0, 1.0, 2.0)), *map(started, (9.0, 7.0, 8.0)), Outcome(why="broken"),
-                measured("eager", "burnish")]
+    outcomes = [
+        *map(started, (3.0, 1.0, 2.0)),
+        *map(started, (9.0, 7.0, 8.0)),
+        Outcome(why="broken"),
+        measured("eager", "burnish"),
+    ]
     row = Answers(outcomes, starts=3).row("m")
     assert row.results["eager"].first_call == 2.0 and row.results["burnish"].first_call == 8.0
 

@@ -11,21 +11,30 @@ def test_variants_are_read_from_the_name():
     assert contestant_of("burnish:backend=eager").backend == "eager"
 
 
-@pytest.mark.parametrize("name,told", [
-    ("tvm", 'no contestant called "tvm".*onnxruntime'),
-    ("torch.compile:fast", 'torch.compile has no variant "fast".*freezing'),
-    ("eager:fast", 'eager has no variant "fast". Variants are: none'),
-    ("burnish:backend=", "backend=NAME"),
-])
+@pytest.mark.parametrize(
+    "name,told",
+    [
+        ("tvm", 'no contestant called "tvm".*onnxruntime'),
+        ("torch.compile:fast", 'torch.compile has no variant "fast".*freezing'),
+        ("eager:fast", 'eager has no variant "fast". Variants are: none'),
+        ("burnish:backend=", "backend=NAME"),
+    ],
+)
 def test_unknown_names_are_refused_with_the_known_ones(name, told):
     with pytest.raises(UnknownContestant, match=told):
         contestant_of(name)
 
 
-@pytest.mark.parametrize("name,reason", [
-    ("eager", None), ("burnish", None), ("torch.compile:max-autotune", None),
-    ("torch.compile:freezing", "freezing is for inference"), ("openvino", "runs inference only"),
-])
+@pytest.mark.parametrize(
+    "name,reason",
+    [
+        ("eager", None),
+        ("burnish", None),
+        ("torch.compile:max-autotune", None),
+        ("torch.compile:freezing", "freezing is for inference"),
+        ("openvino", "runs inference only"),
+    ],
+)
 def test_what_cannot_train_says_so(name, reason):
     assert contestant_of(name).why_not("inference") is None
     assert contestant_of(name).why_not("train") == reason

@@ -23,4 +23,5 @@ def test_a_wrong_result_is_told_and_ends_the_demo_with_an_error(monkeypatch, cap
 
 def off_by_one():
     import torch
+
     return demo.Example(lambda: torch.zeros(2), lambda: torch.ones(2))

@@ -42,13 +42,19 @@ def python(code):
 
 def test_part_that_fails_says_so_and_the_others_go_on(tmp_path, capsys):
     tmp_path = tmp_path / "with a space"
-    parts = [Part("breaks", 1, "", (python("print('so far'); raise SystemExit(3)"), python("print('second')")), ()),
-             Part("lacks", 1, "no_such_package", (python("print('never')"),), ()),
-             Part("works", 1, "", (python("open('{json}', 'w').write('1')"),), ())]
+    parts = [
+        Part("breaks", 1, "", (python("print('so far'); raise SystemExit(3)"), python("print('second')")), ()),
+        Part("lacks", 1, "no_such_package", (python("print('never')"),), ()),
+        Part("works", 1, "", (python("open('{json}', 'w').write('1')"),), ()),
+    ]
     driver = Driver(tmp_path)
     driver.run(parts)
     assert [(done.part, done.status) for done in driver.done] == [
-        ("breaks", 3), ("breaks", 0), ("lacks", "missing: pip install no_such_package"), ("works", 0)]
+        ("breaks", 3),
+        ("breaks", 0),
+        ("lacks", "missing: pip install no_such_package"),
+        ("works", 0),
+    ]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert [found["json"] for found in summary["commands"]] == [None, None, None, "works.json"]
     assert summary["commands"][0]["last"] == ["so far"] and (tmp_path / "works.json").read_text() == "1"
@@ -59,6 +65,7 @@ def test_part_that_fails_says_so_and_the_others_go_on(tmp_path, capsys):
 @pytest.fixture
 def started(monkeypatch):
     """The minutes count from the first line that a command prints: a busy machine may take all of them to start it."""
+
     class Started(subprocess.Popen):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
@@ -71,8 +78,10 @@ def started(monkeypatch):
 
 def test_minutes_end_a_command_which_may_write_what_it_has(tmp_path, monkeypatch, started):
     monkeypatch.setattr(gpu, "LEAVING_SECONDS", 120)
-    code = ("import time\ntry:\n    print('works', flush=True)\n    time.sleep(600)\n"
-            "except KeyboardInterrupt:\n    print('leaves')")
+    code = (
+        "import time\ntry:\n    print('works', flush=True)\n    time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    print('leaves')"
+    )
     driver = Driver(tmp_path)
     driver.run([Part("long", 0.01, "", (python(code), python("print('never')")), ())])
     first, second = driver.done
@@ -82,8 +91,10 @@ def test_minutes_end_a_command_which_may_write_what_it_has(tmp_path, monkeypatch
 
 def test_command_that_does_not_listen_is_killed(tmp_path, monkeypatch, started):
     monkeypatch.setattr(gpu, "LEAVING_SECONDS", 0.3)
-    code = ("import signal, time\nfor number in (signal.SIGINT, signal.SIGTERM):\n"
-            "    signal.signal(number, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(600)")
+    code = (
+        "import signal, time\nfor number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(600)"
+    )
     driver = Driver(tmp_path)
     driver.run([Part("deaf", 0.01, "", (python(code),), ())])
     assert driver.done[0].last == ("deaf",)

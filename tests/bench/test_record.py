@@ -8,17 +8,41 @@ from bench.record import Cold, Overhead, Result, Row, Run
 
 
 def small_run():
-    cold = Cold(process=2.0, torch_import=1.0, build=0.5, own_import=0.1, first_call=0.25, memory_built=1 << 20,
-                memory_peak=1 << 22, memory_steady=1 << 21, foreign_load=0.01)
+    cold = Cold(
+        process=2.0,
+        torch_import=1.0,
+        build=0.5,
+        own_import=0.1,
+        first_call=0.25,
+        memory_built=1 << 20,
+        memory_peak=1 << 22,
+        memory_steady=1 << 21,
+        foreign_load=0.01,
+    )
     results = {
         "eager": Result(seconds=2.0, ratio=1.0, ratio_low=1.0, ratio_high=1.0, blocks=[2.0, 2.0], first_call=3.0),
-        "burnish": Result(seconds=1.0, ratio=2.0, ratio_low=1.9, ratio_high=2.1, blocks=[1.0, 1.0], first_call=0.25,
-                          cold=cold, error=1e-7, error_ratio=1.0, details={"events": ["graph: …"]}),
+        "burnish": Result(
+            seconds=1.0,
+            ratio=2.0,
+            ratio_low=1.9,
+            ratio_high=2.1,
+            blocks=[1.0, 1.0],
+            first_call=0.25,
+            cold=cold,
+            error=1e-7,
+            error_ratio=1.0,
+            details={"events": ["graph: …"]},
+        ),
         "openvino": Result(error=math.inf, error_ratio=math.inf),
         "onnxruntime": Result(why="it does not load"),
     }
-    return Run({"cpu": "some"}, {"mode": "inference"}, list(results), [Row("bert", "inference", results, 0, 1, 0.0)],
-               [Overhead("one operator", 0, 2e-6, {"burnish": 3e-6}, {"torch.compile": "it is not there"})])
+    return Run(
+        {"cpu": "some"},
+        {"mode": "inference"},
+        list(results),
+        [Row("bert", "inference", results, 0, 1, 0.0)],
+        [Overhead("one operator", 0, 2e-6, {"burnish": 3e-6}, {"torch.compile": "it is not there"})],
+    )
 
 
 def test_run_comes_back_from_its_file(tmp_path):

@@ -10,10 +10,17 @@ import torch
 import burnish
 from bench import regions
 
-ROWS = [{"layers": layers, "batch": batch, "name": name, "first": first, "steady": steady, "eager": 0.012}
-        for batch in (1, 4) for layers in (4, 48)
-        for name, first, steady in (("burnish", 0.5, 0.006), ("burnish-regions", 0.6, 0.008),
-                                    ("torch.compile", 18.0, 0.010), ("torch.compile-regions", 13.0, 0.012))]
+ROWS = [
+    {"layers": layers, "batch": batch, "name": name, "first": first, "steady": steady, "eager": 0.012}
+    for batch in (1, 4)
+    for layers in (4, 48)
+    for name, first, steady in (
+        ("burnish", 0.5, 0.006),
+        ("burnish-regions", 0.6, 0.008),
+        ("torch.compile", 18.0, 0.010),
+        ("torch.compile-regions", 13.0, 0.012),
+    )
+]
 
 
 def told(monkeypatch, capsys, *arguments):
@@ -30,8 +37,18 @@ def test_each_contestant_is_measured_at_each_depth_and_told_with_its_speed(monke
         return {"first": 0.25, "steady": 0.004, "eager": 0.01} if name == "burnish" else None
 
     monkeypatch.setattr(regions, "apart", apart)
-    status, lines = told(monkeypatch, capsys, "--layers", "4,48", "--batch", "1", "--against",
-                         "eager,burnish,torch.compile", "--json", tmp_path / "out" / "rows.json")
+    status, lines = told(
+        monkeypatch,
+        capsys,
+        "--layers",
+        "4,48",
+        "--batch",
+        "1",
+        "--against",
+        "eager,burnish,torch.compile",
+        "--json",
+        tmp_path / "out" / "rows.json",
+    )
     assert asked == [("burnish", 4, 1), ("torch.compile", 4, 1), ("burnish", 48, 1), ("torch.compile", 48, 1)]
     assert lines[1].split() == ["4", "1", "burnish", "0.25", "s", "4.00", "ms", "2.50×"]
     assert lines[2].split()[-1] == "failed" and status == 1
@@ -42,7 +59,8 @@ class Small(torch.nn.Module):
     def __init__(self, layers):
         super().__init__()
         self.layers = torch.nn.ModuleList(
-            torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(layers))
+            torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(layers)
+        )
 
     def forward(self, x):
         for layer in self.layers:

@@ -19,8 +19,12 @@ class Scripted:
     def __init__(self, device, samples):
         Scripted.made += 1
         self.asked, self.is_new, self.ended = None, True, False
-        self.names = [["fine", ["float32", "bfloat16"]], ["dies", ["float32"]], ["poisons", ["float32"]],
-                      ["wrong", ["float32"]]]
+        self.names = [
+            ["fine", ["float32", "bfloat16"]],
+            ["dies", ["float32"]],
+            ["poisons", ["float32"]],
+            ["wrong", ["float32"]],
+        ]
 
     def ask(self, text):
         number, dtype = text.split()
@@ -30,8 +34,16 @@ class Scripted:
         if self.is_new:
             self.is_new = False
             return self.names
-        told = {"name": self.asked, "verdict": "equal", "detail": "", "breaks": [], "samples": 2, "way": "native",
-                "ways": ["native"], "refusals": []}
+        told = {
+            "name": self.asked,
+            "verdict": "equal",
+            "detail": "",
+            "breaks": [],
+            "samples": 2,
+            "way": "native",
+            "ways": ["native"],
+            "refusals": [],
+        }
         if self.asked.startswith("dies"):
             return None
         if self.asked.startswith("wrong"):
@@ -59,8 +71,13 @@ def swept(monkeypatch, worker=Scripted, seconds=60.0, **how):
 def test_process_that_dies_takes_one_operator_with_it(monkeypatch):
     found = swept(monkeypatch)
     verdicts = {told["name"]: told["verdict"] for told in found.outcomes}
-    assert verdicts == {"fine float32": "equal", "dies float32": "crashed", "poisons float32": "crashed",
-                        "wrong float32": "different", "fine bfloat16": "equal"}
+    assert verdicts == {
+        "fine float32": "equal",
+        "dies float32": "crashed",
+        "poisons float32": "crashed",
+        "wrong float32": "different",
+        "fine bfloat16": "equal",
+    }
     assert Scripted.made == 3, "one process behind the one that died, one behind the one whose GPU refuses everything"
     text = report(found.data())
     assert "dies float32: its process ended with status -11" in text and "different  wrong float32: off by one" in text
@@ -145,8 +162,11 @@ def test_state_of_the_gpus_generator_is_looked_at(monkeypatch):
     real = torch.rand
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "manual_seed", lambda n: None)
-    monkeypatch.setattr(torch, "rand", lambda *size, device="cpu", **how: (
-        torch.full(size, next(drawn)) if device == "cuda" else real(*size, **how)))
+    monkeypatch.setattr(
+        torch,
+        "rand",
+        lambda *size, device="cpu", **how: torch.full(size, next(drawn)) if device == "cuda" else real(*size, **how),
+    )
     seen = [subject.observe_call(lambda: None, ((), {})) for _ in range(2)]
     with pytest.raises(Different, match="random state"):
         same(*seen, values=True, judge=exactly)

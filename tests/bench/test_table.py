@@ -13,8 +13,11 @@ def row(model, eager, **ratios):
     """A row of ratios; a contestant without one failed."""
     results = {"eager": Result(seconds=eager, ratio=1.0, first_call=eager * 2, error=1e-7, error_ratio=1.0)}
     for name, ratio in ratios.items():
-        results[name] = Result(why="cannot") if ratio is None else Result(
-            seconds=eager / ratio, ratio=ratio, first_call=10.0 / ratio, error=2e-7, error_ratio=2.0)
+        results[name] = (
+            Result(why="cannot")
+            if ratio is None
+            else Result(seconds=eager / ratio, ratio=ratio, first_call=10.0 / ratio, error=2e-7, error_ratio=2.0)
+        )
     return Row(model, "inference", results, breaks=0)
 
 
@@ -44,8 +47,11 @@ def test_summary_of_the_steady_state():
 
 
 def test_advantage_counts_the_models_that_both_can_do():
-    rows = [row("a", 1.0, burnish=4.0, other=2.0), row("b", 1.0, burnish=3.0, other=None),
-            row("c", 1.0, burnish=None, other=3.0)]
+    rows = [
+        row("a", 1.0, burnish=4.0, other=2.0),
+        row("b", 1.0, burnish=3.0, other=None),
+        row("c", 1.0, burnish=None, other=3.0),
+    ]
     assert advantage(rows, "other", speed) == [2.0]
 
 
@@ -89,18 +95,25 @@ def test_run_of_failures_alone_has_a_report():
 
 
 def test_overhead_is_in_microseconds_with_its_sign():
-    run = Run(MACHINE, {}, ["eager", "burnish"],
-              overheads=[Overhead("10 modules", 10, 5e-5, {"burnish": -2e-6}, {"other": "absent"})])
+    run = Run(
+        MACHINE,
+        {},
+        ["eager", "burnish"],
+        overheads=[Overhead("10 modules", 10, 5e-5, {"burnish": -2e-6}, {"other": "absent"})],
+    )
     text = report(run)
     assert "-2.0" in text and "50.0" in text and "10 modules, other: absent" in text
 
 
 def test_overhead_beyond_the_graph_has_a_line_for_each_parameter():
-    overheads = [Overhead("one operator", 0, 5e-5, beyond={"burnish": 9e-6}),
-                 *(Overhead(f"{n} modules", n, 5e-5, beyond={"burnish": 3e-6 + n * 0.25e-6}, parameters=n)
-                   for n in (10, 50, 100)),
-                 *(Overhead(f"{n} parameters", 1, 5e-5, beyond={"burnish": 3e-6 + n * 0.125e-6}, parameters=n)
-                   for n in (8, 16))]
+    overheads = [
+        Overhead("one operator", 0, 5e-5, beyond={"burnish": 9e-6}),
+        *(
+            Overhead(f"{n} modules", n, 5e-5, beyond={"burnish": 3e-6 + n * 0.25e-6}, parameters=n)
+            for n in (10, 50, 100)
+        ),
+        *(Overhead(f"{n} parameters", 1, 5e-5, beyond={"burnish": 3e-6 + n * 0.125e-6}, parameters=n) for n in (8, 16)),
+    ]
     table = tables(Run(MACHINE, {}, ["eager", "burnish"], overheads=overheads))[-1]
     assert [line[1] for line in table.rows] == ["9.00", "5.50", "15.50", "28.00", "4.00", "5.00"]
     assert table.summary == [["each module with a parameter", "0.250"], ["each further parameter", "0.125"]]
@@ -118,8 +131,9 @@ def test_columns_of_the_text_are_aligned_and_variants_have_a_line():
     one.results["torch.compile:freezing"] = one.results["burnish"]
     text = report(run_of(one))
     assert "torch.compile:freezing" not in text
-    head, variant = next((line, text.splitlines()[i + 1]) for i, line in enumerate(text.splitlines())
-                         if line.startswith("model"))
+    head, variant = next(
+        (line, text.splitlines()[i + 1]) for i, line in enumerate(text.splitlines()) if line.startswith("model")
+    )
     assert variant.strip() == "freezing"
     assert head.index("torch.compile") + len("torch.compile") == variant.index("freezing") + len("freezing")
 
@@ -142,8 +156,16 @@ def test_modes_are_compared_with_the_same_mode():
     run = run_of(*rows)
     table = next(found for found in tables(run) if found.title.startswith("Mode against mode"))
     # Over torch.compile: 4/2 and 1/4, so a half to the root, and a quarter at least. Over eager: 4 and 1.
-    assert cells(table, "reduce-overhead") == ["reduce-overhead", "2", "0.71×", "0.25×", "2.00×", "1.00×", "2.83×",
-                                               "0.71×"]
+    assert cells(table, "reduce-overhead") == [
+        "reduce-overhead",
+        "2",
+        "0.71×",
+        "0.25×",
+        "2.00×",
+        "1.00×",
+        "2.83×",
+        "0.71×",
+    ]
     assert cells(table, "default")[1:4] == ["2", "2.00×", "2.00×"] and len(table.rows) == 2
 
 
@@ -152,8 +174,9 @@ def test_default_mode_alone_needs_no_table_of_modes():
         return any(table.title.startswith("Mode") for table in tables(run))
 
     assert not has_modes(run_of(row("a", 1.0, burnish=2.0, **{"torch.compile": 1.0})))
-    assert has_modes(run_of(row("a", 1.0, burnish=2.0, **{"burnish:max-autotune": 2.0,
-                                                         "torch.compile:max-autotune": 1.0})))
+    assert has_modes(
+        run_of(row("a", 1.0, burnish=2.0, **{"burnish:max-autotune": 2.0, "torch.compile:max-autotune": 1.0}))
+    )
 
 
 def test_gpu_is_named_where_it_was_measured():

@@ -59,9 +59,15 @@ def test_report_has_speedups_and_says_what_differs():
     def result(ten, later, size):
         return {"clock": "", "first": 1.0, "ten": [ten] * 10, "later": [later] * 10, "size": size}
 
-    text = tutorials.report({"training": {
-        "eager": result(2e-3, 2e-3, 7.0), "burnish:reduce-overhead": result(1e-3, 5e-4, 7.5),
-        "torch.compile:reduce-overhead": {"why": "not done after 5 s: compiling"}}})
+    text = tutorials.report(
+        {
+            "training": {
+                "eager": result(2e-3, 2e-3, 7.0),
+                "burnish:reduce-overhead": result(1e-3, 5e-4, 7.5),
+                "torch.compile:reduce-overhead": {"why": "not done after 5 s: compiling"},
+            }
+        }
+    )
     line = next(line for line in text.splitlines() if "burnish" in line)
     assert line.split()[-4:] == ["ms", "2.00×", "0.500", "ms", "4.00×"][-4:] and "1.000 ms" in line
     assert "! training, burnish:reduce-overhead: its first result is of size 7.5" in text
@@ -97,10 +103,12 @@ def test_process_apart_hands_back_or_says_why(monkeypatch, tmp_path, capsys):
 
 # -- a static cache ----------------------------------------------------------------------------------------------------
 
+
 def test_texts_with_a_static_cache_have_eagers_tokens():
     pytest.importorskip("transformers")
-    eager, burnish = (static_cache.measure(name, "tiny", "cpu", "float32", 3, 2)
-                      for name in ("eager", "burnish:backend=eager"))
+    eager, burnish = (
+        static_cache.measure(name, "tiny", "cpu", "float32", 3, 2) for name in ("eager", "burnish:backend=eager")
+    )
     assert len(eager["tokens"]) == 2 * 3 and eager["tokens"] == eager["last"] == burnish["tokens"] == burnish["last"]
     text = static_cache.report({"eager": eager, "burnish:backend=eager": burnish, "torch.compile": {"why": "no"}}, 3)
     assert text.count("6 of 6") == 2 and "— torch.compile: no" in text
@@ -108,13 +116,22 @@ def test_texts_with_a_static_cache_have_eagers_tokens():
 
 # -- memory's speed ----------------------------------------------------------------------------------------------------
 
+
 def test_bytes_are_those_of_inputs_and_results():
     elements = 2 * 4096
-    moved = {program.name: bandwidth.measure(program, elements, torch.bfloat16, "cpu", Instant()).bytes
-             for program in PROGRAMS}
+    moved = {
+        program.name: bandwidth.measure(program, elements, torch.bfloat16, "cpu", Instant()).bytes
+        for program in PROGRAMS
+    }
     two = 2 * elements
-    assert moved == {"pointwise chain": 2 * two, "add, relu, mul": 3 * two, "softmax": 2 * two, "layer_norm": 2 * two,
-                     "sum of rows": two + 2 * 2, "sum of columns": two + 2 * 4096}
+    assert moved == {
+        "pointwise chain": 2 * two,
+        "add, relu, mul": 3 * two,
+        "softmax": 2 * two,
+        "layer_norm": 2 * two,
+        "sum of rows": two + 2 * 2,
+        "sum of columns": two + 2 * 4096,
+    }
 
 
 class Instant(WallClock):

@@ -81,8 +81,9 @@ def test_truth_is_in_float64_and_near_eager():
 def test_gradients_jump_where_an_activation_turns():
     for activation, jumps in ((nn.ReLU(), True), (nn.Tanh(), False)):
         torch.manual_seed(0)
-        work = Workload(nn.Sequential(nn.Linear(64, 4096), activation, nn.Linear(4096, 3)), (torch.randn(256, 64),), {},
-                        "train")
+        work = Workload(
+            nn.Sequential(nn.Linear(64, 4096), activation, nn.Linear(4096, 3)), (torch.randn(256, 64),), {}, "train"
+        )
         truth, _ = work.truth()
         assert work.jumps(truth) is jumps
         other = work.shifted(3)

@@ -28,4 +28,4 @@ def split_after_fn(tree: ast.Module) -> tuple[ast.Module, ast.Module]:
     """The program up to the definition of ``fn``, and the rest."""
     cut = [i for i, part in enumerate(tree.body) if getattr(part, "name", None) == "fn"]
     assert len(cut) == 1, "an example defines fn once"
-    return ast.Module(tree.body[:cut[0] + 1], []), ast.Module(tree.body[cut[0] + 1:], [])
+    return ast.Module(tree.body[: cut[0] + 1], []), ast.Module(tree.body[cut[0] + 1 :], [])

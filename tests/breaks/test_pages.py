@@ -30,8 +30,12 @@ def test_docs_breaks_md_is_what_the_catalog_says():
 
 
 def test_every_constant_is_in_the_catalog_once_under_a_code_of_its_own():
-    constants = {name: kind for group in (data, calls, language, state, limits) for name, kind in vars(group).items()
-                 if isinstance(kind, breaks.BreakKind)}
+    constants = {
+        name: kind
+        for group in (data, calls, language, state, limits)
+        for name, kind in vars(group).items()
+        if isinstance(kind, breaks.BreakKind)
+    }
     assert sorted(kind.code for kind in constants.values()) == sorted(breaks.CATALOG)
     for name, kind in constants.items():
         assert breaks.CATALOG[kind.code] is kind
@@ -69,6 +73,7 @@ def test_an_example_is_a_program_that_runs_fn(name, code):
         def call(*args):
             calls.append(args)
             return fn(*args)
+
         return call
 
     run_example(name, code, counted)

@@ -70,7 +70,8 @@ def test_a_break_without_a_known_line_says_so():
 def test_the_headline_is_one_line_even_when_what_is_not(stack):
     found = Break(breaks.DISABLED_CALL, "call of report\n  reason: metrics", stack)
     assert found.headline == (
-        f"B203 the function is marked to stay out of compilation: call of report reason: metrics ({stack[1]})")
+        f"B203 the function is marked to stay out of compilation: call of report reason: metrics ({stack[1]})"
+    )
     assert str(found) == found.headline
     assert "\n  call of report\n    reason: metrics\n" in found.render()
 

@@ -30,8 +30,9 @@ import burnish
 from .harness import Same, run_world
 
 
-def program_with_caller(make: Callable | None = None, *, breaks: int | None = None, exact: bool = True,
-                        same_text: bool = True):
+def program_with_caller(
+    make: Callable | None = None, *, breaks: int | None = None, exact: bool = True, same_text: bool = True
+):
     """``program`` for a ``make`` that returns ``fn, caller, calls, *state``."""
     if make is None:
         return functools.partial(program_with_caller, breaks=breaks, exact=exact, same_text=same_text)
@@ -40,6 +41,7 @@ def program_with_caller(make: Callable | None = None, *, breaks: int | None = No
         def world():
             fn, caller, calls, *state = make()
             return (fn, caller), calls, *state
+
         return run_world(world, lambda pair: functools.partial(pair[1], compiler(pair[0])))
 
     return as_test(make, run, breaks == 0, Same(exact, same_text))
@@ -47,6 +49,7 @@ def program_with_caller(make: Callable | None = None, *, breaks: int | None = No
 
 def program_with_compiler(make: Callable):
     """``program`` for a ``make`` that takes the compiler of its world: a function like ``burnish.compile``."""
+
     def run(compiler):
         return run_world(functools.partial(make, compiler), compiler)
 
@@ -55,6 +58,7 @@ def program_with_compiler(make: Callable):
 
 def as_test(make: Callable, run: Callable, fullgraph: bool, same: Same) -> Callable:
     """The test that runs the world of ``make`` by both compilers, named like ``make``."""
+
     def eager(fn, **options):
         return fn
 

@@ -1,6 +1,6 @@
 """What the calls of a program are made of: data that changes sides, and things that happen between two calls.
 
-    return fn, [(x,), (x, Before(lambda: setattr(config, "scale", 3.0))), (x, Before(lambda: made[-1](x)))]
+return fn, [(x,), (x, Before(lambda: setattr(config, "scale", 3.0))), (x, Before(lambda: made[-1](x)))]
 """
 
 from __future__ import annotations

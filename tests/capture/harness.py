@@ -138,8 +138,10 @@ def snapshot(value: Any, memo: dict | None = None) -> Any:
         copied.update((snapshot(k, memo), snapshot(v, memo)) for k, v in value.items())
     elif isinstance(value, np.ndarray):
         memo[id(value)] = (value.copy(), value)
-    elif isinstance(value, torch.nn.Module) or (hasattr(value, "__dict__") and not isinstance(
-            value, (type, types.FunctionType, types.ModuleType, types.MethodType, BaseException))):
+    elif isinstance(value, torch.nn.Module) or (
+        hasattr(value, "__dict__")
+        and not isinstance(value, (type, types.FunctionType, types.ModuleType, types.MethodType, BaseException))
+    ):
         shell = Shell(type(value).__qualname__)
         memo[id(value)] = (shell, value)
         shell.parts = {k: snapshot(v, memo) for k, v in vars(value).items()}
@@ -155,9 +157,13 @@ class Seen:
         self.data = data
         leaf = is_leaf(tensor)
         self.facts = {
-            "dtype": tensor.dtype, "shape": tuple(tensor.shape), "device": tensor.device, "type": type(tensor).__name__,
+            "dtype": tensor.dtype,
+            "shape": tuple(tensor.shape),
+            "device": tensor.device,
+            "type": type(tensor).__name__,
             "stride": tensor.stride() if tensor.layout is torch.strided else None,
-            "requires_grad": tensor.requires_grad, "is_leaf": leaf,
+            "requires_grad": tensor.requires_grad,
+            "is_leaf": leaf,
             "grad": None if not leaf or tensor.grad is None else tensor.grad.detach().clone(),
         }
 
@@ -214,7 +220,8 @@ class Same:
             np.testing.assert_array_equal(want, got, err_msg=path)
         elif isinstance(want, float) and not self.exact:
             assert math.isclose(want, got, rel_tol=1e-5, abs_tol=1e-6) or math.isnan(want) and math.isnan(got), (
-                f"{path}: {want!r} expected, got {got!r}")
+                f"{path}: {want!r} expected, got {got!r}"
+            )
         elif isinstance(
             want, (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, slice, range)
         ):

@@ -24,7 +24,7 @@ def start(function: FunctionType, args: tuple, kwargs: dict) -> Frame:
     """A frame at the start of ``function``."""
     frame = frame_for(function, bind(function, args, kwargs))
     cells = function.__closure__ or ()
-    frame.locals[frame.code.n_locals - len(cells):] = cells
+    frame.locals[frame.code.n_locals - len(cells) :] = cells
     return frame
 
 
@@ -37,8 +37,14 @@ def python_method(kind: type, name: str) -> FunctionType | None:
 
 
 SPECIAL = {
-    operator.add: "__add__", operator.iadd: "__iadd__", operator.sub: "__sub__", operator.eq: "__eq__",
-    operator.lt: "__lt__", operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__",
+    operator.add: "__add__",
+    operator.iadd: "__iadd__",
+    operator.sub: "__sub__",
+    operator.eq: "__eq__",
+    operator.lt: "__lt__",
+    operator.neg: "__neg__",
+    operator.pos: "__pos__",
+    operator.invert: "__invert__",
 }
 
 
@@ -59,8 +65,11 @@ class Pushing(Machine):
             return self.push_call(function, args, kwargs)
         if function is next and type(args[0]) is Generator and len(args) == 1:
             return self.resume(args[0], None, fr.NEXT)
-        if isinstance(function, type) and python_method(function, "__init__") \
-                and type(function.__new__) is not FunctionType:
+        if (
+            isinstance(function, type)
+            and python_method(function, "__init__")
+            and type(function.__new__) is not FunctionType
+        ):
             return self.push_call(make_instance, (function, function.__init__, args, kwargs))
         return super().call(function, args, kwargs)
 
@@ -193,6 +202,7 @@ class Rebuilding(Pushing):
 
 
 # ---- what C code does with user objects, in Python
+
 
 def make_instance(cls, initialize, args, kwargs):
     made = cls.__new__(cls, *args, **kwargs)

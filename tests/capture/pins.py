@@ -47,8 +47,12 @@ class Course:
 
     def __str__(self) -> str:
         graphs = "1 graph" if self.graphs == 1 else f"{self.graphs or 'no'} graphs"
-        parts = [" ".join(sorted(self.codes)), graphs, f"traced in {' '.join(map(str, sorted(self.traced)))}".rstrip(),
-                 "given up" if self.given_up else ""]
+        parts = [
+            " ".join(sorted(self.codes)),
+            graphs,
+            f"traced in {' '.join(map(str, sorted(self.traced)))}".rstrip(),
+            "given up" if self.given_up else "",
+        ]
         return "; ".join(filter(None, parts))
 
 

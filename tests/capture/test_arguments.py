@@ -10,6 +10,7 @@ from .harness import Keywords, program
 def test_default_argument_given_and_left_out():
     def fn(x, scale=2.0):
         return x * scale
+
     return fn, [(torch.randn(3),), (torch.randn(3), 3.0), (torch.randn(3), Keywords(scale=4.0)), (torch.randn(3),)]
 
 
@@ -17,6 +18,7 @@ def test_default_argument_given_and_left_out():
 def test_default_tensor_is_used():
     def fn(x, bias=torch.ones(3)):
         return x + bias
+
     return fn, [(torch.randn(3),), (torch.randn(3), torch.zeros(3)), (torch.randn(3),)]
 
 
@@ -27,6 +29,7 @@ def test_defaults_replaced_between_calls_are_seen():
 
     def fn(x):
         return scaled(x)
+
     x = torch.randn(3)
     return fn, [(x,), (x, Before(lambda: setattr(scaled, "__defaults__", (7,)))), (x,)]
 
@@ -38,6 +41,7 @@ def test_keyword_defaults_replaced_between_calls_are_seen():
 
     def fn(x):
         return scaled(x)
+
     x = torch.randn(3)
     return fn, [(x,), (x, Before(lambda: scaled.__kwdefaults__.update(factor=7))), (x,)]
 
@@ -46,6 +50,7 @@ def test_keyword_defaults_replaced_between_calls_are_seen():
 def test_defaults_of_the_compiled_function_itself_replaced():
     def fn(x, factor=2):
         return x * factor
+
     x = torch.randn(3)
     return fn, [(x,), (x, Before(lambda: setattr(fn, "__defaults__", (7,)))), (x,)]
 
@@ -55,6 +60,7 @@ def test_mutable_default_keeps_growing():
     def fn(x, seen=[]):  # noqa: B006
         seen.append(x.sum())
         return torch.stack(seen), len(seen)
+
     return fn, ordinary
 
 
@@ -69,6 +75,7 @@ def test_mutable_default_of_an_inner_call_grows_around_a_break():
     def fn(x):
         log = note(x)
         return x * log["n"], dict(log)
+
     return fn, swinging
 
 
@@ -76,16 +83,25 @@ def test_mutable_default_of_an_inner_call_grows_around_a_break():
 def test_keyword_only_arguments():
     def fn(x, *, scale, shift=0.0):
         return x * scale + shift
-    return fn, [(torch.randn(3), Keywords(scale=2.0)), (torch.randn(3), Keywords(scale=2.0, shift=1.0)),
-                (torch.randn(3), Keywords(shift=1.0, scale=2.0)), (torch.randn(3), Keywords(scale=2.0))]
+
+    return fn, [
+        (torch.randn(3), Keywords(scale=2.0)),
+        (torch.randn(3), Keywords(scale=2.0, shift=1.0)),
+        (torch.randn(3), Keywords(shift=1.0, scale=2.0)),
+        (torch.randn(3), Keywords(scale=2.0)),
+    ]
 
 
 @program(breaks=0)
 def test_positional_only_name_is_free_for_the_keywords():
     def fn(x, /, **options):
         return x * options["x"]
-    return fn, [(torch.randn(3), Keywords(x=2.0)), (torch.randn(3), Keywords(x=torch.ones(3))),
-                (torch.randn(3), Keywords(x=2.0))]
+
+    return fn, [
+        (torch.randn(3), Keywords(x=2.0)),
+        (torch.randn(3), Keywords(x=torch.ones(3))),
+        (torch.randn(3), Keywords(x=2.0)),
+    ]
 
 
 @program
@@ -95,16 +111,25 @@ def test_star_arguments_of_changing_number():
         for x in xs:
             total = total + x
         return total / len(xs), len(xs)
-    return fn, [(torch.randn(3),), (torch.randn(3), torch.randn(3)), (torch.randn(3),),
-                (torch.randn(3), torch.randn(3), torch.randn(3))]
+
+    return fn, [
+        (torch.randn(3),),
+        (torch.randn(3), torch.randn(3)),
+        (torch.randn(3),),
+        (torch.randn(3), torch.randn(3), torch.randn(3)),
+    ]
 
 
 @program
 def test_keyword_arguments_keep_the_order_of_the_call():
     def fn(**parts):
         return torch.cat(list(parts.values())), list(parts)
-    return fn, [(Keywords(a=torch.randn(2), b=torch.randn(2)),), (Keywords(b=torch.randn(2), a=torch.randn(2)),),
-                (Keywords(a=torch.randn(2), b=torch.randn(2)),)]
+
+    return fn, [
+        (Keywords(a=torch.randn(2), b=torch.randn(2)),),
+        (Keywords(b=torch.randn(2), a=torch.randn(2)),),
+        (Keywords(a=torch.randn(2), b=torch.randn(2)),),
+    ]
 
 
 @program(breaks=0)
@@ -115,9 +140,14 @@ def test_star_and_double_star_forwarded():
 
     def fn(*args, **kwargs):
         return layer(*args, **kwargs)
+
     w = torch.randn(3, 3)
-    return fn, [(torch.randn(2, 3), w), (torch.randn(2, 3), w, torch.ones(3), Keywords(scale=2.0)),
-                (torch.randn(2, 3), Keywords(weight=w)), (torch.randn(2, 3), w)]
+    return fn, [
+        (torch.randn(2, 3), w),
+        (torch.randn(2, 3), w, torch.ones(3), Keywords(scale=2.0)),
+        (torch.randn(2, 3), Keywords(weight=w)),
+        (torch.randn(2, 3), w),
+    ]
 
 
 @program(breaks=0)
@@ -127,6 +157,7 @@ def test_several_star_forms_in_one_call():
 
     def fn(x):
         return total(*[x, x + 1], x * 2, *(x.sin(),), **{"e": x.cos()}, **dict(f=1))
+
     return fn, ordinary
 
 
@@ -143,6 +174,7 @@ def test_arguments_are_evaluated_from_left_to_right():
 
     def fn(x):
         return call(note("a", x), note("b", 1), *note("rest", [2, 3]), c=note("c", x.sum()), d=note("d", 4))
+
     return fn, ordinary, order
 
 
@@ -150,6 +182,7 @@ def test_arguments_are_evaluated_from_left_to_right():
 def test_missing_argument():
     def fn(x, weight):
         return x * weight
+
     return fn, [(torch.randn(3),), (torch.randn(3), 2.0), (torch.randn(3),), (torch.randn(3), 2.0)]
 
 
@@ -157,22 +190,34 @@ def test_missing_argument():
 def test_too_many_arguments():
     def fn(x, weight=1):
         return x * weight
-    return fn, [(torch.randn(3), 2), (torch.randn(3), 2, 3), (torch.randn(3), 2), (torch.randn(3), 2, 3),
-                (torch.randn(3),)]
+
+    return fn, [
+        (torch.randn(3), 2),
+        (torch.randn(3), 2, 3),
+        (torch.randn(3), 2),
+        (torch.randn(3), 2, 3),
+        (torch.randn(3),),
+    ]
 
 
 @program
 def test_unexpected_keyword():
     def fn(x, weight=1):
         return x * weight
-    return fn, [(torch.randn(3), Keywords(weigth=2)), (torch.randn(3), Keywords(weight=2)),
-                (torch.randn(3), Keywords(weigth=2)), (torch.randn(3), Keywords(weight=2))]
+
+    return fn, [
+        (torch.randn(3), Keywords(weigth=2)),
+        (torch.randn(3), Keywords(weight=2)),
+        (torch.randn(3), Keywords(weigth=2)),
+        (torch.randn(3), Keywords(weight=2)),
+    ]
 
 
 @program
 def test_argument_given_twice():
     def fn(x, weight=1):
         return x * weight
+
     return fn, [(torch.randn(3), *more) for more in ((Keywords(x=2),), (1,), (Keywords(x=2),), (1,))]
 
 
@@ -180,14 +225,20 @@ def test_argument_given_twice():
 def test_missing_keyword_only_argument():
     def fn(x, *, weight, bias):
         return x * weight + bias
-    return fn, [(torch.randn(3),), (torch.randn(3), Keywords(weight=2, bias=1)), (torch.randn(3), Keywords(weight=2)),
-                (torch.randn(3), Keywords(weight=2, bias=1))]
+
+    return fn, [
+        (torch.randn(3),),
+        (torch.randn(3), Keywords(weight=2, bias=1)),
+        (torch.randn(3), Keywords(weight=2)),
+        (torch.randn(3), Keywords(weight=2, bias=1)),
+    ]
 
 
 @program
 def test_positional_only_given_by_name():
     def fn(x, y, /):
         return x * y
+
     return fn, [(torch.randn(3), *more) for more in ((Keywords(y=2),), (2,), (Keywords(y=2),), (2,))]
 
 
@@ -211,6 +262,7 @@ def test_wrong_inner_calls_are_caught_with_their_texts():
         except TypeError as error:
             return x + case, str(error)
         return layer(x, 2)
+
     return fn, [(torch.randn(3), case) for case in (0, 1, 2, 3, 4, 5, 0)]
 
 
@@ -225,6 +277,7 @@ def test_keys_of_a_double_star_must_be_strings():
             return x * 2
         except TypeError as error:
             return x * 3, str(error)
+
     return fn, [(torch.randn(3), "a"), (torch.randn(3), 1), (torch.randn(3), "a")]
 
 
@@ -238,6 +291,7 @@ def test_keywords_dict_is_a_copy():
 
     def fn(x):
         return layer(x, **options), options["scale"]
+
     return fn, ordinary, options
 
 
@@ -248,6 +302,7 @@ def test_argument_list_is_mutated():
         xs[0] = x + 1
         xs.insert(1, len(xs))
         return len(xs)
+
     return fn, lambda i: ([torch.zeros(2)], torch.randn(2))
 
 
@@ -261,6 +316,7 @@ def test_argument_dict_is_mutated_around_a_break():
             batch["mask"] = batch["x"] < 0
         batch["out"] = batch["hidden"] + 1
         del batch["x"]
+
     return fn, lambda i: ({"x": swing(i), "mask": None},)
 
 
@@ -272,6 +328,7 @@ def test_argument_set_and_nested_lists_are_mutated():
         nested[0][1].append(x * 3)
         nested[0].reverse()
         return x.sum(), sorted(names)
+
     return fn, lambda i: (torch.randn(2), {"old", "other"}, [[1, [2]]])
 
 
@@ -285,6 +342,7 @@ def test_same_list_passed_twice_stays_one():
     def calls(i):
         one, two = [], []
         return (one, one if i != 1 else two, torch.randn(2))
+
     return fn, calls
 
 
@@ -294,6 +352,7 @@ def test_flag_argument_of_changing_type():
         if flag:
             return x + 1, type(flag).__name__
         return x - 1, type(flag).__name__
+
     return fn, [(torch.randn(3), flag) for flag in (True, 1, 0, False, None, "a", "", [], [0], True)]
 
 
@@ -301,6 +360,7 @@ def test_flag_argument_of_changing_type():
 def test_one_and_one_point_zero_and_true_are_told_apart():
     def fn(x, n):
         return x.to(torch.int64) * n, [n] * 2
+
     return fn, [(torch.full((2,), float(k)), n) for k, n in enumerate((1, 1.0, True, 1, -0.0, 0.0, 1.0))]
 
 
@@ -309,10 +369,13 @@ def test_nested_containers_as_arguments():
     def fn(batch):
         (a, [b, c]), options = batch["inputs"], batch["options"]
         return (a + b) * options.get("scale", 1) + c
-    return fn, [({"inputs": (torch.randn(2), [torch.randn(2), 1]), "options": {"scale": 2}},),
-                ({"inputs": (torch.randn(2), [torch.randn(2), 2]), "options": {}},),
-                ({"inputs": (torch.randn(2), [torch.randn(2), torch.randn(2)]), "options": {"scale": 2}},),
-                ({"inputs": (torch.randn(2), [torch.randn(2), 1]), "options": {"scale": 2}},)]
+
+    return fn, [
+        ({"inputs": (torch.randn(2), [torch.randn(2), 1]), "options": {"scale": 2}},),
+        ({"inputs": (torch.randn(2), [torch.randn(2), 2]), "options": {}},),
+        ({"inputs": (torch.randn(2), [torch.randn(2), torch.randn(2)]), "options": {"scale": 2}},),
+        ({"inputs": (torch.randn(2), [torch.randn(2), 1]), "options": {"scale": 2}},),
+    ]
 
 
 @program
@@ -321,6 +384,7 @@ def test_none_and_tensor_take_turns_as_argument():
         if mask is not None:
             x = x.masked_fill(mask, 0.0)
         return x.sum()
+
     calls = [(torch.randn(3),), (torch.randn(3), torch.tensor([True, False, True])), (torch.randn(3), None)]
     return fn, calls + [(torch.randn(3), torch.tensor([True, True, False])), (torch.randn(3),)]
 
@@ -332,4 +396,5 @@ def test_argument_rebound_inside_leaves_the_callers_alone():
         x = x * 2
         items += [x]
         return items
+
     return fn, lambda i: (swing(i), [1])

@@ -167,6 +167,7 @@ def test_a_number_read_from_a_tensor_is_asserted_about():
             if x.min().item() < 0:
                 raise ValueError("negative")
             return self.table(x)
+
     torch.manual_seed(0)
     return Lookup(), [(torch.tensor([0, last]),) for last in (1, 4, 3, 2)]
 
@@ -176,6 +177,7 @@ def test_such_an_assertion_fails_later():
     def fn(x):
         assert x.max().item() <= 0.1, f"{x.max().item()}"
         return x * 2
+
     return fn, [(torch.full((2,), value),) for value in (0.0, 0.05, 0.1, 0.09)]  # as a float32, 0.1 is more than 0.1
 
 
@@ -184,4 +186,5 @@ def test_a_number_that_is_compared_for_another_reason_is_a_number():
     def fn(x):
         total = x.sum().item() > 1
         return x + total, type(total) is bool, 2 if x.max().item() > 0 else 3
+
     return fn, [(torch.full((2,), value),) for value in (0.0, 1.0, -1.0, 2.0)]

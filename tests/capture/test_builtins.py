@@ -16,6 +16,7 @@ from .harness import program
 def test_map_with_a_function_and_two_lists():
     def fn(xs, ys):
         return list(map(lambda a, b: a * 2 + b, xs, ys)), [*map(torch.sin, xs)]
+
     return fn, lambda i: ([torch.randn(2), torch.randn(2)], [torch.randn(2)] * (1 + i % 2))
 
 
@@ -31,6 +32,7 @@ def test_map_is_lazy():
         doubled = map(double, x.unbind())
         log.append("made")
         return next(doubled), next(doubled)
+
     return fn, ordinary, log
 
 
@@ -38,6 +40,7 @@ def test_map_is_lazy():
 def test_filter_with_and_without_a_function():
     def fn(xs):
         return list(filter(lambda x: x.dim() > 1, xs)), list(filter(None, [0, 1, "", "a", [], None]))
+
     return fn, [([torch.randn(2), torch.randn(2, 2)],), ([torch.randn(2)],), ([torch.randn(2), torch.randn(2, 2)],)]
 
 
@@ -45,6 +48,7 @@ def test_filter_with_and_without_a_function():
 def test_filter_on_data():
     def fn(*xs):
         return [x + 1 for x in filter(lambda x: x.sum() > 0, xs)]
+
     return fn, lambda i: (swing(i), swing(i + 1))
 
 
@@ -58,8 +62,13 @@ def test_zip_strict_raises_when_lengths_differ():
         except ValueError as error:
             return out, str(error)
         return out
-    return fn, [([torch.randn(2)], [1]), ([torch.randn(2), torch.randn(2)], [1]), ([torch.randn(2)], [1, 2]),
-                ([torch.randn(2)], [1])]
+
+    return fn, [
+        ([torch.randn(2)], [1]),
+        ([torch.randn(2), torch.randn(2)], [1]),
+        ([torch.randn(2)], [1, 2]),
+        ([torch.randn(2)], [1]),
+    ]
 
 
 @program(breaks=0)
@@ -67,6 +76,7 @@ def test_zip_transposes_and_enumerate_counts_from_a_start():
     def fn(pairs):
         firsts, seconds = zip(*pairs)  # noqa: B905
         return [x * i for i, x in enumerate(firsts, 3)], seconds, dict(zip("ab", seconds))  # noqa: B905
+
     return fn, lambda i: ([(torch.randn(2), i % 2), (torch.randn(2), 5)],)
 
 
@@ -75,6 +85,7 @@ def test_sorted_with_key_and_reverse():
     def fn(xs):
         by_size = sorted(xs, key=lambda x: x.shape[0])
         return by_size, sorted(xs, key=len, reverse=True), sorted([3, 1, 2], reverse=True)
+
     return fn, [([torch.randn(n) for n in sizes],) for sizes in ((3, 1, 2), (1, 2), (3, 1, 2))]
 
 
@@ -89,6 +100,7 @@ def test_sorted_is_stable_and_calls_the_key_once_each():
     def fn(x):
         ordered = sorted([(2, "a"), (1, "b"), (2, "c"), (1, "d")], key=key)
         return x * len(ordered), [name for _, name in ordered]
+
     return fn, ordinary, log
 
 
@@ -96,6 +108,7 @@ def test_sorted_is_stable_and_calls_the_key_once_each():
 def test_sorted_by_tensor_data():
     def fn(*xs):
         return [x * 2 for x in sorted(xs, key=lambda x: x.sum().item())]
+
     return fn, lambda i: (swing(i), swing(i + 1), swing(i + 2) * 3)
 
 
@@ -104,6 +117,7 @@ def test_list_sort_in_place_of_an_argument():
     def fn(items):
         items.sort(key=lambda pair: -pair[0])
         return items[0][1] + 1
+
     return fn, lambda i: ([(i % 2, torch.randn(2)), (0.5, torch.randn(2))],)
 
 
@@ -114,6 +128,7 @@ def test_sort_that_cannot_compare():
             return x * sorted(items)[0]
         except TypeError as error:
             return x, str(error)
+
     return fn, [(torch.randn(2), [2, 1]), (torch.randn(2), [2, "a"]), (torch.randn(2), [2, 1])]
 
 
@@ -123,8 +138,13 @@ def test_min_and_max_with_key_and_default():
         widest = max(xs, key=lambda x: x.shape[-1], default=None)
         least = min((x.dim() for x in xs), default=-1)
         return widest, least, max(1, 3, 2), min("bca"), max([(1, "z"), (1, "a")])
-    return fn, [([torch.randn(2), torch.randn(1, 3)],), ([],), ([torch.randn(2)],),
-                ([torch.randn(2), torch.randn(1, 3)],)]
+
+    return fn, [
+        ([torch.randn(2), torch.randn(1, 3)],),
+        ([],),
+        ([torch.randn(2)],),
+        ([torch.randn(2), torch.randn(1, 3)],),
+    ]
 
 
 @program
@@ -134,6 +154,7 @@ def test_min_of_nothing():
             return x * min(items)
         except ValueError as error:
             return x, type(error).__name__
+
     return fn, [(torch.randn(2), [2, 1]), (torch.randn(2), []), (torch.randn(2), [2, 1])]
 
 
@@ -141,6 +162,7 @@ def test_min_of_nothing():
 def test_max_of_tensors_reads_their_data():
     def fn(x, y):
         return max(x.sum(), y.sum()) * 2, min(x, y, key=lambda t: t.abs().sum())
+
     return fn, lambda i: (swing(i), torch.randn(4))
 
 
@@ -148,6 +170,7 @@ def test_max_of_tensors_reads_their_data():
 def test_sum_with_a_start():
     def fn(xs):
         return sum(xs), sum(xs, start=torch.ones(2)), sum([[1], [2]], []), sum(x.shape[0] for x in xs)
+
     return fn, [([torch.randn(2)],), ([torch.randn(2)] * 3,), ([torch.randn(2)],)]
 
 
@@ -161,6 +184,7 @@ def test_any_and_all_stop_early():
 
     def fn(x, flags):
         return x * any(note(f) for f in flags) + all(note(f) for f in flags), all([]), any([])
+
     return fn, [(torch.randn(2), f) for f in ([0, 1, 0], [1, 1], [0, 0], [0, 1, 0])], log
 
 
@@ -172,8 +196,16 @@ def test_any_and_all_over_tensor_conditions():
         if all(x.min() < -0.5 for x in xs):
             return xs[0] * 3
         return xs[0]
-    return fn, [(a, b) for a, b in ((torch.ones(2), -torch.ones(2)), (-torch.ones(2), -torch.ones(2)),
-                                    (torch.zeros(2), torch.zeros(2)), (-torch.ones(2), torch.ones(2)))]
+
+    return fn, [
+        (a, b)
+        for a, b in (
+            (torch.ones(2), -torch.ones(2)),
+            (-torch.ones(2), -torch.ones(2)),
+            (torch.zeros(2), torch.zeros(2)),
+            (-torch.ones(2), torch.ones(2)),
+        )
+    ]
 
 
 @program(breaks=0)
@@ -183,6 +215,7 @@ def test_reversed_of_lists_ranges_and_dicts():
         for i, x in zip(reversed(range(3)), reversed(xs)):  # noqa: B905
             out = out * 2 + x * i
         return out, list(reversed({"a": 1, "b": 2}))
+
     return fn, lambda i: ([torch.randn(2) for _ in range(3)],)
 
 
@@ -194,6 +227,7 @@ def test_iter_with_a_sentinel():
             x = x + n
         left = list(iter(lambda: numbers.pop(0), 0))
         return x, left, numbers
+
     return fn, ordinary
 
 
@@ -202,6 +236,7 @@ def test_next_with_a_default():
     def fn(x, items):
         it = iter(items)
         return x * next(it, 10), next(it, None)
+
     return fn, [(torch.randn(2), [2, 3]), (torch.randn(2), []), (torch.randn(2), [4]), (torch.randn(2), [2, 3])]
 
 
@@ -216,6 +251,7 @@ def test_isinstance_hasattr_and_callable():
         if hasattr(thing, "shape"):
             score += 100
         return x * score, type(thing).__name__, issubclass(type(thing), int)
+
     return fn, [(torch.randn(2), t) for t in (1, True, 2.5, len, torch.ones(1), lambda: 0, 1)]
 
 
@@ -231,6 +267,7 @@ def test_vars_and_dir_of_an_object():
         own = {k: v * 2 for k, v in vars(config).items()}
         names = [n for n in dir(config) if not n.startswith("_")]
         return x * sum(own.values()), names
+
     return fn, [(torch.randn(2), Config(a=1)), (torch.randn(2), Config(a=1, b=2)), (torch.randn(2), Config(a=1))]
 
 
@@ -240,6 +277,7 @@ def test_locals_of_the_function():
         scale = 3
         names = sorted(locals())
         return x * locals()["scale"], names, scale
+
     return fn, ordinary
 
 
@@ -249,14 +287,25 @@ def test_type_makes_a_class():
         Layer = type("Layer", (), {"scale": 4, "forward": lambda self, y: y * self.scale})
         layer = Layer()
         return layer.forward(x), Layer.__name__, type(layer) is Layer
+
     return fn, ordinary
 
 
 @program(breaks=0)
 def test_number_functions():
     def fn(x, n):
-        return x * abs(-n) + round(2.567, n) + pow(2, n) + divmod(7, n)[1], pow(3, n, 5), int("12") + int(-2.7), \
-            float("1.5"), bool(n), hash(n), bin(n), hex(255), complex(n, 1)
+        return (
+            x * abs(-n) + round(2.567, n) + pow(2, n) + divmod(7, n)[1],
+            pow(3, n, 5),
+            int("12") + int(-2.7),
+            float("1.5"),
+            bool(n),
+            hash(n),
+            bin(n),
+            hex(255),
+            complex(n, 1),
+        )
+
     return fn, [(torch.randn(2), n) for n in (1, 2, 3, 1)]
 
 
@@ -265,6 +314,7 @@ def test_range_objects():
     def fn(x, n):
         r = range(n, 0, -2)
         return x[list(r)], r[0], r[-1], len(r), 2 in r, list(r[1:]), r == range(n, 1, -2), r.index(n)
+
     return fn, [(torch.randn(7), n) for n in (6, 5, 6)]
 
 
@@ -275,6 +325,7 @@ def test_len_and_truth_of_tensors():
         if x.numel() == 1 and x:
             return x + n
         return x - n, bool(n)
+
     return fn, [(torch.tensor([1.0]),), (torch.tensor([0.0]),), (torch.randn(2),), (torch.tensor([3.0]),)]
 
 
@@ -283,6 +334,7 @@ def test_conversions_of_tensors_to_numbers():
     def fn(x):
         y = x * 2
         return y + 1, int(y[0]), float(y[1]), bool(y[2] > 0), y.tolist(), complex(y[0])
+
     return fn, ordinary
 
 
@@ -290,6 +342,7 @@ def test_conversions_of_tensors_to_numbers():
 def test_slice_objects_and_their_indices():
     def fn(x, s):
         return x[s], s.indices(x.shape[0]), x[slice(None)] * 2
+
     return fn, [(torch.randn(5), s) for s in (slice(1, 3), slice(None, None, 2), slice(-2, None), slice(1, 3))]
 
 
@@ -299,6 +352,7 @@ def test_conversions_between_containers():
         pairs = tuple([("a", x), ("b", x + 1)])
         d = dict(pairs)
         return list(d), tuple(d.values()), dict(d, c=2), sorted(set("hello")), list("ab"), len(frozenset([1, 1]))
+
     return fn, ordinary
 
 
@@ -307,6 +361,7 @@ def test_builtin_shadowed_by_a_local_name():
     def fn(x, sum):  # noqa: A002
         len = 5
         return x * len + sum
+
     return fn, [(torch.randn(2), n) for n in (1, 2, 1)]
 
 
@@ -316,6 +371,7 @@ def test_eval_and_exec_and_compile():
         scope = {"x": x, "torch": torch}
         exec("y = x * 2", scope)
         return eval(text, scope), scope["y"]
+
     return fn, [(torch.randn(2), t) for t in ("x + y", "torch.sin(y)", "x + y")]
 
 
@@ -325,6 +381,7 @@ def test_id_and_hash_are_stable_within_a_call():
         y = x + 1
         same = id(y) == id(y) and hash(y) == hash(y)
         return y, same, id(x) == id(y)
+
     return fn, ordinary
 
 
@@ -336,11 +393,13 @@ def test_callbacks_with_state_run_in_order():
         def run(v):
             log.append(name)
             return v
+
         return run
 
     def fn(x):
         rows = list(map(note("map"), filter(note("filter"), [1, 0, 2])))
         return x * sum(rows), sorted(rows, key=note("key"))
+
     return fn, ordinary, log
 
 
@@ -349,7 +408,9 @@ def test_callback_with_a_break_inside_map():
     def fn(*xs):
         def step(x):
             return x * 2 if x.sum() > 0 else x - 1
+
         return list(map(step, xs))
+
     return fn, lambda i: (swing(i), swing(i + 1))
 
 
@@ -359,9 +420,13 @@ def test_key_function_replaced_between_calls():
 
     def fn(xs):
         return [x + 1 for x in sorted(xs, key=order["key"])]
+
     xs = [torch.randn(2), torch.randn(1), torch.randn(3)]
-    return fn, [(xs,), (xs, Before(lambda: order.update(key=lambda x: -x.shape[0]))),
-                (xs, Before(lambda: order.update(key=lambda x: x.shape[0] % 3)))]
+    return fn, [
+        (xs,),
+        (xs, Before(lambda: order.update(key=lambda x: -x.shape[0]))),
+        (xs, Before(lambda: order.update(key=lambda x: x.shape[0] % 3))),
+    ]
 
 
 @program
@@ -374,14 +439,23 @@ def test_input_errors_of_builtins_on_tensors():
             except (TypeError, ValueError, RuntimeError) as error:
                 out.append(type(error).__name__)
         return x * 2, out
+
     return fn, swinging
 
 
 @program
 def test_builtins_refuse_arguments_they_do_not_take():
     def fn(x):
-        wrong = [lambda: isinstance(x, torch.Tensor, strict=True), lambda: len(x, x), lambda: next(), lambda: hash(),
-                 lambda: getattr(x), lambda: any(), lambda: callable(x, x), lambda: repr(obj=x)]
+        wrong = [
+            lambda: isinstance(x, torch.Tensor, strict=True),
+            lambda: len(x, x),
+            lambda: next(),
+            lambda: hash(),
+            lambda: getattr(x),
+            lambda: any(),
+            lambda: callable(x, x),
+            lambda: repr(obj=x),
+        ]
         texts = []
         for call in wrong:
             try:
@@ -389,6 +463,7 @@ def test_builtins_refuse_arguments_they_do_not_take():
             except TypeError as error:
                 texts.append(str(error))
         return x + len(texts), texts
+
     return fn, ordinary
 
 
@@ -406,6 +481,7 @@ def test_callable_asks_the_class():
 
     def fn(x):
         return x + 1 if callable(spoken) and not callable(silent) else x, callable(Silent), callable(len), callable(1)
+
     return fn, ordinary
 
 
@@ -416,14 +492,35 @@ def test_builtins_refuse_the_arguments_that_python_refuses():
 
     def fn(x):
         obj, items, table, texts = Plain(), [1], {1: 2}, []
-        for use in (lambda: len(obj), lambda: sum(), lambda: sum([1], 2, 3), lambda: sorted(), lambda: min(1, 2, foo=3),
-                    lambda: functools.reduce(function=max, iterable=[1]), lambda: setattr(obj, 3, 4),
-                    lambda: object.__getattribute__(obj), lambda: object.__delattr__(obj), lambda: object.__new__(),
-                    lambda: list.__setitem__(items), lambda: items.extend(), lambda: items.append(1, 2),
-                    lambda: table.update({}, {}), lambda: table.update([(1, 2, 3)]), lambda: table.update(1),
-                    lambda: reversed(), lambda: list(x=1), lambda: dict({}, {}), lambda: dict(**{1: 2}),
-                    lambda: fn(**{1: 2}), lambda: print(sep=3), lambda: print(text=3), lambda: globals(3),
-                    lambda: itertools.tee([1], -1), lambda: (n for n in ()).send(), lambda: (n for n in ()).throw(3)):
+        for use in (
+            lambda: len(obj),
+            lambda: sum(),
+            lambda: sum([1], 2, 3),
+            lambda: sorted(),
+            lambda: min(1, 2, foo=3),
+            lambda: functools.reduce(function=max, iterable=[1]),
+            lambda: setattr(obj, 3, 4),
+            lambda: object.__getattribute__(obj),
+            lambda: object.__delattr__(obj),
+            lambda: object.__new__(),
+            lambda: list.__setitem__(items),
+            lambda: items.extend(),
+            lambda: items.append(1, 2),
+            lambda: table.update({}, {}),
+            lambda: table.update([(1, 2, 3)]),
+            lambda: table.update(1),
+            lambda: reversed(),
+            lambda: list(x=1),
+            lambda: dict({}, {}),
+            lambda: dict(**{1: 2}),
+            lambda: fn(**{1: 2}),
+            lambda: print(sep=3),
+            lambda: print(text=3),
+            lambda: globals(3),
+            lambda: itertools.tee([1], -1),
+            lambda: (n for n in ()).send(),
+            lambda: (n for n in ()).throw(3),
+        ):
             try:
                 texts.append(use())
             except (TypeError, ValueError) as error:

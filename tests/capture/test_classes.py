@@ -23,6 +23,7 @@ def test_object_made_and_used_inside():
 
     def fn(x):
         return Affine(2.0, x.mean()).apply(x)
+
     return fn, ordinary
 
 
@@ -37,8 +38,10 @@ def test_class_defined_inside_the_function():
 
             def moved(self):
                 return self.x + self.amount
+
         shift = Shift(x)
         return shift.moved(), Shift.__name__
+
     return fn, ordinary
 
 
@@ -54,6 +57,7 @@ def test_object_made_inside_and_returned():
         out = Output(y.sum(), y)
         out.again = y
         return out
+
     return fn, ordinary
 
 
@@ -66,11 +70,13 @@ def test_method_mutates_its_object():
         def update(self, x):
             self.steps += 1
             self.value = self.value * 0.9 + x * 0.1
-            return self.value / (1 - 0.9 ** self.steps)
+            return self.value / (1 - 0.9**self.steps)
+
     ema = Ema()
 
     def fn(x):
         return ema.update(x)
+
     return fn, ordinary, ema
 
 
@@ -87,10 +93,12 @@ def test_method_mutates_its_object_around_a_break():
             else:
                 self.stale += 1
             return x * (self.stale + 1)
+
     tracker = Tracker()
 
     def fn(x):
         return tracker.update(x)
+
     return fn, lambda i: (torch.full((2,), [1.0, 0.5, 3.0, 2.0][i]),), tracker
 
 
@@ -103,6 +111,7 @@ def test_bound_method_is_the_compiled_function():
         def forward(self, x):
             self.calls += 1
             return x * self.scale + self.calls
+
     model = Model(2.0)
     x = torch.randn(3)
     return model.forward, [(x,), (x,), (x, Before(lambda: setattr(model, "scale", 5.0))), (x,)], model
@@ -117,36 +126,53 @@ def test_object_argument_with_a_changing_attribute():
     def fn(x, config):
         x = x * config.scale
         return x.relu() if config.mode == "relu" else x.tanh()
-    return fn, [(torch.randn(3), Config(2, "relu")), (torch.randn(3), Config(2, "tanh")),
-                (torch.randn(3), Config(3, "relu")), (torch.randn(3), Config(2, "relu"))]
+
+    return fn, [
+        (torch.randn(3), Config(2, "relu")),
+        (torch.randn(3), Config(2, "tanh")),
+        (torch.randn(3), Config(3, "relu")),
+        (torch.randn(3), Config(2, "relu")),
+    ]
 
 
 @program
 def test_attribute_added_and_deleted_between_calls():
     class Layer:
         pass
+
     layer = Layer()
 
     def fn(x):
         if hasattr(layer, "bias"):
             x = x + layer.bias
         return x * 2
+
     x = torch.randn(3)
-    return fn, [(x,), (x, Before(lambda: setattr(layer, "bias", torch.ones(3)))), (x,),
-                (x, Before(lambda: delattr(layer, "bias")))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(layer, "bias", torch.ones(3)))),
+        (x,),
+        (x, Before(lambda: delattr(layer, "bias"))),
+    ]
 
 
 @program
 def test_instance_attribute_hides_the_class_attribute_later():
     class Layer:
         scale = 2
+
     layer = Layer()
 
     def fn(x):
         return x * layer.scale
+
     x = torch.randn(3)
-    return fn, [(x,), (x, Before(lambda: setattr(layer, "scale", 3))), (x, Before(lambda: delattr(layer, "scale"))),
-                (x, Before(lambda: setattr(Layer, "scale", 4)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(layer, "scale", 3))),
+        (x, Before(lambda: delattr(layer, "scale"))),
+        (x, Before(lambda: setattr(Layer, "scale", 4))),
+    ]
 
 
 @program
@@ -154,13 +180,19 @@ def test_method_replaced_on_the_class_between_calls():
     class Layer:
         def forward(self, x):
             return x + 1
+
     layer = Layer()
 
     def fn(x):
         return layer.forward(x)
+
     x = torch.randn(3)
-    return fn, [(x,), (x, Before(lambda: setattr(Layer, "forward", lambda self, x: x - 1))), (x,),
-                (x, Before(lambda: setattr(layer, "forward", lambda x: x * 10)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(Layer, "forward", lambda self, x: x - 1))),
+        (x,),
+        (x, Before(lambda: setattr(layer, "forward", lambda x: x * 10))),
+    ]
 
 
 @program
@@ -172,10 +204,12 @@ def test_class_of_an_object_changed_between_calls():
     class Tanh:
         def forward(self, x):
             return x.tanh()
+
     layer = Relu()
 
     def fn(x):
         return layer.forward(x), type(layer).__name__
+
     x = torch.randn(3)
     return fn, [(x,), (x, Before(lambda: setattr(layer, "__class__", Tanh))), (x,)]
 
@@ -193,10 +227,12 @@ def test_super_without_arguments_calls_up_the_chain():
     class Top(Middle):
         def forward(self, x):
             return super().forward(x) - 3
+
     top = Top()
 
     def fn(x):
         return top.forward(x)
+
     return fn, ordinary
 
 
@@ -214,6 +250,7 @@ def test_super_in_init_and_with_arguments():
     def fn(x):
         s = Scaled(3, x.sin())
         return x * s.scale + s.shift
+
     return fn, ordinary
 
 
@@ -237,6 +274,7 @@ def test_multiple_inheritance_follows_the_resolution_order():
 
     def fn(x):
         return Both().trace(x), [c.__name__ for c in Both.__mro__]
+
     return fn, ordinary
 
 
@@ -259,6 +297,7 @@ def test_mixin_without_a_base_of_its_own():
         layer = Layer()
         layer.forward(x)
         return layer.last + 1
+
     return fn, ordinary
 
 
@@ -283,6 +322,7 @@ def test_classmethod_and_staticmethod():
 
     def fn(x):
         return Scale.clip(x * Scale.from_tensor(x).amount), Triple.from_tensor(x).clip(x)
+
     return fn, ordinary
 
 
@@ -297,6 +337,7 @@ def test_class_attribute_counts_instances():
 
     def fn(x):
         return x * Layer().number + Layer().number
+
     return fn, ordinary
 
 
@@ -308,13 +349,18 @@ def test_callable_object():
 
         def __call__(self, x):
             return x * (1 - self.p) if self.training else x
+
     drop = Dropout(0.25)
 
     def fn(x):
         return drop(x)
+
     x = torch.randn(3)
-    return fn, [(x,), (x, Before(lambda: setattr(drop, "training", False))),
-                (x, Before(lambda: setattr(drop, "training", True)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(drop, "training", False))),
+        (x, Before(lambda: setattr(drop, "training", True))),
+    ]
 
 
 @program
@@ -326,6 +372,7 @@ def test_callable_object_is_the_compiled_function():
         def __call__(self, x, *, scale=1.0):
             self.seen.append(x.shape[0])
             return x * scale * len(self.seen)
+
     model = Model()
     return model, ordinary, model
 
@@ -349,6 +396,7 @@ def test_new_chooses_the_class():
 
     def fn(x):
         return Norm(x).apply()
+
     return fn, [(torch.randn(2),), (torch.randn(4),), (torch.randn(2),)]
 
 
@@ -363,10 +411,12 @@ def test_getattr_is_asked_only_for_missing_names():
                 raise AttributeError(name)
             self.asked.append(name)
             return self.inner[name]
+
     wrapper = Wrapper({"weight": torch.ones(3), "scale": 2.0})
 
     def fn(x):
         return x * wrapper.scale + wrapper.weight, len(wrapper.asked), hasattr(wrapper, "_none")
+
     x = torch.randn(3)
     return fn, [(x,), (x,), (x, Before(lambda: wrapper.inner.update(scale=7.0))), (x,)]
 
@@ -383,10 +433,12 @@ def test_getattribute_sees_every_read():
         def __getattribute__(self, name):
             reads.append(name)
             return object.__getattribute__(self, name)
+
     spy = Spy()
 
     def fn(x):
         return x * spy.scale + spy.scale
+
     return fn, ordinary, reads
 
 
@@ -403,6 +455,7 @@ def test_setattr_and_delattr_are_hooked():
         def __delattr__(self, name):
             self.log.append(("del", name))
             object.__delattr__(self, name)
+
     registry = Registry()
 
     def fn(x):
@@ -410,6 +463,7 @@ def test_setattr_and_delattr_are_hooked():
         y = registry.last + 1
         del registry.last
         return y, hasattr(registry, "last")
+
     return fn, ordinary, registry
 
 
@@ -420,6 +474,7 @@ def test_slots_hold_tensors_and_refuse_others():
 
         def __init__(self, x, y):
             self.x, self.y = x, y
+
     point = Point(torch.zeros(2), 0)
 
     def fn(x):
@@ -429,6 +484,7 @@ def test_slots_hold_tensors_and_refuse_others():
             point.z = x
         except AttributeError as error:
             return point.x * point.y, type(error).__name__
+
     return fn, lambda i: (torch.randn(2),)
 
 
@@ -444,6 +500,7 @@ def test_slot_without_value_and_deleted_slot():
         y = cell.value
         del cell.value
         return y, empty, getattr(cell, "value", None) is None
+
     return fn, ordinary
 
 
@@ -473,6 +530,7 @@ def test_metaclass_keeps_a_registry():
 
     def fn(x, name):
         return Meta.registry[name]().forward(x) * len(Relu)
+
     return fn, [(torch.randn(3), "relu"), (torch.randn(3), "hyper"), (torch.randn(3), "relu")]
 
 
@@ -494,6 +552,7 @@ def test_metaclass_call_makes_a_singleton():
         state = State(x)
         state.uses += 1
         return state.x * state.uses, State(x) is state
+
     return fn, ordinary
 
 
@@ -510,7 +569,9 @@ def test_init_subclass_and_class_keywords():
     def fn(x):
         class Double(Plugin, scale=2):
             pass
+
         return x * Double.scale, list(Plugin.plugins)
+
     return fn, ordinary
 
 
@@ -529,6 +590,7 @@ def test_abstract_class_cannot_be_made():
             return (Good if good else Layer)().forward(x)
         except TypeError:
             return x - 1
+
     return fn, [(torch.randn(2), True), (torch.randn(2), False), (torch.randn(2), True)]
 
 
@@ -544,6 +606,7 @@ def test_isinstance_and_issubclass_decide():
         if isinstance(thing, (list, tuple)):
             return x + len(thing)
         return x - 1 if isinstance(thing, int | float) else x
+
     return fn, [(torch.randn(2), t) for t in (Wide(), Base(), [1], (1, 2), 3, True, None, "a", Wide())]
 
 
@@ -558,6 +621,7 @@ def test_instance_check_hook():
 
     def fn(x):
         return x.sum(0) if isinstance(x, Matrix) else x * 2
+
     return fn, [(torch.randn(2, 2),), (torch.randn(3),), (torch.randn(2, 2),)]
 
 
@@ -571,6 +635,7 @@ def test_dict_of_an_object_is_read_and_written():
         state.__dict__["y"] = state.x * 2
         vars(state).update(z=x)
         return state.y + state.z, list(vars(state)), "x" in state.__dict__
+
     return fn, lambda i: (State(torch.randn(2)), torch.randn(2))
 
 
@@ -584,6 +649,7 @@ def test_getattr_setattr_delattr_with_names_from_data():
         setattr(bag, f"{name}_2", getattr(bag, name) * getattr(bag, "missing", 3))
         delattr(bag, name)
         return getattr(bag, f"{name}_2"), hasattr(bag, name)
+
     return fn, [(Bag(), torch.randn(2), "a"), (Bag(), torch.randn(2), "b"), (Bag(), torch.randn(2), "a")]
 
 
@@ -595,6 +661,7 @@ def test_missing_attribute_text():
     def fn(x):
         y = x * 2
         return y + Bag().weight
+
     return fn, ordinary
 
 
@@ -606,6 +673,7 @@ def test_methods_as_values_keep_their_object():
 
         def forward(self, x):
             return x * self.scale
+
     layers = [Layer(2), Layer(3)]
 
     def fn(x):
@@ -613,6 +681,7 @@ def test_methods_as_values_keep_their_object():
         for step in steps:
             x = step(x)
         return x, steps[0].__self__ is layers[0], layers[0].forward == steps[0]
+
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: setattr(layers[1], "scale", 9))), (x, Before(layers.reverse)), (x,)]
 
@@ -626,10 +695,12 @@ def test_private_names_are_mangled():
         def grow(self):
             self.__scale += 1
             return self.__scale
+
     layer = Layer()
 
     def fn(x):
         return x * layer.grow(), sorted(vars(layer))
+
     return fn, ordinary
 
 
@@ -646,6 +717,7 @@ def test_linked_objects_form_a_cycle():
         for n in range(5):
             total, node = total + node.x * n, node.next
         return total, a
+
     return fn, swinging
 
 
@@ -661,6 +733,7 @@ def test_list_subclass_with_a_method():
     def fn(x, batch):
         batch.append(x)
         return batch.mean(), len(batch)
+
     return fn, lambda i: (swing(i), Batch([torch.ones(4)] * (1 + i % 2)))
 
 
@@ -670,10 +743,12 @@ def test_dict_subclass_with_missing():
         def __missing__(self, key):
             self[key] = value = torch.full((2,), float(key))
             return value
+
     lazy = Lazy()
 
     def fn(x, key):
         return x + lazy[key] + lazy[key + 1], sorted(lazy)
+
     return fn, [(torch.randn(2), 1), (torch.randn(2), 2), (torch.randn(2), 1)]
 
 
@@ -694,6 +769,7 @@ def test_del_method_runs_when_the_object_goes():
         del g
         log.append("after")
         return y
+
     return fn, ordinary, log
 
 
@@ -710,6 +786,7 @@ def test_super_without_arguments_in_a_static_method_is_refused_in_pythons_words(
         except RuntimeError as error:
             return x + 1, str(error)
         return x, ""
+
     return fn, ordinary
 
 
@@ -815,6 +892,7 @@ def test_containers_made_by_the_names_of_their_elements():
         seen, found = dict[str, list[int]](a=[1]), list[int]((2, 3))
         found.append(len(set[str]("aab")))
         return x * sum(found), seen, found, frozenset[int](found), tuple[int, ...](found)
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -848,6 +926,7 @@ def test_a_class_is_given_other_bases_between_calls():
 
     def fn(x):
         return last.step(x) * last.scale, Last.scale, isinstance(last, First), issubclass(Middle, Second)
+
     calls = ((First,), (Second,), (First,), (Second, First))
     return fn, with_bases, [(torch.ones(2), Middle, bases) for bases in calls]
 
@@ -865,21 +944,25 @@ def test_bases_are_looked_at():
 
     def fn(x):
         return x * Last.__bases__[0].scale, len(Last.__mro__)
+
     return fn, with_bases, [(torch.ones(2), Last, bases) for bases in ((First,), (Second,), (Second, First))]
 
 
 def telling(table, asked):
     """A metaclass that reads what it tells from a table, by the method ``asked``."""
     if asked == "__getattr__":
+
         class Telling(type):
             def __getattr__(cls, name):
                 if name in table:
                     return table[name]
                 raise AttributeError(name)
     else:
+
         class Telling(type):
             def __getattribute__(cls, name):
                 return table[name] if name in table else super().__getattribute__(name)
+
     return Telling
 
 
@@ -898,6 +981,7 @@ def told_by(asked):
     def caller(fn, x, scale):
         table["scale"] = scale
         return fn(x)
+
     return fn, caller, [(torch.ones(2), scale) for scale in (2, 3, 4, 2)]
 
 
@@ -925,6 +1009,7 @@ def test_a_class_is_subscripted_by_a_method_of_its_own():
     def caller(fn, x):
         table.append(x)
         return fn(x)
+
     return fn, caller, [(torch.ones(2),)] * 4
 
 
@@ -945,6 +1030,7 @@ def test_a_class_is_registered_with_an_abstract_one_between_calls():
         if registers:
             Abstract.register(Plain)
         return fn(x)
+
     return fn, caller, [(torch.ones(2), registers) for registers in (False, True, False)]
 
 
@@ -965,5 +1051,12 @@ def test_an_object_comes_to_follow_a_protocol_between_calls():
     def caller(fn, x, changes):
         changes()
         return fn(x)
-    return fn, caller, [(torch.ones(2), changes) for changes in (
-        int, lambda: setattr(plain, "run", int), lambda: setattr(Plain, "__iter__", int))]
+
+    return (
+        fn,
+        caller,
+        [
+            (torch.ones(2), changes)
+            for changes in (int, lambda: setattr(plain, "run", int), lambda: setattr(Plain, "__iter__", int))
+        ],
+    )

@@ -12,6 +12,7 @@ def test_closure_reads_a_tensor_of_the_enclosing_scope():
 
     def fn(x):
         return x * weight
+
     return fn, ordinary
 
 
@@ -20,7 +21,9 @@ def test_inner_function_sees_the_argument_of_the_outer_one():
     def fn(x, scale):
         def scaled(y):
             return y * scale + x
+
         return scaled(x.relu())
+
     return fn, [(torch.randn(4), 2.0), (torch.randn(4), 3.0), (torch.randn(4), 2.0)]
 
 
@@ -34,6 +37,7 @@ def test_cell_rebound_between_calls_is_seen():
     def set_scale(value):
         nonlocal scale
         scale = value
+
     x = torch.randn(3)
     return fn, [(x,), (x, Before(lambda: set_scale(5.0))), (x, Before(lambda: set_scale(2.0))), (x,)]
 
@@ -48,9 +52,14 @@ def test_cell_rebound_to_another_tensor_between_calls_is_seen():
     def set_bias(value):
         nonlocal bias
         bias = value
+
     x = torch.randn(3)
-    return fn, [(x,), (x, Before(lambda: set_bias(torch.ones(3)))), (x, Before(lambda: set_bias(torch.ones(1)))),
-                (x, Before(lambda: set_bias(torch.ones(3, dtype=torch.float64))))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: set_bias(torch.ones(3)))),
+        (x, Before(lambda: set_bias(torch.ones(1)))),
+        (x, Before(lambda: set_bias(torch.ones(3, dtype=torch.float64)))),
+    ]
 
 
 @program
@@ -61,6 +70,7 @@ def test_nonlocal_counter_goes_up_on_every_call():
         nonlocal count
         count += 1
         return x + count
+
     return fn, ordinary
 
 
@@ -72,6 +82,7 @@ def test_nonlocal_tensor_accumulates_over_calls():
         nonlocal total
         total = total + x
         return total.clone()
+
     return fn, ordinary
 
 
@@ -86,10 +97,12 @@ def test_cell_shared_by_two_inner_functions():
 
         def read():
             return state * 2
+
         push(x.sin())
         first = read()
         push(x.cos())
         return first, read()
+
     return fn, ordinary
 
 
@@ -106,6 +119,7 @@ def test_cell_shared_with_a_function_outside_is_written_for_it():
 
     def look():
         kept.append(seen.item())
+
     x = torch.randn(3)
     return fn, [(x,), (x + 1, Before(look)), (x - 1, Before(look)), (x, Before(look))], kept
 
@@ -119,12 +133,23 @@ def test_closure_returned_and_called_afterwards():
 
         def later(z):
             return z * scale + y
+
         made.append(later)
         return y
+
     def use():
         seen.extend(later(torch.ones(3)) for later in made)
-    return fn, [(torch.randn(3), 2), (torch.randn(3), 3, Before(use)), (torch.randn(3), 2, Before(use)),
-                (torch.randn(3), 2, Before(use))], seen
+
+    return (
+        fn,
+        [
+            (torch.randn(3), 2),
+            (torch.randn(3), 3, Before(use)),
+            (torch.randn(3), 2, Before(use)),
+            (torch.randn(3), 2, Before(use)),
+        ],
+        seen,
+    )
 
 
 @program
@@ -140,6 +165,7 @@ def test_two_returned_closures_still_share_their_cell():
 
         def read():
             return total
+
         made.append((add, read))
         return total * 2
 
@@ -147,6 +173,7 @@ def test_two_returned_closures_still_share_their_cell():
         add, read = made[-1]
         add(10.0)
         seen.append(read())
+
     return fn, [(torch.randn(3),)] + [(torch.randn(3), Before(use)) for _ in range(3)], seen
 
 
@@ -160,6 +187,7 @@ def test_late_binding_of_a_loop_variable():
         for step in steps:
             x = step(x)
         return x
+
     return fn, ordinary
 
 
@@ -170,6 +198,7 @@ def test_default_argument_freezes_a_loop_variable():
         for step in steps:
             x = step(x)
         return x
+
     return fn, ordinary
 
 
@@ -180,12 +209,14 @@ def test_closure_variable_deleted_then_read():
 
         def inner(y):
             return y * scale  # noqa: F821
+
         x = inner(x)
         del scale
         try:
             return inner(x)
         except NameError as error:
             return x, type(error).__name__, str(error)
+
     return fn, ordinary
 
 
@@ -194,9 +225,11 @@ def test_free_variable_used_before_assignment():
     def fn(x):
         def inner():
             return offset + x
+
         if x.sum() > 0:
             offset = 1
         return inner()
+
     return fn, swinging
 
 
@@ -207,6 +240,7 @@ def test_closed_over_list_is_appended_to():
     def fn(x):
         history.append(x.mean())
         return torch.stack(history).sum()
+
     return fn, ordinary, history
 
 
@@ -221,6 +255,7 @@ def test_closed_over_dict_is_updated_around_a_break():
             stats["positive"] = stats.get("positive", 0) + 1
         stats["last"] = x * stats["calls"]
         return stats["last"] + 1
+
     return fn, swinging, stats
 
 
@@ -228,10 +263,12 @@ def test_closed_over_dict_is_updated_around_a_break():
 def test_closure_attribute_changed_between_calls_is_seen():
     def scale(x):
         return x * scale.factor
+
     scale.factor = 2.0
 
     def fn(x):
         return scale(x) + 1
+
     x = torch.randn(3)
     return fn, [(x,), (x, Before(lambda: setattr(scale, "factor", 3.0))), (x,)]
 
@@ -247,6 +284,7 @@ def test_inner_function_replaced_between_calls_is_seen():
     def replace(other):
         nonlocal activation
         activation = other
+
     x = torch.randn(4)
     return fn, [(x,), (x, Before(lambda: replace(torch.tanh))), (x, Before(lambda: replace(lambda y: y * 2))), (x,)]
 
@@ -261,6 +299,7 @@ def test_code_of_an_inner_function_replaced_between_calls_is_seen():
 
     def swap():
         activation.__code__ = (lambda x: x.abs()).__code__
+
     x = torch.randn(4)
     return fn, [(x,), (x, Before(swap)), (x,)]
 
@@ -274,9 +313,14 @@ def test_cell_contents_set_directly_are_seen():
 
     def poke(value):
         fn.__closure__[0].cell_contents = value
+
     x = torch.randn(3)
-    return fn, [(x,), (x, Before(lambda: poke(4.0))), (x, Before(lambda: poke(torch.ones(3)))),
-                (x, Before(lambda: poke(2.0)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: poke(4.0))),
+        (x, Before(lambda: poke(torch.ones(3)))),
+        (x, Before(lambda: poke(2.0))),
+    ]
 
 
 @program(breaks=0)
@@ -286,9 +330,13 @@ def test_three_levels_of_nesting():
             def two(c):
                 def three(d):
                     return x * a + b * c - d
+
                 return three
+
             return two
+
         return one(2)(3)(4)
+
     return fn, [(torch.randn(3), 2), (torch.randn(3), 2), (torch.randn(3), 5)]
 
 
@@ -304,8 +352,11 @@ def test_nonlocal_written_two_levels_up_with_a_break_between():
                 if x.sum() > 0:
                     depth += 10
                 return depth
+
             return two() + two()
+
         return x + one(), depth
+
     return fn, swinging
 
 
@@ -315,12 +366,15 @@ def test_decorator_made_inside_the_function():
         def twice(f):
             def inner(y):
                 return f(f(y))
+
             return inner
 
         @twice
         def step(y):
             return y.sin() + 1
+
         return step(x)
+
     return fn, ordinary
 
 
@@ -331,8 +385,13 @@ def test_function_passed_as_argument_changes_between_calls():
 
     def shifted(n):
         return lambda y: y + n
-    return fn, [(torch.randn(3), shifted(1)), (torch.randn(3), shifted(2)), (torch.randn(3), torch.sin),
-                (torch.randn(3), shifted(1))]
+
+    return fn, [
+        (torch.randn(3), shifted(1)),
+        (torch.randn(3), shifted(2)),
+        (torch.randn(3), torch.sin),
+        (torch.randn(3), shifted(1)),
+    ]
 
 
 @program
@@ -343,6 +402,7 @@ def test_memo_in_a_closure_returns_the_same_tensor():
         if key not in memo:
             memo[key] = x * 2
         return memo[key], memo[key] is memo.get(key), len(memo)
+
     return fn, [(torch.randn(3), "a"), (torch.randn(3), "a"), (torch.randn(3), "b"), (torch.randn(3), "a")], memo
 
 
@@ -354,8 +414,10 @@ def test_generator_closure_reads_the_cell_when_resumed():
         def scaled():
             while True:
                 yield x * scale
+
         values = scaled()
         first = next(values)
         scale = 5
         return first, next(values)
+
     return fn, lambda i: (swing(i),)

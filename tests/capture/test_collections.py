@@ -19,6 +19,7 @@ def test_list_methods_on_a_fresh_list():
         last = items.pop()
         items.reverse()
         return items, last, len(items), items.pop(0)
+
     return fn, ordinary
 
 
@@ -32,6 +33,7 @@ def test_dict_methods_on_a_fresh_dict():
         d.update([("e", 5)], f=x)
         merged = {"z": 0} | d
         return merged, d.get("zz", x), list(d), "a" in d, len(d)
+
     return fn, ordinary
 
 
@@ -44,6 +46,7 @@ def test_dict_order_after_delete_and_popitem():
         key, value = d.popitem()
         d["end"] = value
         return key, list(reversed(d)), x * len(d)
+
     return fn, lambda i: ({"a": i % 2, "b": 2, "c": torch.ones(1)}, torch.randn(2))
 
 
@@ -56,6 +59,7 @@ def test_dict_changed_while_it_is_walked():
         except RuntimeError as error:
             return x * len(d), str(error)
         return x
+
     return fn, [({"a": 1}, torch.randn(2)), ({}, torch.randn(2)), ({"a": 1}, torch.randn(2))]
 
 
@@ -65,8 +69,12 @@ def test_dict_keys_act_as_sets():
         shared = sorted(a.keys() & b.keys())
         extra = sorted(b.keys() - a.keys())
         return [a[k] + b[k] for k in shared], extra, a.keys() == b.keys(), ("x", 1) in b.items()
-    return fn, [({"w": torch.ones(2)}, {"w": torch.randn(2), "x": 1}), ({"v": 1}, {"v": 2}),
-                ({"w": torch.ones(2)}, {"w": torch.randn(2), "x": 1})]
+
+    return fn, [
+        ({"w": torch.ones(2)}, {"w": torch.randn(2), "x": 1}),
+        ({"v": 1}, {"v": 2}),
+        ({"w": torch.ones(2)}, {"w": torch.randn(2), "x": 1}),
+    ]
 
 
 @program
@@ -75,9 +83,14 @@ def test_missing_key_appears_between_calls():
 
     def fn(x):
         return x * d.get("scale", 1.0) + ("shift" in d)
+
     x = torch.randn(2)
-    return fn, [(x,), (x, Before(lambda: d.update(scale=2.0))), (x, Before(lambda: d.update(shift=None))),
-                (x, Before(d.clear))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: d.update(scale=2.0))),
+        (x, Before(lambda: d.update(shift=None))),
+        (x, Before(d.clear)),
+    ]
 
 
 @program
@@ -88,9 +101,14 @@ def test_keys_reordered_between_calls():
         for value in d.values():
             x = x * value + 1
         return x, list(d)
+
     x = torch.randn(2)
-    return fn, [(x,), (x, Before(lambda: d.update(a=d.pop("a")))), (x, Before(lambda: d.update(b=d.pop("b")))),
-                (x, Before(lambda: d.update(a=7.0)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: d.update(a=d.pop("a")))),
+        (x, Before(lambda: d.update(b=d.pop("b")))),
+        (x, Before(lambda: d.update(a=7.0))),
+    ]
 
 
 @program
@@ -99,12 +117,19 @@ def test_list_element_replaced_between_calls():
 
     def fn(x):
         return x * scales[0] + scales[1][-1]
+
     x = torch.randn(2)
 
     def change(inner, value):
         (scales[1] if inner else scales)[0 if not inner else -1] = value
-    return fn, [(x,), (x, Before(lambda: change(False, 5.0))), (x, Before(lambda: change(True, 9.0))),
-                (x, Before(lambda: scales[1].append(torch.ones(2)))), (x, Before(lambda: change(True, 3.0)))]
+
+    return fn, [
+        (x,),
+        (x, Before(lambda: change(False, 5.0))),
+        (x, Before(lambda: change(True, 9.0))),
+        (x, Before(lambda: scales[1].append(torch.ones(2)))),
+        (x, Before(lambda: change(True, 3.0))),
+    ]
 
 
 @program
@@ -115,9 +140,15 @@ def test_list_grows_and_shrinks_between_calls():
         for layer in layers:
             x = layer(x)
         return x, len(layers)
+
     x = torch.randn(2)
-    return fn, [(x,), (x, Before(lambda: layers.append(torch.tanh))), (x, Before(lambda: layers.pop(0))),
-                (x, Before(layers.clear)), (x, Before(lambda: layers.extend([torch.sin, torch.cos])))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: layers.append(torch.tanh))),
+        (x, Before(lambda: layers.pop(0))),
+        (x, Before(layers.clear)),
+        (x, Before(lambda: layers.extend([torch.sin, torch.cos]))),
+    ]
 
 
 @program
@@ -132,6 +163,7 @@ def test_outside_list_is_sorted_cleared_and_refilled():
         history.append(x.shape[0])
         history.extend([9])
         return y, history.index(9), history.count(9)
+
     return fn, ordinary, history
 
 
@@ -151,6 +183,7 @@ def test_outside_containers_written_around_breaks():
         if x.max() > 1:
             box["list"].insert(0, "big")
         return x + box["n"], sorted(box["set"])
+
     return fn, swinging, box
 
 
@@ -161,6 +194,7 @@ def test_window_of_a_deque_with_a_bound():
     def fn(x):
         window.append(x)
         return sum(window) / len(window)
+
     return fn, lambda i: (torch.randn(2),), window
 
 
@@ -174,6 +208,7 @@ def test_deque_ends_and_rotation():
         right, left = d.pop(), d.popleft()
         d.remove(1)
         return list(d), right, left, len(d), d[0] is x
+
     return fn, ordinary
 
 
@@ -188,8 +223,12 @@ def test_breadth_first_walk_with_a_deque():
             else:
                 total = total + node * depth
         return total, depth
-    return fn, [([torch.randn(2), [torch.randn(2), [torch.randn(2)]]],), ([torch.randn(2)],),
-                ([torch.randn(2), [torch.randn(2), [torch.randn(2)]]],)]
+
+    return fn, [
+        ([torch.randn(2), [torch.randn(2), [torch.randn(2)]]],),
+        ([torch.randn(2)],),
+        ([torch.randn(2), [torch.randn(2), [torch.randn(2)]]],),
+    ]
 
 
 @program
@@ -200,6 +239,7 @@ def test_deque_argument_is_mutated_around_a_break():
             d.popleft()
         d.appendleft(x * 2)
         return len(d)
+
     return fn, lambda i: (deque([1, 2], maxlen=3), swing(i))
 
 
@@ -210,8 +250,12 @@ def test_defaultdict_groups_by_shape():
         for x in xs:
             groups[x.shape].append(x * 2)
         return {len(k): sum(v) for k, v in groups.items()}, groups.get("none"), len(groups)
-    return fn, [([torch.randn(2), torch.randn(2), torch.randn(2, 2)],), ([torch.randn(1)],),
-                ([torch.randn(2), torch.randn(2), torch.randn(2, 2)],)]
+
+    return fn, [
+        ([torch.randn(2), torch.randn(2), torch.randn(2, 2)],),
+        ([torch.randn(1)],),
+        ([torch.randn(2), torch.randn(2), torch.randn(2, 2)],),
+    ]
 
 
 @program
@@ -222,6 +266,7 @@ def test_defaultdict_outside_is_filled_by_reading():
         y = state[name] + x
         state[name] = y
         return y, sorted(state)
+
     return fn, [(torch.randn(2), n) for n in ("a", "b", "a", "a")], state
 
 
@@ -232,10 +277,12 @@ def test_defaultdict_factory_with_side_effects():
     def factory():
         made.append(len(made))
         return made[-1]
+
     table = defaultdict(factory)
 
     def fn(x, key):
         return x + table[key] + table[key]
+
     return fn, [(torch.randn(2), k) for k in ("a", "b", "a", "c")], table, made
 
 
@@ -247,6 +294,7 @@ def test_counter_of_shapes_and_labels():
         names.update("ab")
         names["c"] -= 1
         return xs[0] * sizes[2], names.most_common(1), sizes.total(), sorted((names + Counter("c")).items())
+
     cases = ((2, 2), "aab"), ((3,), "c"), ((2, 2), "aab")
     return fn, [([torch.randn(n) for n in sizes], text) for sizes, text in cases]
 
@@ -258,6 +306,7 @@ def test_counter_outside_counts_calls_by_path():
     def fn(x):
         paths["up" if x.sum() > 0 else "down"] += 1
         return x * paths["up"] - paths["never"]
+
     return fn, swinging, paths
 
 
@@ -269,6 +318,7 @@ def test_ordered_dict_moves_its_ends():
         d.move_to_end("c", last=False)
         first = d.popitem(last=False)
         return list(d.items()), first, d == OrderedDict(b=1, a=2) if x is None else list(d)
+
     return fn, ordinary
 
 
@@ -284,6 +334,7 @@ def test_least_recently_used_cache_by_hand():
         if len(cache) > 2:
             cache.popitem(last=False)
         return cache[key], False
+
     return fn, [(torch.randn(2), k) for k in ("a", "b", "a", "c", "b", "a")], cache
 
 
@@ -296,6 +347,7 @@ def test_chain_map_reads_through_and_writes_to_the_front():
         config["seen"] = True
         child = config.new_child({"scale": 10.0})
         return x * config["scale"] + config["shift"], child["scale"], sorted(config), len(config.maps)
+
     return fn, [(torch.randn(2), {"scale": 3.0}), (torch.randn(2), {}), (torch.randn(2), {"scale": 3.0})]
 
 
@@ -308,6 +360,7 @@ def test_namedtuple_fields_and_replace():
         q = p._replace(scale=3.0)
         a, b = q
         return p.x * p.scale + a * b, q[1], q._fields, len(p)
+
     return fn, ordinary
 
 
@@ -318,6 +371,7 @@ def test_namedtuple_result_keeps_its_type():
     def fn(x):
         out = Output(loss=x.sum(), logits=x * 2)
         return out, out._asdict()
+
     return fn, ordinary
 
 
@@ -329,6 +383,7 @@ def test_set_algebra_decides_what_runs():
             x = x.relu() if name == "relu" else x + len(name)
         extra = frozenset(wanted) - have
         return x, sorted(extra), wanted <= have, have.isdisjoint(extra), sorted(have ^ wanted)
+
     return fn, [(torch.randn(3), w) for w in ({"relu"}, {"sin", "cos"}, set(), {"relu"})]
 
 
@@ -340,6 +395,7 @@ def test_set_outside_remembers_shapes():
         new = x.shape not in seen
         seen.add(x.shape)
         return x + new, len(seen)
+
     return fn, [(torch.randn(n),) for n in (2, 3, 2, 3, 4)]
 
 
@@ -348,6 +404,7 @@ def test_tensors_as_dict_keys_by_identity():
     def fn(a, b):
         table = {a: "a", b: "b"}
         return table[a], a in table, len({a, b, a}), a * len(table)
+
     t = torch.randn(2)
     return fn, [(t, torch.randn(2)), (t, t), (t, torch.randn(2))]
 
@@ -363,6 +420,7 @@ def test_user_dict_subclass_with_a_hook():
         p["B"] = x + 1
         p.update(C=3)
         return p["w"] * p["b"], list(p), "c" in p
+
     return fn, ordinary
 
 
@@ -374,6 +432,7 @@ def test_list_multiplied_shares_its_elements():
         fresh = [[x] for _ in range(2)]
         fresh[0].append(x)
         return [len(r) for r in rows + fresh], rows[0] is rows[1], rows
+
     return fn, ordinary
 
 
@@ -385,6 +444,7 @@ def test_in_place_list_addition_through_an_alias():
         items = items + [x * 2]
         alias *= 2
         return items, alias
+
     return fn, lambda i: ([i % 2], torch.randn(2))
 
 
@@ -396,6 +456,7 @@ def test_tuple_holding_a_list_in_place_addition():
             t[0] += [x * 2]
         except TypeError as error:
             return t[0], str(error)
+
     return fn, ordinary
 
 
@@ -403,6 +464,7 @@ def test_tuple_holding_a_list_in_place_addition():
 def test_containers_compared_by_value():
     def fn(x, a, b):
         return x * (2 if a == b else 3), a < b, a != b, sorted([a, b])
+
     pairs = ([1, 2], [1, 2]), ((1, 2), (1, 3)), ([2], [1, 5]), ([1, 2], [1, 2])
     return fn, [(torch.randn(2), a, b) for a, b in pairs]
 
@@ -416,6 +478,7 @@ def test_outside_list_holds_the_result_itself():
         kept.append(y)
         y.add_(1)
         return y, kept[-1] is y
+
     return fn, ordinary, kept
 
 
@@ -430,6 +493,7 @@ def test_a_dictionary_that_makes_what_it_is_asked_for_is_asked_twice():
 
     def fn(x):
         return made["lrelu"](x) + made["lrelu"](-x) * 2
+
     return fn, [(torch.randn(3),), (torch.randn(3),)]
 
 
@@ -439,6 +503,7 @@ def test_set_methods_take_sets():
         fixed = {"a", "b", "c"}
         found = fixed.difference(names), fixed.union({1}, names), fixed.intersection(names), fixed.isdisjoint(names)
         return x + len(found[0]), found, {frozenset("a")}.issuperset([frozenset("a")]), {"a"} in {frozenset("a")}
+
     return fn, [(torch.ones(1), {"a", "z"}), (torch.ones(1), {"x"}), (torch.ones(1), {"a", "z"})]
 
 
@@ -446,6 +511,7 @@ def test_set_methods_take_sets():
 def test_a_set_of_lists_is_refused():
     def fn(x):
         return {1}.union([[x]])
+
     return fn, ordinary
 
 
@@ -459,8 +525,12 @@ def test_a_mapping_with_python_methods_is_given_by_keyword():
 
     def fn(x, table):
         return scaled(x, **table), dict(**table, more=1)
-    return fn, [(torch.ones(2), Table(factor=2)), (torch.ones(2), Table(factor=2, shift=1)),
-                (torch.ones(2), Table(factor=3))]
+
+    return fn, [
+        (torch.ones(2), Table(factor=2)),
+        (torch.ones(2), Table(factor=2, shift=1)),
+        (torch.ones(2), Table(factor=3)),
+    ]
 
 
 @program(breaks=0)
@@ -469,6 +539,7 @@ def test_a_deque_is_extended_to_the_left_by_a_generator():
         items = deque([x], maxlen=3)
         items.extendleft(x + i for i in range(3))
         return items
+
     return fn, ordinary
 
 
@@ -551,8 +622,12 @@ def test_keys_from_an_iterable_with_rules_of_its_own():
             super().__setitem__(key, value * 2)
 
     def fn(x, start):
-        return (dict.fromkeys(Countdown(start), x), dict.fromkeys(n for n in range(start)),
-                Doubled.fromkeys("ab", start), OrderedDict.fromkeys([start, 1]))
+        return (
+            dict.fromkeys(Countdown(start), x),
+            dict.fromkeys(n for n in range(start)),
+            Doubled.fromkeys("ab", start),
+            OrderedDict.fromkeys([start, 1]),
+        )
 
     return fn, [(torch.ones(2), n) for n in (2, 3, 2)]
 

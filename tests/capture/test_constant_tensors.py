@@ -28,12 +28,15 @@ def test_positions_that_are_compared():
         torch.testing.assert_close(compiled(torch.ones(2, size)), fn(torch.ones(2, size)))
 
 
-@pytest.mark.parametrize("decide", [
-    lambda x: torch.zeros(3).any() or not torch.ones(2, 2).all(),
-    lambda x: (torch.full((2,), 3) > 2).all() and torch.linspace(0, 1, 3)[1] == 0.5,
-    lambda x: torch.eye(3).sum() - 3,
-    lambda x: torch.where(torch.arange(4) > 2, 1, 0).max() > torch.tril(torch.ones(2, 2))[0, 1],
-])
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda x: torch.zeros(3).any() or not torch.ones(2, 2).all(),
+        lambda x: (torch.full((2,), 3) > 2).all() and torch.linspace(0, 1, 3)[1] == 0.5,
+        lambda x: torch.eye(3).sum() - 3,
+        lambda x: torch.where(torch.arange(4) > 2, 1, 0).max() > torch.tril(torch.ones(2, 2))[0, 1],
+    ],
+)
 def test_ways_to_compute_them(decide):
     check(lambda x: x * 2 if decide(x) else x - 1, torch.ones(3))
 
@@ -83,20 +86,23 @@ def test_more_than_one_element_is_the_error_it_is():
         burnish.compile(fn, backend="eager")(torch.ones(3))
 
 
-@pytest.mark.parametrize("compute", [
-    lambda x: x.view(torch.div(12, 4, rounding_mode="trunc"), -1),
-    lambda x: [torch.arange(0, h, dtype=torch.float32) + w for h, w in torch.tensor([[2, 3], [4, 5]])],
-    lambda x: [x[:n] for n in torch.arange(1, 3)],
-    lambda x: x.view(3, 4)[torch.tensor(1):, torch.tensor(0):torch.tensor(3), None],
-    lambda x: x.new_zeros((torch.tensor(2), 3)) + torch.zeros(torch.tensor(3)),
-    lambda x: torch.nn.functional.pad(x, (torch.tensor(2), 0)),
-    lambda x: torch.nn.functional.interpolate(x[None, None], size=torch.tensor(5)),
-    lambda x: x.expand(size=(torch.tensor(2), 12)).narrow(1, torch.tensor(2), torch.tensor(4)),
-    lambda x: x.split(torch.tensor([4, 8]).tolist()),
-    lambda x: x.as_strided(size=(torch.tensor(2), 3), stride=(torch.tensor(1), 2)),
-    lambda x: x * torch.tensor(2.5).item() + int(torch.tensor([3]) * 2) - float(torch.eye(2)[0, 0]),
-    lambda x: torch.stack([torch.tensor(2), torch.tensor(3)]) + x[torch.tensor(2)] + x[torch.tensor([1, 0])],
-])
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x.view(torch.div(12, 4, rounding_mode="trunc"), -1),
+        lambda x: [torch.arange(0, h, dtype=torch.float32) + w for h, w in torch.tensor([[2, 3], [4, 5]])],
+        lambda x: [x[:n] for n in torch.arange(1, 3)],
+        lambda x: x.view(3, 4)[torch.tensor(1) :, torch.tensor(0) : torch.tensor(3), None],
+        lambda x: x.new_zeros((torch.tensor(2), 3)) + torch.zeros(torch.tensor(3)),
+        lambda x: torch.nn.functional.pad(x, (torch.tensor(2), 0)),
+        lambda x: torch.nn.functional.interpolate(x[None, None], size=torch.tensor(5)),
+        lambda x: x.expand(size=(torch.tensor(2), 12)).narrow(1, torch.tensor(2), torch.tensor(4)),
+        lambda x: x.split(torch.tensor([4, 8]).tolist()),
+        lambda x: x.as_strided(size=(torch.tensor(2), 3), stride=(torch.tensor(1), 2)),
+        lambda x: x * torch.tensor(2.5).item() + int(torch.tensor([3]) * 2) - float(torch.eye(2)[0, 0]),
+        lambda x: torch.stack([torch.tensor(2), torch.tensor(3)]) + x[torch.tensor(2)] + x[torch.tensor([1, 0])],
+    ],
+)
 def test_numbers_that_are_read_of_them(compute):
     check(compute, torch.randn(12))
     burnish.reset()
@@ -106,7 +112,7 @@ def test_numbers_that_are_read_of_them(compute):
 def test_a_number_read_of_what_data_went_into_is_a_break():
     def fn(x, n):
         sizes = torch.tensor([2, 2]) + n
-        return x[:sizes[0]] + 1, x.view(sizes[1], -1), sizes.tolist()
+        return x[: sizes[0]] + 1, x.view(sizes[1], -1), sizes.tolist()
 
     compiled = burnish.compile(fn, backend="eager")
     for n in (0, 1, 4, 0):

@@ -39,6 +39,7 @@ def test_enter_gives_a_value():
         with Scaled(x) as y:
             z = y + 1
         return z
+
     return fn, ordinary
 
 
@@ -50,6 +51,7 @@ def test_entry_and_exit_are_logged():
         with Logged(log, "a"):
             x = x + 1
         return x
+
     return fn, ordinary, log
 
 
@@ -62,6 +64,7 @@ def test_two_managers_leave_in_reverse_order():
             with Logged(log, "c"):
                 x = x + len(log)
         return x, log
+
     return fn, ordinary
 
 
@@ -76,7 +79,9 @@ def test_return_out_of_a_with_block():
                     with Logged(log, f"b{i}"):
                         if i == 1:
                             return x * i
+
         return inner() + 1, log
+
     return fn, ordinary
 
 
@@ -92,6 +97,7 @@ def test_break_and_continue_out_of_a_with_block():
                     break
                 x = x + 1
         return x, log
+
     return fn, ordinary
 
 
@@ -105,6 +111,7 @@ def test_manager_swallows_its_error():
         with Logged(log, "b", swallow=(RuntimeError,)):
             x = x @ torch.ones(99)
         return x * 2, log
+
     return fn, ordinary
 
 
@@ -116,6 +123,7 @@ def test_manager_lets_another_error_through():
         with Logged(log, "a", swallow=(KeyError,)):
             x = x.reshape(n, -1)
         return x * 2
+
     return fn, [(torch.randn(4), 2), (torch.randn(4), 3), (torch.randn(4), 2), (torch.randn(4), 3)], log
 
 
@@ -130,6 +138,7 @@ def test_break_inside_a_with_block():
                 x = x + 1
             x = x * 2
         return x, log
+
     return fn, swinging
 
 
@@ -150,6 +159,7 @@ def test_break_in_enter_and_exit():
         with scope as y:
             y = y.sin()
         return y, scope.x
+
     return fn, swinging
 
 
@@ -162,6 +172,7 @@ def test_return_from_within_a_broken_with_block():
                 return x + 1, log
             x = x * 2
         return x, log
+
     return fn, swinging
 
 
@@ -174,12 +185,14 @@ def test_contextmanager_from_a_generator():
             yield x * by
         finally:
             log.append("out")
+
     log = []
 
     def fn(x):
         with scaled(x, 3) as y:
             log.append("body")
         return y + 1
+
     return fn, ordinary, log
 
 
@@ -197,6 +210,7 @@ def test_contextmanager_catches_at_its_yield():
         with guard(out):
             x = x.view(n, -1)
         return x + 1, out
+
     return fn, [(torch.randn(4), 2), (torch.randn(4), 3), (torch.randn(4), 2)]
 
 
@@ -212,6 +226,7 @@ def test_contextmanager_around_a_break_that_raises():
             raise
         finally:
             log.append("out")
+
     log = []
 
     def fn(x):
@@ -220,6 +235,7 @@ def test_contextmanager_around_a_break_that_raises():
                 raise ValueError("negative")
             seen.append(x.sum())
         return x * 2
+
     return fn, swinging, log
 
 
@@ -239,6 +255,7 @@ def test_contextmanager_used_as_a_decorator():
 
     def fn(x):
         return step(step(x))
+
     return fn, ordinary, log
 
 
@@ -254,6 +271,7 @@ def test_attribute_set_for_the_length_of_a_block():
             yield model
         finally:
             model.training = was
+
     model = Model()
 
     def layer(x):
@@ -264,9 +282,17 @@ def test_attribute_set_for_the_length_of_a_block():
         with evaluating(model):
             b = layer(x)
         return a, b, layer(x)
+
     x = torch.randn(2)
-    return fn, [(x,), (x, Before(lambda: setattr(model, "training", False))),
-                (x, Before(lambda: setattr(model, "training", True)))], model
+    return (
+        fn,
+        [
+            (x,),
+            (x, Before(lambda: setattr(model, "training", False))),
+            (x, Before(lambda: setattr(model, "training", True))),
+        ],
+        model,
+    )
 
 
 @program
@@ -279,6 +305,7 @@ def test_exit_stack_unwinds_what_was_entered():
             stack.callback(log.append, "callback")
             x = x * n
         return x, log
+
     return fn, [(torch.randn(2), n) for n in (2, 3, 0, 2)]
 
 
@@ -297,6 +324,7 @@ def test_exit_stack_swallows_and_keeps():
         log.append("between")
         later.close()
         return x, log
+
     return fn, ordinary
 
 
@@ -309,8 +337,11 @@ def test_suppress_keeps_listed_errors_only():
         with contextlib.suppress(ValueError, ZeroDivisionError):
             scale = scale / table["by"]
         return x * scale
-    return fn, [(torch.randn(2), table) for table in (
-        {"scale": 2.0, "by": 2}, {"by": 0}, {"scale": 3.0}, {"scale": 2.0, "by": 2})]
+
+    return fn, [
+        (torch.randn(2), table)
+        for table in ({"scale": 2.0, "by": 2}, {"by": 0}, {"scale": 3.0}, {"scale": 2.0, "by": 2})
+    ]
 
 
 @program
@@ -321,6 +352,7 @@ def test_nullcontext_stands_in():
             y = x * 2
         with contextlib.nullcontext(y) as z:
             return z + 1, z.requires_grad
+
     return fn, [(torch.randn(2, requires_grad=True), f) for f in (True, False, True)]
 
 
@@ -338,6 +370,7 @@ def test_closing_calls_close():
         with contextlib.closing(source) as s:
             x = x + s.open
         return x, source.open
+
     return fn, ordinary
 
 
@@ -350,6 +383,7 @@ def test_grad_mode_is_restored_after_an_error():
         except RuntimeError:
             y = x * 3
         return y, torch.is_grad_enabled(), y.requires_grad
+
     return fn, [(torch.randn(4, requires_grad=True), n) for n in (2, 3, 2)]
 
 
@@ -363,6 +397,7 @@ def test_grad_mode_around_a_break():
             z = y * x
         w = x * z
         return y.requires_grad, z.requires_grad, w.requires_grad, w.detach()
+
     return fn, lambda i: (swing(i).requires_grad_(),)
 
 
@@ -372,6 +407,7 @@ def test_grad_mode_differs_between_calls():
         with torch.set_grad_enabled(flag):
             y = x.sin()
         return y, y.requires_grad
+
     return fn, [(torch.randn(2, requires_grad=True), f) for f in (True, False, True)]
 
 
@@ -385,6 +421,7 @@ def test_grad_mode_of_the_caller_left_as_it_is():
 
     def turn(on):
         torch.set_grad_enabled(on)
+
     x = torch.randn(2, requires_grad=True)
     return fn, [(x,), (x, Before(lambda: turn(False))), (x, Before(lambda: turn(True))), (x,)]
 
@@ -400,6 +437,7 @@ def test_manager_held_by_an_object_and_entered_by_hand():
         finally:
             left = manager.__exit__(None, None, None)
         return x, log, entered is manager, left
+
     return fn, ordinary
 
 
@@ -414,6 +452,7 @@ def test_reentrant_manager_counts_its_depth():
 
         def __exit__(self, *_):
             self.depth -= 1
+
     depth = Depth()
 
     def fn(x, n):
@@ -421,6 +460,7 @@ def test_reentrant_manager_counts_its_depth():
             return x
         with depth as d:
             return fn(x * d, n - 1) + d
+
     return fn, [(torch.randn(2), n) for n in (2, 3, 2)], depth
 
 
@@ -429,6 +469,7 @@ def test_object_without_the_protocol():
     def fn(x):
         with x.sum():
             return x
+
     return fn, ordinary
 
 
@@ -446,6 +487,7 @@ def test_error_while_entering_the_second_leaves_the_first():
                 return x
         except OSError as error:
             return x * 2, str(error)
+
     return fn, ordinary, log
 
 
@@ -458,6 +500,7 @@ def test_with_inside_a_generator_inside_a_with():
             with Logged(log, "generator"):
                 for part in x.unbind():
                     yield part
+
         with Logged(log, "function"):
             total = 0
             for part in chunks():
@@ -465,4 +508,5 @@ def test_with_inside_a_generator_inside_a_with():
                     log.append("big")
                 total = total + part
         return total, log
+
     return fn, swinging

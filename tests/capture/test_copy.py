@@ -23,6 +23,7 @@ def test_shallow_copy_shares_its_parts():
         other.tags.append("b")
         other.weight = x * 2
         return layer.weight, layer.tags, other.weight, layer.tags is other.tags
+
     return fn, ordinary
 
 
@@ -34,6 +35,7 @@ def test_deep_copy_shares_nothing():
         other.tags[1].append(2)
         other.weight.add_(1)
         return layer.weight, layer.tags, other.weight, other.tags
+
     return fn, ordinary
 
 
@@ -44,6 +46,7 @@ def test_deep_copy_keeps_shared_parts_shared():
         a, b, (c,) = copy.deepcopy(pair)
         a.mul_(2)
         return a is b, b is c, b, x
+
     return fn, ordinary
 
 
@@ -56,8 +59,16 @@ def test_deep_copy_of_an_outside_object_that_changes():
         layer.weight.mul_(x.shape[0])
         layer.tags.append(5.0)
         return x * layer.weight * sum(layer.tags)
-    return fn, [(torch.randn(2),), (torch.randn(2), Before(lambda: template.tags.append(2.0))),
-                (torch.randn(2), Before(lambda: template.weight.fill_(3.0)))], template
+
+    return (
+        fn,
+        [
+            (torch.randn(2),),
+            (torch.randn(2), Before(lambda: template.tags.append(2.0))),
+            (torch.randn(2), Before(lambda: template.weight.fill_(3.0))),
+        ],
+        template,
+    )
 
 
 @program(breaks=0)
@@ -69,6 +80,7 @@ def test_copies_of_containers():
         d = table.copy()
         d["x"] = x
         return a, b, c, d, dict(table), items is c
+
     return fn, lambda i: (torch.randn(2), [1, 2], {"k": i % 2})
 
 
@@ -91,6 +103,7 @@ def test_copy_hooks_of_a_class():
     def fn(x):
         c = Counted(x)
         return copy.copy(c).x, copy.deepcopy([c])[0].x
+
     return fn, ordinary, log
 
 
@@ -101,6 +114,7 @@ def test_deep_copy_of_a_cycle():
         ring.append(ring)
         other = copy.deepcopy(ring)
         return other[0] + 1, other[1] is other, other[1] is ring
+
     return fn, ordinary
 
 
@@ -119,6 +133,7 @@ def test_state_hooks_of_a_class():
     def fn(x):
         m = copy.copy(Model(x))
         return m.x * 2, m.cache
+
     return fn, ordinary
 
 
@@ -131,6 +146,7 @@ def test_copy_of_a_tensor_is_independent_under_breaks():
         if z.sum() > 0:
             y = y * 2
         return y, z, x
+
     return fn, swinging
 
 
@@ -138,6 +154,7 @@ def test_copy_of_a_tensor_is_independent_under_breaks():
 def test_copy_of_immutable_values_is_the_value():
     def fn(x, value):
         return x * 2, copy.copy(value) is value, copy.deepcopy(value) is value
+
     return fn, [(torch.randn(2), v) for v in (1, "a", (1, 2), ([1],), None, 1)]
 
 
@@ -150,6 +167,7 @@ def test_snapshot_of_parameters_before_an_update():
         params["w"].add_(x)
         params["b"] = params["b"] - x
         return before, [params[k] - before[k] for k in before]
+
     return fn, ordinary, params
 
 
@@ -162,6 +180,7 @@ def test_deep_copies_of_plain_structures_break_nothing():
         mine["sizes"].append(4)
         theirs[0].append("more")
         return x * mine["sizes"][0], mine, theirs, theirs[0] is theirs[1]
+
     shared = [7]
     calls = [[[7], [7]], [shared, shared], [[7], [7]], [shared, shared]]
     return fn, [(torch.randn(2), given) for given in calls], config
@@ -175,6 +194,7 @@ def test_a_deep_copy_keeps_what_is_shared_and_goes_in_circles():
         other = copy.deepcopy(ring)
         other[2]["a"].append(3)
         return other[1] is other, other[2] is other[3], other[3], ring[3], x * len(other)
+
     return fn, ordinary
 
 
@@ -211,6 +231,7 @@ def test_copies_of_plain_objects_break_nothing():
         mine.x += 1
         empty = copy.copy(Point.__new__(Point))
         return x * mine.x, shallow, deep, given, shallow.tags is given.tags, vars(empty), vars(shallow) is vars(given)
+
     return fn, lambda i: (torch.randn(2), Point(i % 2, [i])), template
 
 
@@ -221,8 +242,19 @@ def test_copies_of_objects_with_slots():
         a, b, c, d = copy.copy(one), copy.deepcopy(one), copy.copy(both), copy.deepcopy(both)
         a.other.append(1)
         c.free["y"] = 3
-        return (x + 1, a.hidden() is one.hidden(), b.hidden() is one.hidden(), b.other, one.other, d.free, both.free,
-                c.hidden(), d.hidden() is d.other[0], hasattr(d, "unset"))
+        return (
+            x + 1,
+            a.hidden() is one.hidden(),
+            b.hidden() is one.hidden(),
+            b.other,
+            one.other,
+            d.free,
+            both.free,
+            c.hidden(),
+            d.hidden() is d.other[0],
+            hasattr(d, "unset"),
+        )
+
     return fn, ordinary
 
 
@@ -248,6 +280,7 @@ def test_copies_by_the_hooks_of_a_class():
     def fn(x):
         a, b, c = copy.copy(Reduced(3)), copy.copy(Stated(4)), copy.deepcopy(Stated([5]))
         return x * a.x, b.x, b.cache, b.restored, c.x, c.cache
+
     return fn, ordinary
 
 
@@ -265,4 +298,5 @@ def test_copies_of_what_is_more_than_its_attributes():
         a, b, c = copy.copy(number), copy.copy(named), copy.deepcopy(named)
         b["b"] = 2
         return x * float(a), a.unit, b, b.title, c, c.title, named
+
     return fn, ordinary

@@ -12,8 +12,12 @@ from burnish.capture.segments.break_transition import Crossing
 
 def crossings(compiled):
     program = compiled.__burnish_program__
-    return [segment.leads_to.crossing for point in [program.entry, *program.continuations.values()]
-            for segment in point.segments if segment.leads_to is not None]
+    return [
+        segment.leads_to.crossing
+        for point in [program.entry, *program.continuations.values()]
+        for segment in point.segments
+        if segment.leads_to is not None
+    ]
 
 
 def branch(x, log):
@@ -71,6 +75,7 @@ def nested(x, log):
         if z.mean() > 1:
             return z + 1
         return z
+
     return inner(x) + inner(x - 1)
 
 

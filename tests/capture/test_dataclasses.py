@@ -64,6 +64,7 @@ def test_dataclass_made_inside_and_returned():
         out = Output(x.sum(), logits=x * 2)
         out.hidden.append(x + 1)
         return out
+
     return fn, ordinary
 
 
@@ -72,6 +73,7 @@ def test_dataclass_fields_feed_the_computation():
     def fn(x):
         out = Output(loss=x.mean(), logits=x)
         return out.logits * out.loss + len(out.hidden), out.name
+
     return fn, ordinary
 
 
@@ -83,14 +85,16 @@ def test_dataclass_argument_is_mutated_around_a_break():
             out.loss = out.logits.sum()
         out.hidden.append(out.loss * 2)
         return out.name
+
     return fn, lambda i: (Output(torch.zeros(()), torch.zeros(4)), swinging(i)[0])
 
 
 @program(breaks=0)
 def test_frozen_config_decides_the_path():
     def fn(x, config):
-        y = x[:config.width]
+        y = x[: config.width]
         return y.relu() if config.act == "relu" else y.tanh()
+
     return fn, [(torch.randn(4), c) for c in (Config(), Config(3), Config(2, "tanh"), Config())]
 
 
@@ -102,6 +106,7 @@ def test_frozen_dataclass_refuses_writes():
             config.width = 4
         except FrozenInstanceError as error:
             return x * config.width, str(error)
+
     return fn, ordinary
 
 
@@ -111,6 +116,7 @@ def test_frozen_dataclass_as_dict_key():
 
     def fn(x, width):
         return x * table.get(Config(width), 1.0), Config(width) == Config(3), len({Config(), Config(2)})
+
     return fn, [(torch.randn(2), n) for n in (2, 3, 4, 2)]
 
 
@@ -121,6 +127,7 @@ def test_replace_and_asdict_and_astuple():
         out = Output(x.sum(), x, [x + 1])
         parts = asdict(out)
         return x * config.width, parts, list(asdict(config)), len(astuple(out)), replace(out, name="new").name
+
     return fn, ordinary
 
 
@@ -131,6 +138,7 @@ def test_asdict_copies_deeply():
         parts = asdict(out)
         parts["hidden"][0].append(1)
         return len(out.hidden[0]), parts["logits"] is x, parts["logits"] + 1
+
     return fn, ordinary
 
 
@@ -148,6 +156,7 @@ def test_post_init_and_init_var():
 
     def fn(x):
         return Layer(x).weight + Layer(x, 3.0).size, Layer(x).size
+
     return fn, [(torch.randn(2),), (torch.randn(3),), (torch.randn(2),)]
 
 
@@ -169,6 +178,7 @@ def test_dataclass_inheritance_and_keyword_only_fields():
             Shifted(x)
         except TypeError as error:
             return s.x * s.scale + s.shift, str(error).split(".")[-1], [f.name for f in fields(s)]
+
     return fn, ordinary
 
 
@@ -183,6 +193,7 @@ def test_dataclass_order_and_equality():
         items = [Item(n, x) for n, x in xs]
         same = items[0] == Item(xs[0][0], None)
         return max(items).payload * 2, [i.priority for i in sorted(items)], same, items[0] < items[-1]
+
     return fn, [([(n, torch.randn(2)) for n in order],) for order in ((1, 3, 2), (5, 4), (1, 3, 2))]
 
 
@@ -201,6 +212,7 @@ def test_dataclass_with_slots():
         except AttributeError:
             p.n += 10
         return p.x * p.n
+
     return fn, ordinary
 
 
@@ -220,6 +232,7 @@ def test_default_factory_runs_for_every_object():
         a, b = Box(), Box()
         a.items.append(x.shape[0])
         return x * b.items[0], a.items, a.items is b.items
+
     return fn, ordinary, made
 
 
@@ -227,6 +240,7 @@ def test_default_factory_runs_for_every_object():
 def test_repr_of_a_dataclass():
     def fn(x):
         return x + 1, repr(Config(x.shape[0])), f"{Config()}", is_dataclass(Config), is_dataclass(x)
+
     return fn, [(torch.randn(2),), (torch.randn(3),), (torch.randn(2),)]
 
 
@@ -236,10 +250,14 @@ def test_dataclass_field_changed_between_calls():
 
     def fn(x):
         return x + out.logits if out.name == "out" else x - out.loss
+
     x = torch.randn(2)
-    return fn, [(x,), (x, Before(lambda: setattr(out, "name", "other"))),
-                (x, Before(lambda: setattr(out, "loss", torch.zeros(2)))),
-                (x, Before(lambda: setattr(out, "name", "out")))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(out, "name", "other"))),
+        (x, Before(lambda: setattr(out, "loss", torch.zeros(2)))),
+        (x, Before(lambda: setattr(out, "name", "out"))),
+    ]
 
 
 @program
@@ -262,6 +280,7 @@ def test_model_output_that_is_also_a_mapping():
         loss = None if labels is None else (logits - labels).pow(2).mean()
         out = Mapped(loss, logits)
         return out["logits"] + 1, out[0], len(out.to_tuple())
+
     return fn, [(torch.randn(2),), (torch.randn(2), torch.ones(2)), (torch.randn(2),)]
 
 
@@ -271,6 +290,7 @@ def test_named_tuple_fields_methods_and_unpacking():
         s = Stats(x.mean(), x.shape[0])
         mean, count = s
         return s.scaled() + mean * count, s[1], Stats(x).count, s._replace(count=7).scaled()
+
     return fn, ordinary
 
 
@@ -278,6 +298,7 @@ def test_named_tuple_fields_methods_and_unpacking():
 def test_named_tuple_as_argument_and_result():
     def fn(stats, x):
         return Stats(stats.mean + x.mean(), stats.count + 1), isinstance(stats, tuple)
+
     return fn, [(Stats(torch.randn(()), n), torch.randn(2)) for n in (1, 2, 1)]
 
 
@@ -287,6 +308,7 @@ def test_enum_members_choose_a_path():
         if mode is Mode.TRAIN:
             return x * mode.scale + 1
         return x * mode.scale
+
     return fn, [(torch.randn(2), m) for m in (Mode.TRAIN, Mode.EVAL, Mode.TRAIN)]
 
 
@@ -298,6 +320,7 @@ def test_enum_lookups_by_value_and_name():
         except ValueError as error:
             return x, str(error)
         return x * mode.scale, mode.name, mode.value, Mode["EVAL"] is mode, [m.name for m in Mode], mode in Mode
+
     return fn, [(torch.randn(2), t) for t in ("train", "eval", "test", "train")]
 
 
@@ -305,6 +328,7 @@ def test_enum_lookups_by_value_and_name():
 def test_int_enum_acts_as_a_number():
     def fn(x, level):
         return x * level + Level.HIGH, level > Level.LOW, f"{level:d}", Level(5).name, sorted(Level)[0].name
+
     return fn, [(torch.randn(2), n) for n in (Level.LOW, Level.HIGH, 3, Level.LOW)]
 
 
@@ -316,6 +340,7 @@ def test_flags_are_combined_and_tested():
         if part & Part.BIAS:
             x = x + 1
         return x, bool(part & ~Part.BIAS), part == Part.BOTH, (part | Part.BIAS).value
+
     return fn, [(torch.randn(2), p) for p in (Part.WEIGHT, Part.BOTH, Part(0), Part.BIAS, Part.WEIGHT)]
 
 
@@ -325,8 +350,10 @@ def test_enum_defined_inside_with_auto_and_text():
         class Act(str, enum.Enum):
             RELU = "relu"
             TANH = "tanh"
+
         act = Act(name)
         return x.relu() if act == Act.RELU else x.tanh(), act == "relu", act.upper(), len(Act)
+
     return fn, [(torch.randn(2), n) for n in ("relu", "tanh", "relu")]
 
 
@@ -336,5 +363,6 @@ def test_enum_members_as_dict_keys():
 
     def fn(x, mode):
         return table[mode](x)
+
     x = torch.randn(2)
     return fn, [(x, Mode.TRAIN), (x, Mode.EVAL), (x, Mode.TRAIN, Before(lambda: table.update({Mode.TRAIN: torch.sin})))]

@@ -23,6 +23,7 @@ CALLS = [(torch.ones(2, dtype=torch.float64), precision) for precision in (4, 6,
 def test_constants_outside_are_divided():
     def fn(x):
         return x * float(ONE / SEVEN), str(ONE / SEVEN)
+
     return fn, with_precision, CALLS
 
 
@@ -30,6 +31,7 @@ def test_constants_outside_are_divided():
 def test_decimals_are_made():
     def fn(x):
         return x * float(1 / decimal.Decimal("7"))
+
     return fn, with_precision, CALLS
 
 
@@ -37,6 +39,7 @@ def test_decimals_are_made():
 def test_the_context_is_asked_for():
     def fn(x):
         return x + 1, decimal.getcontext().prec
+
     return fn, with_precision, CALLS
 
 
@@ -51,6 +54,7 @@ def test_one_context_has_another_precision_each_time():
             return fn(x)
         finally:
             decimal.getcontext().prec = before
+
     return fn, caller, CALLS
 
 
@@ -61,6 +65,7 @@ def test_the_precision_changes_inside():
             context.prec += 2
             y = x * float(ONE / SEVEN)
         return y, x * float(ONE / SEVEN)
+
     return fn, with_precision, CALLS
 
 
@@ -76,4 +81,5 @@ def test_the_recursion_limit_is_another_one():
             return fn(x) - before
         finally:
             sys.setrecursionlimit(before)
+
     return fn, caller, [(torch.ones(1, dtype=torch.float64), extra) for extra in (0, 100, 0)]

@@ -17,10 +17,12 @@ def test_property_computes_from_an_attribute():
         @property
         def norm(self):
             return self.weight.abs().sum()
+
     layer = Layer(torch.randn(3))
 
     def fn(x):
         return x / layer.norm
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -44,6 +46,7 @@ def test_property_with_setter_and_deleter():
         def scale(self):
             self.log.append("del")
             self._scale = 0.5
+
     layer = Layer()
 
     def fn(x):
@@ -51,6 +54,7 @@ def test_property_with_setter_and_deleter():
         y = x * layer.scale
         del layer.scale
         return y + layer.scale
+
     return fn, ordinary, layer
 
 
@@ -67,6 +71,7 @@ def test_property_that_reads_data():
     def fn(x):
         stats = Stats(x * 2)
         return stats.x + 1 if stats.is_positive else stats.x - 1
+
     return fn, swinging
 
 
@@ -89,6 +94,7 @@ def test_property_raising_attribute_error_falls_to_getattr():
 
     def fn(x, layer):
         return x * layer.weight
+
     return fn, [(torch.randn(2), Layer(None)), (torch.randn(2), Layer(2.0)), (torch.randn(2), Layer(None))]
 
 
@@ -105,6 +111,7 @@ def test_property_without_setter_refuses():
             layer.size = 4
         except AttributeError as error:
             return x * layer.size, str(error)
+
     return fn, ordinary
 
 
@@ -122,6 +129,7 @@ def test_inherited_property_overridden_with_super():
 
     def fn(x, big):
         return x * (Bigger() if big else Base()).scale
+
     return fn, [(torch.randn(2), True), (torch.randn(2), False), (torch.randn(2), True)]
 
 
@@ -154,6 +162,7 @@ def test_data_descriptor_validates_and_wins_over_the_instance():
             return x, str(error)
         config.__dict__["width"] = 1000
         return x * config.width, type(Config.width).__name__
+
     return fn, [(torch.randn(2), 2), (torch.randn(2), -1), (torch.randn(2), 2), (torch.randn(2), 3)]
 
 
@@ -165,13 +174,19 @@ def test_non_data_descriptor_loses_to_the_instance():
 
     class Layer:
         scale = Default()
+
     layer = Layer()
 
     def fn(x):
         return x * layer.scale
+
     x = torch.randn(2)
-    return fn, [(x,), (x, Before(lambda: setattr(layer, "scale", 2.0))), (x, Before(lambda: delattr(layer, "scale"))),
-                (x, Before(lambda: setattr(Layer, "scale", 7.0)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(layer, "scale", 2.0))),
+        (x, Before(lambda: delattr(layer, "scale"))),
+        (x, Before(lambda: setattr(Layer, "scale", 7.0))),
+    ]
 
 
 @program
@@ -186,10 +201,12 @@ def test_descriptor_counts_its_reads():
 
     class Layer:
         n = Counted()
+
     layer = Layer()
 
     def fn(x):
         return x * layer.n + layer.n
+
     return fn, ordinary, vars(Layer)["n"]
 
 
@@ -207,6 +224,7 @@ def test_descriptor_on_class_access():
 
     def fn(x):
         return x + 1, Layer.name, Linear().name
+
     return fn, ordinary
 
 
@@ -230,6 +248,7 @@ def test_descriptor_delete():
         before = layer.value + 1
         del layer.value
         return before, layer.value
+
     return fn, ordinary
 
 
@@ -245,11 +264,13 @@ def test_cached_property_is_computed_once_per_object():
         def mean(self):
             computed.append(self.x.shape[0])
             return self.x.mean()
+
     kept = Batch(torch.arange(4.0))
 
     def fn(x):
         batch = Batch(x)
         return x - batch.mean - batch.mean + kept.mean, "mean" in vars(batch)
+
     return fn, ordinary, computed
 
 
@@ -262,13 +283,19 @@ def test_cached_property_dropped_between_calls():
         @functools.cached_property
         def factor(self):
             return self.scale * 10
+
     model = Model()
 
     def fn(x):
         return x * model.factor
+
     x = torch.randn(2)
-    return fn, [(x,), (x, Before(lambda: setattr(model, "scale", 3.0))), (x, Before(lambda: delattr(model, "factor"))),
-                (x,)]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(model, "scale", 3.0))),
+        (x, Before(lambda: delattr(model, "factor"))),
+        (x,),
+    ]
 
 
 @program
@@ -282,6 +309,7 @@ def test_function_descriptor_bound_by_hand():
     def fn(x):
         method = scaled.__get__(Layer())
         return method(x) + Layer.__dict__["scale"]
+
     return fn, ordinary
 
 
@@ -295,6 +323,7 @@ def test_decorator_class_used_as_a_method_descriptor():
             def bound(*args):
                 self.calls += 1
                 return self.f(instance, *args)
+
             return bound
 
     class Layer:
@@ -303,10 +332,12 @@ def test_decorator_class_used_as_a_method_descriptor():
         @counted
         def forward(self, x):
             return x * self.scale
+
     layer = Layer()
 
     def fn(x):
         return layer.forward(x) + layer.forward(x + 1)
+
     return fn, ordinary, vars(Layer)["forward"].__dict__
 
 
@@ -314,9 +345,11 @@ def test_decorator_class_used_as_a_method_descriptor():
 def test_property_replaced_on_the_class_between_calls():
     class Layer:
         scale = property(lambda self: 2.0)
+
     layer = Layer()
 
     def fn(x):
         return x * layer.scale
+
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: setattr(Layer, "scale", property(lambda self: 3.0)))), (x,)]

@@ -60,17 +60,36 @@ def first_of_all_together(x, d):
 def text_of_keywords(x, d):
     def text(**names):
         return len(str(names))
+
     return x * text(z=1, **d)
 
 
-CALLS = ({"a": [1, 2], "b": [0, 5]}, {"a": [1, 2], "b": [0, 5]}, {"a": [3, 2], "b": [0, 5]},
-         {"a": [3, 2], "b": [7777, 5]}, {"a": [1, 2], "b": [9, 5]})
+CALLS = (
+    {"a": [1, 2], "b": [0, 5]},
+    {"a": [1, 2], "b": [0, 5]},
+    {"a": [3, 2], "b": [0, 5]},
+    {"a": [3, 2], "b": [7777, 5]},
+    {"a": [1, 2], "b": [9, 5]},
+)
 
 
-@pytest.mark.parametrize("program", [
-    first_of_largest, largest_by_iterator, first_of_largest_in_a_fresh_one, first_of_largest_when_merged,
-    whether_a_value_is_among_them, whether_an_item_is_among_them, whether_items_are_the_same, length_of_text,
-    length_of_a_copy_s_text, length_of_an_updated_one_s_text, first_of_all_together, text_of_keywords])
+@pytest.mark.parametrize(
+    "program",
+    [
+        first_of_largest,
+        largest_by_iterator,
+        first_of_largest_in_a_fresh_one,
+        first_of_largest_when_merged,
+        whether_a_value_is_among_them,
+        whether_an_item_is_among_them,
+        whether_items_are_the_same,
+        length_of_text,
+        length_of_a_copy_s_text,
+        length_of_an_updated_one_s_text,
+        first_of_all_together,
+        text_of_keywords,
+    ],
+)
 def test_a_change_inside_a_value_is_seen_by_the_next_call(program):
     compiled = burnish.compile(program, backend="eager")
     for d in CALLS:

@@ -35,8 +35,11 @@ def test_members_are_compared_with_members_and_with_values():
         z = y * 2 if mode == "mean" else y * 3
         return z, axis == 1, axis < Axis.COLUMNS, "sum" == mode, mode != Mode.SUM
 
-    return fn, [(torch.ones(3), Axis.ROWS, Mode.MEAN), (torch.ones(3), Axis.COLUMNS, Mode.SUM),
-                (torch.ones(3), Axis.ROWS, Mode.SUM)]
+    return fn, [
+        (torch.ones(3), Axis.ROWS, Mode.MEAN),
+        (torch.ones(3), Axis.COLUMNS, Mode.SUM),
+        (torch.ones(3), Axis.ROWS, Mode.SUM),
+    ]
 
 
 @program(breaks=0)

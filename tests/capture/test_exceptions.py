@@ -33,6 +33,7 @@ def test_raised_and_caught_in_the_same_function():
         except ValueError:
             x = x + 1
         return x * 2
+
     return fn, ordinary
 
 
@@ -43,6 +44,7 @@ def test_raised_in_a_callee_and_caught_by_the_caller():
             return checked(x, 3)
         except ShapeError:
             return x - 1
+
     return fn, [(torch.randn(3),), (torch.randn(4),), (torch.randn(3),)]
 
 
@@ -53,6 +55,7 @@ def test_attributes_and_args_of_a_caught_error():
             return checked(x, 3)
         except ShapeError as error:
             return x + error.shape[0], str(error), error.args, repr(error)
+
     return fn, [(torch.randn(3),), (torch.randn(4),), (torch.randn(3),)]
 
 
@@ -61,6 +64,7 @@ def test_uncaught_error_reaches_the_caller():
     def fn(x):
         y = x.sin()
         return checked(y, 3) + y
+
     return fn, [(torch.randn(3),), (torch.randn(4),), (torch.randn(3),), (torch.randn(4),)]
 
 
@@ -74,6 +78,7 @@ def test_uncaught_error_after_side_effects_keeps_them():
         y = checked(x, 3)
         log.append(y)
         return y
+
     return fn, [(torch.randn(3),), (torch.randn(4),), (torch.randn(3),), (torch.randn(4),)], log
 
 
@@ -82,8 +87,13 @@ def test_uncaught_error_of_a_tensor_operation():
     def fn(x, w):
         h = x.relu()
         return h @ w
-    return fn, [(torch.randn(2, 3), torch.randn(3, 2)), (torch.randn(2, 3), torch.randn(4, 2)),
-                (torch.randn(2, 3), torch.randn(3, 2)), (torch.randn(2, 3), torch.randn(4, 2))]
+
+    return fn, [
+        (torch.randn(2, 3), torch.randn(3, 2)),
+        (torch.randn(2, 3), torch.randn(4, 2)),
+        (torch.randn(2, 3), torch.randn(3, 2)),
+        (torch.randn(2, 3), torch.randn(4, 2)),
+    ]
 
 
 @program
@@ -95,6 +105,7 @@ def test_caught_error_of_a_tensor_operation():
             z = x.sum() + y.sum()
             return z, str(error).split(" ")[0]
         return z * 2
+
     return fn, [(torch.randn(3), torch.randn(3)), (torch.randn(3), torch.randn(4)), (torch.randn(3), torch.randn(3))]
 
 
@@ -106,8 +117,12 @@ def test_data_dependent_tensor_error_in_later_calls_only():
             return y[index] + 1
         except IndexError:
             return y - 1
-    return fn, [(torch.randn(3), torch.tensor([0, 2])), (torch.randn(3), torch.tensor([0, 5])),
-                (torch.randn(3), torch.tensor([1, 1]))]
+
+    return fn, [
+        (torch.randn(3), torch.tensor([0, 2])),
+        (torch.randn(3), torch.tensor([0, 5])),
+        (torch.randn(3), torch.tensor([1, 1])),
+    ]
 
 
 @program
@@ -116,6 +131,7 @@ def test_error_raised_because_of_tensor_data():
         if not torch.isfinite(x).all():
             raise FloatingPointError(f"{int((~torch.isfinite(x)).sum())} bad values")
         return x.log()
+
     return fn, [(torch.tensor([1.0, 2.0]),), (torch.tensor([1.0, float("inf")]),), (torch.tensor([3.0, 2.0]),)]
 
 
@@ -124,6 +140,7 @@ def test_assert_that_passes_and_fails():
     def fn(x, n):
         assert x.shape[0] == n, f"expected {n} rows, got {x.shape[0]}"
         return x * n
+
     return fn, [(torch.randn(3), 3), (torch.randn(3), 4), (torch.randn(3), 3), (torch.randn(4), 4)]
 
 
@@ -133,6 +150,7 @@ def test_assert_on_data():
         y = x * 2
         assert (y > 0).all(), "not all positive"
         return y.sqrt()
+
     return fn, swinging
 
 
@@ -144,6 +162,7 @@ def test_assert_without_message_caught():
             return x + 1
         except AssertionError as error:
             return x - 1, error.args
+
     return fn, swinging
 
 
@@ -162,6 +181,7 @@ def test_else_runs_only_without_an_error():
         finally:
             log.append("finally")
         return y, log
+
     return fn, [(torch.randn(4),), (torch.randn(3),), (torch.randn(4),)]
 
 
@@ -175,8 +195,10 @@ def test_return_in_try_runs_finally_first():
                 return x * 2
             finally:
                 log.append("finally")
+
         y = inner()
         return y, log
+
     return fn, ordinary
 
 
@@ -188,7 +210,9 @@ def test_return_in_finally_swallows_the_error():
                 raise ValueError("lost")
             finally:
                 return x * 3  # noqa: B012
+
         return inner() + 1
+
     return fn, ordinary
 
 
@@ -201,7 +225,9 @@ def test_return_in_finally_wins_over_return_in_try():
             finally:
                 if flag:
                     return x + 1  # noqa: B012
+
         return inner(True), inner(False)
+
     return fn, ordinary
 
 
@@ -220,6 +246,7 @@ def test_break_and_continue_leave_through_finally():
                 log.append(i)
                 x = x * 2
         return x, log
+
     return fn, ordinary
 
 
@@ -235,6 +262,7 @@ def test_data_dependent_break_leaves_through_finally():
             finally:
                 steps += 1
         return x, steps
+
     return fn, [(torch.full((2,), v),) for v in (0.5, 20.0, -0.5, 3.0)]
 
 
@@ -250,6 +278,7 @@ def test_continue_in_except_inside_a_loop():
                 continue
             total = total * 1.5
         return total, skipped
+
     return fn, [([torch.randn(n) for n in sizes],) for sizes in ((2, 3, 2), (3, 3), (2,), (2, 3, 2))]
 
 
@@ -266,6 +295,7 @@ def test_nested_try_with_the_outer_handler_taken():
         except KeyError:
             x = x * 2
         return x
+
     return fn, ordinary
 
 
@@ -279,6 +309,7 @@ def test_error_in_a_handler_has_the_first_as_context():
                 raise ValueError("second")  # noqa: B904
         except ValueError as error:
             return x + 1, repr(error.__context__), error.__cause__, error.__suppress_context__
+
     return fn, ordinary
 
 
@@ -292,6 +323,7 @@ def test_raise_from_sets_the_cause():
                 raise RuntimeError("layer failed") from error
         except RuntimeError as error:
             return x - 1, str(error), type(error.__cause__).__name__, error.__cause__.shape
+
     return fn, [(torch.randn(3),), (torch.randn(2),), (torch.randn(3),)]
 
 
@@ -302,6 +334,7 @@ def test_raise_from_leaves_the_function():
             return checked(x, 2)
         except ShapeError as error:
             raise RuntimeError("layer failed") from error
+
     return fn, [(torch.randn(3),), (torch.randn(2),), (torch.randn(3),), (torch.randn(2),)]
 
 
@@ -315,6 +348,7 @@ def test_raise_from_none():
                 raise ValueError("shown") from None
         except ValueError as error:
             return x * 2, error.__suppress_context__, error.__cause__
+
     return fn, ordinary
 
 
@@ -328,6 +362,7 @@ def test_bare_raise_sends_the_same_error_on():
         except ShapeError as error:
             log.append(error.shape)
             raise
+
     return fn, [(torch.randn(n),) for n in (3, 2, 4, 2, 3)], log
 
 
@@ -338,6 +373,7 @@ def test_bare_raise_without_an_error():
             raise  # noqa: PLE0704
         except RuntimeError as error:
             return x + 1, str(error)
+
     return fn, ordinary
 
 
@@ -356,6 +392,7 @@ def test_except_with_a_tuple_of_types():
         except Exception as error:
             return x + 2, type(error).__name__
         return x + 3
+
     return fn, [(torch.randn(2), k) for k in (0, 1, 2, 3, 0)]
 
 
@@ -366,8 +403,13 @@ def test_types_to_catch_come_from_a_variable():
             return x.reshape(7, -1)
         except types:
             return x * 2
-    return fn, [(torch.randn(3), RuntimeError), (torch.randn(3), (KeyError, RuntimeError)),
-                (torch.randn(3), KeyError), (torch.randn(3), RuntimeError)]
+
+    return fn, [
+        (torch.randn(3), RuntimeError),
+        (torch.randn(3), (KeyError, RuntimeError)),
+        (torch.randn(3), KeyError),
+        (torch.randn(3), RuntimeError),
+    ]
 
 
 @program
@@ -382,6 +424,7 @@ def test_name_of_a_caught_error_is_gone_afterwards():
             return x, error
         except UnboundLocalError as gone:
             return x, str(gone)
+
     return fn, ordinary
 
 
@@ -397,6 +440,7 @@ def test_error_objects_are_kept_and_raised_later():
         if len(errors) > 1:
             raise errors[-1]
         return total, [str(e) for e in errors]
+
     return fn, [([torch.randn(n) for n in sizes],) for sizes in ((2, 3), (3, 4), (2, 2), (2, 3))]
 
 
@@ -410,6 +454,7 @@ def test_lookup_errors_are_caught_with_their_texts():
             except (KeyError, IndexError, AttributeError, ZeroDivisionError) as error:
                 out.append((type(error).__name__, str(error)))
         return x * 2, out
+
     return fn, [(torch.randn(2), {0: x}, [5], i) for x, i in (("a", 0), ("b", 1), ("a", 0))]
 
 
@@ -423,6 +468,7 @@ def test_key_error_from_a_changing_dict():
         except KeyError:
             scale = table["a"]
         return x * scale
+
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: table.update(b=3.0))), (x, Before(lambda: table.pop("b")))]
 
@@ -446,6 +492,7 @@ def test_error_with_a_break_in_every_part():
             log.append(bool(x.sum() > 0))
             x = x + 1
         return x, log
+
     return fn, swinging
 
 
@@ -463,6 +510,7 @@ def test_exception_group_is_split_by_except_star():
             log.append(("key", [str(e) for e in group.exceptions]))
             x = x * 2
         return x, log
+
     return fn, [(torch.randn(2), n) for n in (1, 2, 3, 1)]
 
 
@@ -473,6 +521,7 @@ def test_exception_group_leaves_with_what_is_left():
             raise ExceptionGroup("many", [ValueError("v"), TypeError("t")])
         except* ValueError:
             x.add_(1)
+
     return fn, ordinary
 
 
@@ -485,6 +534,7 @@ def test_note_added_to_an_error():
             error.add_note(f"in layer {x.dim()}")
             return x, error.__notes__
         return x * 2
+
     return fn, [(torch.randn(3),), (torch.randn(2),), (torch.randn(3),)]
 
 
@@ -499,6 +549,7 @@ def test_error_in_finally_replaces_the_first():
                 {}["missing"]
         except KeyError as error:
             return x, type(error.__context__).__name__
+
     return fn, ordinary
 
 
@@ -523,6 +574,7 @@ def test_not_implemented_and_custom_hierarchies():
             return x + 2, str(error)
         except NotImplementedError as error:
             return x + 3, str(error)
+
     return fn, [(torch.randn(2), n) for n in (0, 1, 2, 0)]
 
 
@@ -541,6 +593,7 @@ def test_lines_of_the_traceback_name_the_users_functions():
                 tb = tb.tb_next
             return x * 2, names
         return x
+
     return fn, [(torch.randn(4),), (torch.randn(3),), (torch.randn(4),)]
 
 
@@ -552,6 +605,7 @@ def test_error_escapes_a_loop_after_in_place_writes():
             if i == limit:
                 raise StopIteration(i)
         return x * 2
+
     return fn, [(torch.zeros(2), n) for n in (1, 9, 2, 1)]
 
 
@@ -565,6 +619,7 @@ def test_system_exit_and_base_exceptions_pass_except_exception():
                 return x
         except BaseException as error:
             return x * 2, repr(error)
+
     return fn, ordinary
 
 
@@ -580,6 +635,7 @@ def test_retry_loop_until_it_fits():
         else:
             raise ShapeError("nothing fits", x.shape)
         return y.sum(0), n
+
     return fn, [(torch.randn(6), s) for s in ([4, 3], [4, 5], [2], [4, 3])]
 
 
@@ -599,6 +655,7 @@ def test_error_thrown_by_an_operator_of_a_class():
             return (Strict(x) + Strict(y)).x
         except ShapeError as error:
             return x, error.shape
+
     return fn, lambda i: (torch.randn(2), torch.randn(2 if i != 1 else 3))
 
 
@@ -611,6 +668,7 @@ def test_breaks_before_during_and_after_a_caught_tensor_error():
         except RuntimeError:
             z = x.sum() * (1 if y.sum() > 0 else -1)
         return z * scale if z.sum() > 0 else z + scale
+
     return fn, lambda i: (swing(i, 3), torch.randn(3 if i != 1 else 2))
 
 

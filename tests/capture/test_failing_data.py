@@ -149,7 +149,7 @@ def test_error_in_backward_is_raised():
 
         @staticmethod
         def backward(ctx, gradient):
-            i, = ctx.saved_tensors
+            (i,) = ctx.saved_tensors
             10 // i  # noqa: B018
             return gradient * 2, None
 

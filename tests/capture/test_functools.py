@@ -17,6 +17,7 @@ def test_partial_with_positions_and_keywords():
     def fn(x):
         double = functools.partial(affine, 2.0, shift=1.0)
         return double(x), double(x, shift=x.sin())
+
     return fn, ordinary
 
 
@@ -26,6 +27,7 @@ def test_partial_of_a_torch_function():
 
     def fn(x):
         return half(x) + functools.partial(torch.sum, dim=0, keepdim=True)(x)
+
     return fn, ordinary
 
 
@@ -38,6 +40,7 @@ def test_partial_attributes_and_nesting():
         one = functools.partial(total, x, a=1)
         two = functools.partial(one, 2, a=x, b=3)
         return two(4), two.args, sorted(two.keywords), two.func is total
+
     return fn, ordinary
 
 
@@ -47,10 +50,14 @@ def test_partial_given_another_target_between_calls():
 
     def fn(x):
         return steps["act"](x) + 1
+
     x = torch.randn(4)
-    return fn, [(x,), (x, Before(lambda: steps.update(act=functools.partial(torch.clamp, min=0.5)))),
-                (x, Before(lambda: steps.update(act=functools.partial(torch.clamp, min=0.0)))),
-                (x, Before(lambda: steps["act"].keywords.update(min=0.25)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: steps.update(act=functools.partial(torch.clamp, min=0.5)))),
+        (x, Before(lambda: steps.update(act=functools.partial(torch.clamp, min=0.0)))),
+        (x, Before(lambda: steps["act"].keywords.update(min=0.25))),
+    ]
 
 
 @program
@@ -64,8 +71,17 @@ def test_partial_returned_and_called_afterwards():
 
     def use():
         seen.append(made[-1](torch.ones(4)))
-    return fn, [(torch.randn(4),), (torch.randn(4), Before(use)), (torch.randn(4), Before(use)),
-                (torch.randn(4), Before(use))], seen
+
+    return (
+        fn,
+        [
+            (torch.randn(4),),
+            (torch.randn(4), Before(use)),
+            (torch.randn(4), Before(use)),
+            (torch.randn(4), Before(use)),
+        ],
+        seen,
+    )
 
 
 @program
@@ -75,6 +91,7 @@ def test_wraps_keeps_name_and_passes_through():
         def inner(*args, **kwargs):
             inner.calls += 1
             return f(*args, **kwargs) * inner.calls
+
         inner.calls = 0
         return inner
 
@@ -85,6 +102,7 @@ def test_wraps_keeps_name_and_passes_through():
 
     def fn(x):
         return layer(x) + layer(x, by=3), layer.__name__, layer.__doc__, layer.__wrapped__(x)
+
     return fn, ordinary, vars(layer)
 
 
@@ -95,13 +113,16 @@ def test_decorated_function_is_the_compiled_one():
             @functools.wraps(f)
             def inner(*args, **kwargs):
                 return f(*args, **kwargs) * by
+
             return inner
+
         return wrap
 
     @scaled(2)
     @scaled(3)
     def fn(x, shift=1):
         return x + shift
+
     return fn, [(torch.randn(2),), (torch.randn(2), 5), (torch.randn(2),)]
 
 
@@ -116,6 +137,7 @@ def test_lru_cache_of_a_pure_shape_function():
 
     def fn(x):
         return x + positions(x.shape[0])
+
     return fn, [(torch.randn(n),) for n in (3, 3, 4, 3)], computed
 
 
@@ -129,6 +151,7 @@ def test_lru_cache_returns_the_same_object_and_counts():
         a, b = scale(n), scale(n)
         info = scale.cache_info()
         return x * a[0], a is b, info.hits, info.misses, info.currsize
+
     return fn, [(torch.randn(2), n) for n in (1, 2, 1, 3, 1)]
 
 
@@ -156,6 +179,7 @@ def test_lru_cache_answers_with_objects_that_change():
         elif change == "cleared":
             table.cache_clear()
         return fn(x), table.cache_info().currsize
+
     return fn, caller, [(torch.randn(3), c) for c in ("", "", "shift", "inside", "tensor", "cleared", "")]
 
 
@@ -169,10 +193,12 @@ def test_cache_cleared_between_calls():
 
     def fn(x):
         return x * scale()
+
     x = torch.randn(2)
 
     def change():
         source["scale"] = 5.0
+
     return fn, [(x,), (x, Before(change)), (x, Before(scale.cache_clear)), (x,)]
 
 
@@ -182,6 +208,7 @@ def test_reduce_over_tensors_and_over_sizes():
         total = functools.reduce(lambda a, b: a * 2 + b, more, x)
         size = functools.reduce(lambda a, b: a * b, x.shape, 1)
         return total, x.reshape(size)
+
     return fn, [(torch.randn(2, 2),), (torch.randn(2, 2), torch.randn(2, 2), torch.randn(2, 2)), (torch.randn(2, 2),)]
 
 
@@ -192,6 +219,7 @@ def test_reduce_of_nothing():
             return functools.reduce(torch.add, items) + x
         except TypeError as error:
             return x, str(error)
+
     return fn, [(torch.randn(2), [torch.randn(2)] * n) for n in (1, 0, 2, 1)]
 
 
@@ -200,7 +228,9 @@ def test_reduce_with_a_break_in_its_function():
     def fn(*xs):
         def pick(a, b):
             return a + b if b.sum() > 0 else a - b
+
         return functools.reduce(pick, xs)
+
     return fn, lambda i: (swing(i), swing(i + 1), swing(i))
 
 
@@ -220,6 +250,7 @@ def test_singledispatch_on_the_first_argument():
 
     def fn(thing):
         return scaled(thing, 2)
+
     return fn, [(torch.randn(2),), ([torch.randn(2), [torch.randn(1), "a"]],), (3,), (torch.randn(2),)]
 
 
@@ -231,6 +262,7 @@ def test_singledispatch_registered_between_calls():
 
     def fn(x, thing):
         return x * size(thing)
+
     x = torch.randn(2)
     return fn, [(x, "ab"), (x, "ab", Before(lambda: size.register(str, len))), (x, 5)]
 
@@ -251,10 +283,12 @@ def test_singledispatchmethod():
         @apply.register
         def _(self, thing: int):
             return thing + self.by
+
     scaler = Scaler()
 
     def fn(x):
         return scaler.apply(x), scaler.apply(x.shape[0]), scaler.apply("text")
+
     return fn, ordinary
 
 
@@ -274,6 +308,7 @@ def test_total_ordering_fills_in_comparisons():
     def fn(x, n):
         a, b = Priority(n), Priority(2)
         return x * (2 if a >= b else 3), a > b, a <= b, max(a, b).n, [p.n for p in sorted([b, a])]
+
     return fn, [(torch.randn(2), n) for n in (1, 2, 3, 1)]
 
 
@@ -282,9 +317,14 @@ def test_cmp_to_key_sorts_tensors_by_size():
     def fn(*xs):
         def compare(a, b):
             return a.numel() - b.numel()
+
         return [x + 1 for x in sorted(xs, key=functools.cmp_to_key(compare))]
-    return fn, [(torch.randn(3), torch.randn(1), torch.randn(2)), (torch.randn(1), torch.randn(2)),
-                (torch.randn(3), torch.randn(1), torch.randn(2))]
+
+    return fn, [
+        (torch.randn(3), torch.randn(1), torch.randn(2)),
+        (torch.randn(1), torch.randn(2)),
+        (torch.randn(3), torch.randn(1), torch.randn(2)),
+    ]
 
 
 @program
@@ -294,12 +334,15 @@ def test_partialmethod_binds_its_object():
 
         def scale(self, x, mode):
             return x * self.by if mode == "up" else x / self.by
+
         up = functools.partialmethod(scale, mode="up")
         down = functools.partialmethod(scale, mode="down")
+
     layer = Layer()
 
     def fn(x):
         return layer.up(x) + layer.down(x)
+
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: setattr(layer, "by", 8))), (x,)]
 
@@ -310,6 +353,7 @@ def test_composition_of_functions_by_reduce():
         table = {"sin": torch.sin, "double": lambda y: y * 2, "shift": functools.partial(torch.add, other=1)}
         composed = functools.reduce(lambda f, g: lambda y: g(f(y)), [table[n] for n in names])
         return composed(x)
+
     return fn, [(torch.randn(2), n) for n in (["sin", "double"], ["shift", "sin", "double"], ["sin", "double"])]
 
 
@@ -320,6 +364,7 @@ def test_cached_tensor_depends_on_data_of_the_first_call():
     def fn(x):
         key = 1 if x.sum() > 0 else 2
         return x[:2] + memo(key), memo.cache_info().currsize
+
     return fn, swinging
 
 
@@ -337,4 +382,5 @@ def test_partial_of_a_partial_made_before_a_break_is_flat():
         outside(x)
         two = functools.partial(one, 2, b=3)
         return two(4), two.args, two.func is total, vars(one)
+
     return fn, ordinary

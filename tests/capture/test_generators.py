@@ -22,6 +22,7 @@ def test_generator_consumed_by_a_for_loop():
         for y in halves(x, 3):
             total = total + y
         return total
+
     return fn, ordinary
 
 
@@ -30,8 +31,10 @@ def test_generator_consumed_by_list_and_sum():
     def fn(x):
         def powers():
             for n in range(1, 4):
-                yield x ** n
+                yield x**n
+
         return torch.stack(list(powers())), sum(powers())
+
     return fn, ordinary
 
 
@@ -43,7 +46,9 @@ def test_infinite_generator_with_islice():
             while True:
                 y = y.sin() + 1
                 yield y
+
         return list(islice(steps(), 1, 4))
+
     return fn, ordinary
 
 
@@ -60,6 +65,7 @@ def test_yield_from_passes_values_and_the_return_value():
 
     def fn(x):
         return [y for y in outer(x)]
+
     return fn, ordinary
 
 
@@ -76,6 +82,7 @@ def test_send_feeds_a_running_average():
         running = average()
         next(running)
         return [running.send(x * k) for k in (1, 2, 4)]
+
     return fn, ordinary
 
 
@@ -94,6 +101,7 @@ def test_throw_is_caught_inside_the_generator():
         first = next(w)
         thrown = w.throw(ValueError(5))
         return first, thrown, next(w), next(w)
+
     return fn, ordinary
 
 
@@ -110,6 +118,7 @@ def test_throw_not_caught_leaves_the_generator_finished():
             w.throw(KeyError("stop"))
         except KeyError as error:
             return x * 2, str(error), list(w)
+
     return fn, ordinary
 
 
@@ -130,6 +139,7 @@ def test_close_runs_the_finally_block():
         w.close()
         log.append("closed")
         return y, next(w, None)
+
     return fn, ordinary, log
 
 
@@ -148,6 +158,7 @@ def test_generator_that_ignores_close():
             w.close()
         except RuntimeError as error:
             return x - 1, str(error)
+
     return fn, ordinary
 
 
@@ -157,12 +168,14 @@ def test_return_value_arrives_in_stop_iteration():
         def worker():
             yield x
             return x * 3
+
         w = worker()
         next(w)
         try:
             next(w)
         except StopIteration as stop:
             return stop.value
+
     return fn, ordinary
 
 
@@ -172,10 +185,12 @@ def test_stop_iteration_inside_a_generator_becomes_a_runtime_error():
         def broken():
             yield next(iter([x]))
             yield next(iter([]))
+
         try:
             return list(broken())
         except RuntimeError as error:
             return x * 2, str(error), type(error.__cause__).__name__
+
     return fn, ordinary
 
 
@@ -189,10 +204,13 @@ def test_generator_returned_and_driven_afterwards():
         def values():
             for n in range(3):
                 yield y * n
+
         made.append(values())
         return y
+
     def use():
         seen.append(list(made[-1]))
+
     return fn, [(torch.randn(2),)] + [(torch.randn(2), Before(use)) for _ in range(3)], seen
 
 
@@ -206,12 +224,14 @@ def test_generator_started_inside_and_finished_outside():
             for n in range(4):
                 y = y + n
                 yield y
+
         g = values()
         made.append(g)
         return next(g) + next(g)
 
     def use():
         seen.append(list(made[-1]))
+
     return fn, [(torch.randn(2),)] + [(torch.randn(2), Before(use)) for _ in range(3)], seen
 
 
@@ -224,6 +244,7 @@ def test_generator_made_outside_is_drawn_from():
     def fn(x, source):
         first = next(source)
         return x + first, [x * y for y in source]
+
     return fn, lambda i: (torch.randn(2), batches(i))
 
 
@@ -234,10 +255,12 @@ def test_one_generator_is_drawn_from_by_every_call():
         while True:
             n += 1
             yield n
+
     numbers = counter()
 
     def fn(x):
         return x * next(numbers)
+
     return fn, ordinary
 
 
@@ -247,6 +270,7 @@ def test_one_generator_of_tensors_ends_in_the_third_call():
 
     def fn(x):
         return x + next(source), x - next(source)
+
     return fn, ordinary
 
 
@@ -263,6 +287,7 @@ def test_generator_kept_between_calls_is_compiled_into_both():
             held.append(running(x))
             return next(held[0])
         return held[0].send(x)
+
     return fn, ordinary
 
 
@@ -270,8 +295,13 @@ def test_generator_kept_between_calls_is_compiled_into_both():
 def test_generator_expression_with_a_condition():
     def fn(xs):
         return sum(x * 2 for x in xs if x.shape[0] > 1)
-    return fn, [([torch.randn(2), torch.randn(1), torch.randn(2)],), ([torch.randn(2)],), ([torch.randn(1)],),
-                ([torch.randn(2), torch.randn(1), torch.randn(2)],)]
+
+    return fn, [
+        ([torch.randn(2), torch.randn(1), torch.randn(2)],),
+        ([torch.randn(2)],),
+        ([torch.randn(1)],),
+        ([torch.randn(2), torch.randn(1), torch.randn(2)],),
+    ]
 
 
 @program
@@ -281,6 +311,7 @@ def test_generator_expression_binds_its_first_iterable_at_once():
         scaled = (item * scale for item in items)
         items, scale = [x.sin()], 3
         return list(scaled), items
+
     return fn, ordinary
 
 
@@ -293,6 +324,7 @@ def test_break_inside_a_generator():
 
     def fn(*xs):
         return [y + 1 for y in positive(xs)]
+
     return fn, lambda i: (swing(i), swing(i + 1), swing(i))
 
 
@@ -310,6 +342,7 @@ def test_break_between_two_resumptions():
         if a.sum() > 0:
             return a, None
         return a, next(g)
+
     return fn, swinging
 
 
@@ -327,7 +360,9 @@ def test_two_generators_in_lockstep():
             while n > 0:
                 yield x - n
                 n -= 1
+
         return [a * b for a, b in zip(up(), down())]  # noqa: B905
+
     return fn, ordinary
 
 
@@ -349,6 +384,7 @@ def test_generator_with_try_finally_left_early():
             if part.item() > 0:
                 break
         return found * 2
+
     return fn, swinging, log
 
 
@@ -358,11 +394,13 @@ def test_generator_reading_state_that_changes_between_resumptions():
         def scaled():
             for _ in range(3):
                 yield x * config["scale"]
+
         out = []
         for y in scaled():
             config["scale"] += 1
             out.append(y)
         return out
+
     return fn, lambda i: (torch.randn(2), {"scale": i % 2})
 
 
@@ -377,8 +415,12 @@ def test_recursive_generator_walks_a_tree():
 
     def fn(tree):
         return sum(leaf.sum() for leaf in walk(tree)), len(list(walk(tree)))
-    return fn, [([torch.randn(2), [torch.randn(3), [torch.randn(1)]]],), ([[], torch.randn(2)],),
-                ([torch.randn(2), [torch.randn(3), [torch.randn(1)]]],)]
+
+    return fn, [
+        ([torch.randn(2), [torch.randn(3), [torch.randn(1)]]],),
+        ([[], torch.randn(2)],),
+        ([torch.randn(2), [torch.randn(3), [torch.randn(1)]]],),
+    ]
 
 
 @program
@@ -390,10 +432,11 @@ def test_generator_method_of_an_object():
         def __iter__(self):
             for start in range(0, len(self.data), self.size):
                 self.served += 1
-                yield self.data[start:start + self.size]
+                yield self.data[start : start + self.size]
 
     def fn(loader):
         return [batch.mean(0) for batch in loader]
+
     return fn, [(Loader(torch.randn(5, 2), size),) for size in (2, 3, 2)]
 
 
@@ -404,12 +447,14 @@ def test_send_none_and_send_to_a_fresh_generator():
             while True:
                 x_in = yield
                 x_in = x_in if x_in is not None else x
+
         g = echo()
         try:
             g.send(x)
         except TypeError as error:
             text = str(error)
         return g.send(None), x * 2, text
+
     return fn, ordinary
 
 
@@ -431,6 +476,7 @@ def test_yield_from_forwards_send_and_throw():
         a, b = outer(x), outer(x)
         next(a), next(b)
         return a.send(3), next(a), b.throw(ValueError), next(b)
+
     return fn, ordinary
 
 
@@ -439,11 +485,13 @@ def test_generator_state_attributes():
     def fn(x):
         def g():
             yield x
+
         made = g()
         before = made.gi_frame is None
         value = next(made)
         rest = list(made)
         return value, before, rest, made.gi_frame is None, made.__name__
+
     return fn, lambda i: (swing(i),)
 
 
@@ -510,4 +558,5 @@ def test_error_thrown_behind_a_break_advances_what_the_generator_delegates_to():
         next(running)
         outside(x)
         return running.throw(ValueError), next(running)
+
     return fn, [(torch.ones(3),), (torch.ones(3),), (torch.ones(2, 3),), (torch.ones(3),)]

@@ -56,6 +56,7 @@ def test_global_number_changed_between_calls():
 
     def fn(x):
         return x * scale + 1
+
     x = torch.randn(3)
     return fn, [(x,), *((x, Before(lambda n=n: setattr(HERE, "scale", n))) for n in (3.0, 2.0))]
 
@@ -66,6 +67,7 @@ def test_global_changed_between_calls_is_seen_by_a_callee():
 
     def fn(x):
         return layer(x) + 1
+
     x = torch.randn(3)
     return fn, [(x,), (x, Before(lambda: setattr(HERE, "scale", 3.0))), (x,)]
 
@@ -76,9 +78,13 @@ def test_global_function_replaced_between_calls():
 
     def fn(x):
         return layer(x)
+
     x = torch.randn(3)
-    return fn, [(x,), (x, Before(lambda: setattr(HERE, "layer", torch.sin))),
-                (x, Before(lambda: setattr(HERE, "layer", first_layer)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(HERE, "layer", torch.sin))),
+        (x, Before(lambda: setattr(HERE, "layer", first_layer))),
+    ]
 
 
 @program
@@ -87,9 +93,14 @@ def test_global_tensor_replaced_between_calls():
 
     def fn(x):
         return x + weight
+
     x = torch.randn(4)
-    return fn, [(x,), (x, Before(lambda: setattr(HERE, "weight", torch.zeros(4)))),
-                (x, Before(lambda: setattr(HERE, "weight", torch.ones(2, 4)))), (x, Before(reset))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(HERE, "weight", torch.zeros(4)))),
+        (x, Before(lambda: setattr(HERE, "weight", torch.ones(2, 4)))),
+        (x, Before(reset)),
+    ]
 
 
 @program
@@ -98,6 +109,7 @@ def test_global_tensor_written_in_place_between_calls():
 
     def fn(x):
         return x + weight
+
     x = torch.randn(4)
     return fn, [(x,), (x, Before(lambda: weight.fill_(5.0))), (x, Before(lambda: weight.zero_()))], Names()
 
@@ -110,6 +122,7 @@ def test_global_counter_written_by_the_function():
         global count
         count += 1
         return x * count
+
     return fn, ordinary, Names()
 
 
@@ -122,6 +135,7 @@ def test_global_counter_written_by_a_callee_around_a_break():
         if x.sum() > 0:
             bump()
         return x + bump()
+
     return fn, swinging, Names()
 
 
@@ -133,6 +147,7 @@ def test_global_tensor_rebound_by_the_function():
         global weight
         weight = weight * 0.5 + x
         return weight.sum()
+
     return fn, ordinary, Names()
 
 
@@ -144,6 +159,7 @@ def test_global_list_and_dict_are_filled():
         history.append(x.sum())
         table[len(history)] = x * 2
         return len(history), sum(history)
+
     return fn, ordinary, Names()
 
 
@@ -157,6 +173,7 @@ def test_global_written_before_an_error_stays_written():
         if x.sum() < 0:
             raise ValueError(f"scale {scale}")
         return x * scale
+
     return fn, swinging, Names()
 
 
@@ -169,6 +186,7 @@ def test_missing_global_appears_later():
             return x * late  # noqa: F821
         except NameError as error:
             return x, str(error)
+
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: setattr(HERE, "late", 4.0))), (x, Before(reset))]
 
@@ -183,6 +201,7 @@ def test_global_deleted_by_the_function():
         y = x * late
         del late
         return y, "late" in globals()
+
     return fn, ordinary
 
 
@@ -192,6 +211,7 @@ def test_builtin_hidden_by_a_global_later():
 
     def fn(x):
         return abs(x) + 1
+
     x = torch.randn(3)
     return fn, [(x,), (x, Before(lambda: setattr(HERE, "abs", lambda y: y * 100))), (x, Before(reset))]
 
@@ -203,6 +223,7 @@ def test_globals_dict_is_read_and_written():
     def fn(x):
         globals()["count"] = globals()["count"] + 3
         return x * count, globals() is HERE.__dict__
+
     return fn, ordinary, Names()
 
 
@@ -212,6 +233,7 @@ def test_attribute_of_a_module_changed_between_calls():
 
     def fn(x):
         return x * HERE.scale
+
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: setattr(HERE, "scale", 8.0))), (x, Before(reset))]
 
@@ -224,6 +246,7 @@ def test_module_attribute_written_through_the_module():
         HERE.count = HERE.count + 2
         setattr(HERE, "scale", HERE.scale * 2)
         return x * count + scale
+
     return fn, ordinary, Names()
 
 
@@ -236,7 +259,9 @@ def test_import_inside_the_function():
         from math import sqrt as root
 
         import torch.nn.functional as functional
+
         return functional.relu(x) * math.pi + root(4.0)
+
     return fn, ordinary
 
 
@@ -247,9 +272,11 @@ def test_import_that_fails_is_caught():
     def fn(x):
         try:
             import no_such_module_anywhere  # noqa: F401
+
             return x
         except ImportError as error:
             return x * 2, error.name
+
     return fn, ordinary
 
 
@@ -259,6 +286,7 @@ def test_global_used_in_a_comprehension_and_a_lambda():
 
     def fn(x):
         return [(lambda y: y * scale + i)(x) for i in range(2)]
+
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: setattr(HERE, "scale", 9.0))), (x, Before(reset))]
 
@@ -271,9 +299,13 @@ def test_global_flag_decides_between_paths():
         if table.get("training"):
             return x * 2
         return x + len(table)
+
     x = torch.randn(2)
-    return fn, [(x,), *((x, Before(lambda flag=flag: table.update(training=flag))) for flag in (True, False)),
-                (x, Before(table.clear))]
+    return fn, [
+        (x,),
+        *((x, Before(lambda flag=flag: table.update(training=flag))) for flag in (True, False)),
+        (x, Before(table.clear)),
+    ]
 
 
 @program(breaks=0)

@@ -119,12 +119,18 @@ def test_each_switch_of_torch_is_noticed(switch):
     assert same()
 
 
-@pytest.mark.parametrize(("change", "undo"), [
-    (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
-    (lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
-    (lambda: torch.set_autocast_dtype("cpu", torch.float16), lambda: torch.set_autocast_dtype("cpu", torch.bfloat16)),
-    (lambda: torch.set_autocast_cache_enabled(False), lambda: torch.set_autocast_cache_enabled(True)),
-])
+@pytest.mark.parametrize(
+    ("change", "undo"),
+    [
+        (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+        (lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
+        (
+            lambda: torch.set_autocast_dtype("cpu", torch.float16),
+            lambda: torch.set_autocast_dtype("cpu", torch.bfloat16),
+        ),
+        (lambda: torch.set_autocast_cache_enabled(False), lambda: torch.set_autocast_cache_enabled(True)),
+    ],
+)
 def test_each_setting_of_torch_is_noticed(change, undo):
     same = SameState(global_state())
     assert same() and same()

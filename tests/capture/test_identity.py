@@ -20,6 +20,7 @@ def test_argument_returned_is_the_argument():
     def fn(x):
         kept.append(x)
         return x, kept[-1] is x, x.view_as(x) is x
+
     return fn, ordinary
 
 
@@ -28,6 +29,7 @@ def test_no_op_methods_that_return_the_same_tensor():
     def fn(x):
         same = x.contiguous() is x, x.float() is x, x.to(torch.float32) is x, x.add_(0) is x
         return x * 2, same, (x + 0) is x, x.detach() is x
+
     return fn, lambda i: (torch.randn(2),)
 
 
@@ -43,6 +45,7 @@ def test_result_is_the_tensor_an_outside_list_holds():
     def write():
         held[-1].zero_()
         same.append(held[-1].sum())
+
     return fn, [(torch.randn(2),)] + [(torch.randn(2), Before(write)) for _ in range(2)], held, same
 
 
@@ -52,6 +55,7 @@ def test_one_tensor_twice_in_the_result():
         y = x + 1
         out = [y, y, {"y": y}]
         return out, out[0] is out[2]["y"]
+
     return fn, ordinary
 
 
@@ -63,6 +67,7 @@ def test_results_of_two_calls_are_different_objects():
         y = x * 2
         results.append(y)
         return y, len({id(r) for r in results})
+
     x = torch.ones(2)
     return fn, [(x,), (x,), (x,)], results
 
@@ -76,6 +81,7 @@ def test_fresh_list_is_fresh_in_every_call():
         made.append(items)
         items.append(x)
         return items, sum(m is items for m in made)
+
     return fn, ordinary, made
 
 
@@ -84,6 +90,7 @@ def test_same_tensor_for_two_parameters():
     def fn(x, y):
         x += 1
         return x + y, x is y
+
     a, b = torch.zeros(2), torch.zeros(2)
     return fn, [(a, b), (a, a), (b, a), (b, b), (a, b)], a, b
 
@@ -93,6 +100,7 @@ def test_view_of_one_argument_passed_as_the_other():
     def fn(x, y):
         x.mul_(2)
         return x.sum() + y.sum(), y
+
     base = torch.arange(4.0)
     return fn, [(base, torch.ones(2)), (base, base[:2]), (base, base[2:]), (base, torch.ones(2))], base
 
@@ -103,6 +111,7 @@ def test_sentinel_default():
         if scale is MISSING:
             return x
         return x * (scale if scale is not None else 0)
+
     return fn, [(torch.randn(2),), (torch.randn(2), 3), (torch.randn(2), None), (torch.randn(2),)]
 
 
@@ -111,6 +120,7 @@ def test_none_true_and_ellipsis_are_themselves():
     def fn(x, flag):
         index = (Ellipsis, 0)
         return x[index], flag is None, flag is True, (flag is not None) is True, x[...] is x, NotImplemented is flag
+
     return fn, [(torch.randn(2, 2), f) for f in (None, True, 1, None)]
 
 
@@ -119,11 +129,13 @@ def test_method_objects_differ_but_are_equal():
     class Layer:
         def forward(self, x):
             return x + 1
+
     layer = Layer()
 
     def fn(x):
         a, b = layer.forward, layer.forward
         return a(x), a is b, a == b, a.__func__ is b.__func__, layer.forward.__self__ is layer
+
     return fn, ordinary
 
 
@@ -137,6 +149,7 @@ def test_object_identity_survives_containers():
         a.x, b.x = x, x * 2
         nodes = {id(n): n for n in (a, b)}
         return nodes[id(a)] is a, [a, b].index(b), a in [b], a == b, nodes[id(b)].x
+
     return fn, ordinary
 
 
@@ -150,10 +163,12 @@ def test_argument_object_replaced_by_an_equal_one():
             return isinstance(other, Config) and self.n == other.n
 
         __hash__ = None
+
     held = Config(1)
 
     def fn(x, config):
         return x * config.n, config == held, config is held
+
     return fn, [(torch.randn(2), config) for config in (held, Config(1), Config(2), held)]
 
 
@@ -161,6 +176,7 @@ def test_argument_object_replaced_by_an_equal_one():
 def test_list_argument_replaced_by_another_with_other_contents():
     def fn(x, items):
         return x * items[0] + len(items)
+
     return fn, [(torch.randn(2), items) for items in ([1], [1, 2], (1,), [3], [1])]
 
 
@@ -168,12 +184,14 @@ def test_list_argument_replaced_by_another_with_other_contents():
 def test_identity_of_a_tensor_kept_by_an_object():
     class Module:
         last = None
+
     m = Module()
 
     def fn(x):
         same = m.last is x
         m.last = x
         return x * 2, same
+
     a, b = torch.randn(2), torch.randn(2)
     return fn, [(a,), (a,), (b,), (a,), (a,)]
 
@@ -187,6 +205,7 @@ def test_alias_made_inside_sees_the_in_place_write():
         d = a[1:]
         d *= 2
         return b, c is a, d
+
     return fn, ordinary
 
 
@@ -199,6 +218,7 @@ def test_alias_of_an_argument_across_a_break():
             y += 1
         z.mul_(2)
         return x, y is x, z
+
     return fn, swinging
 
 
@@ -207,14 +227,20 @@ def test_identity_of_an_outside_object_swapped_between_calls():
     class Layer:
         def __init__(self, by):
             self.by = by
+
     one, two = Layer(1), Layer(2)
     box = {"active": one}
 
     def fn(x):
         return x * box["active"].by, box["active"] is one
+
     x = torch.randn(2)
-    return fn, [(x,), (x, Before(lambda: box.update(active=two))), (x, Before(lambda: box.update(active=one))),
-                (x, Before(lambda: setattr(one, "by", 7)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: box.update(active=two))),
+        (x, Before(lambda: box.update(active=one))),
+        (x, Before(lambda: setattr(one, "by", 7))),
+    ]
 
 
 @program
@@ -232,6 +258,7 @@ def test_returned_closure_and_object_share_their_tensor():
         read().add_(100)
         box["other"] = 1
         seen.append((box["y"], read() is box["y"]))
+
     return fn, [(torch.randn(2),)] + [(torch.randn(2), Before(use)) for _ in range(3)], seen
 
 
@@ -245,4 +272,5 @@ def test_result_tensor_of_an_earlier_call_is_passed_back_in():
         if len(held) > 1:
             held[-2].zero_()
         return y
+
     return fn, lambda i: (swing(i),), held

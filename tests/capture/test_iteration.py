@@ -18,6 +18,7 @@ def test_iterating_a_tensor_gives_its_rows():
         for i, row in enumerate(x):
             total = total + row * i
         return total
+
     return fn, [(torch.randn(3, 2),), (torch.randn(2, 2),), (torch.randn(3, 2),)]
 
 
@@ -29,6 +30,7 @@ def test_list_iterator_lives_across_a_break():
         if first.sum() > 0:
             first = first + next(it)
         return first, list(it)
+
     return fn, lambda i: ([swing(i), swing(0), swing(1)],)
 
 
@@ -41,6 +43,7 @@ def test_list_grows_while_it_is_walked():
             if len(items) < 4:
                 items.append(n * 2)
         return x, items
+
     return fn, ordinary
 
 
@@ -52,6 +55,7 @@ def test_outside_list_shrinks_while_it_is_walked_over_breaks():
             if x.sum() > 3:
                 items.remove(n)
         return x
+
     return fn, [([1, 2, 3, 4], torch.full((2,), v)) for v in (0.0, 3.0, -9.0, 0.0)]
 
 
@@ -62,6 +66,7 @@ def test_dict_items_walked_over_breaks():
         for name, x in d.items():
             out[name] = x * 2 if x.sum() > 0 else x - 1
         return out
+
     return fn, lambda i: ({"a": swing(i), "b": swing(i + 1)},)
 
 
@@ -75,6 +80,7 @@ def test_two_nested_loops_over_one_iterator():
                 if b % 3 == 0:
                     break
         return x, list(it)
+
     return fn, ordinary
 
 
@@ -83,6 +89,7 @@ def test_exhausted_iterator_stays_exhausted():
     def fn(xs):
         it = map(torch.neg, xs)
         return sum(it), list(it), next(it, None)
+
     return fn, lambda i: ([torch.randn(2), torch.randn(2)],)
 
 
@@ -95,6 +102,7 @@ def test_for_loop_over_a_zip_with_a_break_in_it():
                 x = x / s
             out.append(x + n)
         return out
+
     return fn, lambda i: ([swing(i), swing(i + 1), swing(0)], [1.0, 2.0, float(3 + i % 2)])
 
 
@@ -106,6 +114,7 @@ def test_unpacking_consumes_an_iterator_partly():
         (c,) = it
         d, *e = map(torch.sin, (a, b))
         return a + b * c, d, e
+
     return fn, ordinary
 
 
@@ -118,12 +127,14 @@ def test_class_iterable_makes_a_fresh_iterator_each_time():
         def __iter__(self):
             self.walks += 1
             return iter(self.scales)
+
     layers = Layers([1.0, 2.0])
 
     def fn(x):
         for s in layers:
             x = x * s
         return x, list(layers), max(layers)
+
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: layers.scales.append(3.0))), (x,)], layers
 
@@ -145,6 +156,7 @@ def test_iterator_class_with_a_break_in_next():
 
     def fn(x):
         return [y * 2 for y in Until(x)]
+
     return fn, [(torch.full((2,), v),) for v in (0.0, 9.0, -9.0, 1.0)]
 
 
@@ -158,13 +170,15 @@ def test_object_is_not_iterable():
                 pass
         except TypeError as error:
             return x, str(error)
+
     return fn, ordinary
 
 
 @program
 def test_batches_by_strides_and_slices():
     def fn(x, size):
-        return [x[i:i + size].mean() for i in range(0, len(x), size)]
+        return [x[i : i + size].mean() for i in range(0, len(x), size)]
+
     return fn, [(torch.randn(7), n) for n in (2, 3, 7, 2)]
 
 
@@ -176,6 +190,7 @@ def test_enumerate_object_kept_between_two_loops():
             if n == 2:
                 break
         return x, [(n, y * n) for n, y in numbered]
+
     return fn, lambda i: ([torch.randn(2) for _ in range(4)],)
 
 
@@ -186,6 +201,7 @@ def test_iterator_of_an_earlier_call_goes_on_in_the_next():
     def fn(x):
         it = held.setdefault("it", iter([1.0, 2.0, 3.0]))
         return x * next(it), next(it, "end")
+
     return fn, ordinary
 
 
@@ -196,6 +212,7 @@ def test_lines_of_a_text_stream():
         for line in io.StringIO(text):
             total += int(line.strip() or 0)
         return x * total
+
     return fn, [(torch.randn(2), t) for t in ("1\n2\n", "5\n\n", "1\n2\n")]
 
 
@@ -210,6 +227,7 @@ def test_reading_a_list_by_index_while_a_break_changes_it():
             else:
                 del items[i]
         return len(items)
+
     return fn, lambda i: ([swing(i), swing(i + 1), swing(i)],)
 
 
@@ -219,6 +237,7 @@ def test_loop_variable_survives_the_loop():
         for i, x in enumerate(xs):  # noqa: B007
             pass
         return x * (i + 1)
+
     return fn, [([torch.randn(2)] * n,) for n in (1, 3, 0, 1)]
 
 
@@ -232,6 +251,7 @@ def test_data_dependent_loop_over_rows_stops_a_generator_and_a_list():
             if row.sum() > 0:
                 break
         return out, len(list(rows))
+
     return fn, lambda i: (torch.stack([swing(i + 1, 2), swing(i, 2), swing(i, 2)]),)
 
 
@@ -242,6 +262,7 @@ def test_star_of_a_tensor_and_of_a_generator():
 
     def fn(x):
         return add(*x), add(*(row + 1 for row in x)), [*x.sum(0)]
+
     return fn, lambda i: (torch.randn(2 + i % 2, 2),)
 
 
@@ -250,6 +271,7 @@ def test_membership_in_ranges_tuples_and_strings():
     def fn(x, n):
         hit = n in (1, 2) or n in range(5, 9, 2) or str(n) in "34"
         return (x + 1 if hit else x), n not in [1]
+
     return fn, [(torch.randn(2), n) for n in (1, 3, 6, 7, 1)] + [swinging(0) + (9,)]
 
 
@@ -275,6 +297,7 @@ def test_unpacking_asks_for_elements_alone():
         e, f = unsized
         g, h = backwards
         return x * a + b, c, d, e * x, f, g, h * x
+
     return fn, [(torch.randn(2), *given) for _ in range(3)]
 
 

@@ -18,22 +18,28 @@ def test_chain_over_several_lists():
         for n, x in enumerate(itertools.chain(xs, [1.0], ys)):
             total = total + x * n
         return total
-    return fn, [([torch.randn(2)], [torch.randn(2), torch.randn(2)]), ([], [torch.randn(2)]),
-                ([torch.randn(2)], [torch.randn(2), torch.randn(2)])]
+
+    return fn, [
+        ([torch.randn(2)], [torch.randn(2), torch.randn(2)]),
+        ([], [torch.randn(2)]),
+        ([torch.randn(2)], [torch.randn(2), torch.randn(2)]),
+    ]
 
 
 @program(breaks=0)
 def test_product_of_index_ranges():
     def fn(x):
         return [x[i, j] * (i + j) for i, j in itertools.product(range(x.shape[0]), range(x.shape[1]))]
+
     return fn, [(torch.randn(2, 2),), (torch.randn(1, 3),), (torch.randn(2, 2),)]
 
 
 @program
 def test_chain_from_iterable_of_a_generator():
     def fn(x):
-        groups = (x[i:i + 2].unbind() for i in range(0, 4, 2))
+        groups = (x[i : i + 2].unbind() for i in range(0, 4, 2))
         return list(itertools.chain.from_iterable(groups))
+
     return fn, ordinary
 
 
@@ -41,8 +47,12 @@ def test_chain_from_iterable_of_a_generator():
 def test_zip_longest_fills():
     def fn(xs, ys):
         return [a + b for a, b in itertools.zip_longest(xs, ys, fillvalue=10.0)]
-    return fn, [([torch.randn(2)] * 2, [torch.randn(2)]), ([torch.randn(2)], [torch.randn(2)] * 3),
-                ([torch.randn(2)] * 2, [torch.randn(2)])]
+
+    return fn, [
+        ([torch.randn(2)] * 2, [torch.randn(2)]),
+        ([torch.randn(2)], [torch.randn(2)] * 3),
+        ([torch.randn(2)] * 2, [torch.randn(2)]),
+    ]
 
 
 @program
@@ -52,6 +62,7 @@ def test_accumulate_with_a_function_and_a_start():
         decayed = list(itertools.accumulate(x.unbind(), lambda a, b: a * 0.5 + b, initial=1.0))
         sizes = list(itertools.accumulate([2, 3, 4], max))
         return sums, decayed, sizes
+
     return fn, ordinary
 
 
@@ -59,6 +70,7 @@ def test_accumulate_with_a_function_and_a_start():
 def test_islice_with_start_stop_step():
     def fn(x, stop):
         return list(itertools.islice((x * n for n in itertools.count(1)), 1, stop, 2))
+
     return fn, [(torch.randn(2), n) for n in (5, 3, 1, 5)]
 
 
@@ -69,6 +81,7 @@ def test_repeat_and_count_and_cycle():
         for scale, shift, y in zip(itertools.cycle([1, 2]), itertools.count(10, 5), itertools.repeat(x, 3)):  # noqa: B905
             out.append(y * scale + shift)
         return out
+
     return fn, ordinary
 
 
@@ -76,14 +89,18 @@ def test_repeat_and_count_and_cycle():
 def test_groupby_runs_of_equal_sizes():
     def fn(xs):
         return [(n, sum(group)) for n, group in itertools.groupby(xs, key=lambda x: x.shape[0])]
+
     return fn, [([torch.randn(n) for n in sizes],) for sizes in ((2, 2, 3, 2), (1, 1), (2, 2, 3, 2))]
 
 
 @program
 def test_groupby_on_the_sign_of_data():
     def fn(xs):
-        return [(sign, torch.stack(list(group)).mean(0))
-                for sign, group in itertools.groupby(xs, lambda x: x.sum().item() > 0)]
+        return [
+            (sign, torch.stack(list(group)).mean(0))
+            for sign, group in itertools.groupby(xs, lambda x: x.sum().item() > 0)
+        ]
+
     return fn, lambda i: ([swing(i), swing(i), swing(i + 1), swing(i)],)
 
 
@@ -91,7 +108,8 @@ def test_groupby_on_the_sign_of_data():
 def test_starmap_and_pairwise():
     def fn(x):
         differences = list(itertools.starmap(torch.sub, itertools.pairwise(x.unbind())))
-        return differences, list(itertools.starmap(lambda a, b: x * a ** b, [(2, 3), (3, 2)]))
+        return differences, list(itertools.starmap(lambda a, b: x * a**b, [(2, 3), (3, 2)]))
+
     return fn, ordinary
 
 
@@ -102,6 +120,7 @@ def test_combinations_and_permutations_of_rows():
         orders = [x[list(p)].sum() for p in itertools.permutations(range(x.shape[0]), 2)]
         with_self = list(itertools.combinations_with_replacement("ab", 2))
         return torch.stack(pairs), orders, with_self
+
     return fn, [(torch.randn(3, 2),), (torch.randn(2, 2),), (torch.randn(3, 2),)]
 
 
@@ -111,6 +130,7 @@ def test_takewhile_and_dropwhile_on_shapes():
         wide = itertools.takewhile(lambda x: x.shape[0] > 1, xs)
         rest = itertools.dropwhile(lambda x: x.shape[0] > 1, xs)
         return [x + 1 for x in wide], [x - 1 for x in rest]
+
     return fn, [([torch.randn(n) for n in sizes],) for sizes in ((2, 1, 3), (1, 2), (2, 2), (2, 1, 3))]
 
 
@@ -118,6 +138,7 @@ def test_takewhile_and_dropwhile_on_shapes():
 def test_takewhile_on_data():
     def fn(xs):
         return [x * 2 for x in itertools.takewhile(lambda x: x.min() > 0, xs)]
+
     return fn, lambda i: ([swing(0), swing(i), swing(1)],)
 
 
@@ -126,8 +147,13 @@ def test_filterfalse_and_compress():
     def fn(xs, keep):
         odd = list(itertools.filterfalse(lambda x: x.shape[0] % 2 == 0, xs))
         return odd, [x * 2 for x in itertools.compress(xs, keep)]
-    return fn, [([torch.randn(2), torch.randn(3)], [1, 0]), ([torch.randn(2), torch.randn(3)], [True, True]),
-                ([torch.randn(1), torch.randn(3)], [0, 0]), ([torch.randn(2), torch.randn(3)], [1, 0])]
+
+    return fn, [
+        ([torch.randn(2), torch.randn(3)], [1, 0]),
+        ([torch.randn(2), torch.randn(3)], [True, True]),
+        ([torch.randn(1), torch.randn(3)], [0, 0]),
+        ([torch.randn(2), torch.randn(3)], [1, 0]),
+    ]
 
 
 @program
@@ -136,6 +162,7 @@ def test_tee_gives_two_independent_iterators():
         first, second = itertools.tee(x * n for n in range(3))
         next(first)
         return list(first), list(second)
+
     return fn, ordinary
 
 
@@ -145,6 +172,7 @@ def test_count_kept_between_calls():
 
     def fn(x):
         return x * next(numbers) + next(numbers)
+
     return fn, ordinary
 
 
@@ -154,6 +182,7 @@ def test_cycle_kept_between_calls():
 
     def fn(x):
         return x * next(scales)
+
     x = torch.randn(2)
     return fn, [(x,)] * 5
 
@@ -169,6 +198,7 @@ def test_iterator_shared_with_the_outside_is_advanced():
                 break
         left.append(next(it, "empty"))
         return x
+
     steps = [1.0, 2.0, 3.0, 4.0], [5.0, 2.0], [1.0], [1.0, 2.0, 3.0, 4.0]
     return fn, [(torch.zeros(2), iter(numbers)) for numbers in steps], left
 
@@ -178,6 +208,7 @@ def test_chunks_by_an_iterator_zipped_with_itself():
     def fn(x):
         rows = iter(x.unbind())
         return [torch.stack(pair).prod() for pair in zip(*[rows] * 2)], next(rows, None)  # noqa: B905
+
     return fn, lambda i: (torch.randn(4 + i % 2),)
 
 
@@ -190,6 +221,7 @@ def test_itertools_result_returned_without_being_consumed():
         if earlier:
             seen.append(list(made[-2]))
         return x.sum()
+
     return fn, [(torch.randn(2), i > 0) for i in range(4)], seen
 
 
@@ -199,6 +231,7 @@ def test_copies_of_one_iterator_go_on_by_themselves():
         first, second, third = itertools.tee((x + i for i in range(3)), 3)
         head = next(first)
         return head, list(second), list(first), sum(third), list(second)
+
     return fn, ordinary
 
 
@@ -211,9 +244,16 @@ def test_iterators_over_python_code_are_what_they_are_in_eager():
         def larger(y):
             return y + 1
 
-        return [map(larger, parts()), filter(lambda y: y is not None, [x, None]), zip(parts(), [x, x]),
-                enumerate(parts(), 3), itertools.chain(parts(), [x]), itertools.islice(parts(), 1),
-                itertools.accumulate([x, x]), itertools.zip_longest([x], parts(), fillvalue=0)]
+        return [
+            map(larger, parts()),
+            filter(lambda y: y is not None, [x, None]),
+            zip(parts(), [x, x]),
+            enumerate(parts(), 3),
+            itertools.chain(parts(), [x]),
+            itertools.islice(parts(), 1),
+            itertools.accumulate([x, x]),
+            itertools.zip_longest([x], parts(), fillvalue=0),
+        ]
 
     compiled = burnish.compile(fn, backend="eager", fullgraph=True)
     x = torch.ones(2)
@@ -229,6 +269,7 @@ def test_an_iterator_that_has_begun_is_still_an_instance_of_its_class():
         made = map(lambda y: y + 1, [x, x * 2])
         first = next(made)
         return first, isinstance(made, map), type(made) is map, isinstance(made, types.GeneratorType), list(made)
+
     return fn, ordinary
 
 
@@ -243,13 +284,23 @@ def test_iterators_refuse_when_they_are_made():
 
     def fn(x):
         texts = []
-        for make in (lambda: enumerate(Plain()), lambda: enumerate(Wrong()), lambda: zip([1], Wrong()),
-                     lambda: map(int, 3), lambda: map(int), lambda: filter(None, Plain()), lambda: filter(None),
-                     lambda: reversed(Plain()),
-                     lambda: itertools.groupby(Plain()), lambda: itertools.accumulate(Wrong()),
-                     lambda: itertools.islice((n for n in (1, 2)), -1), lambda: itertools.starmap(None, Wrong()),
-                     lambda: enumerate((n for n in ()), "a"), lambda: iter(3, 4),
-                     lambda: zip((n for n in ()), once=True)):
+        for make in (
+            lambda: enumerate(Plain()),
+            lambda: enumerate(Wrong()),
+            lambda: zip([1], Wrong()),
+            lambda: map(int, 3),
+            lambda: map(int),
+            lambda: filter(None, Plain()),
+            lambda: filter(None),
+            lambda: reversed(Plain()),
+            lambda: itertools.groupby(Plain()),
+            lambda: itertools.accumulate(Wrong()),
+            lambda: itertools.islice((n for n in (1, 2)), -1),
+            lambda: itertools.starmap(None, Wrong()),
+            lambda: enumerate((n for n in ()), "a"),
+            lambda: iter(3, 4),
+            lambda: zip((n for n in ()), once=True),
+        ):
             try:
                 make()
             except (TypeError, ValueError) as error:
@@ -288,9 +339,12 @@ def test_iterators_take_their_iterable_by_name():
         def numbers():
             yield from (1, 1, 2)
 
-        return (x, list(enumerate(iterable=numbers(), start=3)),
-                list(itertools.accumulate(iterable=numbers(), func=max)),
-                [(key, list(group)) for key, group in itertools.groupby(iterable=numbers(), key=None)])
+        return (
+            x,
+            list(enumerate(iterable=numbers(), start=3)),
+            list(itertools.accumulate(iterable=numbers(), func=max)),
+            [(key, list(group)) for key, group in itertools.groupby(iterable=numbers(), key=None)],
+        )
 
     return fn, [(torch.ones(2),)]
 

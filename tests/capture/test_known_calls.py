@@ -28,10 +28,22 @@ def named(a, b, c=3):
     return a, b, c
 
 
-SHAPES = [((), {}), ((1,), {}), ((1, 2), {}), ((1, 2, 3), {}), ((1, 2, 3, 4), {}), ((1,), {"c": 7}), ((1,), {"b": 7}),
-          ((1, 2), {"b": 7}), ((), {"b": 1, "a": 2}), ((1,), {"c": 7, "b": 6, "d": 5}),
-          ((1, 2), {"d": 7, "e": 8, "c": 9}),
-          ((1, 2, 3), {"c": 7, "f": 8}), ((1,), {"a": 7, "c": 2}), ((1, 2), {"e": 7})]
+SHAPES = [
+    ((), {}),
+    ((1,), {}),
+    ((1, 2), {}),
+    ((1, 2, 3), {}),
+    ((1, 2, 3, 4), {}),
+    ((1,), {"c": 7}),
+    ((1,), {"b": 7}),
+    ((1, 2), {"b": 7}),
+    ((), {"b": 1, "a": 2}),
+    ((1,), {"c": 7, "b": 6, "d": 5}),
+    ((1, 2), {"d": 7, "e": 8, "c": 9}),
+    ((1, 2, 3), {"c": 7, "f": 8}),
+    ((1,), {"a": 7, "c": 2}),
+    ((1, 2), {"e": 7}),
+]
 
 
 def outcome(call):
@@ -46,7 +58,7 @@ def test_arguments_are_bound_as_python_binds_them_time_after_time(function):
     def bound(args, kwargs):
         values = argument_binding.bind(function, args, kwargs)
         names = function.__code__.co_varnames
-        return tuple(values[names.index(name)] for name in names[:len(values)] if name in ORDER[function])
+        return tuple(values[names.index(name)] for name in names[: len(values)] if name in ORDER[function])
 
     for _ in range(2):
         for args, kwargs in SHAPES:
@@ -95,6 +107,7 @@ def test_functions_of_one_code_and_of_several_namespaces():
 
     def fn(x):
         return twice(x), thrice(x), twice(x)
+
     return fn, [(X,), (X + 1,), (X,)]
 
 
@@ -103,12 +116,14 @@ def test_closures_of_one_code_each_read_their_own_cells():
     def scale(factor):
         def scaled(x, more=factor):
             return x * factor + more
+
         return scaled
 
     both = [scale(2), scale(3)]
 
     def fn(x):
         return [scaled(x) for scaled in (*both, scale(4))]
+
     return fn, [(X,), (X + 1,), (X,)]
 
 
@@ -116,6 +131,7 @@ def test_a_mark_on_one_of_two_functions_with_the_same_code_counts():
     def make():
         def shifted(x):
             return x + 1
+
         return shifted
 
     plain, marked = make(), make()
@@ -140,6 +156,7 @@ def test_a_mark_that_is_set_on_the_way_counts():
 
 # ---- torch functions that have been seen before
 
+
 def graphs_of(fn, *args):
     """Of two captures: in the second all that can be learned about its calls is known."""
     seen = []
@@ -154,7 +171,7 @@ def graphs_of(fn, *args):
         torch.testing.assert_close(got, want, rtol=0, atol=0)
         torch.testing.assert_close(given, expected, rtol=0, atol=0)
         burnish.reset()
-    return seen[:len(seen) // 2], seen[len(seen) // 2:]
+    return seen[: len(seen) // 2], seen[len(seen) // 2 :]
 
 
 @pytest.fixture(autouse=True)
@@ -175,9 +192,16 @@ def test_a_call_that_fails_leaves_none_of_its_inputs_in_the_graph():
     assert [sum(op == "placeholder" for op, *_ in graph) for graph in first] == [1, 1]
 
 
-@pytest.mark.parametrize("change", [
-    lambda x: x.add_(1), lambda x: nn.functional.relu(x, inplace=True), lambda x: nn.functional.dropout(x, 0.5, False),
-    lambda x: x.contiguous(), lambda x: torch.dropout(x, 0.5, False)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.add_(1),
+        lambda x: nn.functional.relu(x, inplace=True),
+        lambda x: nn.functional.dropout(x, 0.5, False),
+        lambda x: x.contiguous(),
+        lambda x: torch.dropout(x, 0.5, False),
+    ],
+)
 def test_a_call_that_answers_what_it_was_given(change):
     def fn(x, y):
         change(y * 1)  # known from here on
@@ -203,6 +227,7 @@ def test_a_call_by_name_and_by_position_and_with_a_default():
     def fn(x):
         first = nn.functional.softmax(x, -1) + nn.functional.softmax(x, dim=-1) + nn.functional.softmax(input=x, dim=0)
         return first, x.sum(-1), x.sum(dim=-1), x.sum(0, keepdim=True), x.sum(keepdim=True, dim=(0, 1))
+
     return fn, [(X,), (X + 1,), (X,)]
 
 
@@ -214,4 +239,5 @@ def test_a_tensor_that_came_from_nowhere_is_given_to_a_known_function():
         y = torch.sin(x)
         held["y"] = y
         return torch.sin(held["y"]), torch.sin(torch.sin(x).detach())
+
     return fn, [(X,), (X + 1,), (X,)]

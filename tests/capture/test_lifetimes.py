@@ -129,10 +129,14 @@ class Held:
 
 
 @pytest.mark.falls_back("refused", only=r"finalize|callback")
-@pytest.mark.parametrize("watch", [
-    lambda held, gone: weakref.finalize(held, gone.append, "gone"),
-    lambda held, gone: weakref.ref(held, lambda _: gone.append("gone")),
-], ids=["finalize", "callback"])
+@pytest.mark.parametrize(
+    "watch",
+    [
+        lambda held, gone: weakref.finalize(held, gone.append, "gone"),
+        lambda held, gone: weakref.ref(held, lambda _: gone.append("gone")),
+    ],
+    ids=["finalize", "callback"],
+)
 def test_function_that_waits_for_the_end_of_an_object_is_called_then_on_every_run(watch):
     events = []
 

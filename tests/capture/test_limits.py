@@ -16,6 +16,7 @@ from burnish.settings import patch
 def test_past_the_limit_a_point_runs_eagerly_with_one_warning_that_names_the_cause():
     def fn(x, config):
         return x * len(config["scale"])
+
     compiled = burnish.compile(fn, backend="eager")
     x = torch.ones(2)
     with warnings.catch_warnings(record=True) as seen:
@@ -31,6 +32,7 @@ def test_past_the_limit_a_point_runs_eagerly_with_one_warning_that_names_the_cau
 def test_a_point_inside_of_what_stands_in_for_c_code_is_told_by_the_user_s_line():
     def fn(x):
         return max([x.sum(), x.mean()], key=lambda t: t * 2)
+
     compiled = burnish.compile(fn, backend="eager")
     assert compiled(torch.ones(3)) == 3
     points = [point.location for point in compiled.__burnish_program__.continuations.values()]
@@ -42,6 +44,7 @@ def test_a_point_inside_of_what_stands_in_for_c_code_is_told_by_the_user_s_line(
 def test_the_limit_is_a_setting():
     def fn(x, n):
         return x + n
+
     compiled = burnish.compile(fn, backend="eager")
     with patch(segment_limit=2), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -54,6 +57,7 @@ def test_the_limit_is_a_setting():
 def broken_subscripts(monkeypatch):
     def broken(machine, container, key):
         raise KeyError("a defect put there by the test")
+
     monkeypatch.setattr(Tracer, "subscript", broken)
 
 
@@ -69,6 +73,7 @@ def test_an_internal_error_falls_back_to_eager_and_leaves_a_dump_that_replays(br
         y = x * 2
         log.append("once")
         return y[0] + 1
+
     compiled = burnish.compile(fn, backend="eager")
     log: list[str] = []
     with patch(on_error="fallback"), warnings.catch_warnings(record=True) as seen:
@@ -86,6 +91,7 @@ def test_an_internal_error_falls_back_to_eager_and_leaves_a_dump_that_replays(br
 def test_a_failing_backend_is_reported_as_such():
     def backend(graph_module, inputs):
         raise RuntimeError("no code for you")
+
     compiled = burnish.compile(lambda x: x + 1, backend=backend)
     with pytest.raises(burnish.BackendError, match="no code for you"):
         compiled(torch.ones(1))

@@ -21,6 +21,7 @@ def test_match_on_literals():
                 return x * mode
             case _:
                 return x - 1
+
     return fn, [(torch.randn(3), m) for m in ("relu", None, 1, 2, "gelu", "other", True, "relu")]
 
 
@@ -36,6 +37,7 @@ def test_match_on_the_rank_of_a_shape():
                 return x @ x
             case [batch, *rest]:
                 return x.reshape(batch, -1).sum(1), rest
+
     return fn, [(torch.randn(s),) for s in ((), (3,), (2, 2), (2, 3), (2, 3, 4), (3,))]
 
 
@@ -49,8 +51,13 @@ def test_match_on_a_mapping_with_a_rest():
                 return x.sum(), sorted(rest)
             case {}:
                 return None
-    return fn, [({"x": torch.randn(2), "mask": torch.ones(2)},), ({"x": torch.randn(2), "n": 1},), ({"y": 1},),
-                ({"x": torch.randn(2), "mask": torch.ones(2)},)]
+
+    return fn, [
+        ({"x": torch.randn(2), "mask": torch.ones(2)},),
+        ({"x": torch.randn(2), "n": 1},),
+        ({"y": 1},),
+        ({"x": torch.randn(2), "mask": torch.ones(2)},),
+    ]
 
 
 @program
@@ -80,6 +87,7 @@ def test_match_on_classes_by_keyword_and_position():
                 return x / n
             case _:
                 return x
+
     layers = Conv(3), Conv(5, 2), Conv(2, 2), Linear(4), Linear(4, False), 2, 0.5, "none", Conv(3)
     return fn, [(torch.randn(2), layer) for layer in layers]
 
@@ -92,6 +100,7 @@ def test_match_guard_reads_tensor_data():
                 return x + 1
             case torch.Tensor(ndim=1):
                 return x - 1
+
     return fn, swinging
 
 
@@ -109,6 +118,7 @@ def test_match_on_enum_members():
                 return x
             case _:
                 return x - 1
+
     return fn, [(torch.randn(2), m) for m in (Mode.TRAIN, Mode.EVAL, "train", Mode.TRAIN)]
 
 
@@ -125,8 +135,15 @@ def test_match_nested_patterns_bind_names():
             case str() as name:
                 return x, name
         return x - 100
-    commands = [("scale", (2, 3), {"clip": [-1, 1]}), ("scale", (2, 3, 4), {}), [("shift", 2)], "hello", 5,
-                ("scale", (2, 3), {"clip": [-1, 1]})]
+
+    commands = [
+        ("scale", (2, 3), {"clip": [-1, 1]}),
+        ("scale", (2, 3, 4), {}),
+        [("shift", 2)],
+        "hello",
+        5,
+        ("scale", (2, 3), {"clip": [-1, 1]}),
+    ]
     return fn, [(c, torch.randn(2)) for c in commands]
 
 
@@ -140,6 +157,7 @@ def test_match_without_a_hit_falls_through():
             case int(k) if k > 5:
                 y = x * k
         return y, n
+
     return fn, [(torch.randn(2), n) for n in (0, 3, 7, 8, 0)]
 
 
@@ -153,6 +171,7 @@ def test_match_tries_the_sequence_of_a_tuple_of_tensors():
                 return logits + 1
             case (logits, loss, *_):
                 return logits * loss
+
     return fn, [(torch.randn(2),), ((torch.randn(2),),), ([torch.randn(2), torch.randn(()), 1],), (torch.randn(2),)]
 
 
@@ -172,8 +191,14 @@ def test_match_dispatch_inside_a_loop():
         else:
             x = x * 100
         return x
-    programs = (["relu", ("scale", 2)], [("scale", -1), "relu", "stop", "relu"], [{"add": 1}], ["relu", ("scale", 3)],
-                ["relu", ("scale", 2)])
+
+    programs = (
+        ["relu", ("scale", 2)],
+        [("scale", -1), "relu", "stop", "relu"],
+        [{"add": 1}],
+        ["relu", ("scale", 3)],
+        ["relu", ("scale", 2)],
+    )
     return fn, [(torch.randn(3), p) for p in programs]
 
 
@@ -193,6 +218,7 @@ def test_match_class_pattern_on_a_property():
                 return x
             case Scaled(scale=n):
                 return x * n
+
     thing = Scaled()
     return fn, lambda i: (torch.randn(2), thing), thing
 
@@ -214,4 +240,5 @@ def test_match_on_numbers_of_several_types():
             case float(value) if value != value:
                 return x + 6
         return x
+
     return fn, [(torch.randn(2), n) for n in (True, 0, -1, 2.5, False, 7, float("nan"), 1, 0.0, True)]

@@ -82,12 +82,16 @@ def test_equal_modules_that_take_turns_have_a_watch_each():
         assert [each.passed for each in (keeper, *keeper.others.values())] == passed  # nothing was asked in Python
 
 
-@pytest.mark.parametrize("change", [
-    lambda block: block.eval(), lambda block: setattr(block[0], "bias", None),
-    lambda block: setattr(block[0], "weight", nn.Parameter(torch.ones(3, 3))),
-    lambda block: block.register_forward_hook(lambda module, args, result: result + 1),
-    lambda block: block.append(nn.Tanh()),
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda block: block.eval(),
+        lambda block: setattr(block[0], "bias", None),
+        lambda block: setattr(block[0], "weight", nn.Parameter(torch.ones(3, 3))),
+        lambda block: block.register_forward_hook(lambda module, args, result: result + 1),
+        lambda block: block.append(nn.Tanh()),
+    ],
+)
 @pytest.mark.parametrize("which", [0, 2])
 def test_a_change_of_one_of_them_is_seen(change, which):
     blocks = [nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)) for _ in range(3)]
@@ -176,6 +180,7 @@ def of_other_class(m):
     class Shifted(Inner):
         def forward(self, x):
             return super().forward(x) - 1
+
     m.blocks[1].__class__ = Shifted
 
 
@@ -255,6 +260,7 @@ def test_change_in_a_module_is_seen_by_the_next_call(change, whole):
 
     def call(x):
         return model(x)
+
     fn = model if whole else call
     compiled = watched(fn, X)
     with torch.no_grad() if change is grow else contextlib.nullcontext():
@@ -285,6 +291,7 @@ def test_class_attribute_and_replaced_method_are_seen():
 
     class Below(Halving):
         pass
+
     model = Below()
     compiled = watched(model, X)
     Halving.factor = 0.25
@@ -303,6 +310,7 @@ FACTOR, TABLE, ITEMS = 2.0, {"a": 2.0}, [1.0, 2.0]
 def test_global_is_seen(monkeypatch):
     def fn(x):
         return x * FACTOR + TABLE["a"] + ITEMS[1] + len(ITEMS)
+
     compiled = watched(fn, X)
     monkeypatch.setitem(globals(), "FACTOR", 3.0)
     sees(compiled, fn, X)
@@ -317,6 +325,7 @@ def test_global_is_seen(monkeypatch):
 def test_builtin_that_is_covered_by_a_global_is_seen(monkeypatch):
     def fn(x):
         return x * max(2, 3)
+
     compiled = watched(fn, X)
     monkeypatch.setitem(globals(), "max", min)
     sees(compiled, fn, X)
@@ -333,6 +342,7 @@ def test_closure_cell_is_seen():
         scale = scale if value is None else value
         table = table if other is None else other
         weight = weight if third is None else third
+
     compiled = watched(fn, X)
     rebind(3.0)
     sees(compiled, fn, X)
@@ -348,6 +358,7 @@ def test_defaults_code_and_keyword_defaults_are_seen():
 
     def fn(x):
         return inner(x)
+
     compiled = watched(fn, X)
     inner.__defaults__ = (3.0,)
     sees(compiled, fn, X)
@@ -366,10 +377,12 @@ def test_method_and_partial_hold_what_they_hold():
 
         def times(self, x, more):
             return x * self.factor * more
+
     holder = types.SimpleNamespace(call=functools.partial(Scaled(2.0).times, more=3.0))
 
     def fn(x):
         return holder.call(x)
+
     compiled = watched(fn, X)
     holder.call.keywords["more"] = 4.0
     sees(compiled, fn, X)
@@ -391,6 +404,7 @@ def test_slots_are_seen():
 
     def fn(x):
         return x * holder.factor + holder.other.factor
+
     compiled = watched(fn, X)
     holder.factor = 4.0
     sees(compiled, fn, X)
@@ -421,6 +435,7 @@ def test_object_without_a_dictionary_of_its_own_is_seen():
 
     def fn(x):
         return x * plain.factor if plain.other is None else x - 1
+
     compiled = watched(fn, X)
     for factor in (3.0, 4.0, 5.0):
         write(plain, factor)
@@ -436,6 +451,7 @@ def test_object_without_a_dictionary_of_its_own_is_seen():
 def test_argument_may_be_another_object_of_the_same_class():
     def fn(plain, x):
         return x * plain.factor
+
     one, two = Plain(2.0), Plain(2.0)
     compiled = watched(fn, one, X)
     sees(compiled, fn, two, X)
@@ -447,6 +463,7 @@ def test_argument_may_be_another_object_of_the_same_class():
 def test_argument_that_is_dropped_and_made_anew_at_the_same_address_is_seen():
     def fn(plain, x):
         return x * plain.factor
+
     compiled = watched(fn, Plain(2.0), X)
     for factor in (2.0, 3.0, 4.0, 3.0):
         same(compiled(Plain(factor), X), X * factor)
@@ -484,13 +501,28 @@ def made_in_inference_mode():
 def kind_of(x):
     if not isinstance(x, torch.Tensor):
         return x * 2
-    return (x * 2, type(x).__name__, tuple(x.shape), x.dtype, x.requires_grad, x.is_leaf, x._is_view(), x.is_conj(),
-            x.is_neg(), x.is_inference(), x.layout, x.stride() if x.layout is torch.strided else None)
+    return (
+        x * 2,
+        type(x).__name__,
+        tuple(x.shape),
+        x.dtype,
+        x.requires_grad,
+        x.is_leaf,
+        x._is_view(),
+        x.is_conj(),
+        x.is_neg(),
+        x.is_inference(),
+        x.layout,
+        x.stride() if x.layout is torch.strided else None,
+    )
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-@pytest.mark.parametrize("first", [lambda: X.clone(), lambda: torch.ones(4, 3)[1:3], lambda: nn.Parameter(X.clone())],
-                         ids=["tensor", "view", "parameter"])
+@pytest.mark.parametrize(
+    "first",
+    [lambda: X.clone(), lambda: torch.ones(4, 3)[1:3], lambda: nn.Parameter(X.clone())],
+    ids=["tensor", "view", "parameter"],
+)
 def test_another_kind_of_tensor_is_seen(first, other):
     compiled = burnish.compile(kind_of, backend="eager", dynamic=False)
     with patch(check=False):
@@ -509,9 +541,17 @@ def test_tensor_that_changes_in_place_is_seen():
         for _ in range(5):
             compiled(x)
         assert is_watched(compiled)
-        for change in (lambda: x.requires_grad_(), lambda: x.requires_grad_(False), lambda: x.t_(), lambda: x.t_(),
-                       lambda: setattr(x, "data", X.double()), lambda: setattr(x, "data", X), lambda: x.resize_(3, 2),
-                       lambda: x.set_(y), lambda: x.mul_(y.requires_grad_())):
+        for change in (
+            lambda: x.requires_grad_(),
+            lambda: x.requires_grad_(False),
+            lambda: x.t_(),
+            lambda: x.t_(),
+            lambda: setattr(x, "data", X.double()),
+            lambda: setattr(x, "data", X),
+            lambda: x.resize_(3, 2),
+            lambda: x.set_(y),
+            lambda: x.mul_(y.requires_grad_()),
+        ):
             change()
             for _ in range(3):
                 assert compiled(x)[1:] == kind_of(x)[1:]
@@ -553,9 +593,17 @@ def test_switch_of_torch_is_seen(switch):
 
     def fn(x):
         made = torch.full((2,), 1.5)
-        facts = (made.dtype, made.device.type, torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled(),
-                 torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_inference_mode_enabled())
+        facts = (
+            made.dtype,
+            made.device.type,
+            torch.is_grad_enabled(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_autocast_enabled("cpu"),
+            torch.get_autocast_dtype("cpu"),
+            torch.is_inference_mode_enabled(),
+        )
         return (x @ weight).dtype, (x @ weight).requires_grad, *facts
+
     compiled = watched(fn, X)
     for _ in range(3):
         with switch():
@@ -603,6 +651,7 @@ def test_a_counter_does_not_spoil_the_watch_for_good():
         def forward(self, x):
             self.calls += 1
             return self.linear(x) * self.calls
+
     model, twin = Counting(), Counting()
     twin.load_state_dict(model.state_dict())
     with patch(check=False):
@@ -631,12 +680,13 @@ def test_what_the_segment_writes_to_does_not_spoil_the_watch():
         for layer in layers:
             layer.kept = torch.cat([layer.kept, x])
         return sum(layer.kept.sum() for layer in layers)
+
     layers, twins = [Layer() for _ in range(20)], [Layer() for _ in range(20)]
     with patch(check=False):
         compiled = burnish.compile(step, backend="eager")
         for _ in range(8):
             same(compiled(layers, X), step(twins, X))
-        keeper, = (segment.check.keeper for segment in first_segments(compiled) if segment.check.keeper.fast)
+        (keeper,) = (segment.check.keeper for segment in first_segments(compiled) if segment.check.keeper.fast)
         asked = keeper.passed
         for _ in range(20):
             same(compiled(layers, X), step(twins, X))
@@ -672,6 +722,7 @@ def test_function_that_is_called_with_one_module_after_another_sees_each():
 
     def run(block, x):
         return block(x)
+
     with patch(check=False):
         compiled = burnish.compile(run, backend="eager")
         for step in range(120):
@@ -731,6 +782,7 @@ def test_collections_that_change_the_module_within_a_check_are_seen():
         def __del__(self):
             model.blocks[0].bias = nn.Parameter(torch.rand(3))
             model.act[1] = nn.ReLU()
+
     compiled = watched(model, X)
     threshold = gc.get_threshold()
     try:
@@ -880,6 +932,7 @@ def test_threads_call_while_another_one_changes_the_module():
 
         def forward(self, x):
             return x * self.weight
+
     model, x = Scaled(), torch.ones(3)
     wrong, stop = [], threading.Event()
     with patch(check=False), torch.no_grad():
@@ -894,6 +947,7 @@ def test_threads_call_while_another_one_changes_the_module():
                 found = compiled(x)
                 if float(found[0]) not in (1.0, 2.0):
                     wrong.append(found)
+
     threads = [threading.Thread(target=call) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -947,7 +1001,7 @@ def test_segments_ask_by_the_check_of_their_watch_and_by_the_general_one_where_m
     with patch(check=False), torch.no_grad():
         for _ in range(6):
             run(one, x)
-        segment, = first_segments(run)
+        (segment,) = first_segments(run)
         keeper, straight = segment.check.keeper, segment.check
         assert straight.__code__ is keeper.made.check.__code__
         for _ in range(6):

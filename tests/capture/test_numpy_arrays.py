@@ -18,6 +18,7 @@ def test_tensors_are_made_of_them():
         table = torch.tensor(np.arange(n * 2).reshape(2, n) % 3)
         row = torch.as_tensor(np.array([0.5] * n), dtype=torch.float64)
         return x * window, table, row, window.dtype, row.stride(), torch.tensor(np.eye(2)[::-1].copy())
+
     return fn, [(torch.randn(2, n),) for n in (3, 3, 4, 3)]
 
 
@@ -32,6 +33,7 @@ def test_numbers_are_read_out_of_them():
             total = total + rate
         last = weights[-1] * len(weights) + weights[1:].sum() + weights.max()
         return total * last, weights.shape, weights.dtype, (weights > 0.25).any(), weights.T.ndim, int(weights.argmax())
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -43,6 +45,7 @@ def test_arrays_are_answers_of_their_own_on_every_call():
         made = np.arange(3) * 2
         kept.append(made)
         return x + 1, made, made * 1.5, [np.zeros((2, 2))]
+
     return fn, lambda i: (torch.randn(3),), kept
 
 
@@ -57,6 +60,7 @@ def test_the_caller_may_write_to_what_comes_back():
         before = made.copy()
         made[:] = 7
         return out, before, made
+
     return fn, caller, lambda i: (torch.randn(3),)
 
 
@@ -72,6 +76,7 @@ def test_memory_that_torch_shares():
         made, shown = fn(x)
         shown[0] = 9
         return made, shown, np.shares_memory(made, shown.numpy())
+
     return fn, caller, lambda i: (torch.randn(3),)
 
 
@@ -86,6 +91,7 @@ def test_arrays_that_are_written_to():
         b[::2] *= 3
         a.sort()
         return x + torch.from_numpy(a) + torch.tensor(b), a, b
+
     return fn, lambda i: (torch.randn(4),)
 
 
@@ -97,6 +103,7 @@ def test_writing_through_a_view():
         c = a[1:4]
         c[0] = 10
         return x * torch.tensor(b), a, b.sum(), c
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -112,6 +119,7 @@ def test_views_stay_views():
         a[2] = 9
         c[0, 1] = 7
         return out, a, b, c, c.strides
+
     return fn, caller, lambda i: (torch.randn(3),)
 
 
@@ -124,6 +132,7 @@ def test_memory_is_shared_and_then_asked_for():
         total = a.sum()
         a[0] = 2
         return t * x, float(total)
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -136,6 +145,7 @@ def test_arrays_around_a_break():
             a = a + 1
         t = torch.from_numpy(a)
         return t + x, b, a[0]
+
     return fn, lambda i: (torch.full((3,), 1.0 - 2 * (i % 2)),)
 
 
@@ -146,6 +156,7 @@ def test_arrays_of_the_program_are_no_constants():
     def fn(x, given):
         held[0] += 1
         return x * torch.tensor(held), x + torch.from_numpy(given), held.sum() + given.max()
+
     return fn, lambda i: (torch.randn(3), np.arange(3.0) + i), held
 
 

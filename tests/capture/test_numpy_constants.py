@@ -20,6 +20,7 @@ def test_functions_of_sizes():
         scaled = x / np.sqrt(x.shape[-1])
         flat = x.reshape(np.prod(x.shape))
         return scaled, flat * np.log(x.dim()), flat.view(np.int64(-1)), x.sum(np.int64(0)), type(np.sqrt(4)).__name__
+
     return fn, [(torch.randn(2, n),) for n in (3, 3, 5, 3)]
 
 
@@ -30,6 +31,7 @@ def test_limits_and_dtypes():
         most = np.iinfo(np.int32).max
         kind = np.dtype("float64")
         return x.masked_fill(x > 0, lowest), x * 0 + most, kind.name, kind == np.float64, np.result_type(np.int8, kind)
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -38,27 +40,47 @@ def test_arithmetic_of_numbers():
     def fn(x):
         a, b = np.int64(7), np.float32(0.5)
         total = a // 2 + a % 4 - b
-        y = x * total + b ** 2
+        y = x * total + b**2
         if total > 3 and not np.bool_(False):
             y = y + 1
         return y, total, -b, a == 7, int(a), float(b), f"{abs(-b)}", str(a), np.round(2.5), b.item(), a.real, max(a, b)
+
     return fn, lambda i: (torch.randn(3),)
 
 
 @program(breaks=0)
 def test_types_of_results_are_those_of_eager():
     def fn(x, n):
-        return (x * np.float32(2), x + np.int64(3), np.float64(2) * n, n + np.int8(1), x[np.int64(0)],
-                torch.zeros(np.int64(2), dtype=n.dtype), torch.clamp(n, max=np.int64(2)), np.float16(2) - x)
-    return fn, [(torch.randn(3).to(kind), torch.arange(3, dtype=other)) for kind, other in (
-        (torch.float32, torch.int32), (torch.float16, torch.int64), (torch.float64, torch.uint8))]
+        return (
+            x * np.float32(2),
+            x + np.int64(3),
+            np.float64(2) * n,
+            n + np.int8(1),
+            x[np.int64(0)],
+            torch.zeros(np.int64(2), dtype=n.dtype),
+            torch.clamp(n, max=np.int64(2)),
+            np.float16(2) - x,
+        )
+
+    return fn, [
+        (torch.randn(3).to(kind), torch.arange(3, dtype=other))
+        for kind, other in ((torch.float32, torch.int32), (torch.float16, torch.int64), (torch.float64, torch.uint8))
+    ]
 
 
 @program
 def test_tensors_made_of_numbers_have_their_types():
     def fn(x):
-        return (torch.tensor(np.float64(2)), torch.tensor([np.float32(1), 2.0]), torch.as_tensor(np.int8(3)),
-                x.new_tensor(np.float16(1)), torch.full((2,), np.float32(1)), x * np.bool_(True), x * np.complex64(2j))
+        return (
+            torch.tensor(np.float64(2)),
+            torch.tensor([np.float32(1), 2.0]),
+            torch.as_tensor(np.int8(3)),
+            x.new_tensor(np.float16(1)),
+            torch.full((2,), np.float32(1)),
+            x * np.bool_(True),
+            x * np.complex64(2j),
+        )
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -71,6 +93,7 @@ def test_a_global_number_is_read_again():
         global ROOT
         ROOT = value
         return fn(x)
+
     return fn, caller, [(torch.ones(2), np.float32(v)) for v in (2, 2, 3, 2, -0.0, 0.0, -0.0)]
 
 
@@ -78,11 +101,13 @@ def test_a_global_number_is_read_again():
 def test_numbers_that_change_in_an_attribute():
     class State:
         value = np.float64(0)
+
     state = State()
 
     def fn(x):
         state.value = state.value + 1.5
         return x * float(state.value), state.value
+
     return fn, lambda i: (torch.ones(2),)
 
 
@@ -90,6 +115,7 @@ def test_numbers_that_change_in_an_attribute():
 def test_the_sign_of_a_zero():
     class State:
         value = None
+
     state = State()
 
     def fn(x, which):
@@ -98,6 +124,7 @@ def test_the_sign_of_a_zero():
 
     def read(x):
         return x / state.value
+
     return fn, [(torch.ones(2), w) for w in (0, 1, 0, 2, 1, 2)]
 
 
@@ -107,6 +134,7 @@ def test_numbers_out_of_data_are_no_constants():
         total = x.numpy().sum()
         y = x * 2
         return y * float(total), total + 1, total > 0, bool(total > 2), total.real, np.sqrt(abs(total)), f"{total}"
+
     return fn, [(torch.full((3,), v),) for v in (1.0, 1.0, -2.0, 3.0)]
 
 
@@ -114,6 +142,7 @@ def test_numbers_out_of_data_are_no_constants():
 def test_arguments_that_are_numbers_of_numpys():
     def fn(x, a):
         return x * float(a), a * 2, np.sqrt(a), -a
+
     return fn, [(torch.ones(2), np.float32(v)) for v in (1, 2, 3, 4)]
 
 
@@ -136,17 +165,29 @@ def test_numbers_that_change_do_not_compile_for_ever():
 
     compiled = burnish.compile(fn, backend="eager")
     for k in range(12):
-        torch.testing.assert_close(compiled(torch.ones(2), np.float64(k)), torch.full((2,), 2.0 * k + k ** 0.5))
+        torch.testing.assert_close(compiled(torch.ones(2), np.float64(k)), torch.full((2,), 2.0 * k + k**0.5))
     program = compiled.__burnish_program__
     assert sum(len(point.segments) for point in (program.entry, *program.continuations.values())) < 8
 
 
-@pytest.mark.parametrize("use", [
-    lambda x, k: x * {1: 10.0, 2: 20.0, 3: 30.0}[k], lambda x, k: x * [1.0, 2.0, 3.0, 4.0, 5.0][k],
-    lambda x, k: x * (k in (1, 2)), lambda x, k: [1, 2, 3, 4][:k], lambda x, k: [1, 2, 3].index(k),
-    lambda x, k: (1, k) in [(1, 2)], lambda x, k: {k: x}, lambda x, k: x + 1 if k < 2 else x - 1,
-    lambda x, k: x * float(k), lambda x, k: (k, [k, 1].count(1)), lambda x, k: f"{k}", lambda x, k: x * k,
-], ids=range(12))
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, k: x * {1: 10.0, 2: 20.0, 3: 30.0}[k],
+        lambda x, k: x * [1.0, 2.0, 3.0, 4.0, 5.0][k],
+        lambda x, k: x * (k in (1, 2)),
+        lambda x, k: [1, 2, 3, 4][:k],
+        lambda x, k: [1, 2, 3].index(k),
+        lambda x, k: (1, k) in [(1, 2)],
+        lambda x, k: {k: x},
+        lambda x, k: x + 1 if k < 2 else x - 1,
+        lambda x, k: x * float(k),
+        lambda x, k: (k, [k, 1].count(1)),
+        lambda x, k: f"{k}",
+        lambda x, k: x * k,
+    ],
+    ids=range(12),
+)
 @pytest.mark.parametrize("is_argument", [True, False], ids=["argument", "attribute"])
 def test_numbers_that_change_are_read_on_every_call(use, is_argument):
     class State:
@@ -161,6 +202,7 @@ def test_numbers_that_change_are_read_on_every_call(use, is_argument):
         x = torch.arange(3.0)
         want, got = fn(x, State.k), compiled(x, State.k if is_argument else 0)
         assert type(want) is type(got)
-        torch.testing.assert_close(torch.as_tensor(got), torch.as_tensor(want)) if isinstance(want, torch.Tensor) \
-            else None
+        torch.testing.assert_close(torch.as_tensor(got), torch.as_tensor(want)) if isinstance(
+            want, torch.Tensor
+        ) else None
         assert isinstance(want, torch.Tensor) or repr(want) == repr(got)

@@ -23,7 +23,8 @@ from .opcode_programs.exceptions import chain
 OPCODES = [name for name, number in dis.opmap.items() if number < 256 and not name.startswith("INSTRUMENTED_")]
 
 # All real opcodes of 3.11, 3.12 and 3.13 (some in one of them only).
-KNOWN = frozenset("""
+KNOWN = frozenset(
+    """
     ASYNC_GEN_WRAP BEFORE_ASYNC_WITH BEFORE_WITH BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST
     BUILD_MAP BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TUPLE CACHE CALL CALL_FUNCTION_EX CALL_INTRINSIC_1
     CALL_INTRINSIC_2 CALL_KW CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW COMPARE_OP CONTAINS_OP CONVERT_VALUE COPY
@@ -43,7 +44,8 @@ KNOWN = frozenset("""
     STORE_DEREF STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_GLOBAL STORE_NAME STORE_SLICE
     STORE_SUBSCR SWAP TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE
     WITH_EXCEPT_START YIELD_VALUE
-""".split())
+""".split()
+)
 
 # Only in code that is no function's: module and class bodies, which run natively.
 BODIES_ONLY = frozenset(("DELETE_NAME", "LOAD_NAME", "STORE_NAME"))
@@ -52,6 +54,7 @@ HIDDEN = frozenset(("CACHE", "EXIT_INIT_CHECK", "EXTENDED_ARG", "INTERPRETER_EXI
 
 
 # ---- completeness
+
 
 @pytest.mark.parametrize("name", OPCODES)
 def test_every_opcode_has_a_handler_or_a_reason(name):
@@ -82,9 +85,13 @@ def opcodes_of(co: types.CodeType) -> set[str]:
 
 # ---- meaning
 
+
 def runs() -> list:
-    return [pytest.param(function, args, id=f"{function.__name__}-{i}") for function, calls in CASES
-            for i, args in enumerate(calls)]
+    return [
+        pytest.param(function, args, id=f"{function.__name__}-{i}")
+        for function, calls in CASES
+        for i, args in enumerate(calls)
+    ]
 
 
 @pytest.mark.parametrize("machine", [Machine, Pushing, Forgetting, Rebuilding])
@@ -152,6 +159,7 @@ def plain(value: Any) -> Any:
 
 
 # ---- liveness
+
 
 @pytest.mark.parametrize("function", [function for function, _ in CASES])
 def test_what_an_instruction_reads_is_alive_before_it(function):

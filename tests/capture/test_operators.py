@@ -54,10 +54,10 @@ class Quantity:
         return self // other, self % other
 
     def __pow__(self, power, modulo=None):
-        return Quantity(self.value ** power, f"{self.unit}{power}")
+        return Quantity(self.value**power, f"{self.unit}{power}")
 
     def __rpow__(self, base):
-        return Quantity(base ** self.value, self.unit)
+        return Quantity(base**self.value, self.unit)
 
     def __matmul__(self, other):
         return Quantity(self.value @ self._other(other), f"{self.unit}@")
@@ -84,8 +84,9 @@ class Quantity:
 def test_arithmetic_operators_of_a_class():
     def fn(x):
         q = Quantity(x)
-        out = [q - 1, q * 2, q / 3, q // 0.5, q % 0.7, q ** 2, -q, +q, abs(q), ~q]
+        out = [q - 1, q * 2, q / 3, q // 0.5, q % 0.7, q**2, -q, +q, abs(q), ~q]
         return [(o.value, o.unit) for o in out]
+
     return fn, lambda i: (torch.rand(3) + 1,)
 
 
@@ -93,7 +94,8 @@ def test_arithmetic_operators_of_a_class():
 def test_reflected_operators_of_a_class():
     def fn(x):
         q = Quantity(x)
-        return [o.value for o in (1 - q, 2 * q, 2 ** q)]
+        return [o.value for o in (1 - q, 2 * q, 2**q)]
+
     return fn, ordinary
 
 
@@ -103,6 +105,7 @@ def test_matrix_product_and_divmod_operators():
         q = Quantity(x)
         whole, rest = divmod(q, 2)
         return (q @ q).value, whole.value, rest.value
+
     return fn, lambda i: (torch.randn(3, 3),)
 
 
@@ -112,6 +115,7 @@ def test_sum_starts_with_the_reflected_add():
 
     def fn(x):
         return sum([Quantity(x), Quantity(x * 2)]).value, list(Quantity.log)
+
     return fn, ordinary, Quantity.log
 
 
@@ -124,6 +128,7 @@ def test_in_place_add_keeps_the_object():
         q += x
         q += 1
         return same is q, q.value
+
     return fn, lambda i: (Quantity(torch.randn(2)), torch.randn(2)), Quantity.log
 
 
@@ -134,6 +139,7 @@ def test_in_place_without_its_own_method_makes_a_new_object():
         q -= x
         q **= 2
         return old is q, old.value, q.value, q.unit
+
     return fn, lambda i: (Quantity(torch.randn(2)), torch.randn(2))
 
 
@@ -144,6 +150,7 @@ def test_not_implemented_on_both_sides_is_a_type_error():
             return Quantity(x) * "a"
         except TypeError as error:
             return x * 2, str(error)
+
     return fn, ordinary
 
 
@@ -162,6 +169,7 @@ def test_subclass_reflected_method_goes_first():
 
     def fn(x):
         return Base(x) + Special(x + 1), Special(x) + Base(x), Base(x) + Base(x)
+
     return fn, ordinary
 
 
@@ -183,6 +191,7 @@ def test_tensor_on_the_left_of_a_class_with_reflected_methods():
     def fn(x, by):
         s = Scale(by)
         return x + s, x * s, x - s
+
     return fn, [(torch.randn(2), 2.0), (torch.randn(2), 3.0), (torch.randn(2), 2.0)]
 
 
@@ -219,6 +228,7 @@ def test_bit_operators_and_shifts():
         c = (a & b) | (~a ^ b)
         c |= a << 1
         return c.m, (b >> 1).m
+
     return fn, ordinary
 
 
@@ -233,14 +243,19 @@ def test_equality_and_hash_make_objects_dict_keys():
 
         def __hash__(self):
             return hash((self.name, self.size))
+
     table = {Key("a", 4): 2.0, Key("b", 4): 3.0}
 
     def fn(x, name):
         key = Key(name, x.shape[0])
         table[Key("a", 4)] += 1
         return x * table.get(key, 10.0), key in table
-    return fn, [(torch.randn(4), "a"), (torch.randn(4), "b"), (torch.randn(3), "a"), (torch.randn(4), "a")], \
-        [*table.values()]
+
+    return (
+        fn,
+        [(torch.randn(4), "a"), (torch.randn(4), "b"), (torch.randn(3), "a"), (torch.randn(4), "a")],
+        [*table.values()],
+    )
 
 
 @program
@@ -261,6 +276,7 @@ def test_equality_that_notes_its_calls():
         names = [Name("a"), Name("b"), Name("c")]
         found = Name("b") in names
         return x * names.index(Name("c")), found, names.count(Name("a"))
+
     return fn, ordinary, asked
 
 
@@ -281,6 +297,7 @@ def test_colliding_hashes_ask_for_equality():
         for n in (1, 2, 1, 3):
             table[Slot(n)] = table.get(Slot(n), 0) + x * n
         return list(table.values()), len({Slot(1), Slot(2), Slot(1)})
+
     return fn, ordinary
 
 
@@ -305,6 +322,7 @@ def test_rich_comparisons_of_a_class():
     def fn(x, n):
         a, b = Score(n), Score(2)
         return x * (1 if a < b else 2), a > b, a <= b, a >= b, a == b, a != b
+
     return fn, [(torch.randn(2), n) for n in (1, 2, 3, 1)]
 
 
@@ -325,6 +343,7 @@ def test_comparison_that_returns_a_tensor():
         if (c > 0).all():
             return x * 2
         return x.where(0 < c, -x)  # noqa: SIM300
+
     return fn, swinging
 
 
@@ -341,6 +360,7 @@ def test_chained_comparison_evaluates_the_middle_once():
         if 1 < note(n) <= 3 != note(5):
             return x * 2
         return x * 3
+
     return fn, [(torch.randn(2),), (torch.randn(4),), (torch.randn(1),), (torch.randn(2),)], seen
 
 
@@ -350,6 +370,7 @@ def test_chained_comparison_of_tensors():
         if 0 < x.sum() < 10:
             return x + 1
         return x - 1
+
     return fn, [(torch.ones(2),), (-torch.ones(2),), (torch.full((2,), 9.0),), (torch.ones(2),)]
 
 
@@ -370,6 +391,7 @@ def test_bool_and_len_decide_truth():
         if bag:
             return x + len(bag)
         return x - 1, not bag, bag or "empty", bool(bag and x is None)
+
     return fn, [(torch.randn(2), b) for b in (Bag([]), Bag([1, 2]), Flag([0]), Flag([1]), Bag([]))]
 
 
@@ -388,6 +410,7 @@ def test_truth_of_an_object_reads_tensor_data():
         while not Gate(y - 1):
             y = y + 1
         return y
+
     return fn, swinging
 
 
@@ -415,6 +438,7 @@ def test_item_access_of_a_class():
         if "old" in p:
             del p["old"]
         return p["w"]
+
     return fn, lambda i: (Params(w=torch.randn(2), **({"old": 1} if i != 1 else {})), torch.randn(2))
 
 
@@ -426,7 +450,7 @@ def test_slices_and_tuples_arrive_in_getitem():
 
         def __getitem__(self, key):
             if isinstance(key, slice):
-                return self.x[key.start or 0:key.stop:key.step], "slice"
+                return self.x[key.start or 0 : key.stop : key.step], "slice"
             if isinstance(key, tuple):
                 return self.x[..., key[-1]], len(key)
             return self.x[key], "item"
@@ -434,6 +458,7 @@ def test_slices_and_tuples_arrive_in_getitem():
     def fn(x):
         g = Grid(x)
         return g[1:3], g[::2], g[0, 1], g[..., -1], g[2]
+
     return fn, lambda i: (torch.randn(4, 3),)
 
 
@@ -449,6 +474,7 @@ def test_iteration_through_getitem_alone():
     def fn(items):
         old = Old(items)
         return [x * 2 for x in old], list(zip(old, range(1))), 1 in old  # noqa: B905
+
     return fn, [([1, torch.randn(2), 3][:n],) for n in (2, 1, 3, 2)]
 
 
@@ -471,6 +497,7 @@ def test_iterator_protocol_of_a_class():
         down = Countdown(x, n)
         first = next(down, None)
         return first, list(down), next(down, "done"), down.n
+
     return fn, [(torch.randn(2), n) for n in (3, 1, 0, 3)]
 
 
@@ -492,6 +519,7 @@ def test_reversed_and_length_hint_protocols():
     def fn(x):
         s = Stack([x, x * 2])
         return list(reversed(s)), list(s), tuple(s)
+
     return fn, ordinary
 
 
@@ -516,6 +544,7 @@ def test_conversion_protocols_decide_shapes():
     def fn(x, n):
         s = Size(n)
         return x[:s], [0, 1, 2, 3][s], int(s) + float(s) + round(s), range(6)[s]
+
     return fn, [(torch.randn(4), n) for n in (1, 3, 1)]
 
 
@@ -537,6 +566,7 @@ def test_format_and_repr_protocols():
     def fn(x):
         loss = Loss(x.shape[0])
         return x + 1, f"{loss} {loss!r} {loss!s} {loss:04d}", str([loss]), "%s" % loss
+
     return fn, [(torch.randn(2),), (torch.randn(3),), (torch.randn(2),)]
 
 
@@ -549,6 +579,7 @@ def test_operator_module_functions():
         shape = operator.attrgetter("shape")
         double = operator.methodcaller("mul", 2)
         return pick(items), shape(y), double(y), operator.matmul(x, x), operator.contains([1, 2], 2)
+
     return fn, lambda i: (torch.randn(2, 2), [i % 2])
 
 
@@ -557,10 +588,12 @@ def test_operator_method_replaced_on_the_class_between_calls():
     class Scale:
         def __mul__(self, x):
             return x * 2
+
     scale = Scale()
 
     def fn(x):
         return scale * x
+
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: setattr(Scale, "__mul__", lambda self, y: y * 5))), (x,)]
 
@@ -577,6 +610,7 @@ def test_short_circuit_operators_return_their_operand():
         first = note(a) or note(b)
         second = note(a) and note(b)
         return x, first, second, not a
+
     return fn, [(torch.randn(2), a, b) for a, b in ((0, 1), (2, 0), ([], None), (0, 1))], calls
 
 
@@ -586,6 +620,7 @@ def test_and_or_with_tensors_read_their_data():
         z = x.sum() or y.sum()
         w = (x > 0).any() and y * 2
         return z, w
+
     return fn, lambda i: (swing(i) * (i != 2), torch.randn(4))
 
 
@@ -595,6 +630,7 @@ def test_identity_operators():
 
     def fn(x, y):
         return x is y, x is not None, (x + 0) is x, marker is marker, y * 2
+
     a = torch.randn(2)
     return fn, [(a, a), (a, torch.randn(2)), (a, a)]
 
@@ -615,8 +651,12 @@ def test_unequal_is_the_opposite_of_an_equal_in_python():
 
     def fn(x, a, b):
         return x + 1, a != b, b != a, a == b, a != 3, 3 != a
-    return fn, [(torch.ones(1), Point(1), Point(1)), (torch.ones(1), Point(1), Named(2)),
-                (torch.ones(1), Named(1), Point(1))]
+
+    return fn, [
+        (torch.ones(1), Point(1), Point(1)),
+        (torch.ones(1), Point(1), Named(2)),
+        (torch.ones(1), Named(1), Point(1)),
+    ]
 
 
 @program

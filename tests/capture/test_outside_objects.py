@@ -39,21 +39,33 @@ READS = {  # what makes an object, what changes it, and what is read of it
     "byte in a bytearray": (lambda: bytearray(b"ab"), change_bytes, lambda data: 5 in data),
     "text of a bytearray": (lambda: bytearray(b"ab"), change_bytes, lambda data: f"{data}"),
     "length of an array": (lambda: array.array("i", [1, 2]), change_bytes, len),
-    "item of a view": (lambda: memoryview(bytearray(b"ab")), lambda data, i: data.__setitem__(0, i),
-                       lambda data: data[0]),
+    "item of a view": (
+        lambda: memoryview(bytearray(b"ab")),
+        lambda data, i: data.__setitem__(0, i),
+        lambda data: data[0],
+    ),
     "text of a namespace": (lambda: types.SimpleNamespace(a=1), lambda space, i: setattr(space, "a", i), repr),
     "text of a counter": (itertools.count, lambda count, i: next(count), repr),
     "text of a number of C": (lambda: ctypes.c_int(1), lambda number, i: setattr(number, "value", i), str),
     "shape of a NumPy array": (lambda: np.ones(2), lambda data, i: data.__setitem__(0, i), lambda data: data.shape),
-    "buffer that is missing": (lambda: nn.Linear(2, 2), lambda module, i: module.register_buffer(f"b{i}", None),
-                               lambda module: (hasattr(module, "b1"), getattr(module, "b2", "missing"))),
+    "buffer that is missing": (
+        lambda: nn.Linear(2, 2),
+        lambda module, i: module.register_buffer(f"b{i}", None),
+        lambda module: (hasattr(module, "b1"), getattr(module, "b2", "missing")),
+    ),
     "name in a class": (lambda: type("Made", (Plain,), {}), change_class, lambda cls: "added_1" in cls.__dict__),
     "entry of a class": (lambda: type("Made", (Plain,), {"scale": 0}), change_class, lambda cls: vars(cls)["scale"]),
-    "names in a class": (lambda: type("Made", (Plain,), {}), change_class,
-                         lambda cls: [name for name in vars(cls) if name.startswith("added")]),
+    "names in a class": (
+        lambda: type("Made", (Plain,), {}),
+        change_class,
+        lambda cls: [name for name in vars(cls) if name.startswith("added")],
+    ),
     "how many names in a class": (lambda: type("Made", (Plain,), {}), change_class, lambda cls: len(cls.__dict__)),
-    "name of a function": (lambda: lambda x: x, lambda function, i: setattr(function, "__name__", f"f{i}"),
-                           lambda function: function.__name__),
+    "name of a function": (
+        lambda: lambda x: x,
+        lambda function, i: setattr(function, "__name__", f"f{i}"),
+        lambda function: function.__name__,
+    ),
 }
 
 
@@ -79,6 +91,7 @@ def test_wrappers_of_one_code_have_names_of_their_own():
         @functools.wraps(function)
         def wrapper(x):
             return function(x)
+
         return wrapper
 
     @counted

@@ -22,6 +22,7 @@ def is_odd(x, n):
 def test_function_calls_itself_with_a_counter():
     def fn(x, n):
         return halve(x, n)
+
     return fn, [(torch.randn(2), n) for n in (3, 5, 0, 3)]
 
 
@@ -29,6 +30,7 @@ def test_function_calls_itself_with_a_counter():
 def test_two_functions_call_each_other():
     def fn(x, n):
         return is_even(x, n)
+
     return fn, [(torch.randn(2), n) for n in (4, 3, 4)]
 
 
@@ -38,6 +40,7 @@ def test_compiled_function_calls_itself():
         if n <= 1:
             return x
         return fn(x + 1, n - 1) * n
+
     return fn, [(torch.randn(2), n) for n in (3, 1, 4, 3)]
 
 
@@ -49,7 +52,9 @@ def test_closure_recurs_through_its_own_cell():
                 return torch.ones_like(x)
             half = power(k // 2)
             return half * half * (x if k % 2 else 1)
+
         return power(n)
+
     return fn, [(torch.randn(2), n) for n in (5, 2, 0, 5)]
 
 
@@ -64,8 +69,12 @@ def test_tree_of_lists_and_dicts_is_mapped():
 
     def fn(tree):
         return mapped(tree, lambda x: x * 2)
-    return fn, [({"a": torch.randn(2), "b": [torch.randn(1), (torch.randn(1),)]},), ([torch.randn(2)],),
-                ({"a": torch.randn(2), "b": [torch.randn(1), (torch.randn(1),)]},)]
+
+    return fn, [
+        ({"a": torch.randn(2), "b": [torch.randn(1), (torch.randn(1),)]},),
+        ([torch.randn(2)],),
+        ({"a": torch.randn(2), "b": [torch.randn(1), (torch.randn(1),)]},),
+    ]
 
 
 @program
@@ -78,6 +87,7 @@ def test_recursion_stops_on_data():
     def fn(x):
         y, depth = shrink(x.abs(), 0)
         return y + depth
+
     return fn, [(torch.full((2,), v),) for v in (5.0, 0.5, 20.0, 5.0)]
 
 
@@ -92,6 +102,7 @@ def test_recursion_with_a_break_before_and_after_the_inner_call():
 
     def fn(x, n):
         return walk(x, n)
+
     return fn, lambda i: (swing(i), [2, 3, 2][i])
 
 
@@ -104,14 +115,20 @@ def test_recursive_method_over_linked_objects():
         def forward(self, x):
             x = x * self.scale
             return sum((child.forward(x) for child in self.children), x)
+
     leaf = Node(3.0)
     tree = Node(1.0, [leaf, Node(2.0, [leaf])])
 
     def fn(x):
         return tree.forward(x)
+
     x = torch.randn(2)
-    return fn, [(x,), (x, Before(lambda: setattr(leaf, "scale", 5.0))),
-                (x, Before(lambda: tree.children.append(Node(1.5)))), (x, Before(lambda: setattr(leaf, "scale", 3.0)))]
+    return fn, [
+        (x,),
+        (x, Before(lambda: setattr(leaf, "scale", 5.0))),
+        (x, Before(lambda: tree.children.append(Node(1.5)))),
+        (x, Before(lambda: setattr(leaf, "scale", 3.0))),
+    ]
 
 
 @program
@@ -123,7 +140,9 @@ def test_memoized_recursion_with_a_dict():
             if k not in memo:
                 memo[k] = fib(k - 1) + fib(k - 2)
             return memo[k]
+
         return fib(n), len(memo)
+
     return fn, [(torch.randn(2), n) for n in (6, 3, 1, 6)]
 
 
@@ -137,6 +156,7 @@ def test_recursion_without_an_end():
             return endless(x)
         except RecursionError as error:
             return x * 2, type(error).__name__
+
     return fn, ordinary
 
 
@@ -147,6 +167,7 @@ def test_deep_recursion_that_ends():
 
     def fn(x):
         return count(x, 150)
+
     return fn, ordinary
 
 
@@ -156,6 +177,7 @@ def test_fixed_point_combinator():
         fix = lambda f: (lambda g: g(g))(lambda g: f(lambda *a: g(g)(*a)))  # noqa: E731
         power = fix(lambda self: lambda k: x if k == 0 else self(k - 1) * 2)
         return power(n)
+
     return fn, [(torch.randn(2), n) for n in (3, 1, 3)]
 
 
@@ -165,11 +187,12 @@ def test_recursive_generator_of_permutations():
         if not items:
             yield ()
         for i, item in enumerate(items):
-            for rest in arrange(items[:i] + items[i + 1:]):
+            for rest in arrange(items[:i] + items[i + 1 :]):
                 yield (item, *rest)
 
     def fn(x):
         return sum(x[list(order)] * n for n, order in enumerate(arrange(tuple(range(x.shape[0])))))
+
     return fn, [(torch.randn(3),), (torch.randn(2),), (torch.randn(3),)]
 
 
@@ -179,10 +202,11 @@ def test_divide_and_conquer_on_slices():
         n = x.shape[0]
         if n == 1:
             return x[0]
-        return total(x[:n // 2]) + total(x[n // 2:]) * 2
+        return total(x[: n // 2]) + total(x[n // 2 :]) * 2
 
     def fn(x):
         return total(x)
+
     return fn, [(torch.randn(n),) for n in (5, 4, 1, 5)]
 
 
@@ -196,6 +220,7 @@ def test_quicksort_on_data():
 
     def fn(x):
         return torch.stack(ordered(list(x.unbind())))
+
     return fn, ordinary
 
 
@@ -215,4 +240,5 @@ def test_exception_unwinds_many_levels():
             dive(x, n, log)
         except ValueError as error:
             return x * error.args[0], log
+
     return fn, [(torch.randn(2), n) for n in (3, 1, 3)]

@@ -32,6 +32,7 @@ class Module(torch.nn.Module):
 def shadow(name, value):
     def change(kind):
         setattr(kind, name, value)
+
     return change
 
 
@@ -43,8 +44,10 @@ CASES = {
     "a property": (lambda x, obj: x * obj.scaled(), shadow("scaled", property(lambda self: lambda: 11.0))),
     "a name that nobody had": (lambda x, obj: x * (11.0 if hasattr(obj, "extra") else 1.0), shadow("extra", 1)),
     "a default": (lambda x, obj: x * getattr(obj, "extra", 1.0), shadow("extra", 11.0)),
-    "a way to look further": (lambda x, obj: x * getattr(obj, "extra", 1.0),
-                              shadow("__getattr__", lambda self, name: 11.0)),
+    "a way to look further": (
+        lambda x, obj: x * getattr(obj, "extra", 1.0),
+        shadow("__getattr__", lambda self, name: 11.0),
+    ),
 }
 
 
@@ -63,8 +66,9 @@ def test_a_name_in_a_class_below_is_seen(fn, change, backend):
     assert fn(X, obj)[0] == 11
 
 
-@pytest.mark.parametrize("name, value", [("factor", 11.0), ("forward", lambda self, x: x * 11),
-                                         ("__call__", lambda self, x: x * 11)])
+@pytest.mark.parametrize(
+    "name, value", [("factor", 11.0), ("forward", lambda self, x: x * 11), ("__call__", lambda self, x: x * 11)]
+)
 def test_a_name_in_a_modules_class_is_seen(name, value):
     class Below(Module):
         pass

@@ -20,6 +20,7 @@ def test_a_function_asks_for_its_own_frame():
         y = x + 1
         line = sys._getframe().f_lineno
         return y, line, sys._getframe().f_code.co_name, inspect.currentframe().f_lineno, sys._getframe().f_locals["y"]
+
     return fn, lambda i: (torch.ones(2),)
 
 
@@ -28,6 +29,7 @@ def test_a_function_asks_for_the_stack():
     def fn(x):
         inner = inspect.stack()[0]
         return x * 2, inner.function, inner.lineno, traceback.extract_stack()[-1].name
+
     return fn, lambda i: (torch.ones(2),)
 
 
@@ -39,6 +41,7 @@ def test_a_helper_asks_for_its_callers():
     def fn(x):
         found = middle(x + 1)
         return found, caller(), [caller() for _ in range(1)]
+
     return fn, lambda i: (torch.ones(2),)
 
 
@@ -47,6 +50,7 @@ def test_a_method_notes_where_it_was_called():
     class Log:
         def note(self):
             self.last = sys._getframe(1).f_lineno
+
     log = Log()
 
     def fn(x):
@@ -54,6 +58,7 @@ def test_a_method_notes_where_it_was_called():
         y = x + 1
         log.note()
         return y
+
     return fn, lambda i: (torch.ones(2),), log
 
 
@@ -69,6 +74,12 @@ def test_an_error_passes_frames_once():
             except KeyError:
                 fail()
         except ValueError as error:
-            return x + 1, str(error), type(error.__context__).__name__, error.__suppress_context__, [
-                frame.name for frame in traceback.extract_tb(error.__traceback__)]
+            return (
+                x + 1,
+                str(error),
+                type(error.__context__).__name__,
+                error.__suppress_context__,
+                [frame.name for frame in traceback.extract_tb(error.__traceback__)],
+            )
+
     return fn, lambda i: (torch.ones(2),)

@@ -9,4 +9,5 @@ from .harness import program
 def test_sin_plus_cos():
     def fn(x, y):
         return torch.sin(x) + torch.cos(y)
+
     return fn, lambda i: (torch.randn(4), torch.randn(4))

@@ -11,6 +11,7 @@ def test_same_tensor_passed_twice_and_then_two_tensors():
     def fn(x, y):
         x.add_(1)
         return x * y, x is y
+
     a, b, c = torch.randn(3), torch.randn(3), torch.randn(3)
     return fn, [(a, a), (b, c), (c, c), (a, b)]
 
@@ -20,6 +21,7 @@ def test_two_tensors_and_then_the_same_passed_twice():
     def fn(x, y):
         y.mul_(2)
         return x + y
+
     a, b = torch.randn(3), torch.randn(3)
     return fn, [(a, b), (a, a), (b, a), (b, b)]
 
@@ -30,6 +32,7 @@ def test_overlapping_views_side_by_side():
         x.add_(1)
         y.mul_(2)
         return x.sum() - y.sum()
+
     base, other = torch.arange(6.0), torch.arange(6.0)
     return fn, [(base[:4], base[2:]), (base[:3], base[3:]), (other[:4], base[2:]), (other[1:5], other[:4])], base, other
 
@@ -39,6 +42,7 @@ def test_disjoint_views_first_and_overlapping_views_later():
     def fn(x, y):
         x.zero_()
         return y + 1
+
     base = torch.arange(1.0, 7.0)
     return fn, [(base[:2], base[4:]), (base[1:3], base[2:4]), (base[:2], base[4:]), (base[4:], base[4:])], base
 
@@ -50,6 +54,7 @@ def test_base_and_its_view_are_both_arguments():
         doubled = base * 2
         base.zero_()
         return doubled, view.clone()
+
     a, b = torch.randn(4), torch.randn(4)
     return fn, [(a, a[1:]), (b, a[:2]), (b, b[2:]), (a, b[:3])]
 
@@ -62,6 +67,7 @@ def test_output_is_the_input_object():
     def caller(fn, x, y):
         a, b, (c, d) = fn(x, y)
         return a is x, b is y, c is x, d["y"] is y, a is b
+
     a, b = torch.randn(2), torch.randn(2)
     return fn, caller, [(a, b), (a, a), (b, a), (b, b)]
 
@@ -76,6 +82,7 @@ def test_mutated_input_is_returned_as_itself():
         out = fn(x)
         out.sub_(100)
         return out is x
+
     return fn, caller, lambda i: (torch.randn(3),)
 
 
@@ -89,6 +96,7 @@ def test_one_intermediate_returned_twice_is_one_object():
         a, (b,), c, d = fn(x)
         a.zero_()
         return a is b, a is c, c, d
+
     return fn, caller, lambda i: (torch.randn(3),)
 
 
@@ -103,6 +111,7 @@ def test_results_of_an_earlier_call_are_not_written_over():
         held.append(fn(x))
         held[-1][1].add_(len(held))
         return held
+
     return fn, caller, lambda i: (torch.randn(3),)
 
 
@@ -117,6 +126,7 @@ def test_closure_tensor_is_returned_as_itself():
         whole, product, tail = fn(x)
         tail.add_(1)
         return whole is table, product
+
     return fn, caller, lambda i: (torch.randn(3),), table
 
 
@@ -129,6 +139,7 @@ def test_argument_remembered_in_a_closure_is_changed_by_the_next_call():
             old.add_(1)
         seen.append(x)
         return x * len(seen)
+
     a, b = torch.zeros(2), torch.ones(2)
     return fn, [(a,), (b,), (a,), (torch.zeros(2),)], seen
 
@@ -142,6 +153,7 @@ def test_output_remembered_in_a_closure_aliases_the_argument():
             held[-1].add_(10)
         held.append(x[1:])
         return x.sum()
+
     x = torch.zeros(3)
     return fn, [(x,), (x,), (x,), (x,)], held, x
 
@@ -154,6 +166,7 @@ def test_parameter_is_also_an_argument():
         with torch.no_grad():
             w.mul_(2)
         return layer(x)
+
     other = torch.randn(2, 2)
     return fn, [(layer.weight, torch.randn(1, 2)), (other, torch.randn(1, 2)), (layer.weight, torch.randn(1, 2))], layer
 
@@ -165,6 +178,7 @@ def test_argument_equals_a_closure_tensor_on_some_calls():
     def fn(x):
         table.add_(1)
         return x * 2, x is table
+
     return fn, [(torch.ones(3),), (table,), (torch.ones(3),), (table,)], table
 
 
@@ -174,6 +188,7 @@ def test_identity_test_chooses_the_path():
         if x is y:
             return x * 2
         return torch.maximum(x, y)
+
     a, b = torch.randn(3), torch.randn(3)
     return fn, [(a, b), (a, a), (b, a), (b, b)]
 
@@ -184,6 +199,7 @@ def test_list_holds_one_tensor_in_several_places():
         for t in tensors:
             t.add_(1)
         return torch.stack(tensors).sum(0), len({id(t) for t in tensors})
+
     a, b, c = torch.zeros(2), torch.zeros(2), torch.zeros(2)
     return fn, [([a, b, c],), ([a, a, b],), ([a, b, c],), ([c, c, c],)]
 
@@ -195,6 +211,7 @@ def test_tensors_as_dict_keys_are_found_by_identity():
         for t in (x, y, x):
             count[t] = count.get(t, 0) + 1
         return [n * t for t, n in count.items()]
+
     a, b = torch.randn(2), torch.randn(2)
     return fn, [(a, b), (a, a), (b, a), (b, b)]
 
@@ -204,6 +221,7 @@ def test_membership_by_identity_with_any():
     def fn(x, pool):
         inside = any(x is t for t in pool)
         return x * 2 if inside else x - 1
+
     a, b, c = torch.randn(2), torch.randn(2), torch.randn(2)
     return fn, [(a, [a, b]), (c, [a, b]), (b, [a, b]), (c, [c])]
 
@@ -216,6 +234,7 @@ def test_input_and_output_share_storage_through_flatten():
     def caller(fn, x):
         outs = fn(x)
         return [o.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for o in outs], [o is x for o in outs]
+
     return fn, caller, [(torch.randn(2, 3),), (torch.randn(3, 2).t(),), (torch.randn(2, 3),), (torch.randn(6),)]
 
 
@@ -229,6 +248,7 @@ def test_caller_changes_the_argument_between_two_uses_of_the_result():
         first = view.sum()
         x.add_(1)
         return first, view.sum(), copy.sum()
+
     return fn, caller, lambda i: (torch.randn(2, 2),)
 
 
@@ -241,4 +261,5 @@ def test_accumulator_list_of_tensors_is_mutated_and_grown():
         total.append(total[0].clone())
         total[0] = total[0] * 1
         return total[-1]
+
     return fn, lambda i: (torch.randn(2),), total

@@ -21,14 +21,18 @@ def test_attention_written_out():
         if causal:
             scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), float("-inf"))
         return scores.softmax(-1) @ v
-    return fn, [(torch.randn(2, n, 4), torch.randn(2, n, 4), torch.randn(2, n, 4), c) for n, c in
-                ((3, False), (3, True), (5, True), (3, False))]
+
+    return fn, [
+        (torch.randn(2, n, 4), torch.randn(2, n, 4), torch.randn(2, n, 4), c)
+        for n, c in ((3, False), (3, True), (5, True), (3, False))
+    ]
 
 
 @program(breaks=0)
 def test_scaled_dot_product_attention_with_masks():
     def fn(q, k, v, mask, causal):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+
     lower = torch.ones(3, 3).tril().bool()
     masks = ((None, False), (None, True), (lower, False), (torch.randn(3, 3), False), (None, False))
     return fn, [(*(torch.randn(1, 2, 3, 4) for _ in range(3)), *m) for m in masks]
@@ -46,6 +50,7 @@ def test_attention_layer_gives_weights_when_asked():
         out, attention = fn(x, weights, average)
         out.sum().backward()
         return out, attention, layer.in_proj_weight.grad
+
     return fn, caller, [(torch.randn(2, 3, 4), *w) for w in ((True, True), (False, True), (True, False), (True, True))]
 
 
@@ -57,6 +62,7 @@ def test_padding_mask_of_attention():
         mask = torch.arange(x.shape[1]) >= lengths[:, None]
         out, weights = layer(x, x, x, key_padding_mask=mask)
         return out, weights
+
     return fn, [(torch.randn(2, 3, 4), torch.tensor(n)) for n in ([3, 1], [2, 2], [3, 3])]
 
 
@@ -68,6 +74,7 @@ def test_encoder_layer_in_training_and_in_evaluation():
         layer.train(training)
         with torch.set_grad_enabled(training):
             return fn(x)
+
     return layer, caller, [(torch.randn(1, 3, 4), t) for t in (True, False, True, False)]
 
 
@@ -78,6 +85,7 @@ def test_decoder_layer_with_memory():
 
     def fn(x, memory):
         return layer(x, memory, tgt_mask=mask, tgt_is_causal=True)
+
     return fn, lambda i: (torch.randn(1, 3, 4), torch.randn(1, 5, 4))
 
 
@@ -113,9 +121,10 @@ def test_token_by_token_with_a_cache_outside():
     def caller(fn, x):
         past, outs = None, []
         for t in range(x.shape[1]):
-            y, past = fn(x[:, t:t + 1], past)
+            y, past = fn(x[:, t : t + 1], past)
             outs.append(y)
         return torch.cat(outs, dim=1), [p.shape for p in past]
+
     return block, caller, lambda i: (torch.randn(1, 3, 4),)
 
 
@@ -133,6 +142,7 @@ def test_language_model_generates_greedily():
                 break
             x = embed(token)
         return tokens
+
     return fn, [(torch.randint(0, 5, (1, t)), n) for t, n in ((2, 3), (3, 3), (1, 5), (2, 3))]
 
 
@@ -145,6 +155,7 @@ def test_sinusoidal_and_learned_positions():
         angles = t[:, None] / 10000 ** (torch.arange(0, 4, 2) / 4)
         wave = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
         return x + wave + table(t)
+
     return fn, [(torch.randn(1, n, 4),) for n in (3, 5, 3, 8)]
 
 
@@ -159,6 +170,7 @@ def test_rotary_positions():
         angles = torch.outer(t, 1.0 / 100 ** (torch.arange(0, 4, 2) / 4))
         cos, sin = (torch.cat([f(angles)] * 2, dim=-1) for f in (torch.cos, torch.sin))
         return q * cos + rotate(q) * sin, k * cos + rotate(k) * sin
+
     return fn, [(torch.randn(1, n, 4), torch.randn(1, n, 4), o) for n, o in ((3, 0), (1, 3), (1, 4), (3, 0))]
 
 
@@ -168,6 +180,7 @@ def test_grouped_heads_repeat_keys():
         n = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(n, dim=1), v[:, :, None].expand(-1, -1, n, -1, -1).flatten(1, 2)
         return F.scaled_dot_product_attention(q, k, v)
+
     return fn, [(torch.randn(1, 4, 3, 2), torch.randn(1, h, 3, 2), torch.randn(1, h, 3, 2)) for h in (2, 1, 4, 2)]
 
 
@@ -183,6 +196,7 @@ def test_routing_of_tokens_to_experts():
             if rows.numel():
                 out.index_add_(0, rows, expert(x[rows]) * weights[rows])
         return out, torch.bincount(chosen.flatten(), minlength=2)
+
     return fn, [(torch.randn(n, 3),) for n in (4, 1, 4, 2)]
 
 
@@ -190,18 +204,24 @@ def test_routing_of_tokens_to_experts():
 def test_multihead_attention_in_evaluation():
     layer = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
     encoder = torch.nn.TransformerEncoder(
-        torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2, enable_nested_tensor=False).eval()
+        torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2, enable_nested_tensor=False
+    ).eval()
 
     def fn(x):
         with torch.no_grad():
             return layer(x, x, x, need_weights=False)[0] + encoder(x)
+
     return fn, [(torch.randn(2, 5, 16),), (torch.randn(2, 5, 16),)]
 
 
 def test_a_function_of_torchs_own_among_the_arguments_ends_the_graph():
     def fn(q, k, v):
-        return torch.ops.higher_order.flex_attention(
-            q * 2, k, v, flex_attention._identity, blocks, 0.5, {"BACKEND": "AUTO"}, (), ())[0] + 1
+        return (
+            torch.ops.higher_order.flex_attention(
+                q * 2, k, v, flex_attention._identity, blocks, 0.5, {"BACKEND": "AUTO"}, (), ()
+            )[0]
+            + 1
+        )
 
     q, k, v = (torch.randn(1, 2, 8, 4) for _ in range(3))
     blocks = flex_attention._create_empty_block_mask(q, k).as_tuple()

@@ -19,6 +19,7 @@ def test_linear_is_cast_and_the_sum_outside_is_not():
             y = layer(x)
             z = y + x[:, :3]
         return y.dtype, z.dtype, layer(x), z
+
     return fn, lambda i: (torch.randn(2, 4),)
 
 
@@ -31,6 +32,7 @@ def test_nested_autocast_is_switched_off_inside():
                 b = x @ x
             c = x @ x
         return a.dtype, b.dtype, c.dtype, a + b, b - c
+
     return fn, lambda i: (torch.randn(3, 3),)
 
 
@@ -39,6 +41,7 @@ def test_enabled_by_an_argument():
     def fn(x, enabled):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             return x @ x
+
     return fn, [(torch.randn(3, 3), flag) for flag in (True, False, True, False)]
 
 
@@ -50,6 +53,7 @@ def test_autocast_as_decorator():
 
     def fn(x):
         return product(x), (x @ x).dtype
+
     return fn, lambda i: (torch.randn(3, 3),)
 
 
@@ -63,6 +67,7 @@ def test_forward_decorated_with_amp():
         @torch.amp.autocast("cpu", dtype=torch.bfloat16)
         def forward(self, x):
             return self.inner(x).softmax(-1)
+
     return Model(), lambda i: (torch.randn(2, 3),)
 
 
@@ -73,6 +78,7 @@ def test_caller_opens_autocast_every_other_call():
     def caller(fn, x, enabled):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             return fn(x)
+
     return model, caller, [(torch.randn(2, 3), flag) for flag in (False, True, False, True, True)]
 
 
@@ -84,6 +90,7 @@ def test_caller_changes_the_dtype_of_autocast():
     def caller(fn, x, dtype):
         with torch.autocast("cpu", dtype=dtype):
             return fn(x)
+
     return fn, caller, [(torch.randn(3, 3), d) for d in (torch.bfloat16, torch.float16, torch.bfloat16)]
 
 
@@ -96,6 +103,7 @@ def test_break_inside_autocast_stays_in_it():
             b = (x @ x) * n
         c = (x @ x) * n
         return a.dtype, b, c
+
     return fn, lambda i: (torch.randn(3, 3),)
 
 
@@ -108,6 +116,7 @@ def test_exception_leaves_autocast():
         except RuntimeError:
             out = x @ x
         return out, torch.is_autocast_enabled("cpu"), (x @ x).dtype
+
     return fn, [(torch.randn(3, 3), torch.randn(n, 3)) for n in (3, 2, 3, 2)]
 
 
@@ -119,6 +128,7 @@ def test_branch_on_the_dtype_that_autocast_chose():
         if y.dtype == torch.bfloat16:
             return y.float() + 1
         return y - 1
+
     return fn, [(torch.randn(3, 3), flag) for flag in (True, False, True)]
 
 
@@ -130,6 +140,7 @@ def test_is_autocast_enabled_chooses_the_path():
                 return x.double() @ x.double()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return x @ x, torch.is_autocast_enabled("cpu")
+
     return fn, lambda i: (torch.randn(2, 2),)
 
 
@@ -147,6 +158,7 @@ def test_gradients_of_float_weights_through_bfloat16_layers():
         loss = fn(x, y)
         loss.backward()
         return loss, [p.grad for p in model.parameters()]
+
     return fn, caller, lambda i: (torch.randn(5, 3), torch.randn(5, 1))
 
 
@@ -161,6 +173,7 @@ def test_weight_changed_between_two_uses_in_one_region():
                 weight.add_(1)
             b = x @ weight
         return a, b
+
     return fn, lambda i: (torch.randn(2, 3),), weight
 
 
@@ -171,6 +184,7 @@ def test_conv_and_batch_norm_under_autocast():
     def fn(x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return model(x)
+
     return fn, lambda i: (torch.randn(2, 1, 5, 5),), model
 
 
@@ -180,6 +194,7 @@ def test_cat_of_two_dtypes_promotes():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             low = x @ x
             return torch.cat([low, x]), torch.stack([low, x]), low + x
+
     return fn, lambda i: (torch.randn(2, 2),)
 
 
@@ -206,11 +221,13 @@ def test_custom_function_with_amp_decorators():
         out = fn(x)
         out.sum().backward()
         return out, x.grad
+
     return fn, caller, lambda i: (torch.randn(2, 2, requires_grad=True),)
 
 
 def test_an_error_inside_leaves_no_context_open():
     """What eager casts is kept until the last autocast context is left: weights that learn would stay as they were."""
+
     def nesting():
         found = torch.autocast_increment_nesting() - 1
         torch.autocast_decrement_nesting()

@@ -17,12 +17,12 @@ class Cube(Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
-        return x ** 3
+        return x**3
 
     @staticmethod
     def backward(ctx, grad):
-        x, = ctx.saved_tensors
-        return grad * 30 * x ** 2
+        (x,) = ctx.saved_tensors
+        return grad * 30 * x**2
 
 
 class Affine(Function):
@@ -52,6 +52,7 @@ def leaf(*shape):
 def test_own_backward_is_used():
     def fn(x):
         return Cube.apply(x * 2)
+
     return fn, backward_of, lambda i: (leaf(3),)
 
 
@@ -59,6 +60,7 @@ def test_own_backward_is_used():
 def test_arguments_that_are_no_tensors():
     def fn(x, k, name):
         return Affine.apply(x, k, name) if name else Affine.apply(x, k)
+
     return fn, backward_of, [(leaf(3), 2, "ab"), (leaf(3), 3.5, None), (leaf(3), 2, "abcd"), (leaf(3), 2, "ab")]
 
 
@@ -78,6 +80,7 @@ def test_several_outputs():
     def fn(x, y):
         product, total, plain = Parts.apply(x, y)
         return product * 2 + total, plain
+
     return fn, backward_of, lambda i: (leaf(3), leaf(3))
 
 
@@ -99,8 +102,13 @@ def test_needs_input_grad_skips_work():
 
     def fn(x, y):
         return Product.apply(x, y)
-    return fn, backward_of, [(leaf(2), leaf(2)), (leaf(2), torch.randn(2)), (torch.randn(2), leaf(2)),
-                             (leaf(2), leaf(2))], log
+
+    return (
+        fn,
+        backward_of,
+        [(leaf(2), leaf(2)), (leaf(2), torch.randn(2)), (torch.randn(2), leaf(2)), (leaf(2), leaf(2))],
+        log,
+    )
 
 
 @program_with_caller
@@ -122,6 +130,7 @@ def test_separate_setup_context():
 
     def fn(x, scale):
         return Square.apply(x, scale)
+
     return fn, backward_of, [(leaf(2), s) for s in (1, 2, 1, 3)]
 
 
@@ -141,6 +150,7 @@ def test_in_place_function_marks_its_input_dirty():
         y = x * 2
         out = Fill.apply(y, value)
         return out, out is y
+
     return fn, backward_of, [(leaf(2), v) for v in (1.0, 2.0, 1.0)]
 
 
@@ -156,12 +166,13 @@ def test_output_marked_as_not_differentiable():
 
         @staticmethod
         def backward(ctx, g_values, g_order):
-            order, = ctx.saved_tensors
+            (order,) = ctx.saved_tensors
             return torch.zeros_like(g_values).index_add_(0, order, g_values)
 
     def fn(x):
         values, order = SortWithRank.apply(x)
         return values * torch.arange(len(values)), order.requires_grad
+
     return fn, backward_of, lambda i: (leaf(4),)
 
 
@@ -171,9 +182,10 @@ def test_double_backward_goes_through_backward():
         return Cube.apply(x)
 
     def caller(fn, x):
-        first, = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
-        second, = torch.autograd.grad(first.sum(), x)
+        (first,) = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
         return first, second
+
     return fn, caller, lambda i: (leaf(3),)
 
 
@@ -193,12 +205,13 @@ def test_once_differentiable_refuses_a_second_time():
         return Doubled.apply(x) ** 2
 
     def caller(fn, x):
-        first, = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
+        (first,) = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
         try:
             torch.autograd.grad(first.sum(), x)
         except RuntimeError as error:
             return first, str(error)
         return first
+
     return fn, caller, lambda i: (leaf(3),)
 
 
@@ -215,6 +228,7 @@ def test_straight_through_estimator():
 
     def fn(x):
         return Round.apply(x * 3) * 2
+
     return fn, backward_of, lambda i: (leaf(3),)
 
 
@@ -237,11 +251,13 @@ def test_gradient_reversal_with_a_strength_that_changes():
 
         def forward(self, x):
             return Reverse.apply(x, self.strength).sin()
+
     model = Model()
 
     def caller(fn, x, strength):
         model.strength = strength
         return backward_of(fn, x)
+
     return model, caller, [(leaf(3), s) for s in (1.0, 0.5, 1.0, 0.0)]
 
 
@@ -255,11 +271,12 @@ def test_numpy_inside_forward_and_backward():
 
         @staticmethod
         def backward(ctx, grad):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return grad * torch.from_numpy(np.cos(x.detach().numpy()))
 
     def fn(x):
         return Sinc.apply(x) * 2
+
     return fn, backward_of, lambda i: (leaf(3),)
 
 
@@ -277,6 +294,7 @@ def test_forward_branches_on_data_and_backward_on_a_flag():
 
     def fn(x):
         return Gate.apply(x) + x
+
     return fn, backward_of, [(torch.tensor([v], requires_grad=True),) for v in (1.0, -1.0, 2.0, -3.0)]
 
 
@@ -296,6 +314,7 @@ def test_exception_in_backward_reaches_the_caller():
 
     def fn(x, fail):
         return Picky.apply(x, fail)
+
     return fn, backward_of, [(leaf(2), f) for f in (False, True, False, True)]
 
 
@@ -303,8 +322,9 @@ def test_exception_in_backward_reaches_the_caller():
 def test_gradient_taken_inside():
     def fn(x):
         y = Cube.apply(x).sum()
-        grad, = torch.autograd.grad(y, x)
+        (grad,) = torch.autograd.grad(y, x)
         return y, grad * x
+
     return fn, lambda i: (leaf(3),)
 
 
@@ -326,6 +346,7 @@ def test_gradients_left_as_none_are_not_materialized():
     def fn(x, which):
         outs = Two.apply(x)
         return torch.autograd.grad(outs[which].sum(), x)[0]
+
     return fn, [(leaf(2), w) for w in (0, 1, 0, 1)], seen
 
 
@@ -336,6 +357,7 @@ def test_apply_under_no_grad_saves_nothing():
             y = Cube.apply(x)
         z = Cube.apply(x.detach())
         return y.requires_grad, z.grad_fn is None, type(Cube.apply(x).grad_fn).__name__, y + z
+
     return fn, lambda i: (leaf(3),)
 
 
@@ -346,6 +368,7 @@ def test_apply_bound_to_a_name():
 
     def fn(x):
         return cube(x) + table["cube"](x) + table["affine"](x, 2)
+
     return fn, lambda i: (leaf(3),)
 
 
@@ -369,6 +392,7 @@ def test_what_forward_counts_is_read_after_it():
     def fn(x):
         y = Counted.apply(x)
         return y * Counted.calls, len(seen)
+
     return fn, [(leaf(3),)] * 4, seen
 
 
@@ -384,6 +408,7 @@ def reading(state):
         @staticmethod
         def backward(ctx, gradient):
             return gradient * state.scale
+
     return Scaled
 
 
@@ -395,6 +420,7 @@ def test_forward_reads_what_was_just_written():
     def fn(x, scale):
         state.scale = scale
         return scaled.apply(x)
+
     return fn, [(leaf(3), scale) for scale in (2, 3, 4, 5)], state
 
 
@@ -407,6 +433,7 @@ def test_backward_reads_what_was_just_written():
         y = scaled.apply(x).sum()
         state.scale = scale
         return torch.autograd.grad(y, x)[0]
+
     return fn, [(leaf(3), scale) for scale in (2, 3, 4, 5)], state
 
 
@@ -416,12 +443,14 @@ def test_an_operator_in_python_reads_what_was_just_written():
 
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return x * state.scale
+
     operator = torch.library.custom_op(f"burnish_tests::scaled_{next(NUMBERS)}", scaled, mutates_args=())
     operator.register_fake(torch.empty_like)
 
     def fn(x, scale):
         state.scale = scale
         return operator(x)
+
     return fn, [(torch.ones(3), scale) for scale in (2, 3, 4, 5)], state
 
 
@@ -432,4 +461,5 @@ def test_what_reads_nothing_may_come_after_a_write():
     def fn(x):
         state.calls += 1
         return Cube.apply(x) + state.calls
+
     return fn, lambda i: (leaf(3),), state

@@ -15,6 +15,7 @@ def test_branch_on_the_sign_of_a_sum():
         if x.sum() > 0:
             return x * 2
         return x - 1
+
     return fn, [(torch.full((2,), v),) for v in (1.0, -1.0, 2.0, -3.0, 0.0)]
 
 
@@ -27,6 +28,7 @@ def test_branch_on_data_after_mutation():
             return "positive"
         x.neg_()
         return "negative"
+
     return fn, [(torch.zeros(2), torch.full((2,), v)) for v in (1.0, -1.0, 2.0, -3.0)]
 
 
@@ -43,6 +45,7 @@ def test_nested_branches_on_data():
         else:
             y = -x
         return y * y
+
     signs = ([1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0], [2.0, -2.0], [3.0, 3.0])
     return fn, [(torch.tensor(v),) for v in signs]
 
@@ -55,6 +58,7 @@ def test_loop_until_converged():
             x = x / 2
             steps += 1
         return x, steps
+
     return fn, [(torch.tensor(v),) for v in ([3.0, 1.0], [0.5, 0.5], [100.0, -20.0], [5.0, 0.0])]
 
 
@@ -70,6 +74,7 @@ def test_newton_iteration_with_a_limit():
         else:
             i = -1
         return x, i
+
     return fn, [(torch.tensor(v),) for v in (2.0, 1.0, 900.0, 4.0)]
 
 
@@ -81,8 +86,11 @@ def test_early_return_from_nested_loops():
                 if v < 0:
                     return i, j, v * 10
         return None, None, x.sum()
-    return fn, [(torch.tensor(v).view(2, 2),) for v in
-                ([1.0, 2.0, -3.0, 4.0], [1.0, 2.0, 3.0, 4.0], [-1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, -4.0])]
+
+    return fn, [
+        (torch.tensor(v).view(2, 2),)
+        for v in ([1.0, 2.0, -3.0, 4.0], [1.0, 2.0, 3.0, 4.0], [-1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, -4.0])
+    ]
 
 
 @program
@@ -91,6 +99,7 @@ def test_boolean_operators_on_tensors():
         a = (x > 0) and (y > 0)
         b = (x > 0) or (y > 0)
         return a, b, not (x > 0), x if y > 0 else y, 0 < y < 2
+
     signs = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0), (1.0, 3.0))
     return fn, [(torch.tensor(a), torch.tensor(b)) for a, b in signs]
 
@@ -105,8 +114,11 @@ def test_any_all_and_equal_decide():
         if torch.isnan(y).any():
             return "nan", x
         return "different", x - y
-    return fn, [(torch.ones(2), torch.tensor(v)) for v in
-                ([1.0, 1.0], [1.01, 1.0], [float("nan"), 1.0], [3.0, 4.0], [1.0, 1.0], [1.0, 1.0, 1.0])]
+
+    return fn, [
+        (torch.ones(2), torch.tensor(v))
+        for v in ([1.0, 1.0], [1.01, 1.0], [float("nan"), 1.0], [3.0, 4.0], [1.0, 1.0], [1.0, 1.0, 1.0])
+    ]
 
 
 @program
@@ -114,6 +126,7 @@ def test_assertion_on_data():
     def fn(x):
         assert (x >= 0).all(), f"negative: {x.min().item()}"
         return x.sqrt()
+
     return fn, [(torch.tensor(v),) for v in ([1.0, 4.0], [1.0, -4.0], [9.0, 4.0], [-2.0, -1.0])]
 
 
@@ -131,6 +144,7 @@ def test_raise_chosen_by_data_and_caught_outside():
             return str(error), x.clamp(max=1.0)
         else:
             return "fine", y
+
     return fn, [(torch.tensor(v),) for v in ([1.0], [1000.0], [2.0], [2000.0])]
 
 
@@ -141,6 +155,7 @@ def test_branch_inside_a_submodule():
             if x.mean() > 0:
                 return x
             return x * 0.1
+
     model = nn.Sequential(nn.Linear(2, 2, bias=False), Gate(), nn.Linear(2, 2, bias=False), Gate())
     return model, [(torch.randn(1, 2) * k,) for k in (1, -1, 2, -3, 1)]
 
@@ -151,12 +166,13 @@ def test_gradients_follow_the_path_taken():
         if x.sum() > 0:
             y = x * 2
         else:
-            y = x ** 2
+            y = x**2
         return y.sum() if y.max() > 1 else y.mean()
 
     def caller(fn, x):
         fn(x).backward()
         return x.grad
+
     values = ([1.0, 2.0], [-1.0, -2.0], [0.1, 0.2], [-0.1, 0.0])
     return fn, caller, [(torch.tensor(v, requires_grad=True),) for v in values]
 
@@ -171,6 +187,7 @@ def test_branches_on_shape_dtype_and_dimension():
         if x.is_floating_point() and x.size(-1) > 2:
             return x.mean(-1)
         return x.sum(-1) * x.ndim
+
     return fn, [(torch.randn(2),), (torch.randn(3, 4),), (torch.arange(4),), (torch.randn(2, 2),), (torch.randn(2),)]
 
 
@@ -189,8 +206,16 @@ def test_branch_on_the_type_of_the_argument():
             case int() | float():
                 return torch.tensor(float(x))
         return None
-    return fn, [(torch.ones(2),), ([torch.ones(2), 1],), ({"x": torch.ones(1)},), (torch.ones(()),), (3,), ("text",),
-                (torch.zeros(2),)]
+
+    return fn, [
+        (torch.ones(2),),
+        ([torch.ones(2), 1],),
+        ({"x": torch.ones(1)},),
+        (torch.ones(()),),
+        (3,),
+        ("text",),
+        (torch.zeros(2),),
+    ]
 
 
 @program(breaks=0)
@@ -200,6 +225,7 @@ def test_flags_and_strings_choose_the_operator():
     def fn(x, name, *, keep=False):
         y = table[name](x) if name in table else getattr(x, name)()
         return y[None] if keep else y
+
     return fn, [(torch.randn(3), n) for n in ("sum", "square", "max", "mean", "sum")]
 
 
@@ -215,6 +241,7 @@ def test_continue_and_break_on_data():
             total = total + v * i
             used.append(i)
         return total, used
+
     return fn, [(torch.tensor(v),) for v in ([1.0, -1.0, 2.0], [1.0, 20.0, 2.0], [-1.0, -1.0, 3.0], [1.0, 2.0, 3.0])]
 
 
@@ -224,6 +251,7 @@ def test_sort_key_and_maximum_of_tensors():
         best = max(tensors, key=lambda t: t.sum())
         ordered = sorted(tensors, key=lambda t: t[0].item())
         return best * 2, ordered, min(t.max() for t in tensors)
+
     return fn, lambda i: ([torch.randn(2) for _ in range(3)],)
 
 
@@ -232,6 +260,7 @@ def test_filter_by_data_in_a_comprehension():
     def fn(tensors, limit):
         kept = [t * 2 for t in tensors if t.norm() > limit]
         return kept, {i: t.sum() for i, t in enumerate(tensors) if (t > 0).any()}, sum(1 for t in tensors if t[0] > 0)
+
     return fn, [([torch.randn(2) for _ in range(3)], limit) for limit in (0.0, 1.0, 9.0, 0.5)]
 
 
@@ -243,6 +272,7 @@ def test_beam_of_hypotheses():
             grown = [(path + (i,), total + v.item()) for path, total in beams for i, v in enumerate(step)]
             beams = sorted(grown, key=lambda b: -b[1])[:width]
         return [path for path, _ in beams], torch.tensor([total for _, total in beams])
+
     return fn, [(torch.randn(3, 3), w) for w in (1, 2, 1, 3)]
 
 
@@ -259,4 +289,5 @@ def test_greedy_decoding_until_the_end_token():
             if token == end:
                 break
         return tokens, x
+
     return fn, [(torch.randn(4), end) for end in (0, 1, 2, 3, 0)]

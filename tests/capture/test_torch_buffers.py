@@ -20,6 +20,7 @@ def test_batch_norm_between_train_and_eval():
     def caller(fn, x, training):
         model.train(training)
         return fn(x), model[1].num_batches_tracked.clone()
+
     return model, caller, [(torch.randn(2, 1, 4, 4) + i, t) for i, t in enumerate((True, False, True, False))], model
 
 
@@ -36,6 +37,7 @@ def test_momentum_and_tracking_change_between_calls():
     def caller(fn, x, momentum, track):
         model.momentum, model.track_running_stats = momentum, track
         return fn(x)
+
     calls = [(0.1, True), (0.5, True), (0.5, False), (0.1, True)]
     return model, caller, [(torch.randn(3, 2), *c) for c in calls], model
 
@@ -64,6 +66,7 @@ def test_buffer_written_in_place():
             self.total += x.sum(0)
             self.count.add_(len(x))
             return self.total / self.count
+
     model = Mean()
     return model, [(torch.randn(n, 2),) for n in (2, 3, 2, 1)], model
 
@@ -78,6 +81,7 @@ def test_buffer_rebound_by_assignment():
         def forward(self, x):
             self.ema = 0.9 * self.ema + 0.1 * x.detach().mean(0)
             return x - self.ema
+
     model = Average()
     return model, lambda i: (torch.randn(3, 2, requires_grad=True),), model
 
@@ -95,6 +99,7 @@ def test_buffer_rebound_by_assignment_keeps_earlier_values():
     def caller(fn, x):
         history.append(fn(x))
         return history[-1] is model.state, list(history)
+
     return fn, caller, lambda i: (torch.randn(2),)
 
 
@@ -105,6 +110,7 @@ def test_buffer_is_registered_in_the_first_forward():
             if not hasattr(self, "mask"):
                 self.register_buffer("mask", torch.ones(x.shape[-1], x.shape[-1]).tril(), persistent=False)
             return x @ self.mask
+
     model = Mask()
     return model, lambda i: (torch.randn(2, 3),), model
 
@@ -120,6 +126,7 @@ def test_buffer_declared_none_and_filled_later():
             if self.center is None:
                 self.center = x.mean(0)
             return x - self.center, "center" in self.state_dict()
+
     model = Center()
     return model, lambda i: (torch.randn(3, 2),), model
 
@@ -136,6 +143,7 @@ def test_cached_table_grows_when_a_longer_input_comes():
                 self.length = x.shape[0]
                 self.table = torch.arange(self.length).float().sin()
             return x + self.table[: x.shape[0], None]
+
     model = Positions()
     return model, [(torch.randn(n, 2),) for n in (2, 4, 3, 6, 2)], model
 
@@ -151,6 +159,7 @@ def test_key_value_cache_grows_by_concatenation():
             k = self.proj(x)
             self.keys = k if self.keys is None else torch.cat([self.keys, k], dim=0)
             return (x @ self.keys.T).softmax(-1), self.keys.shape
+
     model = Cache()
     return model, lambda i: (torch.randn(1, 2),) if i != 1 else (torch.randn(3, 2),), model
 
@@ -165,9 +174,10 @@ def test_preallocated_cache_with_a_position_number():
 
         def forward(self, x):
             end = self.position + x.shape[0]
-            self.keys[self.position:end] = x
+            self.keys[self.position : end] = x
             self.position = end
             return self.keys[:end].sum(0), end
+
     model = Cache()
     return model, [(torch.randn(n, 2),) for n in (1, 2, 1, 1, 3)], model
 
@@ -185,6 +195,7 @@ def test_preallocated_cache_with_a_position_tensor():
             self.position += 1
             visible = torch.arange(6) < self.position
             return torch.where(visible[:, None], self.keys, torch.tensor(-1.0))
+
     model = Cache()
     return model, [(torch.randn(1, 2),) for _ in range(4)], model
 
@@ -199,6 +210,7 @@ def test_plain_counter_attribute_scales_the_output():
         def forward(self, x):
             self.calls += 1
             return x * self.calls, self.calls
+
     model = Counter()
     return model, [(torch.ones(2),) for _ in range(5)], model
 
@@ -212,6 +224,7 @@ def test_teacher_follows_by_exponential_average():
             for t, s in zip(teacher.parameters(), student.parameters(), strict=True):
                 t.mul_(decay).add_(s, alpha=1 - decay)
         return student(x) - teacher(x)
+
     return fn, [(torch.randn(1, 2), d) for d in (0.5, 0.9, 0.5)], teacher
 
 
@@ -228,6 +241,7 @@ def test_dropout_probability_changes_between_calls():
     def caller(fn, x, p, inplace):
         model.p, model.inplace = p, inplace
         return fn(x), x
+
     calls = [(0.5, False), (0.1, False), (0.5, True), (0.0, False), (0.5, False)]
     return model, caller, [(torch.ones(8), *c) for c in calls]
 
@@ -245,6 +259,7 @@ def test_buffers_are_loaded_and_moved_between_calls():
         elif reset == "replace":
             model.running_mean = torch.ones(2)
         return fn(x)
+
     return model, caller, [(torch.randn(3, 2), r) for r in ("", "load", "", "replace", "reset", "")], model
 
 
@@ -263,5 +278,6 @@ def test_spectral_power_iteration_by_hand():
                     self.u.copy_(nn.functional.normalize(self.weight @ v, dim=0))
             sigma = self.u @ self.weight @ (self.weight.T @ self.u)
             return x @ self.weight.T / sigma.sqrt()
+
     model = Norm()
     return model, lambda i: (torch.randn(1, 2),), model

@@ -23,6 +23,7 @@ def train(model):
         out = fn(x)
         out.sum().backward()
         return out, x.grad, [p.grad for p in model.parameters()]
+
     return caller
 
 
@@ -40,6 +41,7 @@ def test_checkpoint_without_reentry():
 
     def fn(x):
         return checkpoint(model, x, use_reentrant=False).sin()
+
     return fn, train(model), lambda i: (leaf(),)
 
 
@@ -49,6 +51,7 @@ def test_checkpoint_with_reentry():
 
     def fn(x):
         return checkpoint(model, x, use_reentrant=True).sin()
+
     return fn, train(model), lambda i: (leaf(),)
 
 
@@ -63,12 +66,14 @@ def test_checkpoint_switched_by_a_flag_between_calls():
             if self.save_memory and self.training:
                 return checkpoint(self.body, x, use_reentrant=False)
             return self.body(x)
+
     model = Model()
 
     def caller(fn, x, save, training):
         model.save_memory = save
         model.train(training)
         return train(model)(fn, x)
+
     calls = [(False, True), (True, True), (True, False), (False, True), (True, True)]
     return model, caller, [(leaf(), *c) for c in calls]
 
@@ -79,6 +84,7 @@ def test_dropout_draws_the_same_mask_again():
 
     def fn(x):
         return checkpoint(model, x, use_reentrant=False)
+
     return fn, train(model), lambda i: (leaf(),)
 
 
@@ -94,6 +100,7 @@ def test_random_state_is_not_kept_when_asked():
         out = fn(x, keep)
         out.sum().backward()
         return out, x.grad
+
     return fn, caller, [(leaf(), k) for k in (True, False, True, False)]
 
 
@@ -113,6 +120,7 @@ def test_forward_is_counted_twice():
         before = len(count)
         out.sum().backward()
         return out, before, list(count)
+
     return fn, caller, lambda i: (leaf(),)
 
 
@@ -122,6 +130,7 @@ def test_sequential_in_segments():
 
     def fn(x):
         return checkpoint_sequential(model, 2, x, use_reentrant=False)
+
     return fn, train(model), lambda i: (leaf(),)
 
 
@@ -137,6 +146,7 @@ def test_keyword_arguments_and_several_results():
     def caller(fn, x, y, scale):
         fn(x, y, scale).sum().backward()
         return x.grad, y.grad
+
     return fn, caller, [(leaf(), leaf(), s) for s in (1.0, 2.0, 1.0)]
 
 
@@ -150,6 +160,7 @@ def test_nested_checkpoints():
 
     def fn(x):
         return checkpoint(deep, x, use_reentrant=False)
+
     return fn, train(model), lambda i: (leaf(),)
 
 
@@ -160,6 +171,7 @@ def test_autocast_is_remembered_for_the_second_forward():
     def fn(x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return checkpoint(model, x, use_reentrant=False).float()
+
     return fn, train(model), lambda i: (leaf(),)
 
 
@@ -173,6 +185,7 @@ def test_backward_inside():
         grad = weight.grad
         weight.grad = None
         return loss, grad
+
     return fn, lambda i: (leaf(),), weight
 
 
@@ -183,19 +196,23 @@ def test_without_gradients_it_is_a_plain_call():
     def fn(x):
         with torch.no_grad():
             return checkpoint(model, x, use_reentrant=False), checkpoint(model, x, use_reentrant=False).requires_grad
+
     return fn, lambda i: (leaf(),)
 
 
 # ---- what the function does besides computing
 
+
 def trained(fn, model):
     """Forward, and backward twice: what is computed again then is computed twice again."""
+
     def caller(call, x):
         model.zero_grad()
         out = call(x)
         out.sum().backward(retain_graph=True)
         out.sum().backward()
         return out, x.grad, [p.grad.clone() for p in model.parameters()], [b.clone() for b in model.buffers()]
+
     return fn, caller, lambda i: (torch.randn(8, 3, requires_grad=True),), model
 
 
@@ -247,6 +264,7 @@ def test_attributes_are_counted_up_again():
     def caller(call, x):
         call(x).sum().backward()
         return x.grad, model.calls
+
     return fn, caller, lambda i: (leaf(),)
 
 
@@ -259,6 +277,7 @@ def test_it_prints_again():
     def caller(call, x):
         call(x).sum().backward()
         return x.grad
+
     return lambda x: checkpoint(loud, x, use_reentrant=False), caller, lambda i: (leaf(),)
 
 
@@ -270,12 +289,14 @@ def test_a_list_from_outside_grows_again():
         def part(v):
             seen.append(len(seen))
             return v.sin().cos()
+
         return checkpoint(part, x, use_reentrant=False), seen
 
     def caller(call, x):
         out, seen = call(x)
         out.sum().backward()
         return x.grad, seen
+
     return fn, caller, lambda i: (leaf(),)
 
 
@@ -293,6 +314,7 @@ def test_what_the_function_makes_itself_it_may_change():
     def caller(call, x):
         call(x).sum().backward()
         return x.grad
+
     return lambda x: checkpoint(part, x, use_reentrant=False, scale=2.0), caller, lambda i: (leaf(),)
 
 
@@ -304,6 +326,7 @@ def test_a_break_inside_puts_everything_back_first():
         def part(v):
             y = model(v)
             return y.sin() if y.sum() > 0 else y.cos()
+
         return checkpoint(part, x * 2, use_reentrant=False) + torch.rand(3)
 
     def caller(call, x):
@@ -311,6 +334,7 @@ def test_a_break_inside_puts_everything_back_first():
         out = call(x)
         out.sum().backward()
         return out, x.grad, [b.clone() for b in model.buffers()]
+
     return fn, caller, lambda i: (torch.randn(8, 3, requires_grad=True),), model
 
 
@@ -329,6 +353,7 @@ def test_an_error_inside_is_raised_by_the_call():
     def caller(call, x):
         call(x).sum().backward()
         return x.grad
+
     return fn, caller, lambda i: (leaf(),)
 
 
@@ -346,11 +371,13 @@ def test_arguments_written_to_before_backward_are_an_error():
     def fn(x):
         given = x * 2
         return checkpoint(lambda v: v.sin().cos(), given, use_reentrant=False), given.detach()
+
     return fn, caller, lambda i: (leaf(),)
 
 
-@pytest.mark.skipif(not hasattr(torch.utils.checkpoint, "_checkpoint_impl"),
-                    reason="checkpoint is no decorator in this torch")
+@pytest.mark.skipif(
+    not hasattr(torch.utils.checkpoint, "_checkpoint_impl"), reason="checkpoint is no decorator in this torch"
+)
 @program_with_caller(breaks=0)
 def test_the_decorator_checkpoints():
     @checkpoint(use_reentrant=False)
@@ -360,6 +387,7 @@ def test_the_decorator_checkpoints():
     def caller(call, x):
         call(x).sum().backward()
         return x.grad
+
     return lambda x: part(x) * 2, caller, lambda i: (leaf(),)
 
 
@@ -383,13 +411,19 @@ def test_hooks_for_saved_tensors_around_it_see_the_inputs_alone():
             out = call(x)
         out.sum().backward()
         return x.grad, [shape for shape in packed if shape.numel() or not saves_an_empty_tensor]
+
     return lambda x: checkpoint(model, x, use_reentrant=False).sin(), caller, lambda i: (leaf(),)
 
 
-@pytest.mark.parametrize("options", [
-    {"use_reentrant": True}, {"use_reentrant": False, "early_stop": False}, {"use_reentrant": False, "debug": True},
-    {"use_reentrant": False, "context_fn": lambda: (torch.no_grad(), torch.no_grad())},
-])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_reentrant": True},
+        {"use_reentrant": False, "early_stop": False},
+        {"use_reentrant": False, "debug": True},
+        {"use_reentrant": False, "context_fn": lambda: (torch.no_grad(), torch.no_grad())},
+    ],
+)
 def test_what_is_not_part_of_the_graph_is_named(options):
     def fn(x):
         return checkpoint(torch.sin, x, **options)

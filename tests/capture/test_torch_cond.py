@@ -75,6 +75,7 @@ def test_branches_in_branches(backend):
 
         def inner(x):
             return torch.cond(small, lambda x: x + y, lambda x: x - 1, (x,)).exp()
+
         return torch.cond(x.sum() > 0, inner, lambda x: x * 5, (x,))
 
     both(fn, X, X * 2, backend=backend)
@@ -83,8 +84,12 @@ def test_branches_in_branches(backend):
 @with_all_backends
 def test_answers_are_trees_of_tensors(backend):
     def fn(x):
-        made = torch.cond(x.sum() > 0, lambda d: {"a": d["x"] + 1, "b": [d["x"].sum(), d["x"].abs()]},
-                          lambda d: {"a": d["x"] * 2, "b": [d["x"].prod(), d["x"].exp()]}, ({"x": x},))
+        made = torch.cond(
+            x.sum() > 0,
+            lambda d: {"a": d["x"] + 1, "b": [d["x"].sum(), d["x"].abs()]},
+            lambda d: {"a": d["x"] * 2, "b": [d["x"].prod(), d["x"].exp()]},
+            ({"x": x},),
+        )
         return made["a"], made["b"][0] * 2, made["b"]
 
     both(fn, X, backend=backend)
@@ -122,8 +127,9 @@ def test_an_answer_that_is_written_to_afterwards():
 
 
 def test_a_second_backward_needs_what_was_saved():
-    compiled = burnish.compile(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.exp, (x,)), backend="eager",
-                               fullgraph=True)
+    compiled = burnish.compile(
+        lambda x: torch.cond(x.sum() > 0, torch.sin, torch.exp, (x,)), backend="eager", fullgraph=True
+    )
     for sign in (1, -1, 1):
         x = (X * sign).requires_grad_()
         out = compiled(x).sum()
@@ -140,6 +146,7 @@ def test_a_number_chooses_while_tracing():
     def fn(x, flag):
         y = torch.cond(flag, lambda x: x + 1, lambda x: x - 1, (x,))
         return torch.cond(x.shape[0] > 2, lambda x: x.sin(), lambda x: x.cos(), (y,))
+
     return fn, [(torch.ones(3), True), (torch.ones(2), False), (torch.ones(3), False), (torch.ones(4), True)]
 
 
@@ -148,6 +155,7 @@ def test_without_gradients_and_of_integers():
     def fn(x):
         with torch.no_grad():
             return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
     return fn, [(torch.arange(3),), (-torch.arange(3),), (torch.arange(3) + 1,)]
 
 
@@ -166,11 +174,21 @@ def test_the_branch_that_is_not_chosen_leaves_nothing_behind():
     def writes(x):
         return x.detach().add_(1) + 0
 
-    for other in (appends, sets, writes, lambda x: print("no") or x + 1, lambda x: x + torch.rand(3), lambda x: x,
-                  lambda x: x.view(-1), lambda x: x[:2] + 1, lambda x: x.double()):
+    for other in (
+        appends,
+        sets,
+        writes,
+        lambda x: print("no") or x + 1,
+        lambda x: x + torch.rand(3),
+        lambda x: x,
+        lambda x: x.view(-1),
+        lambda x: x[:2] + 1,
+        lambda x: x.double(),
+    ):
         burnish.reset()
-        compiled = burnish.compile(lambda x: torch.cond(x.sum() > 0, torch.sin, other, (x,)), backend="eager",
-                                   fullgraph=True)  # noqa: B023
+        compiled = burnish.compile(
+            lambda x: torch.cond(x.sum() > 0, torch.sin, other, (x,)), backend="eager", fullgraph=True
+        )  # noqa: B023
         x, before = X.clone(), torch.get_rng_state()
         with pytest.raises(burnish.Unsupported, match="torch.cond"):
             compiled(x)
@@ -192,8 +210,10 @@ def test_an_error_in_the_branch_that_is_not_chosen_is_eagers_to_raise():
 
 
 def test_random_numbers_in_a_branch_are_eagers():
-    compiled = burnish.compile(lambda x: torch.cond(x.sum() > 0, lambda x: torch.nn.functional.dropout(x, 0.5),
-                                                    torch.cos, (x,)) * 2, backend="eager")
+    compiled = burnish.compile(
+        lambda x: torch.cond(x.sum() > 0, lambda x: torch.nn.functional.dropout(x, 0.5), torch.cos, (x,)) * 2,
+        backend="eager",
+    )
     for _ in range(3):
         torch.manual_seed(0)
         expected = torch.cond(X.sum() > 0, lambda x: torch.nn.functional.dropout(x, 0.5), torch.cos, (X,)) * 2
@@ -212,6 +232,7 @@ def test_objects_made_in_a_branch_may_change():
             seen = {"total": total}
             seen["more"] = total.relu_() + 1
             return seen["more"]
+
         return torch.cond(x.sum() > 0, summed, lambda x: x.clone().mul_(2), (x,))
 
     both(fn, X)
@@ -221,14 +242,19 @@ def test_the_compiled_pieces_are_compiled():
     from burnish.compiler.partition_uncompiled_calls import Pieces
 
     seen = []
-    compiled = burnish.compile(lambda x: torch.cond((x * 2).sum() > 0, torch.sin, torch.cos, (x + 1,)) * 2 + 1,
-                               fullgraph=True)
+    compiled = burnish.compile(
+        lambda x: torch.cond((x * 2).sum() > 0, torch.sin, torch.cos, (x + 1,)) * 2 + 1, fullgraph=True
+    )
     for k in range(4):
         compiled(X * (-1) ** k)
     for point in (compiled.__burnish_program__.entry,):
         seen += [segment.graph for segment in point.segments]
     assert [type(graph) for graph in seen] == [Pieces] and [step.is_piece for step in seen[0].steps] == [
-        True, False, False, True]
+        True,
+        False,
+        False,
+        True,
+    ]
     assert all(step.function.compiled is not None for step in seen[0].steps if step.is_piece)
 
 
@@ -247,8 +273,9 @@ def test_the_operator_behind_it_is_captured_as_well():
 def test_gradients_of_what_the_operator_was_not_given_are_eagers():
     operator = torch.ops.higher_order.cond
     w = torch.ones(3, requires_grad=True)
-    compiled = burnish.compile(lambda x: operator(x.sum() > 0, lambda x: x * w, lambda x: x + w, (x,)),
-                               backend="eager", fullgraph=True)
+    compiled = burnish.compile(
+        lambda x: operator(x.sum() > 0, lambda x: x * w, lambda x: x + w, (x,)), backend="eager", fullgraph=True
+    )
     with pytest.raises(burnish.Unsupported, match="not among the operands"):
         compiled(X.clone().requires_grad_())
 

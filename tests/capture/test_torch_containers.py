@@ -39,9 +39,13 @@ class Frozen:
 def test_dictionary_of_tensors():
     def fn(batch):
         return {"sum": batch["x"] + batch["y"], "x": batch["x"], **{k + "2": v * 2 for k, v in batch.items()}}
-    return fn, [({"x": torch.randn(2), "y": torch.randn(2)},), ({"y": torch.randn(2), "x": torch.randn(2)},),
-                ({"x": torch.randn(2), "y": torch.randn(2), "z": torch.randn(1)},),
-                ({"x": torch.randn(2), "y": torch.randn(2)},)]
+
+    return fn, [
+        ({"x": torch.randn(2), "y": torch.randn(2)},),
+        ({"y": torch.randn(2), "x": torch.randn(2)},),
+        ({"x": torch.randn(2), "y": torch.randn(2), "z": torch.randn(1)},),
+        ({"x": torch.randn(2), "y": torch.randn(2)},),
+    ]
 
 
 @program(breaks=0)
@@ -49,6 +53,7 @@ def test_nested_structure_in_and_out():
     def fn(tree):
         (a, [b, c]), d = tree["pair"], tree["rest"]["d"]
         return [(a + b, {"c": c}), (d, [a, [b * d]])]
+
     return fn, lambda i: ({"pair": (torch.randn(2), [torch.randn(2), i]), "rest": {"d": float(i)}},)
 
 
@@ -56,8 +61,13 @@ def test_nested_structure_in_and_out():
 def test_lists_of_changing_length():
     def fn(tensors):
         return torch.stack(list(tensors)).sum(0), len(tensors), type(tensors).__name__
-    return fn, [([torch.randn(2)] * 2,), ([torch.randn(2) for _ in range(3)],), ((torch.randn(2), torch.randn(2)),),
-                ([torch.randn(2), torch.randn(2)],)]
+
+    return fn, [
+        ([torch.randn(2)] * 2,),
+        ([torch.randn(2) for _ in range(3)],),
+        ((torch.randn(2), torch.randn(2)),),
+        ([torch.randn(2), torch.randn(2)],),
+    ]
 
 
 @program
@@ -65,6 +75,7 @@ def test_named_tuples_in_and_out():
     def fn(pair, batch):
         scaled = batch.scaled()
         return Pair(pair.right * 2, pair.left), scaled.data, scaled._asdict(), pair._fields, batch.label
+
     return fn, lambda i: (Pair(torch.randn(2), torch.randn(2)), Batch(torch.randn(2), i))
 
 
@@ -75,8 +86,13 @@ def test_dataclass_is_changed_and_replaced():
         state.step += 1
         state.extra[f"at {state.step}"] = x.sum()
         return dataclasses.replace(state, step=state.step * 10), state
-    return fn, [(State(torch.zeros(2)), torch.randn(2)), (State(torch.ones(2), 5), torch.randn(2)),
-                (State(torch.ones(2), 1, {"kept": 1}), torch.randn(2)), (State(torch.zeros(2)), torch.randn(2))]
+
+    return fn, [
+        (State(torch.zeros(2)), torch.randn(2)),
+        (State(torch.ones(2), 5), torch.randn(2)),
+        (State(torch.ones(2), 1, {"kept": 1}), torch.randn(2)),
+        (State(torch.zeros(2)), torch.randn(2)),
+    ]
 
 
 @program
@@ -87,6 +103,7 @@ def test_same_dataclass_comes_back_each_call():
         s.hidden = s.hidden * 0.5 + x
         s.step += 1
         return s.hidden * s.step
+
     return fn, [(state, torch.randn(2)) for _ in range(4)], state
 
 
@@ -97,6 +114,7 @@ def test_frozen_dataclass_refuses_assignment():
             f.k = 2.0
         except dataclasses.FrozenInstanceError as error:
             return str(error), f.x * f.k, Frozen(f.x + 1, 3.0)
+
     return fn, lambda i: (Frozen(torch.randn(2), float(i)),)
 
 
@@ -106,8 +124,15 @@ def test_none_in_place_of_a_tensor():
         if mask is not None:
             x = x * mask
         return x if bias is None else x + bias
-    return fn, [(torch.randn(2),), (torch.randn(2), torch.ones(2)), (torch.randn(2), None, torch.ones(2)),
-                (torch.randn(2), Keywords(bias=torch.zeros(2))), (torch.randn(2), None, None), (torch.randn(2),)]
+
+    return fn, [
+        (torch.randn(2),),
+        (torch.randn(2), torch.ones(2)),
+        (torch.randn(2), None, torch.ones(2)),
+        (torch.randn(2), Keywords(bias=torch.zeros(2))),
+        (torch.randn(2), None, None),
+        (torch.randn(2),),
+    ]
 
 
 @program
@@ -119,8 +144,13 @@ def test_dictionary_argument_is_changed():
         d["count"] += 1
         d["x"] += x
         return old, list(d)
-    return fn, [({"x": torch.zeros(2), "drop": 1}, torch.randn(2)), ({"x": torch.zeros(2)}, torch.randn(2)),
-                ({"count": 4, "x": torch.zeros(2)}, torch.randn(2)), ({"x": torch.zeros(2), "drop": 1}, torch.randn(2))]
+
+    return fn, [
+        ({"x": torch.zeros(2), "drop": 1}, torch.randn(2)),
+        ({"x": torch.zeros(2)}, torch.randn(2)),
+        ({"count": 4, "x": torch.zeros(2)}, torch.randn(2)),
+        ({"x": torch.zeros(2), "drop": 1}, torch.randn(2)),
+    ]
 
 
 @program
@@ -133,6 +163,7 @@ def test_list_argument_is_changed():
         tensors.sort(key=lambda t: t.numel())
         tensors += [last, None]
         return last
+
     return fn, lambda i: ([torch.randn(2), torch.randn(1)], torch.randn(2))
 
 
@@ -143,6 +174,7 @@ def test_deque_keeps_the_last_states():
     def fn(x):
         window.append(x * 2)
         return torch.stack(tuple(window)).mean(0), len(window)
+
     return fn, lambda i: (torch.randn(2),), window
 
 
@@ -153,8 +185,13 @@ def test_default_dictionary_groups_tensors():
         for t in tensors:
             groups[t.dim()].append(t.sum())
         return {k: torch.stack(v) for k, v in sorted(groups.items())}
-    return fn, [([torch.randn(2), torch.randn(2, 2), torch.randn(3)],), ([torch.randn(1)],),
-                ([torch.randn(2), torch.randn(2, 2), torch.randn(3)],), ([],)]
+
+    return fn, [
+        ([torch.randn(2), torch.randn(2, 2), torch.randn(3)],),
+        ([torch.randn(1)],),
+        ([torch.randn(2), torch.randn(2, 2), torch.randn(3)],),
+        ([],),
+    ]
 
 
 @program
@@ -162,6 +199,7 @@ def test_ordered_dictionary_moves_keys():
     def fn(d):
         d.move_to_end("a")
         return OrderedDict((k, v * i) for i, (k, v) in enumerate(d.items()))
+
     return fn, lambda i: (OrderedDict(a=torch.randn(2), b=torch.randn(2), c=torch.randn(1)),)
 
 
@@ -171,6 +209,7 @@ def test_pytree_maps_over_the_batch():
         leaves, spec = pytree.tree_flatten(tree)
         doubled = pytree.tree_map(lambda v: v * 2 if isinstance(v, torch.Tensor) else v, tree)
         return pytree.tree_unflatten([leaf for leaf in leaves], spec), doubled, len(leaves)
+
     return fn, lambda i: ({"a": [torch.randn(2), i], "b": (torch.randn(1), None)},)
 
 
@@ -184,6 +223,7 @@ def test_model_output_is_a_mapping_with_attributes():
 
         def to_tuple(self):
             return tuple(self[k] for k in self)
+
     layer = nn.Linear(2, 2)
 
     def fn(x, y=None):
@@ -191,6 +231,7 @@ def test_model_output_is_a_mapping_with_attributes():
         loss = None if y is None else (logits - y).pow(2).mean()
         out = Output(loss=loss, logits=logits)
         return out.to_tuple(), out.logits is out["logits"], list(out), out.loss
+
     return fn, [(torch.randn(1, 2),), (torch.randn(1, 2), torch.randn(1, 2)), (torch.randn(1, 2),)]
 
 
@@ -201,6 +242,7 @@ def test_named_results_of_max_and_sort():
         values, indices = top
         order = x.sort(dim=-1)
         return top.values + values, top.indices, indices, order, x.topk(2).indices, torch.aminmax(x)
+
     return fn, lambda i: (torch.randn(3, 4),)
 
 
@@ -217,6 +259,7 @@ def test_module_list_is_sliced_enumerated_and_reversed():
             for layer in reversed(self.layers):
                 x = layer(x)
             return x + self.layers[-1].bias, len(self.layers)
+
     return Model(), [(torch.randn(1, 2), n) for n in (2, 0, 4, 2)]
 
 
@@ -231,6 +274,7 @@ def test_module_dictionary_is_a_table_of_branches():
             if name not in self.heads:
                 return {k: head(x) for k, head in self.heads.items()}
             return self.heads[name](x)
+
     return Model(), [(torch.randn(1, 2), n) for n in ("a", "b", "none", "a", "b")]
 
 
@@ -248,6 +292,7 @@ def test_parameter_list_and_dictionary():
             for name, p in self.named.items():
                 x = x + p * len(name)
             return x - self.named["bias"] * self.scales[-1], len(self.scales)
+
     return Model(), lambda i: (torch.randn(2),)
 
 
@@ -257,6 +302,7 @@ def test_sequential_is_sliced_and_indexed():
 
     def fn(x, n):
         return model[:n](x), model.first(x), model[-1](x), [type(m).__name__ for m in model]
+
     return fn, [(torch.randn(1, 2), n) for n in (1, 3, 2, 1)]
 
 
@@ -270,6 +316,7 @@ def test_returned_container_is_new_each_call():
         items.append(1)
         table["more"] = 2
         return items, table
+
     return fn, caller, lambda i: (torch.randn(2),)
 
 
@@ -282,6 +329,7 @@ def test_returned_container_is_the_argument():
     def caller(fn, items, x):
         out, table = fn(items, x)
         return out is items, table["items"] is items, out
+
     return fn, caller, lambda i: ([torch.randn(1)], torch.randn(2))
 
 
@@ -293,8 +341,14 @@ def test_star_arguments_gather_and_spread():
     def fn(*args, **kwargs):
         first, *others = args
         return inner(*args, **kwargs), inner(first, *others[:1], **{"key": 2}), len(args)
-    return fn, [(torch.ones(2),), (torch.ones(2), torch.ones(2), 3), (torch.ones(2), Keywords(key=4, other=None)),
-                (torch.ones(2), 2, Keywords(key=4)), (torch.zeros(2),)]
+
+    return fn, [
+        (torch.ones(2),),
+        (torch.ones(2), torch.ones(2), 3),
+        (torch.ones(2), Keywords(key=4, other=None)),
+        (torch.ones(2), 2, Keywords(key=4)),
+        (torch.zeros(2),),
+    ]
 
 
 @program
@@ -302,4 +356,5 @@ def test_objects_in_a_set_of_names():
     def fn(x, names):
         unique = set(names)
         return [x * len(unique)] + [x + i for i, n in enumerate(("a", "b", "c")) if n in unique], sorted(unique)
+
     return fn, [(torch.ones(2), n) for n in (["a"], ["a", "b", "a"], [], ["c", "a"], ["a"])]

@@ -24,6 +24,7 @@ def test_disabled_function_in_the_middle():
     def fn(x):
         y = plain(x + 1, k=3)
         return y * 2, len(LOG)
+
     return fn, [(torch.full((2,), v),) for v in (1.0, -5.0, 2.0, -5.0)], LOG
 
 
@@ -31,10 +32,12 @@ def test_disabled_function_in_the_middle():
 def test_disabled_with_a_reason_and_as_a_call():
     def helper(x):
         return x.tolist()
+
     helper = burnish.disable(helper, reason="reads data")
 
     def fn(x):
         return x * sum(helper(x * 2))
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -46,6 +49,7 @@ def test_disabled_function_calls_back_into_a_closure():
 
     def fn(x, k):
         return each(lambda t: t * k + x.sum(), [x, x + 1])
+
     return fn, [(torch.randn(2), k) for k in (1, 2, 1)]
 
 
@@ -60,6 +64,7 @@ def test_disabled_module_between_layers():
         def forward(self, x):
             self.seen += 1
             return x + self.seen
+
     model = nn.Sequential(nn.Linear(2, 2), Middle(), nn.Linear(2, 2))
     return model, lambda i: (torch.randn(1, 2),), model[1]
 
@@ -68,7 +73,7 @@ def test_disabled_module_between_layers():
 def test_gradients_flow_through_a_disabled_part():
     @burnish.disable
     def middle(x):
-        return x ** 2
+        return x**2
 
     def fn(x):
         return (middle(x * 2) * 3).sum()
@@ -76,6 +81,7 @@ def test_gradients_flow_through_a_disabled_part():
     def caller(fn, x):
         fn(x).backward()
         return x.grad
+
     return fn, caller, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -93,6 +99,7 @@ def test_disabled_function_raises():
         except ValueError as error:
             return str(error), x
         return "fine", y + 1
+
     return fn, [(torch.full((2,), v),) for v in (1.0, 2.0, 0.5, 9.0)]
 
 
@@ -109,6 +116,7 @@ def test_disabled_function_changes_its_arguments():
         change(y, items)
         change(x, items)
         return y * 2, items
+
     return fn, lambda i: (torch.randn(2),)
 
 
@@ -122,6 +130,7 @@ def test_disabled_under_no_grad_and_autocast():
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
             inside = product(x)
         return inside, product(x)
+
     return fn, lambda i: (torch.randn(2, 2, requires_grad=True),)
 
 
@@ -133,6 +142,7 @@ def test_mark_of_torch_is_respected():
 
     def fn(x):
         return x * plainly(x), plainly(x + 1)
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -141,6 +151,7 @@ def test_whole_entry_is_disabled():
     @burnish.disable
     def fn(x):
         return x * x.sum().item()
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -151,4 +162,5 @@ def test_graph_break_asked_for_by_the_user():
         burnish.graph_break()
         z = z * 2
         return z.sin()
+
     return fn, lambda i: (torch.randn(3), torch.randn(3))

@@ -12,6 +12,7 @@ DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16)
 def test_promotion_of_tensors_and_numbers():
     def fn(x, y, k):
         return (x + y).dtype, x * k, y + k, torch.result_type(x, k), torch.promote_types(x.dtype, y.dtype)
+
     pairs = ((0, 2, 1), (2, 0, 1.5), (3, 2, True), (1, 4, 2), (0, 2, 1))
     return fn, [(torch.ones(2, dtype=DTYPES[a]), torch.ones(1, dtype=DTYPES[b]), k) for a, b, k in pairs]
 
@@ -20,9 +21,16 @@ def test_promotion_of_tensors_and_numbers():
 def test_zero_dimensional_tensors_promote_less():
     def fn(x, s):
         return x + s, s + x, (x * s).dtype, x - s
-    return fn, [(torch.ones(2, dtype=a), torch.tensor(2.5, dtype=b)) for a, b in
-                ((torch.float32, torch.float64), (torch.int64, torch.float32), (torch.float16, torch.float32),
-                 (torch.float32, torch.float64))]
+
+    return fn, [
+        (torch.ones(2, dtype=a), torch.tensor(2.5, dtype=b))
+        for a, b in (
+            (torch.float32, torch.float64),
+            (torch.int64, torch.float32),
+            (torch.float16, torch.float32),
+            (torch.float32, torch.float64),
+        )
+    ]
 
 
 @program(breaks=0)
@@ -30,9 +38,16 @@ def test_casts_by_name_method_and_other():
     def fn(x, other):
         by_name = x.float(), x.double(), x.int(), x.bool()
         return by_name, x.to(other), x.type_as(other), x.type(torch.int16), x.to(torch.int8)
-    return fn, [(torch.tensor([1.7, -2.2]).to(a), torch.ones(1, dtype=b)) for a, b in
-                ((torch.float32, torch.float64), (torch.float64, torch.int64), (torch.bfloat16, torch.float32),
-                 (torch.float32, torch.float64))]
+
+    return fn, [
+        (torch.tensor([1.7, -2.2]).to(a), torch.ones(1, dtype=b))
+        for a, b in (
+            (torch.float32, torch.float64),
+            (torch.float64, torch.int64),
+            (torch.bfloat16, torch.float32),
+            (torch.float32, torch.float64),
+        )
+    ]
 
 
 @program(breaks=0)
@@ -47,6 +62,7 @@ def test_branches_on_the_dtype():
         if x.dtype == torch.bool:
             return ~x
         return x << 1
+
     return fn, [(torch.ones(2, dtype=d),) for d in (*DTYPES, torch.float32, torch.bool)]
 
 
@@ -54,6 +70,7 @@ def test_branches_on_the_dtype():
 def test_input_changes_its_dtype_and_comes_back():
     def fn(x):
         return x * 2 + 1, x.sum(), x.mean() if x.is_floating_point() else x.float().mean()
+
     return fn, [(torch.arange(3).to(d),) for d in (*DTYPES[:3], torch.float32, torch.float64)]
 
 
@@ -61,6 +78,7 @@ def test_input_changes_its_dtype_and_comes_back():
 def test_integer_division_and_true_division():
     def fn(x, k):
         return x / k, x // k, x % k, torch.div(x, k, rounding_mode="trunc"), -x // k, x.remainder(k), torch.fmod(x, k)
+
     whole = torch.arange(-3, 3)
     return fn, [(whole, 2), (whole.float(), 2), (whole, 1.5), (whole + 1, 2)]
 
@@ -69,8 +87,12 @@ def test_integer_division_and_true_division():
 def test_overflow_wraps_and_saturates_as_in_eager():
     def fn(x):
         return x + 100, x * 3, -x, x.abs(), x.float() / 7
-    return fn, [(torch.tensor([100, -128, 127], dtype=torch.int8),), (torch.tensor([250, 5, 0], dtype=torch.uint8),),
-                (torch.tensor([100, -128, 127], dtype=torch.int8),)]
+
+    return fn, [
+        (torch.tensor([100, -128, 127], dtype=torch.int8),),
+        (torch.tensor([250, 5, 0], dtype=torch.uint8),),
+        (torch.tensor([100, -128, 127], dtype=torch.int8),),
+    ]
 
 
 @program
@@ -80,6 +102,7 @@ def test_mixed_dtypes_that_a_product_refuses():
             return x @ y
         except RuntimeError as error:
             return str(error), x.double() @ y.double()
+
     dtypes = (torch.float32, torch.float64, torch.float32, torch.int64)
     return fn, [(torch.ones(2, 2), torch.ones(2, 2, dtype=d)) for d in dtypes]
 
@@ -91,6 +114,7 @@ def test_input_follows_the_weights():
     def fn(x):
         x = x.to(layer.weight)
         return layer(x), x.dtype, next(layer.parameters()).device.type
+
     return fn, [(torch.randn(1, 2).to(d),) for d in (torch.float32, torch.float64, torch.float16, torch.float32)]
 
 
@@ -100,6 +124,7 @@ def test_devices_are_compared_and_passed_on():
         y = torch.zeros(2, device=x.device) + x
         where = torch.device(device)
         return y.to(device), y.device == where, x.is_cuda, where.type, x.get_device(), str(y.device)
+
     return fn, [(torch.randn(2), d) for d in ("cpu", torch.device("cpu"), "cpu")]
 
 
@@ -108,6 +133,7 @@ def test_meta_tensors_have_shapes_only():
     def fn(x):
         y = x @ x.T
         return y.shape, y.dtype, y.device.type, y.is_meta, None if y.is_meta else y.sum()
+
     return fn, [(torch.ones(2, 3, device=d),) for d in ("cpu", "meta", "cpu", "meta")]
 
 
@@ -116,6 +142,7 @@ def test_limits_of_a_dtype_as_fill_values():
     def fn(x, mask):
         low = torch.finfo(x.dtype).min if x.is_floating_point() else torch.iinfo(x.dtype).min
         return x.masked_fill(mask, low).max(), torch.finfo(torch.float32).eps
+
     mask = torch.tensor([True, False])
     return fn, [(torch.tensor([5, 1]).to(d), mask) for d in (torch.float32, torch.int32, torch.float64, torch.float32)]
 
@@ -125,12 +152,19 @@ def test_complex_numbers_meet_real_ones():
     def fn(x, k):
         y = x * k
         return y, y.real, torch.is_complex(y), (x + 1j).abs(), y.dtype.is_complex
+
     return fn, [(torch.randn(2), k) for k in (2, 1j, 1 + 2j, 2)]
 
 
 @program(breaks=0)
 def test_classes_are_given_as_dtypes():
     def fn(x):
-        return (x * 5).to(bool).to(float), x.to(dtype=int), torch.zeros(2, dtype=complex), x.type(torch.HalfTensor), \
-            torch.tensor(range(x.shape[0]))
+        return (
+            (x * 5).to(bool).to(float),
+            x.to(dtype=int),
+            torch.zeros(2, dtype=complex),
+            x.type(torch.HalfTensor),
+            torch.tensor(range(x.shape[0])),
+        )
+
     return fn, [(torch.randn(3),), (torch.randn(2),), (torch.randn(3),)]

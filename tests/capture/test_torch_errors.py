@@ -15,6 +15,7 @@ from .harness import program
 def test_error_leaves_the_function_every_other_call():
     def fn(x, y):
         return (x @ y).relu()
+
     return fn, [(torch.randn(2, 3), torch.randn(n, 2)) for n in (3, 2, 3, 4)]
 
 
@@ -28,6 +29,7 @@ def test_error_inside_a_loop_skips_one_element():
             except RuntimeError:
                 failed += 1
         return done, failed
+
     return fn, [([torch.randn(n) for n in ns], torch.randn(2)) for ns in ((2, 3, 2), (3, 3), (2, 2), (2, 3, 2))]
 
 
@@ -43,6 +45,7 @@ def test_finally_runs_after_a_failed_operator():
         finally:
             log.append(x.sum())
             x.mul_(2)
+
     return fn, [(torch.ones(2), torch.ones(n)) for n in (2, 3, 1, 3)], log
 
 
@@ -53,6 +56,7 @@ def test_error_is_replaced_by_another():
             return torch.cat([x, y])
         except RuntimeError as error:
             raise ValueError(f"shapes {tuple(x.shape)} and {tuple(y.shape)}") from error
+
     return fn, [(torch.randn(1, 2), torch.randn(1, n)) for n in (2, 3, 2, 3)]
 
 
@@ -68,6 +72,7 @@ def test_error_of_a_submodule_is_caught_by_its_parent():
                 return self.inner(x)
             except RuntimeError:
                 return self.fallback(x)
+
     return Careful(), [(torch.randn(1, n),) for n in (3, 2, 3, 2)]
 
 
@@ -77,6 +82,7 @@ def test_python_error_with_a_tensor_in_its_message():
         if x.shape[0] > limit:
             raise ValueError(f"too long: {x.tolist()}")
         return x * limit
+
     return fn, [(torch.ones(n), 2) for n in (1, 3, 2, 4)]
 
 
@@ -98,6 +104,7 @@ def test_error_carries_a_tensor():
             return "nothing", search(x)
         except Found as found:
             return "found", found.value
+
     rows = ([1.0, 1.0, 2.0, 2.0], [0.0] * 4, [3.0, 1.0, 0.0, 0.0], [0.0, 1.0, 2.0, 3.0])
     return fn, [(torch.tensor(v).view(2, 2),) for v in rows]
 
@@ -110,6 +117,7 @@ def test_suppressed_error_goes_on_after_the_block():
             z = z + 1
             z = z + x @ y
         return z + 10
+
     return fn, [(torch.ones(2), torch.ones(n)) for n in (2, 3, 2, 3)]
 
 
@@ -120,8 +128,13 @@ def test_error_in_the_handler_shows_the_second():
             return x @ y
         except RuntimeError:
             return x.view(7)
-    return fn, [(torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(3)), (torch.ones(7), torch.ones(3)),
-                (torch.ones(3), torch.ones(2))]
+
+    return fn, [
+        (torch.ones(2), torch.ones(2)),
+        (torch.ones(2), torch.ones(3)),
+        (torch.ones(7), torch.ones(3)),
+        (torch.ones(3), torch.ones(2)),
+    ]
 
 
 @program
@@ -137,6 +150,7 @@ def test_type_and_attribute_errors_of_tensors():
             return x.sum()
         except (TypeError, AttributeError) as error:
             return type(error).__name__, str(error).split("\n")[0][:60]
+
     return fn, [(torch.randn(2), k) for k in ("none", "type", "attribute", "keyword", "none", "type")]
 
 
@@ -147,6 +161,7 @@ def test_error_after_a_break_sees_the_mutations_before():
         n = x.sum().item()
         x.mul_(n)
         return x + y, n
+
     return fn, [(torch.ones(2), torch.ones(n)) for n in (2, 3, 2, 3)]
 
 
@@ -159,6 +174,7 @@ def test_retry_with_a_smaller_size():
                 return x.view(n, -1), n
             except RuntimeError:
                 n -= 1
+
     return fn, [(torch.randn(*s),) for s in ((4, 2), (3, 3), (2, 2))] + [(torch.randn(3, 2).t(),)]
 
 
@@ -173,6 +189,7 @@ def test_stop_iteration_over_parameters():
         except StopIteration:
             dtype = torch.float64
         return module(x.to(dtype)), next(iter(module.buffers()), None)
+
     return fn, [(torch.randn(1, 2), w) for w in (True, False, True, False)]
 
 
@@ -196,6 +213,7 @@ def test_error_of_an_operator_that_writes_meets_the_programs_handlers():
             except IndexError:
                 log.append("caught")
                 raise
+
     return fn, [(torch.ones(3), torch.tensor([k])) for k in (1, 0, 7, 2, 7)], log
 
 
@@ -225,4 +243,5 @@ def test_message_about_operands_names_the_type_of_a_number():
             return scale @ x, ""
         except TypeError as error:
             return x * scale, str(error)
+
     return fn, [(torch.ones(2), s) for s in (2.5, 3.5, 4.5)]

@@ -24,6 +24,7 @@ def forward_mode_is_warm():
 def test_vmap_over_rows():
     def fn(x, y):
         return vmap(torch.dot)(x, y)
+
     return fn, lambda i: (torch.randn(4, 3), torch.randn(4, 3))
 
 
@@ -32,7 +33,9 @@ def test_vmap_with_dimensions_and_a_closure():
     def fn(x, y, k):
         def one(a, b):
             return (a * b).sum() * k
+
         return vmap(one, in_dims=(0, None))(x, y), vmap(one, in_dims=(1, 0), out_dims=0)(x, x)
+
     return fn, [(torch.randn(3, 3), torch.randn(3), k) for k in (1, 2.5, 1)]
 
 
@@ -40,6 +43,7 @@ def test_vmap_with_dimensions_and_a_closure():
 def test_nested_vmap():
     def fn(x, y):
         return vmap(vmap(torch.mul, in_dims=(None, 0)), in_dims=(0, None))(x, y)
+
     return fn, [(torch.randn(n), torch.randn(3)) for n in (2, 4, 2)]
 
 
@@ -50,6 +54,7 @@ def test_vmap_refuses_python_control_flow_on_data():
             return vmap(lambda row: row * 2 if row.sum() > 0 else row)(x)
         except RuntimeError as error:
             return "data-dependent control flow" in str(error), x.sum()
+
     return fn, lambda i: (torch.randn(2, 3),)
 
 
@@ -57,6 +62,7 @@ def test_vmap_refuses_python_control_flow_on_data():
 def test_grad_of_a_function():
     def fn(x, k):
         return grad(lambda v: (v.sin() * k).sum())(x)
+
     return fn, [(torch.randn(3), k) for k in (1.0, 2.0, 1.0)]
 
 
@@ -69,13 +75,15 @@ def test_grad_with_value_and_auxiliary():
     def fn(w, x):
         gradient, (value, aux) = torch.func.grad_and_value(loss, has_aux=True)(w, x)
         return gradient, value, aux["y"]
+
     return fn, lambda i: (torch.randn(3), torch.randn(2, 3))
 
 
 @program
 def test_second_derivative():
     def fn(x):
-        return grad(grad(lambda v: v ** 4))(x), vmap(grad(grad(torch.sin)))(torch.stack([x, x * 2]))
+        return grad(grad(lambda v: v**4))(x), vmap(grad(grad(torch.sin)))(torch.stack([x, x * 2]))
+
     return fn, lambda i: (torch.randn(()),)
 
 
@@ -86,7 +94,9 @@ def test_jacobians_forward_and_reverse():
     def fn(x):
         def f(v):
             return v.cumsum(0).sin() * v[0]
+
         return torch.func.jacrev(f)(x), torch.func.jacfwd(f)(x), torch.func.hessian(lambda v: f(v).sum())(x)
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -97,6 +107,7 @@ def test_vector_products():
     def fn(x, v):
         out, pull = torch.func.vjp(torch.sin, x)
         return out, pull(v)[0], torch.func.jvp(torch.cos, (x,), (v,))
+
     return fn, lambda i: (torch.randn(3), torch.randn(3))
 
 
@@ -107,6 +118,7 @@ def test_functional_call_with_other_parameters():
     def fn(x, k):
         params = {name: p * k for name, p in model.named_parameters()}
         return functional_call(model, params, (x,)), model(x)
+
     return fn, [(torch.randn(1, 2), k) for k in (0.0, 2.0, 0.0)], model
 
 
@@ -118,6 +130,7 @@ def test_functional_call_updates_given_buffers_only():
         buffers = {k: v.clone() for k, v in model.named_buffers()}
         out = functional_call(model, (dict(model.named_parameters()), buffers), (x,))
         return out, buffers
+
     return fn, lambda i: (torch.randn(3, 2) + i,), model
 
 
@@ -130,7 +143,9 @@ def test_gradients_per_sample():
 
         def loss(p, sample, target):
             return (functional_call(model, p, (sample[None],)) - target).pow(2).sum()
+
         return vmap(grad(loss), in_dims=(None, 0, 0))(params, x, y)
+
     return fn, [(torch.randn(n, 3), torch.randn(n, 1)) for n in (2, 4, 2)]
 
 
@@ -143,7 +158,9 @@ def test_ensemble_of_stacked_models():
 
         def one(p, b, v):
             return functional_call(models[0], (p, b), (v,))
+
         return vmap(one, in_dims=(0, 0, None))(params, buffers, x)
+
     return fn, lambda i: (torch.randn(1, 2),)
 
 
@@ -151,6 +168,7 @@ def test_ensemble_of_stacked_models():
 def test_random_numbers_in_vmap():
     def fn(x, how):
         return vmap(lambda row: row + torch.rand(2), randomness=how)(x)
+
     return fn, [(torch.zeros(3, 2), how) for how in ("different", "same", "different", "same")]
 
 
@@ -162,6 +180,7 @@ def test_autograd_outside_of_vmap_inside():
     def caller(fn, x, w):
         fn(x, w).sum().backward()
         return x.grad, w.grad
+
     return fn, caller, lambda i: (torch.randn(3, 2, requires_grad=True), torch.randn(2, requires_grad=True))
 
 
@@ -171,6 +190,7 @@ def test_step_of_inner_training_by_hand():
         for _ in range(steps):
             w = w - 0.1 * grad(lambda v: (x @ v - y).pow(2).mean())(w)
         return w
+
     return fn, [(torch.randn(2), torch.randn(3, 2), torch.randn(3), n) for n in (1, 3, 1, 0)]
 
 
@@ -178,6 +198,7 @@ def test_step_of_inner_training_by_hand():
 def test_transforms_of_functions_written_in_c():
     def fn(x):
         return torch.vmap(torch.mul)(x, x), torch.vmap(torch.Tensor.sin)(x), torch.func.grad(torch.sum)(x)
+
     return fn, lambda i: (torch.randn(2, 3),)
 
 
@@ -194,7 +215,9 @@ def test_a_local_function_closes_over_what_was_computed():
 
         def loss(t):
             return (inner(t) * parts["weights"][0] + model(t) * k).sum()
-        return grad(loss)(x), vmap(lambda t, power=2: t ** power * scale)(x), torch.func.hessian(loss)(x)
+
+        return grad(loss)(x), vmap(lambda t, power=2: t**power * scale)(x), torch.func.hessian(loss)(x)
+
     return fn, [(torch.randn(3), k) for k in (1, 2, 1, 3)]
 
 
@@ -206,6 +229,7 @@ def test_a_closure_is_made_anew_in_each_run():
             offset = x[i]
             total = total + grad(lambda t: (t * offset).sum() ** 2)(x).sum()  # noqa: B023
         return total
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -219,7 +243,9 @@ def test_a_local_function_writes_to_something_outside():
         def loss(t):
             seen.append(1)
             return (t * scale).sum()
+
         return grad(loss)(x), len(seen)
+
     return fn, lambda i: (torch.randn(3),), seen
 
 
@@ -230,10 +256,12 @@ def test_a_function_outside_writes_to_something_outside():
     def loss(t):
         calls.append(1)
         return (t * t).sum()
+
     gradient = grad(loss)
 
     def fn(x):
         return gradient(x), grad(counted)(x), len(COUNTS)
+
     COUNTS.clear()
     return fn, lambda i: (torch.ones(3),), calls
 
@@ -245,7 +273,8 @@ def test_a_function_of_the_callers_is_another_one_each_time():
         return grad(lambda t: function(t * scale).sum())(x)
 
     def caller(fn, x, k):
-        return fn(x, lambda t: t ** k)
+        return fn(x, lambda t: t**k)
+
     return fn, caller, [(torch.randn(3), k) for k in (1, 2, 3, 2)]
 
 
@@ -258,4 +287,5 @@ def test_gradients_flow_through_what_is_closed_over():
         found = w.grad.clone()
         w.grad = None
         return found
+
     return fn, lambda i: (torch.randn(4, 3), torch.ones(3, requires_grad=True))

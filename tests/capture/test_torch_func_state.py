@@ -46,8 +46,14 @@ def agrees(make, backend, count=4):
             ends = [x.sum() for x in pytree.tree_leaves(made) if x.requires_grad]
             if ends:
                 sum(ends).backward()
-            found.append((made, [x.requires_grad for x in pytree.tree_leaves(made)],
-                          [x.stride() for x in pytree.tree_leaves(made)], [x.grad for x in parameters()]))
+            found.append(
+                (
+                    made,
+                    [x.requires_grad for x in pytree.tree_leaves(made)],
+                    [x.stride() for x in pytree.tree_leaves(made)],
+                    [x.grad for x in parameters()],
+                )
+            )
         assert found[0][1:3] == found[1][1:3], f"call {k}"
         assert [x is None for x in found[0][3]] == [x is None for x in found[1][3]], f"call {k}"
         torch.testing.assert_close(found[1][0], found[0][0])
@@ -60,9 +66,11 @@ def agrees(make, backend, count=4):
 
 def seeded(make):
     """Both worlds are to hold the same weights."""
+
     def made():
         torch.manual_seed(1)
         return make()
+
     return made
 
 
@@ -87,8 +95,13 @@ def test_another_module_is_another_module(kind, backend):
     @seeded
     def make():
         modules = [nn.Linear(3, 3) for _ in range(2)]
-        return MODULES_GIVEN[kind], lambda k: (torch.randn(4, 3), modules[k % 2]), lambda k: None, \
-            lambda: [p for m in modules for p in m.parameters()]
+        return (
+            MODULES_GIVEN[kind],
+            lambda k: (torch.randn(4, 3), modules[k % 2]),
+            lambda k: None,
+            lambda: [p for m in modules for p in m.parameters()],
+        )
+
     agrees(make, backend)
 
 
@@ -107,7 +120,9 @@ def test_a_replaced_submodule_is_seen(backend):
 
         def change(k):
             holder.inner = nn.Linear(3, 3)
+
         return holder, lambda k: (torch.randn(4, 3),), change, lambda: list(holder.parameters())
+
     agrees(make, backend)
 
 
@@ -129,7 +144,9 @@ def test_attributes_of_objects_are_read_in_each_call(kind, backend):
 
         def change(k):
             objects[0].scale = float(k)
+
         return OBJECTS[kind], lambda k: (torch.randn(4, 3), objects[k % 2]), change, list
+
     agrees(make, backend)
 
 
@@ -140,7 +157,9 @@ def test_partials_and_methods_made_in_the_call_are_made_anew():
         def fn(x, k, scale):
             held = functools.partial(lambda w, v, k: v * w * k, weight * scale, k=k)
             return vmap(held)(x), vmap(functools.partial(torch.mul, scale))(x)
+
         return fn, lambda k: (torch.randn(4, 3), float(k), torch.randn(3)), lambda k: None, lambda: [weight]
+
     for backend in ("eager", "burnish"):
         agrees(make, backend)
 
@@ -162,13 +181,17 @@ def test_results_of_another_kind_are_not_taken_for_those_of_before(kind, backend
 
         def fn(x):
             made = vmap(scaled)(x) * 2
-            return made.sum(-1) * made.shape[1], made if made.dtype == torch.float32 else made * 3, \
-                made.detach() if made.requires_grad else made + 1
+            return (
+                made.sum(-1) * made.shape[1],
+                made if made.dtype == torch.float32 else made * 3,
+                made.detach() if made.requires_grad else made + 1,
+            )
 
         def change(k):
             scaled.scale = CHANGES[kind](k)
-        return fn, lambda k: (torch.randn(4, 3),), change, \
-            lambda: [scaled.scale] if scaled.scale.is_leaf else []
+
+        return fn, lambda k: (torch.randn(4, 3),), change, lambda: [scaled.scale] if scaled.scale.is_leaf else []
+
     agrees(make, backend, count=7)
 
 
@@ -218,7 +241,9 @@ def test_results_that_are_no_tensors_are_compared():
 
         def change(k):
             counted.count = 1 + k // 2
+
         return lambda x: [t * 2 for t in vmap(counted)(x)], lambda k: (torch.randn(4, 3),), change, list
+
     for backend in ("eager", "burnish"):
         agrees(make, backend)
 
@@ -262,8 +287,14 @@ def test_an_ensemble_gives_gradients_to_its_dictionary(backend):
 
         def one(parameters, buffers, x):
             return functional_call(base, (parameters, buffers), (x,))
-        return lambda x: vmap(one, (0, 0, None))(parameters, buffers, x) * 2, lambda k: (torch.randn(4, 3),), change, \
-            lambda: list(parameters.values())
+
+        return (
+            lambda x: vmap(one, (0, 0, None))(parameters, buffers, x) * 2,
+            lambda k: (torch.randn(4, 3),),
+            change,
+            lambda: list(parameters.values()),
+        )
+
     agrees(make, backend)
 
 

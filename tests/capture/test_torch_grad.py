@@ -23,6 +23,7 @@ def test_backward_outside_reaches_arguments_and_closure():
         out = fn(x)
         out.backward()
         return out, x.grad, weight.grad
+
     return fn, caller, lambda i: (leaf(3),)
 
 
@@ -33,6 +34,7 @@ def test_gradients_accumulate_over_calls():
     def caller(fn, x):
         fn(x).sum().backward()
         return model.weight.grad.clone(), model.bias.grad.clone()
+
     return model, caller, lambda i: (torch.randn(3, 2),)
 
 
@@ -44,6 +46,7 @@ def test_backward_inside_fills_parameters():
         loss = model(x).pow(2).sum()
         loss.backward()
         return loss.detach(), model.weight.grad * 2
+
     return fn, lambda i: (torch.randn(3, 2),), model
 
 
@@ -56,6 +59,7 @@ def test_grad_is_reset_inside():
         before = model.weight.grad
         model(x).sum().backward()
         return before is None, model.weight.grad
+
     return fn, [(torch.randn(3, 2), t) for t in (True, False, True, False)], model
 
 
@@ -65,27 +69,30 @@ def test_autograd_grad_inside():
         z = (x * y).sin().sum()
         gx, gy = torch.autograd.grad(z, (x, y))
         return gx * 2, gy, z
+
     return fn, lambda i: (leaf(3), leaf(3))
 
 
 @program_with_caller
 def test_autograd_grad_outside_with_output_gradients():
     def fn(x):
-        return x ** 2, x ** 3
+        return x**2, x**3
 
     def caller(fn, x):
         a, b = fn(x)
         return torch.autograd.grad((a, b), x, (torch.ones_like(a), torch.full_like(b, 2.0)))
+
     return fn, caller, lambda i: (leaf(3),)
 
 
 @program
 def test_second_order_gradient_inside():
     def fn(x):
-        first, = torch.autograd.grad((x ** 3).sum(), x, create_graph=True)
+        (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
         penalty = first.pow(2).sum()
-        second, = torch.autograd.grad(penalty, x)
+        (second,) = torch.autograd.grad(penalty, x)
         return first.detach(), second
+
     return fn, lambda i: (leaf(3),)
 
 
@@ -94,13 +101,14 @@ def test_gradient_penalty_with_backward_outside():
     model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
 
     def fn(x):
-        grad, = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        (grad,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
         return (grad.norm(dim=1) - 1).pow(2).mean()
 
     def caller(fn, x):
         model.zero_grad()
         fn(x).backward()
         return [p.grad for p in model.parameters()]
+
     return fn, caller, lambda i: (leaf(4, 2),)
 
 
@@ -117,6 +125,7 @@ def test_second_backward_needs_a_retained_graph():
         except RuntimeError as error:
             return "second time" in str(error), x.grad
         return x.grad
+
     return fn, caller, [(leaf(3), r) for r in (True, False, True, False)]
 
 
@@ -128,6 +137,7 @@ def test_two_backwards_inside_with_retained_graph():
         once = x.grad.clone()
         (y * y).sum().backward()
         return once, x.grad
+
     return fn, lambda i: (leaf(3),)
 
 
@@ -140,6 +150,7 @@ def test_detach_cuts_one_path():
     def caller(fn, x):
         fn(x).sum().backward()
         return x.grad
+
     return fn, caller, lambda i: (leaf(3),)
 
 
@@ -153,6 +164,7 @@ def test_requires_grad_of_arguments_varies():
         if out.requires_grad:
             out.sum().backward()
         return out.requires_grad, out.is_leaf, x.grad, y.grad
+
     grads = ((True, False), (False, False), (True, True), (False, True), (True, False))
     return fn, caller, [(torch.randn(2, requires_grad=a), torch.randn(2, requires_grad=b)) for a, b in grads]
 
@@ -163,6 +175,7 @@ def test_flag_requires_grad_is_read_by_the_program():
         if x.requires_grad:
             return x * 2
         return x.clone().requires_grad_() * 3
+
     return fn, [(torch.randn(2, requires_grad=g),) for g in (True, False, True, False)]
 
 
@@ -174,6 +187,7 @@ def test_only_one_of_two_outputs_is_used():
     def caller(fn, x, y, which):
         fn(x, y)[which].backward()
         return x.grad, y.grad
+
     return fn, caller, [(leaf(2), leaf(2), w) for w in (0, 1, 0)]
 
 
@@ -186,6 +200,7 @@ def test_unused_argument_gets_no_gradient():
     def caller(fn, x, y):
         fn(x, y).backward()
         return x.grad, y.grad
+
     return fn, caller, lambda i: (leaf(2), leaf(2))
 
 
@@ -196,6 +211,7 @@ def test_grad_of_unused_input():
             return torch.autograd.grad(x.sum(), (x, y), allow_unused=allow)
         except RuntimeError as error:
             return str(error).split(".")[0]
+
     return fn, [(leaf(2), leaf(2), a) for a in (True, False, True, False)]
 
 
@@ -207,6 +223,7 @@ def test_backward_without_history_raises():
         except RuntimeError as error:
             return str(error)
         return x.grad
+
     return fn, [(torch.randn(2, requires_grad=g),) for g in (True, False, True, False)]
 
 
@@ -219,6 +236,7 @@ def test_backward_of_a_vector_needs_a_gradient():
         except RuntimeError as error:
             return str(error)
         return x.grad
+
     return fn, [(leaf(2), g) for g in (torch.ones(2), None, torch.randn(2), None)]
 
 
@@ -228,9 +246,10 @@ def test_gradient_descent_loop_inside():
         w = torch.zeros(2, requires_grad=True)
         for _ in range(steps):
             loss = (w - x).pow(2).sum()
-            grad, = torch.autograd.grad(loss, w)
+            (grad,) = torch.autograd.grad(loss, w)
             w = (w - 0.25 * grad).detach().requires_grad_()
         return w, loss
+
     return fn, [(torch.randn(2), n) for n in (2, 4, 2)]
 
 
@@ -244,6 +263,7 @@ def test_gradient_clipping_inside():
         norm = nn.utils.clip_grad_norm_(model.parameters(), limit)
         nn.utils.clip_grad_value_(model.parameters(), limit / 2)
         return norm, [p.grad for p in model.parameters()]
+
     return fn, [(torch.randn(3, 2), limit) for limit in (1.0, 100.0, 1.0)]
 
 
@@ -257,6 +277,7 @@ def test_gradient_through_indexing_and_views():
         a, b = fn(x)
         (a.sum() + b).backward()
         return x.grad
+
     return fn, caller, lambda i: (leaf(6),)
 
 
@@ -268,6 +289,7 @@ def test_graph_spans_two_compiled_calls():
     def caller(fn, x, w):
         fn(fn(x, w), w).sum().backward()
         return x.grad, w.grad
+
     return fn, caller, lambda i: (leaf(3), leaf(3))
 
 
@@ -280,6 +302,7 @@ def test_non_leaf_argument_carries_history_in():
         out, *flags = fn(x * 3)
         out.sum().backward()
         return flags, x.grad
+
     return fn, caller, lambda i: (leaf(3),)
 
 
@@ -291,6 +314,7 @@ def test_output_is_a_leaf_or_not():
     def caller(fn, x):
         outs = fn(x)
         return [(o.is_leaf, o.requires_grad, type(o.grad_fn).__name__) for o in outs]
+
     return fn, caller, [(torch.randn(2, requires_grad=g),) for g in (True, False, True, False)]
 
 
@@ -306,6 +330,7 @@ def test_break_between_forward_and_backward_inside():
             loss = loss / value
         loss.backward()
         return value, model.weight.grad
+
     return fn, [(torch.randn(3, 2) * k,) for k in (0.1, 5.0, 0.1, 7.0)]
 
 
@@ -318,4 +343,5 @@ def test_gradient_is_assigned_by_hand():
         with torch.no_grad():
             w.sub_(w.grad, alpha=0.1)
         return w * 1
+
     return fn, lambda i: (torch.randn(2),), w

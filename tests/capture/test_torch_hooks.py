@@ -28,11 +28,16 @@ def test_hooks_with_keyword_arguments():
     class Model(nn.Module):
         def forward(self, x, *, scale=1.0):
             return x * scale
+
     model = Model()
     model.register_forward_pre_hook(lambda m, args, kw: (args, {"scale": kw.get("scale", 1.0) + 1}), with_kwargs=True)
     model.register_forward_hook(lambda m, args, kw, out: out - kw["scale"], with_kwargs=True)
-    return model, [(torch.randn(2),), (torch.randn(2), Keywords(scale=3.0)), (torch.randn(2),),
-                   (torch.randn(2), Keywords(scale=5.0))]
+    return model, [
+        (torch.randn(2),),
+        (torch.randn(2), Keywords(scale=3.0)),
+        (torch.randn(2),),
+        (torch.randn(2), Keywords(scale=5.0)),
+    ]
 
 
 @program
@@ -57,6 +62,7 @@ def test_hook_is_added_and_removed_between_calls():
         elif change == "remove":
             handles.pop().remove()
         return fn(x)
+
     return model, caller, [(torch.randn(1, 2), c) for c in ("", "add", "", "add", "remove", "remove", "")]
 
 
@@ -68,13 +74,16 @@ def test_hook_collects_activations_by_name():
     def keep(name):
         def hook(m, args, out):
             kept[name] = out.detach()
+
         return hook
+
     for name, part in model.named_children():
         part.register_forward_hook(keep(name))
 
     def caller(fn, x):
         out = fn(x)
         return out, dict(kept)
+
     return model, caller, lambda i: (torch.randn(2, 2),)
 
 
@@ -93,6 +102,7 @@ def test_global_hooks_see_every_module():
         finally:
             pre.remove()
             post.remove()
+
     return model, caller, [(torch.randn(1, 2), w) for w in (False, True, False, True)]
 
 
@@ -103,6 +113,7 @@ def test_exception_in_a_hook_reaches_the_caller():
     def check(m, args, out):
         if args[0].shape[0] > 2:
             raise ValueError(f"batch of {args[0].shape[0]}")
+
     layer.register_forward_hook(check)
     return layer, [(torch.randn(n, 2),) for n in (1, 3, 2, 4)]
 
@@ -118,6 +129,7 @@ def test_always_called_hook_runs_after_a_failure():
             return layer(x)
         except RuntimeError:
             return "failed"
+
     return fn, [(torch.randn(1, n),) for n in (2, 3, 2, 3)], log
 
 
@@ -130,10 +142,12 @@ def test_hook_counts_in_an_attribute_and_branches_on_it():
         m.calls += 1
         if m.calls % 2 == 0:
             return -out
+
     layer.register_forward_hook(hook)
 
     def fn(x):
         return layer(x), layer.calls
+
     return fn, lambda i: (torch.randn(1, 2),)
 
 
@@ -146,6 +160,7 @@ def test_hook_that_removes_itself():
         handle.remove()
         log.append("ran")
         return out * 0
+
     handle = layer.register_forward_hook(once)
     return layer, lambda i: (torch.randn(1, 2),), log
 
@@ -158,6 +173,7 @@ def test_hook_reads_data_of_the_output():
 
     def fn(x):
         return layer(x) * len(seen)
+
     return fn, lambda i: (torch.randn(2, 2),), seen
 
 
@@ -173,6 +189,7 @@ def test_hook_registered_inside_the_function_and_removed():
         finally:
             handle.remove()
         return caught[0], layer(x), len(layer._forward_hooks)
+
     return fn, lambda i: (torch.randn(1, 2),)
 
 
@@ -188,6 +205,7 @@ def test_full_backward_hook_changes_the_gradient():
         layer.zero_grad()
         fn(x).sum().backward()
         return x.grad, layer.weight.grad
+
     return fn, caller, lambda i: (torch.randn(3, 2, requires_grad=True),)
 
 
@@ -202,6 +220,7 @@ def test_full_backward_pre_hook_is_added_between_calls():
         if handle:
             handle.remove()
         return x.grad, list(log)
+
     return layer, caller, [(torch.randn(1, 2, requires_grad=True), h) for h in (False, True, False, True)]
 
 
@@ -218,6 +237,7 @@ def test_backward_hook_runs_for_a_backward_inside():
     def caller(fn, x):
         layer.zero_grad()
         return fn(x).clone(), len(log), log[-1]
+
     return fn, caller, lambda i: (torch.randn(2, 2, requires_grad=True),)
 
 
@@ -231,6 +251,7 @@ def test_tensor_hook_on_an_intermediate_scales_its_gradient():
     def caller(fn, x, k):
         fn(x, k).sum().backward()
         return x.grad
+
     return fn, caller, [(torch.randn(3, requires_grad=True), k) for k in (2, 3, 2, 0.5)]
 
 
@@ -244,6 +265,7 @@ def test_tensor_hook_on_an_argument_from_outside():
             x.register_hook(lambda grad: grad.clamp(-1, 1))
         fn(x).backward()
         return x.grad
+
     return fn, caller, [(torch.randn(4, requires_grad=True), h) for h in (False, True, False, True)]
 
 
@@ -257,6 +279,7 @@ def test_tensor_hook_inside_with_backward_inside():
         handle.remove()
         y.sum().backward()
         return log, x.grad
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -268,11 +291,13 @@ def test_hook_after_accumulation_steps_the_parameter():
         with torch.no_grad():
             p.sub_(0.1 * p.grad)
         p.grad = None
+
     layer.weight.register_post_accumulate_grad_hook(step)
 
     def caller(fn, x):
         fn(x).sum().backward()
         return layer.weight, layer.weight.grad
+
     return layer, caller, lambda i: (torch.randn(2, 2),)
 
 
@@ -287,6 +312,7 @@ def test_retain_grad_on_an_intermediate():
         y, loss = fn(x)
         loss.backward()
         return y.grad, x.grad
+
     return fn, caller, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -298,6 +324,7 @@ def test_state_dict_hooks_run_inside():
     def fn(x):
         state = layer.state_dict(prefix="layer.")
         return list(state), x @ state["layer.weight"]
+
     return fn, lambda i: (torch.randn(1, 2),)
 
 
@@ -309,4 +336,5 @@ def test_hook_on_the_compiled_module_itself():
     def caller(fn, x):
         found = fn(x)
         return found["out"] * 2, found["batch"]
+
     return model, caller, [(torch.randn(n, 2),) for n in (1, 3, 1, 2)]

@@ -9,6 +9,7 @@ from .harness import program
 def test_slices_none_and_ellipsis():
     def fn(x):
         return x[..., 0], x[None], x[:, None, 1:], x[-1, ..., ::2], x[1:0], x[...], x[:, -2:]
+
     return fn, [(torch.randn(3, 4),), (torch.randn(2, 5, 6),), (torch.randn(3, 4),), (torch.randn(2, 2),)]
 
 
@@ -20,6 +21,7 @@ def test_assignment_to_slices_broadcasts():
         x[..., -1:] = torch.tensor([[2.0]])
         x[::2, 1:3] += 1
         return x.sum(1)
+
     return fn, lambda i: (torch.randn(4, 4), torch.randn(4))
 
 
@@ -30,6 +32,7 @@ def test_mask_assignment_of_a_number_and_of_a_tensor():
         x[y > 1] = 1
         x[torch.isnan(y)] = torch.tensor(5.0)
         return x * 2
+
     return fn, [(torch.randn(5), torch.tensor([0.0, 2.0, float("nan"), 0.5, i])) for i in range(4)]
 
 
@@ -37,10 +40,13 @@ def test_mask_assignment_of_a_number_and_of_a_tensor():
 def test_mask_assignment_of_as_many_values_as_are_true():
     def fn(x, values):
         mask = x > 0
-        x[mask] = values[:mask.sum()]
+        x[mask] = values[: mask.sum()]
         return x, mask
-    return fn, [(torch.tensor(v), torch.arange(10.0, 14.0)) for v in
-                ([1.0, -1.0, 1.0], [-1.0, -1.0, -1.0], [1.0, 1.0, 1.0], [1.0, -1.0, 1.0])]
+
+    return fn, [
+        (torch.tensor(v), torch.arange(10.0, 14.0))
+        for v in ([1.0, -1.0, 1.0], [-1.0, -1.0, -1.0], [1.0, 1.0, 1.0], [1.0, -1.0, 1.0])
+    ]
 
 
 @program
@@ -48,6 +54,7 @@ def test_mask_selection_gives_a_different_size_each_call():
     def fn(x):
         kept = x[x > 0]
         return kept, kept.shape[0], kept.sum() if len(kept) else torch.tensor(-1.0)
+
     return fn, [(torch.tensor(v),) for v in ([1.0, -1.0, 2.0], [-1.0, -2.0, -3.0], [1.0, 2.0, 3.0], [1.0, -1.0, 5.0])]
 
 
@@ -58,8 +65,11 @@ def test_nonzero_drives_a_python_loop():
         for i, j in x.nonzero().tolist():
             total = total * 2 + x[i, j] * (i + j)
         return total, torch.nonzero(x, as_tuple=True)
-    return fn, [(torch.tensor(v).view(2, 2),) for v in
-                ([0.0, 1.0, 2.0, 0.0], [0.0, 0.0, 0.0, 0.0], [3.0, 1.0, 2.0, 5.0], [0.0, 1.0, 7.0, 0.0])]
+
+    return fn, [
+        (torch.tensor(v).view(2, 2),)
+        for v in ([0.0, 1.0, 2.0, 0.0], [0.0, 0.0, 0.0, 0.0], [3.0, 1.0, 2.0, 5.0], [0.0, 1.0, 7.0, 0.0])
+    ]
 
 
 @program
@@ -68,6 +78,7 @@ def test_unique_counts_size_the_next_tensor():
         values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
         weights = torch.zeros(len(values)) + counts
         return values, weights[inverse], values.numel() == x.numel()
+
     return fn, [(torch.tensor(v),) for v in ([1, 2, 1, 3], [5, 5, 5, 5], [4, 3, 2, 1], [1, 2, 1, 7])]
 
 
@@ -75,6 +86,7 @@ def test_unique_counts_size_the_next_tensor():
 def test_index_tensors_broadcast_against_each_other():
     def fn(x, rows, cols):
         return x[rows[:, None], cols], x[rows], x[rows, 1:], x[..., cols, None]
+
     return fn, lambda i: (torch.randn(4, 3), torch.tensor([i, 3, 0]), torch.tensor([0, i % 3]))
 
 
@@ -82,14 +94,20 @@ def test_index_tensors_broadcast_against_each_other():
 def test_lists_of_numbers_as_index():
     def fn(x, rows):
         return x[rows], x[:, [0, 2]], x[[True, False, True, False]], x[rows, rows]
-    return fn, [(torch.randn(4, 4), [0, 2]), (torch.randn(4, 4), [3, 3, 1]), (torch.randn(4, 4), [0, 2]),
-                (torch.randn(4, 4), [])]
+
+    return fn, [
+        (torch.randn(4, 4), [0, 2]),
+        (torch.randn(4, 4), [3, 3, 1]),
+        (torch.randn(4, 4), [0, 2]),
+        (torch.randn(4, 4), []),
+    ]
 
 
 @program
 def test_zero_dimensional_index_tensor():
     def fn(x, i):
         return x[i], x[i, :2], x[i:], x[: i + 1]
+
     return fn, [(torch.randn(4, 4), torch.tensor(i)) for i in (1, 3, 0, 1)]
 
 
@@ -99,8 +117,10 @@ def test_argmax_selects_the_row_to_change():
         best = x.sum(1).argmax()
         x[best] = 0
         return x, best
-    return fn, [(torch.tensor(v).view(2, 2),) for v in
-                ([1.0, 2.0, 3.0, 4.0], [5.0, 2.0, 3.0, 1.0], [0.0, 2.0, 3.0, 4.0])]
+
+    return fn, [
+        (torch.tensor(v).view(2, 2),) for v in ([1.0, 2.0, 3.0, 4.0], [5.0, 2.0, 3.0, 1.0], [0.0, 2.0, 3.0, 4.0])
+    ]
 
 
 @program
@@ -108,6 +128,7 @@ def test_python_number_from_a_tensor_as_slice_bound():
     def fn(x, lengths):
         out = [row[:n] for row, n in zip(x, lengths.tolist(), strict=True)]
         return out, x[:, : int(lengths.max())]
+
     return fn, [(torch.randn(3, 5), torch.tensor(v)) for v in ([1, 2, 3], [5, 0, 5], [1, 1, 1], [1, 2, 3])]
 
 
@@ -115,6 +136,7 @@ def test_python_number_from_a_tensor_as_slice_bound():
 def test_boolean_and_integer_python_scalars_as_index():
     def fn(x, flag):
         return x[True], x[False], x[flag, 0] if flag else x[0], x[None, ..., None]
+
     return fn, [(torch.randn(2, 3), True), (torch.randn(2, 3), False), (torch.randn(2, 3), True)]
 
 
@@ -125,6 +147,7 @@ def test_index_out_of_range_is_caught():
             return x[i] * 2
         except IndexError as error:
             return str(error)
+
     return fn, [(torch.randn(3), i) for i in (0, 5, -3, -4, 2, 0)]
 
 
@@ -135,6 +158,7 @@ def test_index_tensor_out_of_range_is_caught():
             return x[index]
         except IndexError as error:
             return type(error).__name__, x.sum()
+
     return fn, [(torch.randn(3), torch.tensor(i)) for i in ([0, 1], [0, 7], [2, 2], [-1, -9])]
 
 
@@ -145,6 +169,7 @@ def test_negative_step_is_refused_and_flip_is_used():
             return x[::-1]
         except ValueError as error:
             return str(error), x.flip(0)
+
     return fn, lambda i: (torch.randn(4),)
 
 
@@ -155,8 +180,13 @@ def test_index_tuple_is_built_by_the_program():
         index[dim] = slice(start, stop)
         x[tuple(index)] *= 2
         return x[tuple(index)]
-    return fn, [(torch.randn(3, 4), 0, 1, 2), (torch.randn(3, 4), 1, 0, 3), (torch.randn(3, 4, 2), -1, None, 1),
-                (torch.randn(3, 4), 0, 1, 2)]
+
+    return fn, [
+        (torch.randn(3, 4), 0, 1, 2),
+        (torch.randn(3, 4), 1, 0, 3),
+        (torch.randn(3, 4, 2), -1, None, 1),
+        (torch.randn(3, 4), 0, 1, 2),
+    ]
 
 
 @program(breaks=0)
@@ -165,6 +195,7 @@ def test_slice_object_is_an_argument():
         y = x.clone()
         y[where] = -1
         return x[where].sum(), y
+
     return fn, [(torch.randn(6), s) for s in (slice(1, 4), slice(None, None, 2), slice(-2, None), slice(1, 4))]
 
 
@@ -174,6 +205,7 @@ def test_loop_writes_rows_by_number():
         for i in range(1, len(x)):
             x[i] += x[i - 1]
         return x[-1]
+
     return fn, [(torch.randn(3, 2),), (torch.randn(5, 2),), (torch.randn(1, 2),), (torch.randn(3, 2),)]
 
 
@@ -184,6 +216,7 @@ def test_accumulating_index_put_counts_duplicates():
         y = torch.zeros(4)
         y[index] += 1
         return x, y
+
     return fn, lambda i: (torch.zeros(4), torch.tensor([0, i, i, 3]))
 
 
@@ -192,6 +225,7 @@ def test_take_gather_and_index_select():
     def fn(x, order):
         values, index = x.sort(dim=1, descending=True)
         return torch.take_along_dim(x, index, 1), x.gather(1, index), x.index_select(0, order), x.take(order), values
+
     return fn, lambda i: (torch.randn(3, 3), torch.randperm(3))
 
 
@@ -199,6 +233,7 @@ def test_take_gather_and_index_select():
 def test_where_with_tensors_and_numbers():
     def fn(x, y):
         return torch.where(x > 0, x, y), torch.where(x > y, 1.0, 0.0), x.where(y > 0, torch.tensor(9.0))
+
     return fn, lambda i: (torch.randn(4), torch.randn(4))
 
 
@@ -208,6 +243,7 @@ def test_where_with_one_argument_is_nonzero():
         rows, cols = torch.where(x > 0)
         x[rows, cols] = rows.float()
         return x, torch.argwhere(x == 0)
+
     return fn, lambda i: (torch.randn(3, 3),)
 
 
@@ -217,6 +253,7 @@ def test_assignment_of_a_view_to_a_place_it_overlaps():
         x[1:] = x[:-1].clone()
         x[0] = 0
         return x
+
     return fn, lambda i: (torch.randn(5),)
 
 
@@ -225,6 +262,7 @@ def test_tensor_scalars_as_list_index():
     def fn(x, i):
         names = ["zero", "one", "two"]
         return names[i], names[int(i)], x * [10, 20, 30][i]
+
     return fn, [(torch.ones(2), torch.tensor(i)) for i in (0, 2, 1, 0)]
 
 
@@ -232,6 +270,7 @@ def test_tensor_scalars_as_list_index():
 def test_length_and_contains():
     def fn(x, value):
         return len(x), value in x, 3 not in x, x.tolist().index(value) if value in x else -1
+
     return fn, [(torch.arange(4), 2), (torch.arange(3), 9), (torch.arange(6), 5), (torch.arange(4), 2)]
 
 
@@ -241,5 +280,10 @@ def test_assignment_of_a_higher_dtype_is_cast():
         x[0] = value
         x[1:] = torch.tensor([1.9, 2.9])
         return x
-    return fn, [(torch.zeros(3, dtype=torch.int64), 5), (torch.zeros(3), 2.5), (torch.zeros(3, dtype=torch.bool), 1),
-                (torch.zeros(3, dtype=torch.int64), True)]
+
+    return fn, [
+        (torch.zeros(3, dtype=torch.int64), 5),
+        (torch.zeros(3), 2.5),
+        (torch.zeros(3, dtype=torch.bool), 1),
+        (torch.zeros(3, dtype=torch.int64), True),
+    ]

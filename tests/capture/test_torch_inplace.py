@@ -12,6 +12,7 @@ def test_in_place_add_changes_the_argument():
         x.add_(1)
         x.mul_(2)
         return x.sum()
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -23,6 +24,7 @@ def test_reads_before_and_after_a_write_differ():
         after = x.sum()
         x.fill_(3)
         return before, after, x.sum()
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -33,6 +35,7 @@ def test_augmented_assignment_mutates_but_plain_assignment_rebinds():
         y = y + 1
         y += 1
         return x, y
+
     return fn, lambda i: (torch.randn(3), torch.randn(3))
 
 
@@ -43,6 +46,7 @@ def test_closure_tensor_counts_calls():
     def fn(x):
         counter.add_(1)
         return x * counter
+
     return fn, lambda i: (torch.randn(3),), counter
 
 
@@ -51,6 +55,7 @@ def test_copy_into_argument_of_other_dtype_and_shape():
     def fn(x, y):
         x.copy_(y)
         return x + 1
+
     return fn, [
         (torch.zeros(2, 3), torch.arange(3)),
         (torch.zeros(2, 3, dtype=torch.int64), torch.tensor([1.5, -2.5, 3.5])),
@@ -69,6 +74,7 @@ def test_leaf_that_requires_grad_refuses_and_the_error_is_caught():
         with torch.no_grad():
             x.mul_(2)
         return text, x * 3
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -84,6 +90,7 @@ def test_relu_in_place_on_an_intermediate_keeps_gradients():
         y = fn(x)
         y.sum().backward()
         return y, x.grad
+
     return fn, caller, lambda i: (torch.randn(5, requires_grad=True),)
 
 
@@ -98,6 +105,7 @@ def test_write_to_a_row_of_an_intermediate_reaches_its_gradient():
     def caller(fn, x, w):
         fn(x, w).pow(2).sum().backward()
         return x.grad, w.grad
+
     return fn, caller, lambda i: (torch.randn(3, 2, requires_grad=True), torch.randn(2, requires_grad=True))
 
 
@@ -108,6 +116,7 @@ def test_masked_fill_index_add_and_index_fill():
         x.index_add_(0, index, torch.ones(2, 4))
         x.index_fill_(1, index, 9)
         return x.cumsum_(0)
+
     return fn, lambda i: (torch.randn(3, 4), torch.randn(3, 4) > 0, torch.tensor([i % 3, (i + 1) % 3]))
 
 
@@ -117,6 +126,7 @@ def test_loop_scales_each_tensor_of_a_list():
         for t in tensors:
             t.mul_(k)
         return sum(t.sum() for t in tensors)
+
     return fn, lambda i: ([torch.randn(2), torch.randn(3), torch.randn(1)], float(i + 1))
 
 
@@ -127,6 +137,7 @@ def test_data_attribute_is_assigned_and_mutated():
         seen = x.sum()
         x.data = y
         return seen, x * 2
+
     return fn, lambda i: (torch.randn(3, requires_grad=True), torch.randn(3))
 
 
@@ -140,6 +151,7 @@ def test_data_assignment_shares_memory_with_its_source():
         out = fn(x, y)
         y.add_(1)
         return out, x, x.data_ptr() == y.data_ptr()
+
     return fn, caller, lambda i: (torch.randn(3), torch.randn(3))
 
 
@@ -149,6 +161,7 @@ def test_transpose_and_unsqueeze_in_place_change_the_argument():
         x.t_()
         x.unsqueeze_(0)
         return x.shape, x.stride(), x * 2
+
     return fn, lambda i: (torch.randn(2, 3),)
 
 
@@ -159,6 +172,7 @@ def test_a_view_of_an_argument_that_is_transposed_in_place_afterwards():
         y = x + 1
         x.transpose_(0, 1)
         return y, v[1:], v * 2, x.stride()
+
     return fn, lambda i: (torch.randn(3, 4),)
 
 
@@ -168,6 +182,7 @@ def test_resize_of_an_argument():
         x.resize_(n)
         x.fill_(n)
         return x.sum(), x.numel()
+
     return fn, [(torch.randn(2), 4), (torch.randn(2), 1), (torch.randn(4), 4), (torch.randn(2), 4)]
 
 
@@ -177,6 +192,7 @@ def test_set_points_the_argument_at_another_storage():
         x.set_(y)
         x.add_(1)
         return y * 2
+
     return fn, lambda i: (torch.randn(2), torch.randn(3))
 
 
@@ -185,6 +201,7 @@ def test_requires_grad_in_place_on_the_argument():
     def fn(x):
         x.requires_grad_()
         return (x * 2).sum()
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -195,6 +212,7 @@ def test_swap_through_a_temporary():
         x.copy_(y)
         y.copy_(keep)
         return x - y
+
     return fn, lambda i: (torch.randn(3), torch.randn(3))
 
 
@@ -205,6 +223,7 @@ def test_swap_without_a_copy_loses_the_first_value():
         x.copy_(y)
         y.copy_(keep)
         return x - y
+
     return fn, lambda i: (torch.randn(3), torch.randn(3))
 
 
@@ -215,8 +234,14 @@ def test_mutation_before_an_exception_stays():
         x.mul_(y)
         x.sub_(100)
         return x
-    return fn, [(torch.ones(3), torch.ones(3)), (torch.ones(3), torch.ones(2)), (torch.zeros(3), torch.ones(1)),
-                (torch.ones(3), torch.ones(2)), (torch.ones(3) * 5, torch.ones(3))]
+
+    return fn, [
+        (torch.ones(3), torch.ones(3)),
+        (torch.ones(3), torch.ones(2)),
+        (torch.zeros(3), torch.ones(1)),
+        (torch.ones(3), torch.ones(2)),
+        (torch.ones(3) * 5, torch.ones(3)),
+    ]
 
 
 @program
@@ -228,6 +253,7 @@ def test_expanded_tensor_refuses_a_write():
         except RuntimeError as error:
             return "refused", str(error).split("\n")[0], x
         return "written", wide, x
+
     return fn, [(torch.randn(2),), (torch.randn(3, 2),), (torch.randn(2),), (torch.randn(3, 2),)]
 
 
@@ -247,6 +273,7 @@ def test_backward_complains_about_a_saved_tensor_written_over():
         except RuntimeError as error:
             return "modified by an inplace operation" in str(error), x.grad
         return z, x.grad
+
     return fn, caller, [(torch.randn(3, requires_grad=True), spoil) for spoil in (True, False, True, False)]
 
 
@@ -262,6 +289,7 @@ def test_version_counter_moves_as_often_as_in_eager():
         before = x._version
         out = fn(x)
         return out, x._version > before
+
     return fn, caller, lambda i: (torch.randn(3),)
 
 
@@ -274,6 +302,7 @@ def test_in_place_comparison_and_logic():
         flags ^= torch.tensor([True, False, True])
         x.gt_(y)
         return flags, x
+
     return fn, lambda i: (torch.randn(3), torch.randn(3))
 
 
@@ -283,6 +312,7 @@ def test_floor_division_in_place_follows_the_dtype():
         x //= k
         x **= 2
         return x
+
     return fn, [(torch.arange(6), 2), (torch.arange(6.0), 4), (torch.arange(6), 3), (torch.arange(6.0), 0.5)]
 
 
@@ -295,4 +325,5 @@ def test_result_type_that_cannot_be_cast_back():
             x.add_(1)
             return str(error)
         return "ok"
+
     return fn, [(torch.arange(3),), (torch.arange(3.0),), (torch.arange(3),)]

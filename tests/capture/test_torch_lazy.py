@@ -22,6 +22,7 @@ def test_lazy_module_becomes_an_ordinary_one():
     def caller(fn, x):
         before = type(model).__name__
         return fn(x), before, type(model).__name__, tuple(model.weight.shape), len(model._forward_pre_hooks)
+
     return model, caller, lambda i: (torch.randn(1, 3),)
 
 
@@ -48,6 +49,7 @@ def test_lazy_module_is_initialised_by_the_caller_first():
         grad = model.weight.grad.clone()
         model.zero_grad()
         return out, grad
+
     return model, caller, lambda i: (torch.randn(2, 3),)
 
 
@@ -62,6 +64,7 @@ def test_parameter_is_made_in_the_first_forward():
             if self.weight is None:
                 self.weight = nn.Parameter(torch.ones(x.shape[-1]) * 2)
             return x * self.weight, len(list(self.parameters()))
+
     model = Late()
     return model, lambda i: (torch.randn(2, 3),), model
 
@@ -74,6 +77,7 @@ def test_layer_is_added_in_the_first_forward():
                 self.inner = nn.Linear(x.shape[-1], 2)
                 nn.init.constant_(self.inner.weight, 0.5)
             return self.inner(x)
+
     model = Late()
     return model, lambda i: (torch.randn(2, 3),), model
 
@@ -94,6 +98,7 @@ def test_cached_property_is_computed_once():
 
         def forward(self, x):
             return x * self.table
+
     model = Model()
     return model, lambda i: (torch.randn(3),), log
 
@@ -109,6 +114,7 @@ def test_table_by_length_is_kept_by_lru_cache():
 
     def fn(x):
         return x + positions(x.shape[0]), positions.cache_info().currsize
+
     return fn, [(torch.randn(n),) for n in (3, 4, 3, 4, 5)], made
 
 
@@ -121,8 +127,12 @@ def test_dictionary_cache_by_shape_and_dtype():
         if key not in cache:
             cache[key] = torch.ones(x.shape, dtype=x.dtype) * (len(cache) + 1)
         return x * cache[key], len(cache)
-    return fn, [(torch.ones(2),), (torch.ones(3),), (torch.ones(2),), (torch.ones(2, dtype=torch.float64),),
-                (torch.ones(3),)], cache
+
+    return (
+        fn,
+        [(torch.ones(2),), (torch.ones(3),), (torch.ones(2),), (torch.ones(2, dtype=torch.float64),), (torch.ones(3),)],
+        cache,
+    )
 
 
 @program
@@ -134,6 +144,7 @@ def test_global_flag_marks_the_first_call():
             state["ready"], state["offset"] = True, x.sum()
             return x
         return x - state["offset"]
+
     return fn, lambda i: (torch.randn(3),), state
 
 
@@ -148,6 +159,7 @@ def test_the_first_call_of_lazy_modules_breaks_nothing():
         grads = [p.grad.clone() for p in model.parameters()]
         model.zero_grad()
         return out, kinds, grads, len(model[0]._forward_pre_hooks)
+
     return model, caller, lambda i: (torch.randn(4, 5),)
 
 
@@ -167,12 +179,14 @@ def test_a_lazy_module_of_the_users_own():
 
         def forward(self, x):
             return x * self.weight + self.made
+
     model = Scale()
 
     def caller(fn, x):
         out = fn(x)
         out.sum().backward()
         return out, model.weight, model.weight.grad.clone(), model.made
+
     return model, caller, lambda i: (torch.randn(4, 5),)
 
 
@@ -185,4 +199,5 @@ def test_a_lazy_module_that_cannot_be_made():
             return model(x)
         except (RuntimeError, ValueError) as error:
             return type(error).__name__
+
     return fn, [(torch.randn(5),), (torch.randn(2, 1, 5, 5),), (torch.randn(2, 1, 5, 5),)]

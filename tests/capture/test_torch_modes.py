@@ -18,6 +18,7 @@ def test_no_grad_block_between_two_recorded_parts():
         with torch.no_grad():
             b = a * 3
         return a * b, b.requires_grad, torch.is_grad_enabled()
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -30,6 +31,7 @@ def test_enable_grad_inside_no_grad():
                 b = x * 3
             c = b * 2
         return a, b, c, [t.requires_grad for t in (a, b, c)]
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -41,6 +43,7 @@ def test_no_grad_as_decorator_of_a_helper():
 
     def fn(x):
         return x * target(x), torch.is_grad_enabled()
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -49,6 +52,7 @@ def test_no_grad_as_decorator_of_the_compiled_function():
     @torch.no_grad()
     def fn(x):
         return x * 2, torch.is_grad_enabled()
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -60,6 +64,7 @@ def test_decorator_without_parentheses():
 
     def fn(x):
         return target(x).requires_grad, x * target(x)
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -69,6 +74,7 @@ def test_set_grad_enabled_follows_a_flag():
         with torch.set_grad_enabled(train):
             y = x * 2
         return y, y.requires_grad
+
     return fn, [(torch.randn(3, requires_grad=True), flag) for flag in (True, False, True, False)]
 
 
@@ -84,6 +90,7 @@ def test_set_grad_enabled_as_a_function_outlives_the_call():
             return fn(x, flag), torch.is_grad_enabled()
         finally:
             torch.set_grad_enabled(True)
+
     return fn, caller, [(torch.randn(3, requires_grad=True), flag) for flag in (False, True, False, False)]
 
 
@@ -99,6 +106,7 @@ def test_caller_calls_under_no_grad_every_other_time():
         with torch.set_grad_enabled(enabled):
             y = fn(x)
         return y, y.requires_grad
+
     return fn, caller, [(torch.randn(3, requires_grad=True), flag) for flag in (True, False, True, False, False)]
 
 
@@ -109,6 +117,7 @@ def test_inference_mode_marks_its_tensors():
             y = x * 2
             inside = torch.is_inference_mode_enabled()
         return inside, y.is_inference(), y.requires_grad, torch.is_inference_mode_enabled(), x * 3
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -122,6 +131,7 @@ def test_caller_in_inference_mode_every_other_time():
         with torch.inference_mode(mode):
             y, flag = fn(x)
         return y.sum().item(), flag, y.is_inference()
+
     return fn, caller, [(torch.randn(3), mode) for mode in (False, True, False, True)]
 
 
@@ -136,6 +146,7 @@ def test_inference_mode_decorator_and_switch_off_inside():
     def fn(x):
         y, flag = predict(x)
         return y.is_inference(), flag, y.sum().item()
+
     return fn, lambda i: (torch.randn(2),)
 
 
@@ -149,6 +160,7 @@ def test_exception_leaves_no_grad_restored():
         except RuntimeError:
             x = x - 1
         return x, torch.is_grad_enabled(), (x * 2).requires_grad, y * x.sum()
+
     return fn, [(torch.randn(3), torch.randn(n, requires_grad=True)) for n in (3, 2, 3, 2)]
 
 
@@ -159,6 +171,7 @@ def test_exception_leaves_the_function_through_nested_modes():
             with torch.enable_grad():
                 with torch.no_grad():
                     return x @ y
+
     return fn, [(torch.randn(3), torch.randn(n)) for n in (3, 2, 3, 2)]
 
 
@@ -171,6 +184,7 @@ def test_break_inside_no_grad_stays_without_gradients():
             b = x * n
         c = x * n
         return b.requires_grad, c, torch.is_grad_enabled()
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -187,6 +201,7 @@ def test_breaks_inside_nested_modes():
                 seen.append((x * x.sum().item()).requires_grad)
             seen.append(torch.is_grad_enabled())
         return seen, x * 2
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -198,6 +213,7 @@ def test_return_from_inside_the_block():
                 return x * 2
             y = x * 3
         return x * y
+
     return fn, [(torch.randn(3, requires_grad=True), flag) for flag in (False, True, False, True)]
 
 
@@ -210,6 +226,7 @@ def test_generator_under_no_grad_switches_the_mode_only_inside():
 
     def fn(x):
         return [(b + x, inner, torch.is_grad_enabled()) for b, inner in batches(x)]
+
     return fn, lambda i: (torch.randn(2, requires_grad=True),)
 
 
@@ -224,6 +241,7 @@ def test_mode_object_is_made_outside_and_entered_twice():
         with guard:
             c = b * a
         return a.requires_grad, b.requires_grad, c.requires_grad, c.sum()
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -235,6 +253,7 @@ def test_conditional_context_manager():
         with torch.no_grad() if frozen else contextlib.nullcontext():
             y = x.sin()
         return y, y.requires_grad
+
     return fn, [(torch.randn(3, requires_grad=True), flag) for flag in (True, False, True, False)]
 
 
@@ -248,6 +267,7 @@ def test_exit_stack_of_modes():
                 stack.enter_context(torch.no_grad() if i % 2 == 0 else torch.enable_grad())
             y = x * 2
         return y.requires_grad, torch.is_grad_enabled(), y
+
     return fn, [(torch.randn(3, requires_grad=True), n) for n in (0, 1, 2, 3, 1)]
 
 
@@ -265,6 +285,7 @@ def test_decorated_method_of_a_module():
 
         def forward(self, x):
             return (self.inner(x) - self.target(x)).pow(2).sum()
+
     return Model(), lambda i: (torch.randn(2, 3),)
 
 
@@ -278,6 +299,7 @@ def test_gradient_flows_only_through_the_recorded_part():
     def caller(fn, x):
         fn(x).pow(2).sum().backward()
         return x.grad
+
     return fn, caller, lambda i: (torch.randn(4, requires_grad=True),)
 
 
@@ -292,8 +314,9 @@ def test_saved_tensors_hooks_see_what_is_saved():
     def fn(x):
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t / 2):
             y = x.sin()
-        grad, = torch.autograd.grad(y.sum(), x)
+        (grad,) = torch.autograd.grad(y.sum(), x)
         return y, grad, len(packed)
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),), packed
 
 
@@ -304,6 +327,7 @@ def test_anomaly_mode_is_visible_and_restored():
             y = (x * 2).sum()
             inside = torch.is_anomaly_enabled()
         return y, inside, torch.is_anomaly_enabled()
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
 
 
@@ -319,28 +343,42 @@ def test_modes_decorate_functions_inside():
             return y * 3
 
         return doubled(x), tripled(x), doubled.__name__, torch.is_grad_enabled()
+
     return fn, [(torch.ones(2, requires_grad=True),), (torch.zeros(2, requires_grad=True),), (torch.ones(2),)]
 
 
 def test_questions_whether_code_is_compiled_are_all_answered_yes():
     import torch._dynamo
 
-    asked = [torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._dynamo.is_compiling,
-             torch._utils.is_compiling]
+    asked = [
+        torch.compiler.is_compiling,
+        torch.compiler.is_dynamo_compiling,
+        torch._dynamo.is_compiling,
+        torch._utils.is_compiling,
+    ]
     for question in asked:
         compiled = burnish.compile(lambda x, question=question: x + 1 if question() else x, backend="eager")
         assert compiled(torch.zeros(1)).item() == compiled(torch.zeros(1)).item() == 1
 
 
 SETTINGS = {  # how a program asks, how it sets, and two answers
-    "module of flags": (lambda: torch.backends.cudnn.benchmark,
-                        lambda value: setattr(torch.backends.cudnn, "benchmark", value), (False, True)),
-    "function of flags": (lambda: torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.enable_flash_sdp,
-                          (True, False)),
+    "module of flags": (
+        lambda: torch.backends.cudnn.benchmark,
+        lambda value: setattr(torch.backends.cudnn, "benchmark", value),
+        (False, True),
+    ),
+    "function of flags": (
+        lambda: torch.backends.cuda.flash_sdp_enabled(),
+        torch.backends.cuda.enable_flash_sdp,
+        (True, False),
+    ),
     "word": (lambda: torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision, ("highest", "high")),
     "function of torch's": (lambda: torch.is_warn_always_enabled(), torch.set_warn_always, (False, True)),
-    "property": (lambda: torch.utils.deterministic.fill_uninitialized_memory,
-                 lambda value: setattr(torch.utils.deterministic, "fill_uninitialized_memory", value), (True, False)),
+    "property": (
+        lambda: torch.utils.deterministic.fill_uninitialized_memory,
+        lambda value: setattr(torch.utils.deterministic, "fill_uninitialized_memory", value),
+        (True, False),
+    ),
     "number": (lambda: torch.get_num_threads(), torch.set_num_threads, (1, 2)),
     "anomaly mode": (lambda: torch.is_anomaly_enabled(), torch.autograd.set_detect_anomaly, (False, True)),
 }
@@ -354,6 +392,7 @@ def test_setting_that_changes_between_calls_is_asked_again(setting, backends):
     def settings():
         def fn(x):
             return x + 1 if ask() == first else x - 1
+
         return fn, lambda i: (torch.ones(2), Before(lambda: assign((first, second)[i % 2])))
 
     before = ask()

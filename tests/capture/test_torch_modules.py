@@ -30,8 +30,11 @@ def test_sequential_multilayer_perceptron():
 @program(breaks=0)
 def test_forward_with_positional_and_keyword_extras():
     return Block(), [
-        (torch.randn(2, 3),), (torch.randn(2, 3), torch.ones(3), 2.0), (torch.randn(2, 3), Keywords(bias=1.0)),
-        (torch.randn(2, 3), 1.0, Keywords(factor=3, other=None)), (torch.randn(2, 3),),
+        (torch.randn(2, 3),),
+        (torch.randn(2, 3), torch.ones(3), 2.0),
+        (torch.randn(2, 3), Keywords(bias=1.0)),
+        (torch.randn(2, 3), 1.0, Keywords(factor=3, other=None)),
+        (torch.randn(2, 3),),
     ]
 
 
@@ -42,8 +45,13 @@ def test_bound_method_other_than_forward_is_compiled():
             for _ in range(times):
                 x = self.inner(x).tanh()
             return x
-    return Encoder().encode, [(torch.randn(2, 3),), (torch.randn(2, 3), 3), (torch.randn(2, 3), Keywords(times=2)),
-                              (torch.randn(2, 3),)]
+
+    return Encoder().encode, [
+        (torch.randn(2, 3),),
+        (torch.randn(2, 3), 3),
+        (torch.randn(2, 3), Keywords(times=2)),
+        (torch.randn(2, 3),),
+    ]
 
 
 @program
@@ -56,6 +64,7 @@ def test_bound_forward_is_compiled():
 def test_module_is_an_argument():
     def fn(module, x):
         return module(x), module.training, type(module).__name__
+
     a, b = Block(), nn.ReLU()
     return fn, [(a, torch.randn(2, 3)), (b, torch.randn(2, 3)), (a, torch.randn(2, 3)), (Block(), torch.randn(2, 3))]
 
@@ -73,6 +82,7 @@ def test_submodule_by_name_and_getattr():
                 x = getattr(self, f"layer{i}")(x)
                 x = self.get_submodule(f"layer{i}")(x)
             return x + self._modules["layer0"].bias
+
     return Model(), [(torch.randn(2, 3), order) for order in ((0, 1), (2, 0, 1), (), (0, 1))]
 
 
@@ -81,6 +91,7 @@ def test_custom_call_wraps_forward():
     class Model(Block):
         def __call__(self, x):
             return super().__call__(x * 2), self.forward(x)
+
     model = Model()
     return lambda x: model(x), lambda i: (torch.randn(2, 3),)
 
@@ -103,6 +114,7 @@ def test_custom_getattr_finds_what_is_not_there():
         def forward(self, x):
             y = self.times_3(self.inner(x)) + self.times_2(x)
             return y, hasattr(self, "nothing"), getattr(self, "missing", 7)
+
     return Model(), lambda i: (torch.randn(2, 3),)
 
 
@@ -111,6 +123,7 @@ def test_missing_attribute_names_the_class():
     class Model(nn.Module):
         def forward(self, x, misspelt):
             return self.weigth * x if misspelt else x * 2
+
     return Model(), [(torch.randn(2), m) for m in (False, True, False, True)]
 
 
@@ -133,6 +146,7 @@ def test_properties_class_attributes_and_static_methods():
 
         def forward(self, x):
             return self.gained(self.squash(x @ self.doubled.T))
+
     return Model(), lambda i: (torch.randn(2, 3),)
 
 
@@ -146,6 +160,7 @@ def test_super_forward_is_extended_twice():
         def forward(self, x, flip):
             y = super().forward(-x if flip else x, factor=2)
             return y.relu()
+
     return Top(), [(torch.randn(2, 3), flip) for flip in (True, False, True, False)]
 
 
@@ -158,6 +173,7 @@ def test_named_parameters_and_state_dict_are_walked_inside():
         penalty = sum(p.pow(2).sum() for p in model.parameters() if p.dim() > 1)
         names = list(model.state_dict())
         return x * penalty, norms, names, [n for n, _ in model.named_modules()], sum(b.sum() for b in model.buffers())
+
     return fn, lambda i: (torch.randn(2),)
 
 
@@ -170,8 +186,10 @@ def test_apply_initialises_weights_inside():
             if isinstance(m, nn.Linear):
                 nn.init.constant_(m.weight, value)
                 nn.init.zeros_(m.bias)
+
         model.apply(init)
         return model(x)
+
     return fn, [(torch.randn(3, 2), v) for v in (0.5, 2.0, 0.5, -1.0)], model
 
 
@@ -180,6 +198,7 @@ def test_module_built_inside_the_function():
     def fn(x):
         layer = nn.Linear(3, 2)
         return layer(x), [p.requires_grad for p in layer.parameters()], layer.weight
+
     return fn, lambda i: (torch.randn(1, 3),)
 
 
@@ -197,6 +216,7 @@ def test_module_without_parameters_goes_where_a_tensor_is():
         one, other = Criterion(), Criterion()
         one.to(x)
         return one(x) + other.to(x.device, non_blocking=True)(x), torch._C._nn._parse_to(x, True)
+
     return fn, [(torch.randn(3),), (torch.randn(3),), (torch.randn(3, dtype=torch.float64),)]
 
 
@@ -216,6 +236,7 @@ def test_module_goes_where_it_is_already():
     def fn(x):
         y = router(x)
         return y, router.choose.weight.requires_grad, y.requires_grad
+
     return fn, lambda i: (torch.randn(i + 1, 3),), router
 
 
@@ -229,7 +250,9 @@ def test_class_defined_inside_the_function():
 
             def forward(self, x):
                 return x * self.k
+
         return nn.Sequential(Scale(), nn.Identity(), Scale())(x)
+
     return fn, [(torch.randn(3), k) for k in (2, 3.5, 2, -1)]
 
 
@@ -242,6 +265,7 @@ def test_module_is_copied_inside():
         with torch.no_grad():
             twin.inner.weight.zero_()
         return twin(x), model(x)
+
     return fn, lambda i: (torch.randn(1, 3),), model
 
 
@@ -251,6 +275,7 @@ def test_unbound_forward_is_called_with_another_module():
 
     def fn(x):
         return nn.Linear.forward(narrow, x), nn.Module.__call__(wide, x), nn.Linear.__call__(narrow, x)
+
     return fn, lambda i: (torch.randn(2, 3),)
 
 
@@ -262,6 +287,7 @@ def test_one_module_called_several_times():
         for _ in range(n):
             x = cell(x).relu()
         return x
+
     return fn, [(torch.randn(2, 3), n) for n in (1, 3, 0, 1)]
 
 
@@ -277,6 +303,7 @@ def test_modules_hidden_in_a_plain_list():
             for layer in self.hidden:
                 x = layer(x)
             return self.by_name["last"](x), len(list(self.parameters()))
+
     return Model(), lambda i: (torch.randn(2, 2),)
 
 
@@ -300,6 +327,7 @@ def test_module_with_length_and_iteration():
             for part in self:
                 x = part(x)
             return self[0](x) * len(self)
+
     return Bag(), lambda i: (torch.randn(3, 2),)
 
 
@@ -323,6 +351,7 @@ def test_forward_returns_none_and_writes_an_attribute():
             if self.last is not None:
                 x = x + self.last
             self.last = x * self.calls
+
     model = Recorder()
     return model, lambda i: (torch.randn(2),), model
 
@@ -334,6 +363,7 @@ def test_compiled_module_keeps_its_surface():
     def caller(fn, x):
         names = [n for n, _ in fn.named_parameters()] if isinstance(fn, nn.Module) else []
         return fn(x), fn.training, fn.scale, len(names), fn.inner.weight is model.inner.weight
+
     return model, caller, lambda i: (torch.randn(1, 3),)
 
 
@@ -341,10 +371,12 @@ def test_compiled_module_keeps_its_surface():
 def test_not_implemented_forward_raises():
     class Empty(nn.Module):
         pass
+
     modules = [nn.ReLU(), Empty()]
 
     def fn(x, i):
         return modules[i](x)
+
     return fn, [(torch.randn(3), i) for i in (0, 1, 0, 1)]
 
 
@@ -354,6 +386,7 @@ def test_wrong_number_of_arguments_raises():
 
     def fn(x, extra):
         return model(x, x) if extra else model(x)
+
     return fn, [(torch.randn(1, 2), flag) for flag in (False, True, False, True)]
 
 
@@ -377,6 +410,7 @@ def test_attributes_of_a_module_are_found_by_its_own_rules():
 
     def fn(x):
         return model(x) * 2
+
     return fn, [(torch.ones(2),), (torch.zeros(2),), (torch.ones(2),)]
 
 
@@ -394,4 +428,5 @@ def test_a_forward_that_is_computed():
 
     def fn(x):
         return model(x) * 2
+
     return fn, [(torch.ones(2),), (torch.zeros(2),), (torch.ones(2),)]

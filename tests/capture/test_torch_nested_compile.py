@@ -16,6 +16,7 @@ def test_compiled_helper_inside(compiled):
 
     def fn(x, k):
         return helper(helper(x, k), 2)
+
     return fn, [(torch.randn(2), k) for k in (1, 3, 1, 2)]
 
 
@@ -32,6 +33,7 @@ def test_compiled_decorator_on_a_method(compiled):
 
         def forward(self, x):
             return self.part(x) + self.part(-x)
+
     return Model(), lambda i: (torch.randn(1, 2),)
 
 
@@ -46,6 +48,7 @@ def test_compiled_submodule_is_trained_and_switched(compiled):
         out = inner(x) * 2
         out.sum().backward()
         return out, model[0].weight.grad, model.training
+
     return fn, [(torch.randn(3, 2), t) for t in (True, False, True, False)]
 
 
@@ -55,6 +58,7 @@ def test_function_compiled_inside_the_function(compiled):
     def fn(x, k):
         inner = compiled(lambda v: v * k)
         return inner(x) + inner(x + 1)
+
     return fn, [(torch.randn(2), k) for k in (1, 2, 1)]
 
 
@@ -62,6 +66,7 @@ def test_function_compiled_inside_the_function(compiled):
 def test_function_compiled_twice(compiled):
     def base(x):
         return x * 2 if x.sum() > 0 else x - 1
+
     return compiled(base), [(torch.full((2,), v),) for v in (1.0, -1.0, 3.0, -2.0)]
 
 
@@ -78,6 +83,7 @@ def test_inner_with_breaks_and_side_effects(compiled):
         y = inner(x)
         log.append("outer")
         return inner(y)
+
     return fn, lambda i: (torch.randn(2),), log
 
 
@@ -93,6 +99,7 @@ def test_inner_raises_and_outer_catches(compiled):
             return inner(x, y)
         except RuntimeError:
             return x * 10
+
     return fn, [(torch.randn(2), torch.randn(n)) for n in (2, 3, 2, 3)]
 
 
@@ -104,6 +111,7 @@ def test_recursive_compiled_function(compiled):
 
     def fn(x, n):
         return power(x, n) + 1
+
     return fn, [(torch.full((2,), 2.0) + n, n) for n in (1, 3, 2, 3)]
 
 
@@ -113,6 +121,7 @@ def test_compiled_function_as_an_argument(compiled):
 
     def fn(f, x):
         return f(f(x)), list(map(f, x.unbind()))
+
     return fn, [(f, torch.randn(2)) for f in (doubled, squared, doubled, torch.sin)]
 
 
@@ -126,6 +135,7 @@ def test_disabled_function_calls_a_compiled_one(compiled):
 
     def fn(x):
         return middle(x + 1) * 2
+
     return fn, lambda i: (torch.randn(2),)
 
 
@@ -135,6 +145,7 @@ def test_compiled_function_is_disabled_again(compiled):
 
     def fn(x):
         return helper(x + 1) + x
+
     return fn, [(torch.randn(n),) for n in (2, 3, 2)]
 
 
@@ -152,6 +163,7 @@ def test_inner_writes_what_outer_reads(compiled):
         y = x * state["scale"]
         grow(x)
         return y, x * state["scale"]
+
     return fn, lambda i: (torch.zeros(2),), state
 
 
@@ -159,10 +171,12 @@ def test_inner_writes_what_outer_reads(compiled):
 def test_one_function_compiled_with_different_options(compiled):
     def wave(x):
         return x.sin() * x.shape[0]
+
     others = [compiled(wave), compiled(wave, dynamic=True), compiled(wave, dynamic=False)]
 
     def fn(x):
         return wave(x), [other(x) for other in others]
+
     return fn, [(torch.randn(n),) for n in (2, 3, 2, 5)]
 
 
@@ -170,12 +184,14 @@ def test_one_function_compiled_with_different_options(compiled):
 def test_compiled_generator_of_closures(compiled):
     def make(k):
         return compiled(lambda x: x + k)
+
     adders = [make(k) for k in range(3)]
 
     def fn(x, order):
         for i in order:
             x = adders[i](x) * 2
         return x
+
     return fn, [(torch.randn(2), order) for order in ((0, 1), (2,), (1, 1, 0), (0, 1))]
 
 
@@ -188,6 +204,7 @@ def test_inner_under_the_grad_mode_of_outer(compiled):
             a, off = inner(x)
         b, on = inner(x)
         return a, off, b, on
+
     return fn, lambda i: (torch.randn(2, requires_grad=True),)
 
 
@@ -198,6 +215,7 @@ def test_asking_for_compilation_gives_the_same_values():
             assert x.dim() == 1
         scale = 2.0 if torch.jit.is_scripting() else 3.0
         return x * scale, torch.jit.is_tracing(), burnish.is_compiling() in (True, False)
+
     return fn, [(torch.randn(3), c) for c in (True, False, True)]
 
 
@@ -209,4 +227,5 @@ def test_compiled_function_is_used_eagerly_under_its_own_name():
 
     def caller(fn, x):
         return fn(x), fn(x, k=3), fn.__name__, fn.__doc__
+
     return fn, caller, lambda i: (torch.randn(2),)

@@ -15,6 +15,7 @@ from .harness import program
 def test_einsum_with_changing_equations():
     def fn(equation, *operands):
         return torch.einsum(equation, *operands)
+
     a, b = torch.randn(2, 3), torch.randn(3, 4)
     return fn, [("ij,jk->ik", a, b), ("ij->j", a), ("ij,jk", a, b), ("ii->i", torch.randn(3, 3)), ("ij,jk->ik", a, b)]
 
@@ -26,6 +27,7 @@ def test_scatter_in_its_forms():
         z = x.scatter_add(1, index, src)
         x.scatter_(1, index, 5.0)
         return y, z, x, x.scatter_reduce(1, index, src, reduce="amax")
+
     return fn, lambda i: (torch.randn(2, 4), torch.randint(0, 4, (2, 3)), torch.randn(2, 3))
 
 
@@ -36,6 +38,7 @@ def test_embedding_with_padding_and_bags():
 
     def fn(x):
         return table(x), bag(x), F.embedding(x, table.weight * 2)
+
     return fn, [(torch.randint(0, 5, s),) for s in ((2, 3), (1, 4), (2, 3))]
 
 
@@ -50,6 +53,7 @@ def test_embedding_gradient_leaves_padding_alone():
         table.zero_grad()
         fn(x).backward()
         return table.weight.grad
+
     return fn, caller, lambda i: (torch.randint(0, 4, (5,)),)
 
 
@@ -64,6 +68,7 @@ def test_embedding_renormalises_its_weight_in_place():
 def test_one_hot_with_and_without_a_size():
     def fn(x, n):
         return F.one_hot(x, n) if n else F.one_hot(x)
+
     return fn, [(torch.tensor(v), n) for v, n in (([0, 2], 0), ([0, 4], 0), ([1, 1], 5), ([0, 2], 0))]
 
 
@@ -71,14 +76,26 @@ def test_one_hot_with_and_without_a_size():
 def test_reductions_over_dimensions():
     def fn(x, dim, keep):
         return x.sum(dim, keepdim=keep), x.mean(dim=dim), x.std(dim, correction=0), x.logsumexp(dim), x.amax(dim)
+
     return fn, [(torch.randn(2, 3, 4), *c) for c in ((0, False), ((0, 2), True), (-1, False), ([1], True), (0, False))]
 
 
 @program(breaks=0)
 def test_reductions_without_dimensions_and_arguments():
     def fn(x):
-        return (x.sum(), x.min(), x.argmax(), x.prod(), x.median(), x.var(), x.norm(), x.count_nonzero(), x.all(),
-                torch.std_mean(x))
+        return (
+            x.sum(),
+            x.min(),
+            x.argmax(),
+            x.prod(),
+            x.median(),
+            x.var(),
+            x.norm(),
+            x.count_nonzero(),
+            x.all(),
+            torch.std_mean(x),
+        )
+
     return fn, lambda i: (torch.randn(5),)
 
 
@@ -88,6 +105,7 @@ def test_convolutions_with_options_of_each_kind():
 
     def fn(x, stride, padding):
         return F.conv2d(x, weight, stride=stride, padding=padding), F.max_pool2d(x, 2), F.avg_pool2d(x, 2, stride)
+
     return fn, [(torch.randn(1, 1, 6, 6), *c) for c in ((1, 0), (2, 1), ((1, 2), "valid"), (1, "same"), (1, 0))]
 
 
@@ -96,6 +114,7 @@ def test_interpolation_and_padding():
     def fn(x, size, mode):
         y = F.interpolate(x, size=size, mode=mode) if size else F.interpolate(x, scale_factor=2.0, mode=mode)
         return F.pad(y, (1, 0, 0, 1), value=2.0), F.pad(x, (1, 1, 1, 1), mode="reflect"), y.shape
+
     options = ((None, "nearest"), (5, "nearest"), ((2, 4), "bilinear"), (None, "nearest"))
     return fn, [(torch.randn(1, 1, 3, 3), *o) for o in options]
 
@@ -106,6 +125,7 @@ def test_normalisations():
 
     def fn(x):
         return [layer(x) for layer in layers], F.normalize(x, dim=-1), F.layer_norm(x, (4,))
+
     return fn, lambda i: (torch.randn(3, 4),)
 
 
@@ -115,6 +135,7 @@ def test_every_activation_of_a_list():
 
     def fn(x, n):
         return [act(x) for act in acts[:n]]
+
     return fn, [(torch.randn(4), n) for n in (8, 3, 8)]
 
 
@@ -123,6 +144,7 @@ def test_comparison_chain_of_clamp_and_sign():
     def fn(x, low, high):
         y = x.clamp(low, high)
         return y, y.sign(), torch.minimum(x, y), (x > y) | (x < low if low is not None else x != x), x.lerp(y, 0.5)
+
     return fn, [(torch.randn(4), *c) for c in ((-0.5, 0.5), (None, 0.0), (0.0, None), (-0.5, 0.5))]
 
 
@@ -132,6 +154,7 @@ def test_sorting_with_ties_and_searching():
         ordered, index = torch.sort(x, stable=True)
         places = torch.searchsorted(ordered, values), torch.bucketize(values, ordered)
         return ordered, index, places, x.argsort(descending=True)
+
     lists = ([3.0, 1.0, 2.0], [2.0, 2.0, 1.0], [0.0, 0.0, 9.0])
     return fn, [(torch.tensor(v), torch.tensor([1.5, 2.0])) for v in lists]
 
@@ -143,6 +166,7 @@ def test_decompositions_of_matrices():
         q, r = torch.linalg.qr(a)
         solved = torch.linalg.solve(spd, a), spd.inverse()
         return torch.linalg.cholesky(spd), q.abs() @ r.abs(), solved, torch.linalg.det(spd)
+
     return fn, lambda i: (torch.randn(3, 3, dtype=torch.float64),)
 
 
@@ -153,8 +177,11 @@ def test_singular_matrix_raises_and_is_repaired():
             return torch.linalg.inv(a)
         except torch.linalg.LinAlgError:
             return torch.linalg.pinv(a)
-    return fn, [(torch.tensor(v, dtype=torch.float64),) for v in ([[1.0, 0.0], [0.0, 2.0]], [[1.0, 1.0], [1.0, 1.0]],
-                                                                  [[2.0, 1.0], [0.0, 2.0]])]
+
+    return fn, [
+        (torch.tensor(v, dtype=torch.float64),)
+        for v in ([[1.0, 0.0], [0.0, 2.0]], [[1.0, 1.0], [1.0, 1.0]], [[2.0, 1.0], [0.0, 2.0]])
+    ]
 
 
 @program
@@ -162,6 +189,7 @@ def test_histograms_and_counts_of_data():
     def fn(x):
         counts = torch.bincount(x)
         return counts, torch.histc(x.float(), bins=3, min=0, max=3), x.unique_consecutive(), torch.cumsum(counts, 0)
+
     return fn, [(torch.tensor(v),) for v in ([0, 1, 1], [3, 3, 0], [5], [0, 1, 1])]
 
 
@@ -170,14 +198,16 @@ def test_cat_stack_and_friends_of_lists_and_generators():
     def fn(parts, dim):
         together = torch.cat(parts, dim)
         return together, torch.stack([p.sum() for p in parts]), torch.block_diag(*parts), torch.vstack(tuple(parts))
+
     return fn, [([torch.randn(2, 2) for _ in range(n)], d) for n, d in ((2, 0), (3, 1), (1, -1), (2, 0))]
 
 
 @program(breaks=0)
 def test_operators_written_as_symbols():
     def fn(x, y, k):
-        a = x + y - k * x / (y ** 2 + 1) // 1 % 3
-        return a, x @ y, -x, +y, abs(x), x > k, (x < y) & ~(x == y), k - x, 2 ** x, k / y, k @ y if k is x else k * y
+        a = x + y - k * x / (y**2 + 1) // 1 % 3
+        return a, x @ y, -x, +y, abs(x), x > k, (x < y) & ~(x == y), k - x, 2**x, k / y, k @ y if k is x else k * y
+
     return fn, [(torch.randn(3), torch.randn(3), k) for k in (1, 2.5, 1, 3)]
 
 
@@ -188,6 +218,7 @@ def test_functions_as_values():
             x = op(x)
         method = torch.Tensor.mul
         return method(x, 2), torch.Tensor.sum(x), list(map(torch.sin, x.unbind())), x.__add__(1), 1 + x
+
     return fn, [(torch.randn(3), n) for n in (("sin", "cos"), ("exp",), (), ("sin", "cos"))]
 
 
@@ -196,6 +227,7 @@ def test_data_dependent_repeat():
     def fn(x, counts):
         y = x.repeat_interleave(counts)
         return y, y.shape[0], torch.split(y, counts.tolist())
+
     return fn, [(torch.arange(3.0), torch.tensor(c)) for c in ([1, 2, 3], [0, 0, 1], [2, 2, 2], [1, 2, 3])]
 
 
@@ -235,6 +267,7 @@ def test_a_registered_operator_whose_size_depends_on_the_data():
     def fn(x):
         found = torch.ops.ops_tests.above(x, 0.5)
         return found[:4] * 2, found.shape[0], found[-2:]
+
     return fn, lambda i: (torch.linspace(0, 1, 12) ** (i + 1),)
 
 
@@ -242,4 +275,5 @@ def test_a_registered_operator_whose_size_depends_on_the_data():
 def test_a_registered_operator_that_tells_its_size():
     def fn(x):
         return torch.ops.ops_tests.shifted(x.sin(), 2.0)[:4] * 2
+
     return fn, lambda i: (torch.randn(12),)

@@ -18,6 +18,7 @@ def model_and_step(make_optimizer):
         loss.backward()
         optimizer.step()
         return loss.detach()
+
     return model, optimizer, step
 
 
@@ -43,6 +44,7 @@ def test_momentum_buffers_are_born_in_the_first_step():
 
     def caller(fn, x, y):
         return fn(x, y), numbers(optimizer)
+
     return step, caller, data, model
 
 
@@ -52,6 +54,7 @@ def test_adam_counts_its_steps():
 
     def caller(fn, x, y):
         return fn(x, y), numbers(optimizer)
+
     return step, caller, lambda i: data(i), model
 
 
@@ -62,6 +65,7 @@ def test_adam_in_a_single_tensor_loop_and_in_foreach():
     def caller(fn, x, y, foreach):
         optimizer.param_groups[0]["foreach"] = foreach
         return fn(x, y), numbers(optimizer)[0]
+
     return step, caller, [(*data(i), f) for i, f in enumerate((False, True, False, True))], model
 
 
@@ -72,6 +76,7 @@ def test_learning_rate_changes_between_calls():
     def caller(fn, x, y, lr):
         optimizer.param_groups[0]["lr"] = lr
         return fn(x, y)
+
     return step, caller, [(*data(i), lr) for i, lr in enumerate((0.1, 0.5, 0.0, 0.1))], model
 
 
@@ -84,6 +89,7 @@ def test_scheduler_steps_between_calls():
         loss = fn(x, y)
         scheduler.step()
         return loss, scheduler.get_last_lr()
+
     return step, caller, [data(i) for i in range(5)], model
 
 
@@ -96,6 +102,7 @@ def test_scheduler_steps_inside():
         loss = step(x, y)
         scheduler.step()
         return loss, optimizer.param_groups[0]["lr"]
+
     return fn, [data(i) for i in range(4)], model
 
 
@@ -108,6 +115,7 @@ def test_learning_rate_as_a_tensor():
         loss = step(x, y)
         rate.mul_(0.5)
         return loss, rate
+
     return fn, data, model
 
 
@@ -116,7 +124,9 @@ def test_parameter_groups_with_their_own_rates():
     model = nn.ModuleDict({"body": nn.Linear(2, 2), "head": nn.Linear(2, 1)})
     optimizer = torch.optim.SGD(
         [{"params": model["body"].parameters(), "lr": 0.01}, {"params": model["head"].parameters()}],
-        lr=0.1, weight_decay=0.1)
+        lr=0.1,
+        weight_decay=0.1,
+    )
 
     def fn(x, y):
         optimizer.zero_grad(set_to_none=False)
@@ -124,6 +134,7 @@ def test_parameter_groups_with_their_own_rates():
         loss.backward()
         optimizer.step()
         return loss
+
     return fn, data, model
 
 
@@ -143,6 +154,7 @@ def test_group_is_added_between_calls():
         if add:
             optimizer.add_param_group({"params": list(model[1].parameters()), "lr": 0.5})
         return fn(x, y), len(optimizer.param_groups)
+
     return fn, caller, [(*data(i), add) for i, add in enumerate((False, True, False, False))], model
 
 
@@ -158,6 +170,7 @@ def test_step_is_skipped_when_the_loss_is_bad():
             optimizer.step()
             return loss.item()
         return "skipped"
+
     bad = (torch.full((4, 2), float("nan")), torch.zeros(4, 1))
     return fn, [data(0), bad, data(1), bad, data(2)], model
 
@@ -175,6 +188,7 @@ def test_gradients_accumulate_over_several_small_batches():
             optimizer.step()
             optimizer.zero_grad()
         return loss.detach(), count[0]
+
     return fn, [(*data(i), 2) for i in range(5)], model, count
 
 
@@ -188,7 +202,9 @@ def test_closure_is_called_by_the_optimizer():
             loss = mse_loss(model(x), y)
             loss.backward()
             return loss
+
         return optimizer.step(closure).detach()
+
     return fn, data, model
 
 
@@ -204,6 +220,7 @@ def test_optimizer_state_is_loaded_between_calls():
         if not saved:
             saved.append({k: v for k, v in optimizer.state_dict().items()})
         return loss, numbers(optimizer)[0]
+
     return step, caller, [(*data(i), load) for i, load in enumerate((False, False, True, False))], model
 
 
@@ -217,6 +234,7 @@ def test_only_the_forward_is_compiled():
         loss.backward()
         optimizer.step()
         return loss.detach()
+
     return model, caller, [data(i) for i in range(4)], model
 
 
@@ -243,6 +261,7 @@ def test_own_optimizer_class():
                         state = self.state[p]
                         state["n"] = state.get("n", 0) + 1
                         p.add_(p.grad.sign(), alpha=-group["lr"] / state["n"])
+
     model, _, step = model_and_step(lambda p: Signs(p, 0.1))
     return step, data, model
 
@@ -256,4 +275,5 @@ def test_averaged_model_is_updated():
         loss = step(x, y)
         average.update_parameters(model)
         return loss, average(x)
+
     return fn, data, average.module

@@ -42,6 +42,7 @@ def test_two_parametrizations_are_applied_in_order():
 
     def fn(x):
         return layer(x), layer.weight, parametrize.is_parametrized(layer, "weight")
+
     return fn, lambda i: (torch.randn(1, 2),)
 
 
@@ -53,6 +54,7 @@ def test_assignment_goes_through_the_inverse():
     def fn(x, w):
         layer.weight = w
         return layer(x), layer.weight, layer.parametrizations.weight.original
+
     return fn, lambda i: (torch.randn(1, 2), torch.randn(2, 2))
 
 
@@ -65,6 +67,7 @@ def test_gradients_reach_the_original_weight():
         layer.zero_grad()
         fn(x).sum().backward()
         return {n: p.grad for n, p in layer.named_parameters()}
+
     return layer, caller, lambda i: (torch.randn(3, 2),)
 
 
@@ -78,6 +81,7 @@ def test_parametrization_is_put_on_and_removed_between_calls():
         elif change:
             parametrize.remove_parametrizations(layer, "weight", leave_parametrized=change == "bake")
         return fn(x), type(layer).__name__
+
     return layer, caller, [(torch.randn(1, 2), c) for c in ("", "on", "", "restore", "on", "bake", "")]
 
 
@@ -89,6 +93,7 @@ def test_cached_access_computes_once():
         def forward(self, w):
             calls.append(len(calls))
             return w * 2
+
     layer = nn.Linear(2, 2)
     parametrize.register_parametrization(layer, "weight", Loud())
 
@@ -96,6 +101,7 @@ def test_cached_access_computes_once():
         with parametrize.cached():
             a = layer(x) + layer(x)
         return a + layer(x), len(calls)
+
     return fn, lambda i: (torch.randn(1, 2),), calls
 
 
@@ -111,6 +117,7 @@ def test_weight_norm_trains_magnitude_and_direction():
             for p in layer.parameters():
                 p -= 0.1 * p.grad
         return out, layer.weight
+
     return layer, caller, lambda i: (torch.randn(2, 3),)
 
 
@@ -121,6 +128,7 @@ def test_spectral_norm_iterates_only_in_training():
     def caller(fn, x, training):
         layer.train(training)
         return fn(x), layer.parametrizations.weight[0]._u.clone()
+
     return layer, caller, [(torch.randn(1, 3), t) for t in (True, False, True, False, True)]
 
 
@@ -131,6 +139,7 @@ def test_orthogonal_weight_stays_orthogonal():
     def fn(x):
         w = layer.weight
         return layer(x), torch.allclose(w @ w.T, torch.eye(3), atol=1e-5)
+
     return fn, lambda i: (torch.randn(2, 3),)
 
 
@@ -144,6 +153,7 @@ def test_old_weight_norm_works_by_a_pre_hook():
         with torch.no_grad():
             layer.weight_g.mul_(k)
         return layer(x), layer.weight
+
     return fn, [(torch.randn(1, 2), k) for k in (1.0, 2.0, 0.5)]
 
 
@@ -157,4 +167,5 @@ def test_pruning_masks_the_weight_between_calls():
         elif change == "remove":
             prune.remove(layer, "weight")
         return fn(x), (layer.weight == 0).sum()
+
     return layer, caller, [(torch.randn(1, 4), c) for c in ("", "prune", "", "remove", "")]

@@ -36,6 +36,7 @@ def test_prints_of_plain_values():
         y = x * k
         print(f"out {tuple(y.shape)!r:>10} {k:.2f}", end="!\n")
         return y
+
     return fn, [(torch.ones(2), 1.0), (torch.ones(3), 2.0), (torch.ones(2), 1.0), (torch.ones(2), 7.5)]
 
 
@@ -49,6 +50,7 @@ def test_prints_a_tensor_before_and_after_a_write():
         x.zero_()
         print("view", view, "of", x)
         return x + 1
+
     return fn, lambda i: (torch.arange(2.0) + i,)
 
 
@@ -60,6 +62,7 @@ def test_prints_intermediates_that_are_not_returned():
         z = y * y
         print(z.mean())
         return z - 1
+
     return fn, lambda i: (torch.arange(3.0) * (i + 1),)
 
 
@@ -74,6 +77,7 @@ def test_prints_inside_a_loop_and_a_branch():
         else:
             print("small")
         return x
+
     return fn, [(torch.ones(2), n) for n in (2, 5, 0, 2)]
 
 
@@ -96,6 +100,7 @@ def test_prints_of_a_helper_and_a_hook_keep_their_order():
         y = helper(x)
         print("end", y.detach() + 1)
         return y
+
     return fn, lambda i: (torch.ones(1, 1) * i,)
 
 
@@ -110,6 +115,7 @@ def test_prints_an_object_that_changes_later():
         log.append({"more": log[0]})
         print(log)
         return log
+
     return fn, lambda i: (torch.ones(2) * i,)
 
 
@@ -121,6 +127,7 @@ def test_print_to_a_file_object_and_write():
 
         def write(self, text):
             self.parts.append(text)
+
     sink = Sink()
 
     def fn(x):
@@ -128,6 +135,7 @@ def test_print_to_a_file_object_and_write():
         sys.stdout.write("written\n")
         print(repr(x * 2), str(x.dtype), flush=True)
         return x + len(sink.parts)
+
     return fn, lambda i: (torch.ones(2) * i,), sink
 
 
@@ -138,6 +146,7 @@ def test_print_before_an_exception_is_kept():
         z = x + y
         print("added", z.shape)
         return z
+
     return fn, [(torch.ones(2), torch.ones(n)) for n in (2, 3, 2, 3)]
 
 
@@ -149,6 +158,7 @@ def test_printed_modules_parameters_and_functions():
         print(model, sum(p.numel() for p in model.parameters()))
         print([n for n, _ in model.named_parameters()], torch.float32, torch.Size([1, 2]))
         return model(x)
+
     return fn, lambda i: (torch.randn(1, 2),)
 
 
@@ -163,6 +173,7 @@ def test_logging_with_levels_and_arguments():
         if logger.isEnabledFor(logging.WARNING) and k > 2:
             logger.warning("sum is %.1f", y.sum())
         return y
+
     return fn, [(torch.ones(2), k) for k in (1, 3, 2, 3)], lines
 
 
@@ -175,6 +186,7 @@ def test_logging_a_tensor_at_its_moment():
         x.add_(1)
         logger.info("after %s", x.tolist())
         return x
+
     return fn, lambda i: (torch.ones(2) * i,), lines
 
 
@@ -188,6 +200,7 @@ def test_logged_exception_goes_on():
         except RuntimeError:
             logger.exception("no product of %s and %s", tuple(x.shape), tuple(y.shape))
             return x
+
     return fn, [(torch.ones(2), torch.ones(n)) for n in (2, 3, 2, 3)], lines
 
 
@@ -223,6 +236,7 @@ def test_records_name_the_line_that_logs_and_the_error_that_is_handled_there():
         if x.sum() > 0:
             logger.error("behind a break")
         return x + 1
+
     return fn, lambda i: (torch.ones(2),), lines
 
 
@@ -234,6 +248,7 @@ def test_warnings_with_category_and_value():
         y = x * k
         warnings.warn("deprecated", DeprecationWarning, stacklevel=1)
         return y
+
     return fn, [(torch.ones(2), k) for k in (1, 2, 1, 3)]
 
 
@@ -249,6 +264,7 @@ def test_warnings_turned_into_errors_inside():
             except UserWarning as warning:
                 return str(warning), x - 1
         return "went on", x
+
     return fn, [(torch.ones(2), k) for k in (0, 1, 0, 1)]
 
 
@@ -260,6 +276,7 @@ def test_warnings_recorded_inside():
             warnings.warn(f"saw {x.shape[0]}", stacklevel=1)
             y = x.sum()
         return y, [str(w.message) for w in caught], [w.category.__name__ for w in caught]
+
     return fn, [(torch.ones(n),) for n in (1, 2, 1)]
 
 
@@ -272,6 +289,7 @@ def test_print_options_set_inside_are_put_back():
             return str(x / 3)
         finally:
             torch.set_printoptions(profile="default")
+
     return fn, [(torch.ones(2), d) for d in (2, 5, 2)]
 
 
@@ -280,4 +298,5 @@ def test_text_of_a_tensor_is_used_as_data():
     def fn(x):
         text = f"{x.sum():.1f}/{x.max().item():5.2f}/{x.shape[0]}"
         return x * len(text), text, repr(x), "{}".format(x[0]), "%s" % x[1].item()
+
     return fn, [(torch.tensor(v),) for v in ([1.0, 2.0], [100.0, 2.5], [-1.0, 0.0])]

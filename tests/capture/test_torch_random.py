@@ -14,6 +14,7 @@ from .harness import program
 def test_factories_draw_new_numbers():
     def fn(x):
         return x + torch.rand(3), torch.randn(2), torch.rand_like(x), torch.randint(0, 100, (4,)), torch.randperm(5)
+
     return fn, lambda i: (torch.zeros(3),)
 
 
@@ -23,6 +24,7 @@ def test_in_place_distributions():
         x.normal_(1, 2)
         y = torch.empty(4).uniform_(-1, 1)
         return x, y, torch.empty(3).bernoulli_(0.5), torch.empty(2).exponential_(), y.clone().random_(5)
+
     return fn, lambda i: (torch.zeros(3),)
 
 
@@ -31,6 +33,7 @@ def test_seed_inside_the_function():
     def fn(x, seed):
         torch.manual_seed(seed)
         return x + torch.rand(3), torch.initial_seed()
+
     return fn, [(torch.zeros(3), s) for s in (1, 2, 1, 1)]
 
 
@@ -40,6 +43,7 @@ def test_generator_argument_advances():
 
     def fn(x):
         return x + torch.rand(3, generator=generator), torch.randperm(4, generator=generator), torch.rand(1)
+
     return fn, lambda i: (torch.zeros(3),)
 
 
@@ -50,6 +54,7 @@ def test_generator_made_and_seeded_inside():
         generator.manual_seed(seed)
         a = torch.randn(2, generator=generator)
         return x + a, generator.initial_seed()
+
     return fn, [(torch.zeros(2), s) for s in (3, 4, 3)]
 
 
@@ -60,6 +65,7 @@ def test_python_random_beside_torch():
         y = x * a + torch.rand(2)
         b = random.randint(0, 9)
         return y + b, random.uniform(-1, 1), random.gauss(0, 1)
+
     return fn, lambda i: (torch.ones(2),)
 
 
@@ -68,6 +74,7 @@ def test_numpy_random_beside_torch():
     def fn(x):
         noise = torch.from_numpy(np.random.randn(3))
         return x + noise, np.random.randint(10), torch.rand(1), np.random.rand()
+
     return fn, lambda i: (torch.ones(3),)
 
 
@@ -77,6 +84,7 @@ def test_numpy_generator_object_advances():
 
     def fn(x):
         return x * rng.random(), torch.from_numpy(rng.permutation(4)), int(rng.integers(100))
+
     return fn, lambda i: (torch.ones(2),)
 
 
@@ -90,6 +98,7 @@ def test_shuffled_order_of_layers():
         for i in order:
             x = layers[i](x)
         return x, order, random.choice("abc"), random.sample(range(10), 3)
+
     return fn, [(torch.randn(1, 2),) for _ in range(5)]
 
 
@@ -99,6 +108,7 @@ def test_branch_on_a_coin_of_python():
         if random.random() < p:
             return x * 2 + torch.rand(1)
         return x - 1
+
     return fn, [(torch.ones(2), p) for p in (0.5, 0.5, 0.5, 0.9, 0.1, 0.5)]
 
 
@@ -108,6 +118,7 @@ def test_branch_on_a_coin_of_torch():
         if torch.rand(()) < 0.5:
             return x.sin() * torch.rand(1)
         return x.cos()
+
     return fn, [(torch.ones(2),) for _ in range(6)]
 
 
@@ -126,6 +137,7 @@ def test_layers_dropped_at_random():
                 x = layer(x) + x
                 used += 1
             return x, used
+
     return Stochastic(), [(torch.randn(1, 2),) for _ in range(5)]
 
 
@@ -136,6 +148,7 @@ def test_fork_of_the_random_state():
             torch.manual_seed(11)
             inner = torch.rand(2)
         return x + inner, torch.rand(2)
+
     return fn, lambda i: (torch.randn(2),)
 
 
@@ -147,6 +160,7 @@ def test_state_is_saved_and_put_back():
         torch.set_rng_state(state)
         b = torch.rand(2)
         return a, (a == b).all(), x + b
+
     return fn, lambda i: (torch.zeros(2),)
 
 
@@ -155,6 +169,7 @@ def test_categorical_draws():
     def fn(logits):
         probabilities = logits.softmax(-1)
         return torch.multinomial(probabilities, 3), torch.bernoulli(probabilities), torch.poisson(probabilities * 5)
+
     return fn, lambda i: (torch.randn(2, 5),)
 
 
@@ -165,6 +180,7 @@ def test_distributions_package():
         sample = normal.rsample()
         kl = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0.0, 1.0))
         return sample, normal.log_prob(sample), kl, torch.distributions.Categorical(logits=mean).sample((2,))
+
     return fn, lambda i: (torch.randn(3), torch.rand(3) + 0.5)
 
 
@@ -172,6 +188,7 @@ def test_distributions_package():
 def test_invalid_distribution_raises():
     def fn(scale):
         return torch.distributions.Normal(torch.zeros(2), scale).sample()
+
     return fn, [(torch.tensor(v),) for v in ([1.0, 2.0], [1.0, -1.0], [2.0, 2.0], [-1.0, -1.0])]
 
 
@@ -184,6 +201,7 @@ def test_functional_dropout_and_its_backward_use_one_mask():
         out = fn(x)
         out.sum().backward()
         return out, x.grad
+
     return fn, caller, lambda i: (torch.ones(6, requires_grad=True),)
 
 
@@ -192,6 +210,7 @@ def test_seeded_noise_layer_in_training_only():
     def fn(x, training):
         noise = torch.randn_like(x) if training else torch.zeros_like(x)
         return x + noise, torch.rand(1)
+
     return fn, [(torch.ones(3), t) for t in (True, False, True, False)]
 
 
@@ -204,4 +223,5 @@ def test_initialisers_draw():
         b = w.clone()
         nn.init.trunc_normal_(w, std=0.02)
         return a, b, w
+
     return fn, lambda i: (torch.empty(3, 4),)

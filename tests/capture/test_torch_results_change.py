@@ -19,6 +19,7 @@ def reader(held):
         def backward(ctx, gradient):
             gradient = gradient.float()
             return gradient.sum(0) if gradient.dim() > 1 else gradient
+
     return Held
 
 

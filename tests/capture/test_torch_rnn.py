@@ -15,6 +15,7 @@ def test_lstm_with_and_without_a_state():
     def fn(x, state):
         out, (h, c) = lstm(x, state)
         return out, h, c
+
     state = (torch.randn(1, 2, 3), torch.randn(1, 2, 3))
     return fn, [(torch.randn(2, n, 2), s) for n, s in ((4, None), (4, state), (3, None), (4, None))]
 
@@ -42,6 +43,7 @@ def test_cell_in_a_python_loop():
             h, c = cell(step, (h, c))
             outs.append(h)
         return torch.stack(outs), c
+
     return fn, [(torch.randn(n, 2, 2),) for n in (3, 1, 5, 3)]
 
 
@@ -56,6 +58,7 @@ def test_cell_stops_when_its_output_is_small():
             if h.abs().mean() < limit:
                 break
         return h, n
+
     return fn, [(torch.randn(1, 2), limit) for limit in (0.5, 0.0, 2.0, 0.3)]
 
 
@@ -69,6 +72,7 @@ def test_hidden_state_is_kept_from_call_to_call():
         def forward(self, x):
             self.hidden = self.cell(x, self.hidden)
             return self.hidden * 2
+
     model = Stateful()
     return model, lambda i: (torch.randn(1, 2),), model
 
@@ -83,6 +87,7 @@ def test_state_is_reset_and_detached_between_calls():
         def forward(self, x):
             out, self.state = self.rnn(x, self.state)
             return out.sum()
+
     model = Stateful()
 
     def caller(fn, x, reset):
@@ -94,6 +99,7 @@ def test_state_is_reset_and_detached_between_calls():
         loss = fn(x)
         loss.backward()
         return loss, model.rnn.weight_ih_l0.grad
+
     return model, caller, [(torch.randn(3, 1, 2), r) for r in (False, False, True, False)]
 
 
@@ -106,6 +112,7 @@ def test_packed_sequence_goes_through_and_is_padded_again():
         out, h = gru(packed)
         padded, found = pad_packed_sequence(out, batch_first=True)
         return padded, found, h, packed.batch_sizes
+
     return fn, [(torch.randn(3, 4, 2), torch.tensor(n)) for n in ([4, 2, 1], [1, 3, 2], [4, 4, 4])]
 
 
@@ -118,6 +125,7 @@ def test_list_of_sequences_is_padded():
         out, _ = rnn(x)
         last = [out[i, len(s) - 1] for i, s in enumerate(sequences)]
         return torch.stack(last), x.shape
+
     return fn, [([torch.randn(n, 2) for n in sizes],) for sizes in ((2, 3), (1, 4, 2), (2, 3))]
 
 
@@ -143,6 +151,7 @@ def test_gradients_through_time():
         lstm.zero_grad()
         fn(x).backward()
         return x.grad, [p.grad for p in lstm.parameters()]
+
     return fn, caller, lambda i: (torch.randn(2, 4, 2, requires_grad=True),)
 
 
@@ -159,4 +168,5 @@ def test_encoder_and_decoder_with_teacher_forcing_by_chance():
             outs.append(out)
             x = step if torch.rand(1).item() < ratio else out
         return torch.stack(outs)
+
     return fn, [(torch.randn(3, 1, 2), torch.randn(4, 1, 2), r) for r in (0.5, 0.0, 1.0, 0.5)]

@@ -12,8 +12,10 @@ from torch.utils import _pytree as pytree
 
 import burnish
 
-on_cpus = pytest.mark.skipif("must be CUDA tensors" in str(associative_scan.__doc__),
-                             reason="this torch itself scans on GPUs alone, where Burnish scans on CPUs, too")
+on_cpus = pytest.mark.skipif(
+    "must be CUDA tensors" in str(associative_scan.__doc__),
+    reason="this torch itself scans on GPUs alone, where Burnish scans on CPUs, too",
+)
 
 
 def follow(left, right):
@@ -63,8 +65,11 @@ def test_backwards_over_a_dict():
     assert torch.equal(burnish.compile(fn, fullgraph=True)(x)["most"], x.flip(0).cummax(0)[0].flip(0))
 
 
-@pytest.mark.parametrize("arguments", [
-    ((), 0), (torch.ones(3), 1), (torch.ones(3), "0"), pytest.param((torch.ones(3), -1), marks=on_cpus)], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [((), 0), (torch.ones(3), 1), (torch.ones(3), "0"), pytest.param((torch.ones(3), -1), marks=on_cpus)],
+    ids=str,
+)
 def test_what_torch_refuses_it_refuses(arguments):
     def fn(xs, dim):
         return associative_scan(torch.add, xs, dim)
@@ -94,8 +99,10 @@ def parts(tree):
     return [leaf for leaf in pytree.tree_leaves(tree) if leaf is not None]
 
 
-@pytest.mark.parametrize("kind, dim, reverse", [
-    ("dictionaries", 0, False), ("nested", 1, True), ("lists", 1, False), ("with None", 0, False)])
+@pytest.mark.parametrize(
+    "kind, dim, reverse",
+    [("dictionaries", 0, False), ("nested", 1, True), ("lists", 1, False), ("with None", 0, False)],
+)
 def test_scan_returns_the_program_structures(kind, dim, reverse):
     learns = kind != "with None"  # torch itself has no gradients there
     tree, weight = KINDS[kind], torch.randn(3, requires_grad=learns)
@@ -117,12 +124,16 @@ def test_while_loop_and_map_return_the_program_structures():
     weight = torch.randn(3, requires_grad=True)
 
     def loop(x):
-        return while_loop(lambda i, state: i < 3, lambda i, state: (i + 1, {"x": [state["x"][0] * 2]}),
-                          (torch.tensor(0), {"x": [x.detach() + 1]}))
+        return while_loop(
+            lambda i, state: i < 3,
+            lambda i, state: (i + 1, {"x": [state["x"][0] * 2]}),
+            (torch.tensor(0), {"x": [x.detach() + 1]}),
+        )
 
     def mapped(x):
-        return torch_map(lambda row, more: {"scaled": row["x"] * weight, "sum": [row["x"] + more]}, {"x": x},
-                         torch.ones(3))
+        return torch_map(
+            lambda row, more: {"scaled": row["x"] * weight, "sum": [row["x"] + more]}, {"x": x}, torch.ones(3)
+        )
 
     same_as_eager(loop, lambda: torch.randn(4, 3), weight)
     same_as_eager(mapped, lambda: torch.randn(4, 3, requires_grad=True), weight)
@@ -165,8 +176,14 @@ def same_as_eager(fn, make, weight, change=lambda k: None):
             leaves = parts(got)
             ends = [leaf.square().sum() for leaf in leaves if leaf.requires_grad]
             wanted = [t for t in (x, weight) if t is not None and t.requires_grad]
-            found.append((pytree.tree_structure(got), leaves, [leaf.stride() for leaf in leaves],
-                          torch.autograd.grad(sum(ends), wanted) if ends else ()))
+            found.append(
+                (
+                    pytree.tree_structure(got),
+                    leaves,
+                    [leaf.stride() for leaf in leaves],
+                    torch.autograd.grad(sum(ends), wanted) if ends else (),
+                )
+            )
         assert found[0][0] == found[1][0] and found[0][2] == found[1][2]
         torch.testing.assert_close(found[1][1], found[0][1])
         torch.testing.assert_close(found[1][3], found[0][3])

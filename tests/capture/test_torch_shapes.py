@@ -18,6 +18,7 @@ def test_size_is_a_tuple_with_extras():
         s = x.shape
         more = s.numel(), list(s), tuple(reversed(s)), s == (2, 3), type(s[:1]).__name__, len(s)
         return s, s[0] * 2, s[1:] + (1,), more
+
     return fn, sizes((2, 3), (4,), (2, 3), (1, 2, 3))
 
 
@@ -27,6 +28,7 @@ def test_unpacked_shape_drives_a_reshape():
         b, t, c = x.shape
         y = x.view(b, t, heads, c // heads).transpose(1, 2)
         return y.reshape(b * heads, t, -1), y.stride()
+
     return fn, [(torch.randn(2, t, 6), h) for t, h in ((3, 2), (4, 3), (1, 6), (3, 2))]
 
 
@@ -37,6 +39,7 @@ def test_sizes_in_float_and_integer_arithmetic():
         scale = 1 / math.sqrt(n)
         half, rest = divmod(n, 2)
         return x * scale, x[:half], x[half:] * rest, x.new_zeros(max(n, 4)), n / 3, f"{n:03d}"
+
     return fn, sizes((4,), (5,), (2,), (4,), (7,))
 
 
@@ -47,6 +50,7 @@ def test_size_as_a_loop_bound():
         for i in range(x.size(0)):
             total = total * 0.5 + x[i] * i
         return total
+
     return fn, sizes((2, 3), (4, 3), (1, 2), (2, 3), (0, 2))
 
 
@@ -62,6 +66,7 @@ def test_number_of_dimensions_changes():
 
     def fn(x):
         return layer(x), x.dim(), x.shape[:-1]
+
     return fn, sizes((3,), (2, 3), (2, 2, 3), (3,), (2, 3))
 
 
@@ -70,6 +75,7 @@ def test_size_one_broadcasts_and_size_zero_is_empty():
     def fn(x, y):
         z = x + y
         return z, z.shape, torch.broadcast_shapes(x.shape, y.shape), x.expand(3, -1)
+
     return fn, [(torch.randn(a, 2), torch.randn(b, 2)) for a, b in ((3, 1), (1, 3), (3, 3), (1, 1), (3, 1))]
 
 
@@ -77,6 +83,7 @@ def test_size_one_broadcasts_and_size_zero_is_empty():
 def test_shapes_that_do_not_fit_raise():
     def fn(x, y):
         return x + y
+
     return fn, [(torch.randn(a), torch.randn(b)) for a, b in ((3, 3), (3, 2), (2, 1), (2, 3), (3, 3))]
 
 
@@ -86,6 +93,7 @@ def test_two_sizes_that_are_equal_by_chance():
         if x.shape[0] == y.shape[0]:
             return x + y
         return x.sum() * y
+
     return fn, [(torch.randn(a), torch.randn(b)) for a, b in ((3, 3), (3, 4), (5, 5), (4, 5), (3, 3))]
 
 
@@ -93,6 +101,7 @@ def test_two_sizes_that_are_equal_by_chance():
 def test_strides_change_between_calls():
     def fn(x):
         return x * 2, x.stride(), x.is_contiguous(), x.storage_offset()
+
     base = torch.randn(4, 4)
     return fn, [(base,), (base.t(),), (base[::2],), (base[1:, 1:],), (base,), (base.t(),)]
 
@@ -102,6 +111,7 @@ def test_result_keeps_the_memory_format():
     def fn(x):
         y = x.relu() + 1
         return y, y.stride(), torch.empty_like(x).stride(), y.is_contiguous(memory_format=torch.channels_last)
+
     x = torch.randn(2, 3, 4, 4)
     last = x.to(memory_format=torch.channels_last)
     return fn, [(x,), (last,), (x,), (last,)]
@@ -116,6 +126,7 @@ def test_patches_by_shape_arithmetic():
         rows, cols = image.shape[1] // patch, image.shape[2] // patch
         tiles = image.reshape(c, rows, patch, cols, patch).permute(1, 3, 0, 2, 4)
         return tiles.flatten(2).flatten(0, 1), (rows, cols)
+
     cases = (((4, 4), 2), ((5, 3), 2), ((6, 6), 3), ((4, 4), 2))
     return fn, [(torch.randn(1, *s), Keywords(patch=p)) for s, p in cases]
 
@@ -126,6 +137,7 @@ def test_negative_and_computed_dimensions():
         dim = dim % x.dim()
         order = [d for d in range(x.dim()) if d != dim] + [dim]
         return x.permute(order), x.sum([d for d in range(x.dim()) if d != dim]), x.flatten(0, dim)
+
     return fn, [(torch.randn(2, 3, 4), d) for d in (0, -1, 1, -3, 0)]
 
 
@@ -133,6 +145,7 @@ def test_negative_and_computed_dimensions():
 def test_element_size_and_memory_in_bytes():
     def fn(x):
         return x.numel() * x.element_size(), x.nbytes, x.itemsize, x * (x.nbytes // 8)
+
     kinds = ((4, torch.float32), (3, torch.float64), (5, torch.int8), (4, torch.float32))
     return fn, [(torch.ones(n, dtype=d),) for n, d in kinds]
 
@@ -143,6 +156,7 @@ def test_shape_goes_into_a_dictionary_and_a_string():
         shapes = {name: tuple(t.shape) for name, t in tensors.items()}
         label = "x".join(str(n) for n in shapes["a"])
         return shapes, label, torch.zeros(shapes["a"]), sum(math.prod(s) for s in shapes.values())
+
     return fn, [({"a": torch.randn(*s), "b": torch.randn(2)},) for s in ((2, 3), (1,), (2, 3))]
 
 
@@ -154,4 +168,5 @@ def test_while_loop_halves_the_length():
             x = x[..., ::2] + x[..., 1::2] if x.shape[-1] % 2 == 0 else x[..., :-1]
             levels.append(x.shape[-1])
         return x, levels
+
     return fn, sizes((8,), (7,), (1,), (2, 4), (8,))

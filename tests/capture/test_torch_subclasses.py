@@ -73,8 +73,13 @@ class Scaled:
 def test_parameter_as_an_argument():
     def fn(p, x):
         return p * x, isinstance(p, nn.Parameter), type(p).__name__, type(p * 1).__name__, p.data
-    return fn, [(nn.Parameter(torch.ones(2)), torch.randn(2)), (torch.ones(2), torch.randn(2)),
-                (nn.Parameter(torch.ones(2)), torch.randn(2)), (torch.ones(2, requires_grad=True), torch.randn(2))]
+
+    return fn, [
+        (nn.Parameter(torch.ones(2)), torch.randn(2)),
+        (torch.ones(2), torch.randn(2)),
+        (nn.Parameter(torch.ones(2)), torch.randn(2)),
+        (torch.ones(2, requires_grad=True), torch.randn(2)),
+    ]
 
 
 @program_with_caller
@@ -86,6 +91,7 @@ def test_parameter_made_inside_is_returned():
         p, q, b = fn(x)
         (p * 3).sum().backward()
         return p, q, b, type(p).__name__, type(b).__name__, p.is_leaf
+
     return fn, caller, lambda i: (torch.randn(2),)
 
 
@@ -94,8 +100,13 @@ def test_subclass_without_own_behaviour():
     def fn(x):
         y = x * 2 + 1
         return y, type(y).__name__, type(y.sum()).__name__, isinstance(x, Tagged), x.as_subclass(torch.Tensor) + 1
-    return fn, [(torch.randn(2).as_subclass(Tagged),), (torch.randn(2),), (torch.randn(2).as_subclass(Tagged),),
-                (torch.randn(2),)]
+
+    return fn, [
+        (torch.randn(2).as_subclass(Tagged),),
+        (torch.randn(2),),
+        (torch.randn(2).as_subclass(Tagged),),
+        (torch.randn(2),),
+    ]
 
 
 @program_with_caller
@@ -106,6 +117,7 @@ def test_subclass_with_own_torch_function():
     def caller(fn, x, y):
         Metered.calls = 0
         return fn(x, y), Metered.calls
+
     return fn, caller, lambda i: (torch.randn(2).as_subclass(Metered), torch.randn(2))
 
 
@@ -114,6 +126,7 @@ def test_subclass_carries_an_attribute():
     def fn(x, y):
         z = torch.mul(x, y)
         return z.as_subclass(torch.Tensor), z.label, (z + 1).label
+
     labels = (("a", "b"), ("c", "b"), ("a", "b"))
     return fn, [(Labelled(torch.randn(2), a), Labelled(torch.randn(2), b)) for a, b in labels]
 
@@ -124,6 +137,7 @@ def test_object_that_takes_part_in_torch_functions():
         out = torch.add(Scaled(x, k), 1)
         both = torch.mul(out, out)
         return both.data, both.k, type(both).__name__
+
     return fn, [(torch.randn(2), k) for k in (1, 2, 1)]
 
 
@@ -135,6 +149,7 @@ def test_user_attribute_on_a_tensor():
         y = x * x.count
         y.tag = "fresh"
         return y, x.count, y.tag, hasattr(y + 1, "tag")
+
     shared = torch.randn(2)
     return fn, [(shared,), (torch.randn(2),), (shared,), (shared,)]
 
@@ -150,6 +165,7 @@ def test_attribute_set_inside_is_seen_outside():
     def caller(fn, x):
         y = fn(x)
         return y.info, x.seen, vars(x)
+
     return fn, caller, [(torch.randn(n),) for n in (2, 3, 2)]
 
 
@@ -164,6 +180,7 @@ def test_attribute_set_outside_is_branched_on():
         if flag is not None:
             x.no_decay = flag
         return fn(x)
+
     return fn, caller, [(torch.ones(2), f) for f in (None, True, False, True, None)]
 
 
@@ -180,6 +197,7 @@ def test_function_mode_of_the_user():
             with Negate():
                 y = y + torch.sin(x) * 2
         return y + torch.sin(x)
+
     return fn, [(torch.randn(2), on) for on in (True, False, True)]
 
 
@@ -201,6 +219,7 @@ def test_function_mode_around_the_call_sees_every_operator():
         with Log() as log:
             out = fn(x)
         return out, log.names
+
     return fn, caller, lambda i: (torch.randn(2),)
 
 
@@ -210,6 +229,7 @@ def test_torch_function_is_disabled_for_a_block():
         with torch._C.DisableTorchFunctionSubclass():
             y = x * 2
         return type(y).__name__, type(x * 2).__name__, y.sum()
+
     return fn, [(torch.randn(2).as_subclass(Tagged),), (torch.randn(2),), (torch.randn(2).as_subclass(Tagged),)]
 
 
@@ -222,6 +242,7 @@ def test_deep_copy_and_clone_keep_the_kind():
         with torch.no_grad():
             twin.mul_(2)
         return type(twin).__name__, twin.requires_grad, twin, type(p.clone()).__name__, p
+
     return fn, [(nn.Parameter(torch.ones(2)),), (torch.ones(2),), (nn.Parameter(torch.ones(2) * 3),)]
 
 
@@ -229,6 +250,7 @@ def test_deep_copy_and_clone_keep_the_kind():
 def test_subclass_method_and_property():
     def fn(x):
         return x.flipped() * x.height, type(x.flipped()).__name__, x[0].shape
+
     return fn, [(torch.randn(h, 2).as_subclass(Image),) for h in (2, 3, 2)]
 
 
@@ -238,14 +260,18 @@ def test_sparse_tensor_in_the_middle():
         sparse = x.relu().to_sparse()
         product = torch.sparse.mm(sparse, y)
         return product, sparse._nnz(), sparse.is_sparse, sparse.to_dense()
-    return fn, [(torch.tensor(v), torch.randn(2, 2)) for v in ([[1.0, 0.0], [0.0, 2.0]], [[0.0, -1.0], [0.0, 0.0]],
-                                                               [[1.0, 3.0], [4.0, 2.0]])]
+
+    return fn, [
+        (torch.tensor(v), torch.randn(2, 2))
+        for v in ([[1.0, 0.0], [0.0, 2.0]], [[0.0, -1.0], [0.0, 0.0]], [[1.0, 3.0], [4.0, 2.0]])
+    ]
 
 
 @program
 def test_complex_and_quantities_without_gradient():
     def fn(z):
         return z.conj() * 2, z.conj().is_conj(), z.imag.sum(), torch.view_as_real(z), z.angle(), z.abs() > 1
+
     return fn, lambda i: (torch.randn(3, dtype=torch.complex64),)
 
 
@@ -343,12 +369,19 @@ def through_the_dictionary(x):
     return y * 3
 
 
-@pytest.mark.falls_back("refused", only=(
-    r"replace_the_log-burnish|note_in_between-burnish|replace_in_between-burnish|"
-    r"through_the_dictionary-burnish"))
+@pytest.mark.falls_back(
+    "refused",
+    only=(
+        r"replace_the_log-burnish|note_in_between-burnish|replace_in_between-burnish|"
+        r"through_the_dictionary-burnish"
+    ),
+)
 @pytest.mark.parametrize("backend", ["eager", "burnish"])
-@pytest.mark.parametrize("fn", [append_to_the_log, replace_the_log, note_in_between, replace_in_between,
-                                through_the_dictionary], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize(
+    "fn",
+    [append_to_the_log, replace_the_log, note_in_between, replace_in_between, through_the_dictionary],
+    ids=lambda fn: fn.__name__,
+)
 def test_rules_that_read_what_the_program_wrote(fn, backend):
     compiled = burnish.compile(fn, backend=backend)
     for _ in range(3):

@@ -29,14 +29,16 @@ def backends(make):
 
 def in_one_graph(make):
     """A test that runs ``make`` in both backends without a break."""
+
     def test():
         backends(make)
+
     test.__name__, test.__doc__ = make.__name__, make.__doc__
     return test
 
 
 def leaf(i):
-    return torch.full((3,), i + 1.0, requires_grad=True),
+    return (torch.full((3,), i + 1.0, requires_grad=True),)
 
 
 def plainly(fn, x):
@@ -55,6 +57,7 @@ def test_a_hook_on_an_intermediate_changes_its_gradient():
         y = x.sin() * 2
         y.register_hook(lambda grad: grad * 10)
         return y.exp() + y
+
     return fn, going_back, leaf
 
 
@@ -63,6 +66,7 @@ def test_a_hook_on_an_argument_changes_its_gradient():
     def fn(x):
         x.register_hook(lambda grad: grad * 10)
         return x.exp() + x
+
     return fn, going_back, leaf
 
 
@@ -80,6 +84,7 @@ def test_a_hook_sees_the_gradient_of_earlier_uses_too():
         out, z = fn(x)
         out.backward()
         return out, x.grad, z.grad
+
     return fn, caller, leaf
 
 
@@ -91,6 +96,7 @@ def test_a_hook_on_what_was_written_to():
         z.mul_(3)
         z.register_hook(lambda grad: grad * 10)
         return y + z
+
     return fn, going_back, leaf
 
 
@@ -102,6 +108,7 @@ def test_a_hook_on_what_is_written_to_later():
         y.register_hook(lambda grad: grad + 10)
         y.mul_(3)
         return y.sin() + y
+
     return fn, going_back, leaf
 
 
@@ -117,6 +124,7 @@ def test_a_hook_on_an_argument_that_was_computed_elsewhere():
         out = fn(y)
         (out + y).sum().backward()
         return out, x.grad
+
     return fn, caller, leaf
 
 
@@ -132,9 +140,11 @@ def test_a_hook_closes_over_values_of_the_run():
         def hook(grad):
             seen.append(grad.clone())
             return grad * kept["by"]
+
         y.register_hook(hook)
         kept["by"] = factor + 1
         return y.cos()
+
     return fn, going_back, leaf, seen
 
 
@@ -152,6 +162,7 @@ def test_hooks_run_in_their_order():
         x.register_hook(functools.partial(note, "argument"))
         y.register_hook(functools.partial(note, "second"))
         return y * y
+
     return fn, going_back, leaf, log
 
 
@@ -166,6 +177,7 @@ def test_a_hook_that_is_a_method_of_an_object_outside():
 
         def method(self, grad):
             self.seen.append(grad.sum())
+
     watch = Watch()
 
     def fn(x):
@@ -173,6 +185,7 @@ def test_a_hook_that_is_a_method_of_an_object_outside():
         y.register_hook(watch)
         y.register_hook(watch.method)
         return y.sum() + x.sum()
+
     return fn, going_back, leaf, watch.seen
 
 
@@ -191,6 +204,7 @@ def test_a_hook_on_a_parameter_stays():
         out = fn(x)
         out.sum().backward()
         return out, x.grad, model.weight.grad, len(model.weight._backward_hooks)
+
     return fn, caller, leaf
 
 
@@ -201,6 +215,7 @@ def test_a_hook_after_the_gradient_is_accumulated():
     def fn(x):
         x.register_post_accumulate_grad_hook(lambda tensor: log.append(tensor.grad.clone()))
         return x * 3
+
     return fn, going_back, leaf, log
 
 
@@ -216,6 +231,7 @@ def test_handles_are_returned_and_remove_their_hooks():
             handles[at].remove()
         out.sum().backward()
         return out, x.grad
+
     return fn, caller, lambda i: (*leaf(i), [(), (0,), (1,), (0, 1)][i % 4])
 
 
@@ -227,6 +243,7 @@ def test_a_hook_that_is_removed_in_the_function_itself():
         handle.remove()
         with other:
             return y.sin()
+
     return fn, going_back, leaf
 
 
@@ -240,6 +257,7 @@ def test_a_hook_before_a_backward_pass_in_the_function_itself():
         x.register_hook(lambda grad: grad * 2)
         y.sum().backward()
         return y.detach() + x.grad
+
     return fn, lambda fn, x: (fn(x), x.grad), leaf, log
 
 
@@ -252,6 +270,7 @@ def test_a_hook_on_what_needs_no_gradient_is_an_error():
         except RuntimeError as error:
             return str(error)
         return y
+
     return fn, lambda fn, x, grad: fn(x.requires_grad_(grad), grad), lambda i: (torch.ones(2), i % 2 == 0)
 
 
@@ -266,6 +285,7 @@ def test_gradients_of_intermediates_are_kept():
         out, y = fn(x)
         out.backward()
         return out, y, y.grad, x.grad
+
     return fn, caller, leaf
 
 
@@ -283,6 +303,7 @@ def test_data_is_replaced():
         out = fn(x)
         out.sum().backward()
         return out, x.grad, weight, weight.grad, weight.is_leaf
+
     return fn, caller, leaf
 
 
@@ -292,6 +313,7 @@ def test_data_is_that_of_another_tensor_from_then_on():
         p.data = q
         q.add_(1)
         return p * 2
+
     return fn, lambda fn, p, q: (fn(p, q), p, q), lambda i: (torch.ones(3) * i, torch.ones(3) + i)
 
 
@@ -300,6 +322,7 @@ def test_data_of_another_shape():
     def fn(p, q):
         p.data = q
         return p * 2
+
     return fn, lambda fn, p, q: (fn(p, q), p), lambda i: (torch.ones(3), torch.ones(2 + i))
 
 
@@ -315,6 +338,7 @@ def test_data_is_written_to():
         out = fn(p, q)
         out.backward()
         return out, p, p.grad
+
     return fn, caller, lambda i: (torch.ones(3, requires_grad=True), torch.ones(3) + i)
 
 
@@ -354,6 +378,7 @@ def test_what_the_graph_makes_is_seen_another_way():
         rows.t_().add_(1)
         y.mul_(2)
         return y, rows, y.shape, (y.transpose_(0, 1) + 1).squeeze_()
+
     return fn, plainly, lambda i: (torch.full((6,), i - 1.5),)
 
 
@@ -368,6 +393,7 @@ def test_what_the_graph_makes_leaves_the_autograd_graph():
             loss = loss + state.sum()
             state.detach_()
         return state, state.requires_grad, loss
+
     return fn, plainly, lambda i: (X * i,), weight
 
 
@@ -376,11 +402,13 @@ def test_an_argument_is_seen_another_way():
     def fn(x):
         x.unsqueeze_(0)
         return x + 1, x.shape
+
     return fn, plainly, lambda i: (torch.full((3,), i + 1.0),)
 
 
 def compiled_wholly(make):
     """As ``in_one_graph``, and our own compiler takes the whole of it."""
+
     @functools.wraps(make)
     def test():
         refused = []
@@ -390,6 +418,7 @@ def compiled_wholly(make):
         finally:
             stop()
         assert not refused
+
     del test.__wrapped__  # what pytest looks for arguments in
     return test
 
@@ -403,6 +432,7 @@ def test_a_parameter_is_masked_through_its_data():
         for parameter in model.parameters():
             parameter.data.clamp_(-0.4, 0.4)
         return model(x)
+
     torch.manual_seed(0)
     nn.init.uniform_(model.weight)
     nn.init.uniform_(model.bias)
@@ -420,6 +450,7 @@ def test_gradients_are_made_of_what_was_written_through_data():
         loss.backward()
         found, weight.grad = weight.grad, None
         return loss.detach(), found, hidden.detach()
+
     return fn, plainly, lambda i: (X * (i + 1),), weight
 
 
@@ -436,4 +467,5 @@ def test_data_that_leaves_counts_its_own_writes():
         data, loss = fn(x)
         data.mul_(2)
         return data, torch.autograd.grad(loss, weight)[0]
+
     return fn, caller, lambda i: (X * (i + 1),)

@@ -37,6 +37,7 @@ def test_gradients_of_both_uses_are_summed():
         model.zero_grad()
         fn(x).pow(2).sum().backward()
         return model.embed.weight.grad, model.head.weight.grad is model.embed.weight.grad, len(list(model.parameters()))
+
     return model, caller, lambda i: (tokens(i),)
 
 
@@ -51,6 +52,7 @@ def test_tied_and_untied_between_calls():
         out = fn(x)
         out.sum().backward()
         return out, own.grad, model.embed.weight.grad
+
     return model, caller, [(tokens(i), t) for i, t in enumerate((False, True, False, True))]
 
 
@@ -62,6 +64,7 @@ def test_update_through_one_name_is_seen_by_the_other():
         with torch.no_grad():
             model.head.weight.mul_(k)
         return fn(x), model.embed.weight[0]
+
     return model, caller, [(tokens(i), k) for i, k in enumerate((1.0, 2.0, -1.0))]
 
 
@@ -81,6 +84,7 @@ def test_identity_of_weights_is_asked_inside():
         m = model if tied else other
         same = m.head.weight is m.embed.weight
         return m(x) * 2 if same else m(x), same, len({id(p) for p in m.parameters()})
+
     return fn, [(tokens(i), t) for i, t in enumerate((True, False, True, False))]
 
 
@@ -93,6 +97,7 @@ def test_state_dict_of_tied_weights_is_loaded():
         if load:
             model.load_state_dict(saved)
         return fn(x), model.head.weight is model.embed.weight
+
     return model, caller, [(tokens(i), load) for i, load in enumerate((False, True, False))]
 
 
@@ -103,6 +108,7 @@ def test_double_breaks_no_tie():
     def caller(fn, x, dtype):
         model.to(dtype)
         return fn(x), model.head.weight is model.embed.weight
+
     return model, caller, [(tokens(i), d) for i, d in enumerate((torch.float32, torch.float64, torch.float32))]
 
 
@@ -115,6 +121,7 @@ def test_tied_buffers_see_one_update():
     def fn(x):
         a.state += x
         return b.state * 2, b.state is a.state
+
     return fn, lambda i: (torch.randn(2),), a, b
 
 
@@ -132,4 +139,5 @@ def test_training_step_updates_a_tied_weight_once():
 
     def caller(fn, x):
         return fn(x), model.embed.weight, model.head.weight is model.embed.weight
+
     return fn, caller, lambda i: (tokens(i),)

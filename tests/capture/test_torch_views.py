@@ -12,6 +12,7 @@ def test_write_through_a_view_is_seen_by_the_base():
         row = x[1]
         row.add_(10)
         return x * 2, row
+
     return fn, lambda i: (torch.randn(3, 2),)
 
 
@@ -22,6 +23,7 @@ def test_view_after_mutation_sees_new_data():
         before = flat.clone()
         x.mul_(3)
         return before, flat + 0, x.view(-1)[2:]
+
     return fn, lambda i: (torch.randn(2, 3),)
 
 
@@ -30,6 +32,7 @@ def test_chain_of_views_writes_to_the_bottom():
     def fn(x):
         x.transpose(0, 1)[1:].unsqueeze(0).squeeze(0).narrow(1, 0, 2).fill_(7)
         return x.sum(0)
+
     return fn, lambda i: (torch.randn(3, 4),)
 
 
@@ -39,6 +42,7 @@ def test_diagonal_is_filled_in_place():
         x.diagonal().fill_(1)
         torch.diagonal(x, offset=1).zero_()
         return x @ x
+
     return fn, lambda i: (torch.randn(3, 3),)
 
 
@@ -50,6 +54,7 @@ def test_chunks_are_written_one_by_one():
         for part in x.split([1, 5]):
             part.mul_(2)
         return x.cumsum(0)
+
     return fn, lambda i: (torch.randn(6),)
 
 
@@ -60,6 +65,7 @@ def test_unbind_gives_writable_rows():
         a.copy_(b)
         c -= a
         return x
+
     return fn, lambda i: (torch.randn(3, 2),)
 
 
@@ -70,6 +76,7 @@ def test_iteration_over_a_tensor_gives_views():
             row /= row.sum()
         first, *rest = x
         return first, len(rest), x
+
     return fn, [(torch.rand(2, 3),), (torch.rand(4, 2),), (torch.rand(2, 3),), (torch.rand(4, 2),)]
 
 
@@ -80,6 +87,7 @@ def test_as_strided_windows_overlap():
         total = windows.sum(1)
         x[1] = 100
         return total, windows.sum(1), windows.stride()
+
     return fn, lambda i: (torch.randn(4),)
 
 
@@ -89,6 +97,7 @@ def test_unfold_and_fold_of_a_signal():
         frames = x.unfold(0, 4, step)
         frames = frames * torch.hann_window(4)
         return frames.mean(-1), frames.shape
+
     return fn, [(torch.randn(10), 2), (torch.randn(12), 2), (torch.randn(10), 3), (torch.randn(10), 2)]
 
 
@@ -98,6 +107,7 @@ def test_reshape_is_a_view_or_a_copy_by_stride():
         flat = x.reshape(-1)
         flat.zero_()
         return x.sum(), x.is_contiguous()
+
     return fn, [(torch.ones(2, 3),), (torch.ones(3, 2).t(),), (torch.ones(2, 3),), (torch.ones(3, 2).t(),)]
 
 
@@ -107,6 +117,7 @@ def test_contiguous_copies_only_when_it_must():
         y = x.contiguous()
         y.add_(1)
         return y, x, y is x
+
     return fn, [(torch.ones(3, 2).t(),), (torch.ones(2, 3),), (torch.ones(3, 2).t(),), (torch.ones(2, 3),)]
 
 
@@ -116,8 +127,13 @@ def test_to_returns_self_when_nothing_changes():
         y = x.to(dtype)
         y.mul_(2)
         return x, y, y is x
-    return fn, [(torch.ones(2), torch.float32), (torch.ones(2), torch.float64), (torch.ones(2), torch.float32),
-                (torch.ones(2, dtype=torch.float64), torch.float64)]
+
+    return fn, [
+        (torch.ones(2), torch.float32),
+        (torch.ones(2), torch.float64),
+        (torch.ones(2), torch.float32),
+        (torch.ones(2, dtype=torch.float64), torch.float64),
+    ]
 
 
 @program(breaks=0)
@@ -126,6 +142,7 @@ def test_bits_of_a_float_are_changed_through_an_integer_view():
         bits = x.view(torch.int32)
         bits &= 0x7FFFFFFF
         return x.sum(), bits
+
     return fn, lambda i: (torch.randn(4),)
 
 
@@ -135,6 +152,7 @@ def test_real_and_imaginary_parts_are_views():
         z.real.add_(1)
         z.imag = z.real * 2
         return torch.view_as_real(z), z.abs()
+
     return fn, lambda i: (torch.randn(3, dtype=torch.complex64),)
 
 
@@ -144,6 +162,7 @@ def test_expand_reads_what_was_written_later():
         wide = x.expand(4, 3)
         x.add_(1)
         return wide.sum(0), wide.stride(), wide.is_contiguous()
+
     return fn, lambda i: (torch.randn(3),)
 
 
@@ -153,6 +172,7 @@ def test_permuted_view_is_assigned_into():
         x.permute(2, 0, 1)[0] = y
         x.movedim(0, -1)[..., 0] += 1
         return x.mT, x.swapaxes(0, 2).shape
+
     return fn, lambda i: (torch.randn(2, 3, 4), torch.randn(2, 3))
 
 
@@ -161,6 +181,7 @@ def test_select_with_a_position_given_by_the_caller():
     def fn(x, i):
         x.select(0, i).neg_()
         return x.narrow(0, i, 1), x[-i - 1]
+
     return fn, [(torch.randn(4, 2), i) for i in (0, 1, 3, 0, 2)]
 
 
@@ -175,6 +196,7 @@ def test_write_through_a_returned_view_reaches_the_argument():
         turned[0].add_(1)
         head.neg_()
         return tail._base is x, head.data_ptr() == x.data_ptr(), turned.stride()
+
     return fn, caller, lambda i: (torch.randn(3, 2),)
 
 
@@ -188,6 +210,7 @@ def test_returned_view_of_an_intermediate_shares_with_its_sibling():
         row, whole = fn(x)
         row.zero_()
         return row, whole
+
     return fn, caller, lambda i: (torch.randn(2, 3),)
 
 
@@ -200,6 +223,7 @@ def test_view_held_in_the_closure_sees_each_call():
         base.add_(x)
         tail.mul_(2)
         return tail + base[:2]
+
     return fn, lambda i: (torch.randn(4),), base, tail
 
 
@@ -213,6 +237,7 @@ def test_view_of_a_leaf_is_written_under_no_grad():
     def caller(fn, w, x):
         fn(w, x).sum().backward()
         return w.grad
+
     return fn, caller, lambda i: (torch.randn(3, 2, requires_grad=True), torch.randn(3, 2))
 
 
@@ -223,6 +248,7 @@ def test_view_of_the_wrong_size_is_refused():
             return x.view(n, -1)
         except RuntimeError:
             return x.reshape(-1)[:n]
+
     return fn, [(torch.randn(6), 3), (torch.randn(7), 3), (torch.randn(6), 3), (torch.randn(7), 2)]
 
 
@@ -233,6 +259,7 @@ def test_view_of_a_transposed_tensor_needs_reshape():
             return "view", x.view(-1)
         except RuntimeError as error:
             return str(error), x.reshape(-1)
+
     return fn, [(torch.randn(2, 3),), (torch.randn(3, 2).t(),), (torch.randn(2, 3),), (torch.randn(3, 2).t(),)]
 
 
@@ -243,4 +270,5 @@ def test_detached_view_shares_memory_without_history():
         d = y.detach()
         d += 1
         return y.clone(), d.requires_grad, d
+
     return fn, lambda i: (torch.randn(3, requires_grad=True),)

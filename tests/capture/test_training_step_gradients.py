@@ -16,10 +16,12 @@ SGD = torch.optim.SGD
 
 def world(step, make_model=small_model, **extra):
     """A world with a model and SGD; ``step(model, optimizer, x)`` is what is trained."""
+
     def build():
         model = make_model()
         optimizer = SGD(model.parameters(), lr=0.1, **extra)
         return (lambda x: step(model, optimizer, x)), (model, optimizer)
+
     return build
 
 
@@ -31,6 +33,7 @@ def test_gradients_are_added_up_where_nobody_clears_them():
     def step(model, optimizer, x):
         loss_of(model, x).backward()
         optimizer.step()
+
     seen = trained_alike(world(step), rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -41,6 +44,7 @@ def test_several_small_batches_in_one_step():
         for part in x.chunk(5):
             (loss_of(model, part) / 5).backward()
         optimizer.step()
+
     seen = trained_alike(world(step), rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -51,6 +55,7 @@ def test_gradients_set_to_zero_in_place(foreach):
         optimizer.zero_grad(set_to_none=False)
         loss_of(model, x).backward()
         optimizer.step()
+
     seen = trained_alike(world(step, foreach=foreach), rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -65,6 +70,7 @@ def test_gradients_cleared_by_hand():
                 p -= 0.1 * p.grad
                 p.grad.zero_()
         del model[0].weight.grad
+
     seen = trained_alike(world(step), rows)
     assert seen.breaks == []
 
@@ -74,6 +80,7 @@ def test_a_model_clears_its_gradients():
         model.zero_grad()
         loss_of(model, x).backward()
         optimizer.step()
+
     assert trained_alike(world(step), rows).breaks == []
 
 
@@ -86,6 +93,7 @@ def test_gradients_read_and_returned():
         first = model[0].weight.grad
         optimizer.step()
         return loss, norms, first * 2, first is model[0].weight.grad, model[0].bias.grad.data.abs()
+
     assert trained_alike(world(step), rows).breaks == []
 
 
@@ -99,6 +107,7 @@ def test_gradients_clipped(foreach):
         biggest = nn.utils.clip_grad_norm_(model.parameters(), 0.1, norm_type="inf", foreach=foreach)
         optimizer.step()
         return norm, biggest
+
     assert trained_alike(world(step), rows).breaks == []
 
 
@@ -111,6 +120,7 @@ def test_gradients_replaced_and_scaled():
         model[2].bias.grad = None
         model[0].bias.grad.mul_(2)
         optimizer.step()
+
     assert trained_alike(world(step), rows).breaks == []
 
 
@@ -126,6 +136,7 @@ def test_frozen_parameters_get_none():
         loss_of(model, x).backward()
         optimizer.step()
         return [p.grad is None for p in model.parameters()]
+
     seen = trained_alike(world(step, make), rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -141,13 +152,16 @@ def test_parameters_frozen_and_released_between_the_steps():
             loss.backward()
             optimizer.step()
             return loss
+
         run = compiled(train)
 
         def step(x, i):
             for p in model[0].parameters():
                 p.requires_grad_(i % 2 == 0)
             return run(x)
+
         return step, (model, optimizer)
+
     assert trained_alike(build, lambda i: (*rows(i), i)).breaks == []
 
 
@@ -165,7 +179,9 @@ def test_parameters_frozen_by_the_step_itself():
             loss.backward()
             optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     trained_alike(build, lambda i: (*rows(i), i))
 
 
@@ -181,6 +197,7 @@ def test_parameters_that_take_no_part():
         loss.backward()
         optimizer.step()
         return model[4].weight.grad is None
+
     assert trained_alike(world(step, make), rows).breaks == []
 
 
@@ -194,12 +211,14 @@ def test_tied_weights_have_one_gradient():
         optimizer.zero_grad()
         loss_of(model, x).backward()
         optimizer.step()
+
     seen = trained_alike(world(step, make), rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
 
 def test_one_gradient_for_two_parameters_is_two_tensors():
     """The gradient of a sum is the same tensor for both: what is done to one in place must not be seen in the other."""
+
     def make():
         model = nn.Module()
         model.a, model.b = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
@@ -210,6 +229,7 @@ def test_one_gradient_for_two_parameters_is_two_tensors():
         ((model.a + model.b) * x[0, :3]).sum().backward()
         model.a.grad.mul_(2)
         optimizer.step()
+
     assert trained_alike(world(step, make), rows).breaks == []
 
 
@@ -232,6 +252,7 @@ def test_a_gradient_that_is_given():
         model = nn.Module()
         model.a = nn.Parameter(torch.ones(3))
         return model
+
     assert trained_alike(world(step), rows).breaks == []
     assert trained_alike(world(leaf, make), rows).breaks == []
 
@@ -249,6 +270,7 @@ def test_gradients_lie_in_memory_as_their_parameters_do():
         loss.backward()
         optimizer.step()
         return [p.grad.stride() for p in model.parameters()]
+
     assert trained_alike(world(step, make), rows).breaks == []
 
 
@@ -262,7 +284,9 @@ def test_inputs_that_require_gradients_get_them():
             loss_of(model, x).backward()
             optimizer.step()
             return x.grad
+
         return train, (model, optimizer)
+
     assert trained_alike(build, lambda i: (torch.randn(5, 4, requires_grad=True),)).breaks == []
 
 
@@ -275,6 +299,7 @@ def test_two_losses_one_after_the_other():
         second.backward()
         optimizer.step()
         return first, second
+
     assert trained_alike(world(step), rows).breaks == []
 
 
@@ -285,6 +310,7 @@ def test_two_losses_at_once():
         torch.autograd.backward([first, second], [torch.tensor(1.0), torch.tensor(0.5)])
         optimizer.step()
         return first + second
+
     assert trained_alike(world(step), rows).breaks == []
 
 
@@ -293,6 +319,7 @@ def test_backward_of_chosen_parameters():
         optimizer.zero_grad()
         loss_of(model, x).backward(inputs=list(model[2].parameters()))
         optimizer.step()
+
     assert trained_alike(world(step), rows).breaks == []
 
 
@@ -305,6 +332,7 @@ def test_gradients_without_grad_attributes():
             for p, g in zip(parameters, found, strict=True):
                 p.sub_(g, alpha=0.1)
         return loss, found
+
     seen = trained_alike(world(step), rows)
     assert (seen.breaks, seen.segments) == ([], 1)
 
@@ -313,11 +341,12 @@ def test_a_penalty_on_the_gradient():
     def step(model, optimizer, x):
         optimizer.zero_grad()
         out = model(x)
-        slope, = torch.autograd.grad(out.sum(), x, create_graph=True)
+        (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
         loss = out.square().mean() + (slope.norm() - 1) ** 2
         loss.backward()
         optimizer.step()
         return loss
+
     seen = trained_alike(world(step), lambda i: (torch.randn(5, 4, requires_grad=True),))
     assert seen.breaks == []
 
@@ -325,25 +354,29 @@ def test_a_penalty_on_the_gradient():
 def test_unused_inputs_of_grad():
     def step(model, optimizer, x):
         out = model[0](x).sum()
-        used, unused = torch.autograd.grad(out, [model[0].weight, model[2].weight], allow_unused=True,
-                                           retain_graph=True)
+        used, unused = torch.autograd.grad(
+            out, [model[0].weight, model[2].weight], allow_unused=True, retain_graph=True
+        )
         zeros = torch.autograd.grad(out, [model[2].weight], materialize_grads=True, retain_graph=True)
         return used, unused, zeros
 
     def fails(model, optimizer, x):
         return torch.autograd.grad(model[0](x).sum(), [model[2].weight])
+
     assert trained_alike(world(step), rows).breaks == []
     trained_alike(world(fails), rows)
 
 
 def test_inputs_of_grad_by_name():
     """Torch 2.11 refuses them, and so do we."""
+
     def step(model, optimizer, x):
         return torch.autograd.grad(model[0](x).sum(), {"w": model[0].weight})
 
     def all_at_once(model, optimizer, x):
         loss_of(model, x).backward(inputs=dict(model.named_parameters()))
         return model[0].weight.grad
+
     for program in (step, all_at_once):
         assert (trained_alike(world(program), rows).breaks == []) == TAKES_TABLES
 
@@ -359,6 +392,7 @@ def test_errors_of_backward_are_eagers():
 
     def of_none(model, optimizer, x):
         x.sum().backward()
+
     for step in (twice, of_many, of_none):
         trained_alike(world(step), rows, steps=3)
 
@@ -380,29 +414,37 @@ def test_errors_of_ones_own_formulas_are_raised_once():
         except ValueError as error:
             return str(error)
         return "no error"
+
     trained_alike(world(step), rows, steps=3)
 
 
 # ---- what ends the segment
+
 
 def hooked(register):
     def make():
         model = small_model()
         register(model)
         return model
+
     return make
 
 
-@pytest.mark.parametrize("register", [
-    lambda m: m[0].weight.register_hook(lambda g: g * 2),
-    lambda m: m[0].weight.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(3)),
-    lambda m: m[0].register_full_backward_hook(lambda module, into, out: (into[0],)),
-], ids=["on a tensor", "after accumulation", "on a module"])
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda m: m[0].weight.register_hook(lambda g: g * 2),
+        lambda m: m[0].weight.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(3)),
+        lambda m: m[0].register_full_backward_hook(lambda module, into, out: (into[0],)),
+    ],
+    ids=["on a tensor", "after accumulation", "on a module"],
+)
 def test_hooks_run_as_in_eager(register):
     def step(model, optimizer, x):
         optimizer.zero_grad()
         loss_of(model, x).backward()
         optimizer.step()
+
     trained_alike(world(step, hooked(register)), rows)
 
 
@@ -422,9 +464,11 @@ def test_a_hook_put_on_a_parameter_between_the_steps_runs():
             if i == 5:
                 handles.pop().remove()
             return run(x)
+
         handles = []
         run = compiled(train)
         return step, (model, optimizer)
+
     trained_alike(build, lambda i: (*rows(i), i), steps=8)
 
 
@@ -437,13 +481,16 @@ def test_the_forward_ran_before_the_segment():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+
         run = compiled(update)
 
         def train(x):
             loss = loss_of(model, x)
             run(loss)
             return loss.detach()
+
         return train, (model, optimizer)
+
     assert "B206" in trained_alike(build, rows).breaks
 
 
@@ -456,6 +503,7 @@ def test_a_break_between_forward_and_backward():
         loss.backward()
         optimizer.step()
         return loss
+
     assert "B206" in trained_alike(world(step), rows).breaks
 
 
@@ -467,6 +515,7 @@ def test_a_break_between_backward_and_step():
         if model[0].weight.grad.norm() > 0.01:
             optimizer.step()
         return loss
+
     assert trained_alike(world(step), rows).breaks != []
 
 
@@ -475,6 +524,7 @@ def test_a_leaf_made_inside():
         w = torch.ones(4, requires_grad=True)
         (x * w).sum().backward()
         return w.grad, w
+
     trained_alike(world(step), rows)
 
 
@@ -486,6 +536,7 @@ def test_sparse_gradients():
         optimizer.zero_grad()
         model((x[:, 0].abs() * 2).long().clamp(max=5)).square().mean().backward()
         optimizer.step()
+
     trained_alike(world(step, make), rows)
 
 
@@ -500,7 +551,9 @@ def test_loss_of_a_regression_with_targets():
             loss.backward()
             optimizer.step()
             return loss.item()
+
         return train, (model, optimizer)
+
     trained_alike(build, lambda i: (torch.randn(5, 4), torch.randn(5, 1)))
 
 
@@ -514,6 +567,7 @@ def test_gradients_that_are_dropped_leave_before_the_graph_runs():
         def run(*inputs):
             held.append([p.grad is not None for p in model.parameters()])
             return graph(*inputs)
+
         return run
 
     def train(x):
@@ -524,6 +578,7 @@ def test_gradients_that_are_dropped_leave_before_the_graph_runs():
     def adds_up(x):
         loss_of(model, x).backward()
         optimizer.step()
+
     for step, stay in ((train, False), (adds_up, True)):
         held.clear()
         compiled = burnish.compile(step, backend=Backend("watching", watching, runs_python=True))

@@ -26,6 +26,7 @@ def test_what_an_optimizer_reads_from_its_step_count_is_a_node():
     def train(x):
         model(x).sum().backward()
         optimizer.step()
+
     _, seen = graphs_of(train, (torch.ones(1, 2),))
     (graph,) = seen.graphs
     assert seen.breaks == []
@@ -42,6 +43,7 @@ def test_a_counter_in_an_attribute_is_compiled_for_twice():
         def forward(self, x):
             self.calls += 1
             return x * self.calls
+
     model = Counting()
     answers, seen = graphs_of(model, *[(torch.ones(2),)] * 20)
     assert [a[0].item() for a in answers] == list(range(1, 21)) and model.calls == 20
@@ -54,6 +56,7 @@ def test_a_counter_decides_a_branch():
     def fn(x):
         state["calls"] += 1
         return x * 2 if state["calls"] % 5 == 0 else x
+
     answers, seen = graphs_of(fn, *[(torch.ones(1),)] * 20)
     assert [a.item() for a in answers] == [2.0 if i % 5 == 0 else 1.0 for i in range(1, 21)]
     assert seen.segments <= 3
@@ -72,8 +75,9 @@ def test_a_pair_of_numbers_changes():
         first, second = group["betas"]
         group["betas"] = (first * 0.5, *group["betas"][1:])
         return x * first + second
+
     answers, seen = graphs_of(fn, *[(torch.ones(1, dtype=torch.float64),)] * 6)
-    assert [a.item() for a in answers] == [0.9 * 0.5 ** i + 0.99 for i in range(6)]
+    assert [a.item() for a in answers] == [0.9 * 0.5**i + 0.99 for i in range(6)]
     assert seen.segments == 2
 
 
@@ -88,6 +92,7 @@ def test_a_global_and_a_closure_count():
         nonlocal mine
         calls, mine = calls + 1, mine + 2
         return x + calls + mine
+
     answers, seen = graphs_of(fn, *[(torch.zeros(1),)] * 10)
     assert [a.item() for a in answers] == [3.0 * i for i in range(1, 11)]
     assert seen.segments == 2 and (calls, mine) == (10, 20)
@@ -101,6 +106,7 @@ def test_a_counter_in_a_list_is_compiled_for_twice(make, index):
     def fn(x):
         counts[index] += 1
         return x + counts[index]
+
     answers, seen = graphs_of(fn, *[(torch.zeros(1),)] * 12)
     assert [a.item() for a in answers] == list(range(1, 13))
     assert counts[index] == 12 and type(counts[index]) in (int, float) and counts[1] == "other"
@@ -119,6 +125,7 @@ def test_changing_numbers_in_a_list_that_is_read_in_all_ways():
         limits[0] += 2
         limits.append(limits.pop() + 1)
         return x * counts[0] + counts[2], seen, [c * 2 for c in counts], f"{counts}", counts[0] in (2, 3), [*limits]
+
     return fn, [(torch.ones(2),)] * 6, counts, limits
 
 
@@ -131,6 +138,7 @@ def test_a_changing_number_as_a_size_an_index_and_a_key():
         state["n"] += 1
         n = state["n"]
         return x.new_ones(n), names[n], {n: x}, f"{n}", n in (2, 3), [0] * n
+
     return fn, [(torch.ones(2),)] * 4, state
 
 
@@ -144,6 +152,7 @@ def test_a_changing_number_through_get_pop_and_setdefault():
         k = state.setdefault("n", 3)
         state["n"], state["m"] = n + 1, m * 2
         return x * n, x + m, k, state.get("other", n)
+
     return fn, [(torch.ones(2),)] * 5, state
 
 
@@ -155,6 +164,7 @@ def test_a_changing_number_is_read_again_after_it_was_written_by_native_code():
         n = state["n"]
         state.update(n=n + 1, last=n)
         return x * state["n"], sorted(state.values()), dict(state)
+
     return fn, [(torch.ones(2),)] * 5, state
 
 
@@ -167,12 +177,14 @@ def test_a_changing_number_printed_and_kept():
             self.value += v
             self.count += 1
             print(f"{self.count}: {self.value:.2f}")
+
     meter, history = Meter(), []
 
     def fn(x):
         meter.update(0.5)
         history.append((meter.count, meter.value))
         return x * meter.value
+
     return fn, [(torch.ones(2),)] * 5, meter, history
 
 
@@ -183,6 +195,7 @@ def test_membership_asks_a_changing_number_only_for_the_answer():
     def fn(x):
         state["n"] += 1
         return x * 2 if state["n"] in milestones else x
+
     answers, seen = graphs_of(fn, *[(torch.ones(1),)] * 12)
     assert [a.item() for a in answers] == [2.0 if i in (3, 7) else 1.0 for i in range(1, 13)]
     assert seen.segments == 3
@@ -190,12 +203,15 @@ def test_membership_asks_a_changing_number_only_for_the_answer():
 
 def test_sections_are_found_by_bisection():
     import bisect
+
     state = {"n": 0}
 
     def fn(x):
         state["n"] += 1
         return x + bisect.bisect_right([2, 5], state["n"]), bisect.bisect_left([2, 5], state["n"])
+
     answers, seen = graphs_of(fn, *[(torch.zeros(1),)] * 8)
-    assert [(int(a), b) for a, b in answers] == [(bisect.bisect_right([2, 5], i), bisect.bisect_left([2, 5], i))
-                                                 for i in range(1, 9)]
+    assert [(int(a), b) for a, b in answers] == [
+        (bisect.bisect_right([2, 5], i), bisect.bisect_left([2, 5], i)) for i in range(1, 9)
+    ]
     assert seen.given_up == []

@@ -26,8 +26,11 @@ OPTIMIZERS = {
     "adafactor": ("Adafactor", {}),
 }
 WITH_FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
-CASES = [(name, flags) for name, (kind, _) in OPTIMIZERS.items()
-         for flags in ({}, {"foreach": True}, {"foreach": False}, *([{"fused": True}] if kind in WITH_FUSED else []))]
+CASES = [
+    (name, flags)
+    for name, (kind, _) in OPTIMIZERS.items()
+    for flags in ({}, {"foreach": True}, {"foreach": False}, *([{"fused": True}] if kind in WITH_FUSED else []))
+]
 
 
 def step_with(make_optimizer, clip=True, clears_first=True):
@@ -48,6 +51,7 @@ def step_with(make_optimizer, clip=True, clears_first=True):
             return loss
 
         return train, (model, optimizer)
+
     return build
 
 
@@ -65,8 +69,11 @@ def test_radam_branches_on_its_step_count_without_a_break(flags):
     assert (seen.breaks, seen.given_up, seen.segments) == ([], [], 3)
 
 
-@pytest.mark.parametrize("flags", [{}, {"foreach": True}, {"weight_decay": 0.1, "maximize": True}],
-                         ids=["default", "foreach", "other formula"])
+@pytest.mark.parametrize(
+    "flags",
+    [{}, {"foreach": True}, {"weight_decay": 0.1, "maximize": True}],
+    ids=["default", "foreach", "other formula"],
+)
 def test_averaged_sgd_begins_to_average_without_a_break(flags):
     """From step `t0` on it averages; by its own way of asking, a step earlier or later it is another formula."""
     seen = trained_alike(step_with(lambda p: torch.optim.ASGD(p, lr=0.1, t0=4, **flags)), rows, steps=12)
@@ -84,9 +91,11 @@ def test_lbfgs_may_break_and_is_right():
                 loss = model(x).square().mean()
                 loss.backward()
                 return loss
+
             return optimizer.step(closure)
 
         return train, (model, optimizer)
+
     trained_alike(build, rows, steps=3)
 
 
@@ -110,9 +119,11 @@ def test_a_step_with_a_closure():
                 loss = model(x).square().mean()
                 loss.backward()
                 return loss
+
             return optimizer.step(closure)
 
         return train, (model, optimizer)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -129,7 +140,9 @@ def test_the_step_alone():
             loss.backward()
             update()
             return loss
+
         return train, (model, optimizer)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -137,8 +150,13 @@ def test_the_step_alone():
 def test_parameter_groups_with_their_own_settings():
     def build():
         model = small_model()
-        optimizer = torch.optim.Adam([{"params": model[0].parameters(), "lr": 0.01, "weight_decay": 0.1},
-                                      {"params": model[2].parameters(), "betas": (0.5, 0.9)}], lr=0.1)
+        optimizer = torch.optim.Adam(
+            [
+                {"params": model[0].parameters(), "lr": 0.01, "weight_decay": 0.1},
+                {"params": model[2].parameters(), "betas": (0.5, 0.9)},
+            ],
+            lr=0.1,
+        )
 
         def train(x):
             optimizer.zero_grad()
@@ -148,6 +166,7 @@ def test_parameter_groups_with_their_own_settings():
             return loss
 
         return train, (model, optimizer)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -166,6 +185,7 @@ def test_a_rate_that_is_set_between_the_calls_is_no_new_graph():
             return loss
 
         return train, (model, optimizer)
+
     seen = trained_alike(build, lambda i: (*rows(i), 0.1 / (i + 1)), steps=12)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -182,6 +202,7 @@ def test_a_loaded_state_is_used():
             loss.backward()
             optimizer.step()
             return loss
+
         run = compiled(train)
 
         def step(x, i):
@@ -191,7 +212,9 @@ def test_a_loaded_state_is_used():
             if i == 0:
                 saved.append(copy.deepcopy(optimizer.state_dict()))
             return loss
+
         return step, (model, optimizer)
+
     seen = trained_alike(build, lambda i: (*rows(i), i))
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -212,4 +235,5 @@ def test_hooks_of_the_optimizer_run():
             return loss
 
         return train, (model, optimizer, log)
+
     assert trained_alike(build, rows).breaks == []

@@ -34,6 +34,7 @@ def test_backward_in_a_helper_and_a_trainer_object():
     def build():
         trainer = Trainer(small_model())
         return trainer.train, (trainer.model, trainer.optimizer, Steps(trainer))
+
     seen = trained_alike(build, rows, steps=8)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -61,7 +62,9 @@ def test_several_optimizers_in_one_step():
             for optimizer in (first, second):
                 optimizer.step()
             return loss
+
         return train, (body, head, first, second)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -81,7 +84,9 @@ def test_two_networks_against_each_other():
             (1 - judge(made).sigmoid()).log().mean().backward()
             for_maker.step()
             return judged
+
         return train, (maker, judge, for_maker, for_judge)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -97,7 +102,9 @@ def test_dropout_and_running_statistics():
             loss.backward()
             optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -118,13 +125,16 @@ def test_mixed_precision(backward_inside):
                 loss.backward()
             optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
 
 def test_scaled_losses():
     """The scaler decides by data whether to step, so there are breaks; its scale grows as in eager."""
+
     def build():
         model = small_model()
         optimizer = SGD(model.parameters(), lr=0.1)
@@ -139,7 +149,9 @@ def test_scaled_losses():
             scaler.step(optimizer)
             scaler.update()
             return loss
+
         return train, (model, optimizer, scaler)
+
     trained_alike(build, rows)
 
 
@@ -158,7 +170,9 @@ def test_gradients_accumulated_over_calls():
                 scheduler.step()
                 optimizer.zero_grad()
             return loss
+
         return train, (model, optimizer, scheduler)
+
     seen = trained_alike(build, lambda i: (*rows(i), i), steps=20)
     assert seen.breaks == [] and seen.given_up == []
     assert seen.segments <= 6
@@ -181,7 +195,9 @@ def test_averages_and_evaluation_between_the_steps():
                 score = average(x).sum()
             model.train()
             return loss.detach(), score
+
         return train, (model, optimizer, average)
+
     trained_alike(build, rows)
 
 
@@ -200,14 +216,20 @@ def test_losses_kept_in_a_list_and_a_sum():
             sums["loss"] += loss.item()
             sums["count"] += 1
             return loss.item()
+
         return train, (model, optimizer, losses, sums)
+
     trained_alike(build, rows, steps=10)
 
 
 def test_recurrent_and_attention_layers():
     def build():
-        model = nn.ModuleDict({"rnn": nn.LSTM(4, 6, batch_first=True),
-                               "attention": nn.TransformerEncoderLayer(6, 2, 12, batch_first=True)})
+        model = nn.ModuleDict(
+            {
+                "rnn": nn.LSTM(4, 6, batch_first=True),
+                "attention": nn.TransformerEncoderLayer(6, 2, 12, batch_first=True),
+            }
+        )
         optimizer = torch.optim.AdamW(model.parameters())
 
         def train(x):
@@ -217,7 +239,9 @@ def test_recurrent_and_attention_layers():
             loss.backward()
             optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -235,7 +259,9 @@ def test_checkpointed_layers():
             loss.backward()
             optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     trained_alike(build, rows)
 
 
@@ -247,7 +273,7 @@ class Doubled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return g * 3 + x * 0
 
 
@@ -262,7 +288,9 @@ def test_formulas_of_ones_own():
             loss.backward()
             optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -287,7 +315,9 @@ def test_a_formula_that_answers_a_tensor_somebody_holds():
             weight.grad.mul_(2)
             optimizer.step()
             return kept.sum(), weight.detach().clone()
+
         return train, (optimizer,)
+
     trained_alike(build, rows)
 
 
@@ -303,7 +333,9 @@ def test_gradients_that_share_memory_share_it_as_in_eager():
             model.a.grad.mul_(2)
             optimizer.step()
             return model.b.grad
+
         return train, (model, optimizer)
+
     trained_alike(build, rows)
 
 
@@ -321,7 +353,9 @@ def test_an_error_in_the_step_leaves_what_eager_leaves():
                 return "wrong shape"
             optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     trained_alike(build, lambda i: (torch.randn(5, 4 if i % 3 else 7),))
 
 
@@ -337,7 +371,9 @@ def test_many_steps_in_one_call():
                 loss.backward()
                 optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -354,7 +390,9 @@ def test_the_model_is_compiled_as_well():
             loss.backward()
             optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     seen = trained_alike(build, rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
@@ -370,7 +408,9 @@ def test_a_batch_of_another_size_is_one_more_graph():
             loss.backward()
             optimizer.step()
             return loss
+
         return train, (model, optimizer)
+
     seen = trained_alike(build, lambda i: (torch.randn(3 if i == 4 else 5, 4),), steps=8)
     assert (seen.breaks, seen.segments) == ([], 3)
 
@@ -386,6 +426,7 @@ def test_a_fullgraph_step():
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         return loss
+
     compiled = burnish.compile(train, backend="eager", fullgraph=True)
     for i in range(3):
         compiled(*rows(i), torch.zeros(5, 1))
@@ -395,6 +436,7 @@ def test_a_fullgraph_step():
 def test_a_long_run_with_everything_is_compiled_four_times():
     """Accumulation over four calls, clipping, a schedule, evaluation, a checkpoint saved and loaded: one segment each
     for the first gradients and for more of them, with and without a step, the first of which makes the state."""
+
     def build(compiled):
         model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, 3))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -426,6 +468,8 @@ def test_a_long_run_with_everything_is_compiled_four_times():
                     loss = loss + model(x).sum()
                 model.train()
             return loss
+
         return step, (model, optimizer, scheduler)
+
     seen = trained_alike(build, lambda i: (*rows(i), i), steps=40)
     assert (seen.breaks, seen.given_up, seen.segments) == ([], [], 4)

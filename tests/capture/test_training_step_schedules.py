@@ -45,6 +45,7 @@ def step_with(make_optimizer, make_schedule, step=lambda scheduler, loss: schedu
             return loss
 
         return train, (model, optimizer, scheduler)
+
     return build
 
 
@@ -58,8 +59,15 @@ def test_a_schedule_is_part_of_the_graph(schedule, optimizer):
 
 
 def test_a_schedule_that_looks_at_the_loss_may_break():
-    seen = trained_alike(step_with(OPTIMIZERS["adam"], lambda o: L.ReduceLROnPlateau(o, patience=1),
-                                   lambda scheduler, loss: scheduler.step(loss)), rows, STEPS)
+    seen = trained_alike(
+        step_with(
+            OPTIMIZERS["adam"],
+            lambda o: L.ReduceLROnPlateau(o, patience=1),
+            lambda scheduler, loss: scheduler.step(loss),
+        ),
+        rows,
+        STEPS,
+    )
     assert seen.given_up == []
 
 
@@ -93,5 +101,6 @@ def test_rates_are_reported_with_the_loss():
             return loss, scheduler.get_last_lr()[0], optimizer.param_groups[0]["lr"]
 
         return train, (model, optimizer, scheduler, rates)
+
     seen = trained_alike(build, rows, STEPS)
     assert (seen.breaks, seen.segments) == ([], 2)

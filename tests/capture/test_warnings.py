@@ -174,6 +174,7 @@ class Scale:
 
 def test_what_is_deprecated_is_looked_into(monkeypatch):
     """The wrapper is typing_extensions', the function and the class are the user's."""
+
     def fn(x):
         return scaled(x) + Scale(SCALE)(x)
 

@@ -67,9 +67,12 @@ def captured(compiled: Any) -> Captured:
     program = compiled.__burnish_program__
     points = (program.entry, *program.continuations.values())
     segments = [segment for point in points for segment in point.segments]
-    return Captured([s.break_.kind.code for s in segments if s.break_ is not None], len(segments),
-                    [s.graph_module for s in segments if s.graph_module is not None],
-                    [point.why_given_up for point in points if point.given_up])
+    return Captured(
+        [s.break_.kind.code for s in segments if s.break_ is not None],
+        len(segments),
+        [s.graph_module for s in segments if s.graph_module is not None],
+        [point.why_given_up for point in points if point.given_up],
+    )
 
 
 def outcome(function: Callable, args: tuple) -> Any:
@@ -88,8 +91,11 @@ def state_of(part: Any) -> Any:
     """What can be seen of a part of a world."""
     if isinstance(part, nn.Module):
         parameters = dict(part.named_parameters())
-        return part.state_dict(), {n: p.grad for n, p in parameters.items()}, {
-            n: p.requires_grad for n, p in parameters.items()}
+        return (
+            part.state_dict(),
+            {n: p.grad for n, p in parameters.items()},
+            {n: p.requires_grad for n, p in parameters.items()},
+        )
     if isinstance(part, torch.optim.lr_scheduler.LRScheduler):
         return {k: v for k, v in part.state_dict().items() if k != "_schedulers" and "lambda" not in k}
     if hasattr(part, "state_dict"):
@@ -100,8 +106,10 @@ def state_of(part: Any) -> Any:
 def same(found: Any, wanted: Any, path: str) -> None:
     assert type(found) is type(wanted), f"{path}: {wanted!r} expected, got {found!r}"
     if isinstance(wanted, torch.Tensor):
-        facts = [(t.dtype, t.shape, t.stride() if t.layout is torch.strided else None, t.requires_grad)
-                 for t in (found, wanted)]
+        facts = [
+            (t.dtype, t.shape, t.stride() if t.layout is torch.strided else None, t.requires_grad)
+            for t in (found, wanted)
+        ]
         assert facts[0] == facts[1], f"{path}: {facts[1]} expected, got {facts[0]}"
         wanted, found = wanted.detach(), found.detach()
         if wanted.is_sparse:

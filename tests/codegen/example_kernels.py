@@ -7,8 +7,9 @@ from burnish.ops.scalar_ir import Access, Scalar, cast, fma, index, load, reduce
 from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 
 
-def elementwise(name: str, value: Scalar, extents: tuple[int, ...], inputs: tuple[str, ...],
-                strides: tuple[int, ...] = (1,)) -> Kernel:
+def elementwise(
+    name: str, value: Scalar, extents: tuple[int, ...], inputs: tuple[str, ...], strides: tuple[int, ...] = (1,)
+) -> Kernel:
     """Stored to a buffer behind the inputs."""
     out = len(inputs)
     stage = Stage(stores=(Store(Access(out, 0, strides), value),))
@@ -72,8 +73,11 @@ def column_gradient(rows: int, columns: int) -> Kernel:
     x, grad = (load("f32", Access(n, 0, (1, columns))) for n in (0, 1))
     value = expand(grad * (1 + (x * 0.5).erf() + x * (x * x * -0.5).exp()))
     sums = reduced(0, "f32") + load("f32", Access(2, 0, (1, 0)))
-    stage = Stage((Reduction("sum", value), Reduction("max", value)), (Store(Access(1, 0, (1, columns)), value),),
-                  (Store(Access(3, 0, (1, 0)), sums), Store(Access(4, 0, (1, 0)), reduced(1, "f32"))))
+    stage = Stage(
+        (Reduction("sum", value), Reduction("max", value)),
+        (Store(Access(1, 0, (1, columns)), value),),
+        (Store(Access(3, 0, (1, 0)), sums), Store(Access(4, 0, (1, 0)), reduced(1, "f32"))),
+    )
     return Kernel("column_gradient", ("f32",) * 5, frozenset({1, 3, 4}), (Loop((columns, rows), 1, (stage,)),))
 
 

@@ -135,8 +135,9 @@ class Draft:
             return binary(self.pick("and", "or", "xor"), x, y)
         if choice == "other":
             if dtype in FLOATS:
-                return self.pick(lambda: select(is_nan(x), y, x), lambda: select(is_inf(x), x, y),
-                                 lambda: fma(x, const(2, dtype), y))()
+                return self.pick(
+                    lambda: select(is_nan(x), y, x), lambda: select(is_inf(x), x, y), lambda: fma(x, const(2, dtype), y)
+                )()
             if dtype == "i64" and variables:
                 return index(self.pick(*variables)) + x
             if dtype != "i32":
@@ -151,8 +152,26 @@ class Draft:
                 x, y = x + 0.0, y + 0.0
             return binary(op, x, y)
         assert dtype in INTEGERS
-        return binary(self.pick("add", "sub", "mul", "div", "floor_div", "remainder", "fmod", "min", "max", "and", "or",
-                                "xor", "shl", "shr"), x, y)
+        return binary(
+            self.pick(
+                "add",
+                "sub",
+                "mul",
+                "div",
+                "floor_div",
+                "remainder",
+                "fmod",
+                "min",
+                "max",
+                "and",
+                "or",
+                "xor",
+                "shl",
+                "shr",
+            ),
+            x,
+            y,
+        )
 
     def output(self, dtype: str, variables: range, permute: bool = True) -> Access:
         """Somewhere new, one place for each element."""
@@ -178,7 +197,8 @@ class Draft:
     def buffers(self) -> list[np.ndarray]:
         random = np.random.default_rng(self.seed)
         return [
-            random.integers(0, self.ranges[number], size) if number in self.ranges
+            random.integers(0, self.ranges[number], size)
+            if number in self.ranges
             else random_buffer(dtype, size, random)
             for number, (dtype, size) in enumerate(zip(self.dtypes, self.sizes, strict=True))
         ]
@@ -203,9 +223,14 @@ def elementwise(draw: st.DrawFn) -> tuple[Kernel, list[np.ndarray]]:
 
 
 REDUCED = {
-    "max": DTYPES, "min": DTYPES, "argmax": tuple(d for d in DTYPES if d != "b8"),
-    "argmin": tuple(d for d in DTYPES if d != "b8"), "any": ("b8",), "all": ("b8",),
-    "sum": ("i64", "i32", "u8"), "prod": ("i64", "i32"),
+    "max": DTYPES,
+    "min": DTYPES,
+    "argmax": tuple(d for d in DTYPES if d != "b8"),
+    "argmin": tuple(d for d in DTYPES if d != "b8"),
+    "any": ("b8",),
+    "all": ("b8",),
+    "sum": ("i64", "i32", "u8"),
+    "prod": ("i64", "i32"),
 }
 """Reductions whose result does not depend on the order, so that it is compared to the last bit."""
 
@@ -235,7 +260,7 @@ def reducing(draw: st.DrawFn) -> tuple[Kernel, list[np.ndarray]]:
             value = draft.load(x.dtype, everything, 1)
             value = select(draft.truth(everything, 1), value, x)
             stores.append(draft.store(x.dtype, everything, value, 1))
-        for x in results[len(before):]:
+        for x in results[len(before) :]:
             row_stores.append(draft.store(x.dtype, outer, x, 1))
         stages.append(Stage(tuple(reductions), tuple(stores), tuple(row_stores)))
         stored |= {s.access.buffer for s in stores + row_stores}

@@ -17,14 +17,31 @@ from burnish.ops.scalar_ir import BITS, FLOATS, Access, Scalar, walk
 from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Store
 
 NUMPY = {
-    "b8": np.bool_, "u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
-    "f16": np.float16, "bf16": np.float32, "f32": np.float32, "f64": np.float64,
+    "b8": np.bool_,
+    "u8": np.uint8,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "f16": np.float16,
+    "bf16": np.float32,
+    "f32": np.float32,
+    "f64": np.float64,
 }
 
 FUNCTIONS = {
-    "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "pow": np.power,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x,
-    "expm1": np.expm1, "log1p": np.log1p, "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "pow": np.power,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "expm1": np.expm1,
+    "log1p": np.log1p,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
 }
 
 
@@ -202,16 +219,41 @@ def operation(op: str, dtype: str, args: list[np.ndarray]) -> np.ndarray:
 
 
 _COMPARISONS = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
 }
 _BOOLEAN = {
-    "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not, "add": np.logical_or,
-    "mul": np.logical_and, "max": np.logical_or, "min": np.logical_and,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+    "not": np.logical_not,
+    "add": np.logical_or,
+    "mul": np.logical_and,
+    "max": np.logical_or,
+    "min": np.logical_and,
 }
 _FLOAT = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.minimum, "max": np.maximum,
-    "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
-    "round": np.rint, "is_nan": np.isnan, "is_inf": np.isinf, "copysign": np.copysign, "fmod": np.fmod,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "min": np.minimum,
+    "max": np.maximum,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "round": np.rint,
+    "is_nan": np.isnan,
+    "is_inf": np.isinf,
+    "copysign": np.copysign,
+    "fmod": np.fmod,
     "remainder": lambda x, y: np.where(y == 0, np.nan, np.remainder(x, np.where(y == 0, 1, y))),
 }
 

@@ -30,8 +30,11 @@ def is_interpreted() -> bool:
     return triton_version() >= (3, 6)
 
 
-MACHINES = [None, *(name for name in ("x86-64-v2", "x86-64-v3") if why_not_runnable(name) is None),
-            *(["triton"] if is_interpreted() else [])]
+MACHINES = [
+    None,
+    *(name for name in ("x86-64-v2", "x86-64-v3") if why_not_runnable(name) is None),
+    *(["triton"] if is_interpreted() else []),
+]
 """What a kernel is printed for: this machine, and narrower vectors without masks where it has those too; and a GPU."""
 
 
@@ -88,10 +91,13 @@ def check(kernel: Kernel, buffers: list[np.ndarray], machine: str | None = None,
         if dtype in FLOATS:
             loose = max(tolerance, {"bf16": 2**-7, "f16": 2**-10}.get(dtype, 0)) if tolerance else 0
             np.testing.assert_allclose(
-                found[number].astype(np.float64), expected[number].astype(np.float64), rtol=loose, atol=loose,
-                err_msg=f"buffer {number} on {machine}\n{kernel.key}", equal_nan=True,
+                found[number].astype(np.float64),
+                expected[number].astype(np.float64),
+                rtol=loose,
+                atol=loose,
+                err_msg=f"buffer {number} on {machine}\n{kernel.key}",
+                equal_nan=True,
             )
         else:
             what = f"buffer {number} on {machine}\n{kernel.key}"
             np.testing.assert_array_equal(found[number], expected[number], what)
-

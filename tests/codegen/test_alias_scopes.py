@@ -7,8 +7,10 @@ from burnish.codegen.llvm.kernel_module import alias_scopes
 
 def lists(buffers, stored):
     """By buffer: the scopes an access is in, and those it shares nothing with."""
-    found = {int(n): set(map(int, re.findall(r"\d+", inner)))
-             for n, inner in re.findall(r"^!(\d+) = !\{(.*)\}$", "\n".join(alias_scopes(buffers, stored)), re.M)}
+    found = {
+        int(n): set(map(int, re.findall(r"\d+", inner)))
+        for n, inner in re.findall(r"^!(\d+) = !\{(.*)\}$", "\n".join(alias_scopes(buffers, stored)), re.M)
+    }
     return [(found[2 * n + 1], found[2 * n + 2]) for n in range(buffers)]
 
 

@@ -104,8 +104,9 @@ print("right")
 
 # Parallel work.
 
-RECORDED = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
-                            ctypes.c_void_p)
+RECORDED = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+)
 
 
 def shared_out(kernel, run):
@@ -120,14 +121,19 @@ def shared_out(kernel, run):
     text, cycles = print_module(kernel, host())
     address = ctypes.cast(callback, ctypes.c_void_p).value
     # Long enough for ctypes to let go of the lock, which the callback takes.
-    return bind(kernel.name, object_code(text, host()), SYMBOL, {PARALLEL: address}, len(kernel.dtypes),
-                1e9), callback
+    return bind(kernel.name, object_code(text, host()), SYMBOL, {PARALLEL: address}, len(kernel.dtypes), 1e9), callback
 
 
-@pytest.mark.parametrize("kernel", [
-    examples.add(1_000_003), examples.softmax(600, 500), examples.column_sum(500, 1000),
-    examples.transposed_copy(500, 300),
-], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        examples.add(1_000_003),
+        examples.softmax(600, 500),
+        examples.column_sum(500, 1000),
+        examples.transposed_copy(500, 300),
+    ],
+    ids=lambda kernel: kernel.name,
+)
 def test_any_division_of_the_work_gives_the_same(kernel):
     torch.manual_seed(0)
     sizes = [1_000_003] * len(kernel.dtypes)

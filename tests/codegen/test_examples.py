@@ -53,7 +53,8 @@ def test_layer_norm_with_its_statistics(machine, shape, dtype):
         return
     eager, *_ = torch.native_layer_norm(x, (columns,), weight, bias, 1e-5)
     exact, exact_mean, exact_scale = torch.native_layer_norm(
-        x.double(), (columns,), weight.double(), bias.double(), 1e-5)
+        x.double(), (columns,), weight.double(), bias.double(), 1e-5
+    )
     assert_no_worse(out, eager, exact)
     torch.testing.assert_close(mean.double()[:, None], exact_mean, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(scale.double()[:, None], exact_scale, rtol=1e-5, atol=1e-6)
@@ -103,7 +104,7 @@ def test_argmax_gives_the_first_of_equals_and_the_first_nan(machine, shape):
         out = torch.empty(shape[0], dtype=torch.int64)
         launch(kernel, (x, out), machine)
         assert torch.equal(out, x.argmax(1))
-    x[0, shape[1] // 2:] = torch.nan
+    x[0, shape[1] // 2 :] = torch.nan
     launch(kernel, (x, out), machine)
     assert out[0] == shape[1] // 2
 

@@ -12,8 +12,13 @@ from burnish.ops.scalar_ir import Access, load
 from . import example_kernels as examples
 
 KERNELS = [
-    examples.add(1003), examples.softmax(7, 500), examples.layer_norm(4, 96, "bf16"), examples.column_sum(100, 70),
-    examples.transposed_copy(40, 50), examples.embedding(9, 33), examples.padded(4, 30, 2),
+    examples.add(1003),
+    examples.softmax(7, 500),
+    examples.layer_norm(4, 96, "bf16"),
+    examples.column_sum(100, 70),
+    examples.transposed_copy(40, 50),
+    examples.embedding(9, 33),
+    examples.padded(4, 30, 2),
     examples.reduction("argmax", (4, 70), 1, (70, 1)),
 ]
 
@@ -35,10 +40,15 @@ def test_llvm_accepts_the_text_for_every_machine(kernel, cpu):
     module.verify()
 
 
-@pytest.mark.parametrize(("cpu", "vector"), [
-    ("x86-64-v4", "<16 x float>"), ("x86-64-v3", "<8 x float>"), ("x86-64-v2", "<4 x float>"),
-    ("neoverse-n1", "<4 x float>"),
-])
+@pytest.mark.parametrize(
+    ("cpu", "vector"),
+    [
+        ("x86-64-v4", "<16 x float>"),
+        ("x86-64-v3", "<8 x float>"),
+        ("x86-64-v2", "<4 x float>"),
+        ("neoverse-n1", "<4 x float>"),
+    ],
+)
 def test_vectors_are_as_wide_as_the_machine(cpu, vector):
     text = print_ir(examples.add(4096), preset(cpu))
     assert f"fadd {vector}" in text
@@ -60,8 +70,9 @@ def test_a_broadcast_load_stands_before_the_loop():
 def test_powers_of_a_softmax_are_computed_once_for_both_stages():
     text = print_ir(examples.softmax(64, 512), preset("x86-64-v4"))
     assert "%b2 = alloca [512 x float]" in text
-    single = print_ir(examples.elementwise("exp", load("f32", Access(0, 0, (1,))).exp(), (512,), ("f32",)),
-                      preset("x86-64-v4"))
+    single = print_ir(
+        examples.elementwise("exp", load("f32", Access(0, 0, (1,))).exp(), (512,), ("f32",)), preset("x86-64-v4")
+    )
     vectors = text.count("fdiv <16 x float>")
     assert vectors and text.count("@llvm.fma.v16f32(<16 x float> %") == vectors * _fmas_of_one_vector(single)
 

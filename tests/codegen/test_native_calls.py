@@ -21,6 +21,7 @@ from . import example_kernels as examples
 @pytest.fixture
 def own_kernels_only(monkeypatch):
     """Wherever a kernel of our own can compute a product, it does."""
+
     def choose(spec, **rest):
         own = own_candidate(spec) if hasattr(spec, "weight") else None
         return chosen(spec, **rest) if own is None else Choice(own, 1e-9, {own.name: 1e-9})
@@ -52,6 +53,7 @@ def table_of(entries, arena, moving):
                 return number
             case Moving(text):
                 return moving[text]
+
     return (ctypes.c_void_p * len(entries))(*map(address, entries))
 
 
@@ -82,20 +84,33 @@ def test_one_function_needs_nobody_to_join_it():
 def convolutions():
     torch.manual_seed(0)
     conv = torch.nn.Conv2d
-    return torch.nn.Sequential(conv(3, 16, 3, padding=1), torch.nn.GELU(), conv(16, 16, 3, 2, padding=1, groups=16),
-                               torch.nn.SiLU(), conv(16, 24, 1), torch.nn.Softmax(1)).eval()
+    return torch.nn.Sequential(
+        conv(3, 16, 3, padding=1),
+        torch.nn.GELU(),
+        conv(16, 16, 3, 2, padding=1, groups=16),
+        torch.nn.SiLU(),
+        conv(16, 24, 1),
+        torch.nn.Softmax(1),
+    ).eval()
 
 
 def linears():
     torch.manual_seed(0)
     linear = torch.nn.Linear
-    return torch.nn.Sequential(linear(9, 33), torch.nn.LayerNorm(33), linear(33, 7), torch.nn.ReLU(),
-                               linear(7, 40)).eval()
+    return torch.nn.Sequential(
+        linear(9, 33), torch.nn.LayerNorm(33), linear(33, 7), torch.nn.ReLU(), linear(7, 40)
+    ).eval()
 
 
-@pytest.mark.parametrize("model, x", [(convolutions(), torch.randn(2, 3, 12, 10)), (linears(), torch.randn(5, 9)),
-                                      (torch.nn.Linear(1100, 8).eval(), torch.randn(200, 1100))],
-                         ids=["images", "rows", "a sum in parts"])
+@pytest.mark.parametrize(
+    "model, x",
+    [
+        (convolutions(), torch.randn(2, 3, 12, 10)),
+        (linears(), torch.randn(5, 9)),
+        (torch.nn.Linear(1100, 8).eval(), torch.randn(200, 1100)),
+    ],
+    ids=["images", "rows", "a sum in parts"],
+)
 def test_a_frozen_model_of_own_kernels_is_one_native_call(model, x, own_kernels_only, sources):
     compiled = burnish.compile(model)
     with torch.no_grad(), burnish.settings.patch(never_slower=False):
@@ -120,6 +135,7 @@ def test_what_torch_computes_in_between_is_read_and_written_in_order(sources):
 
 
 # What is bound once -------------------------------------------------------------------------------------------------
+
 
 def linear_graph():
     """A linear layer of which the weight is some module's state, whichever is passed."""
@@ -149,9 +165,9 @@ def right(compiled, x, layer):
 
 def test_packed_weights_are_put_into_tables_once(compiled_linear, sources):
     compiled, x = compiled_linear
-    layer, = layers(1)
+    (layer,) = layers(1)
     right(compiled, x, layer)
-    text, = (source for source in sources() if "def bind" in source)
+    (text,) = (source for source in sources() if "def bind" in source)
     assert "weight" not in text.partition("def run")[2], "the driver is not handed what it does not read"
     calls = []
     bind, compiled.main.bind = compiled.main.bind, lambda *args: (calls.append(1), bind(*args))
@@ -190,9 +206,9 @@ def test_threads_with_layers_of_their_own_do_not_mix_them_up(compiled_linear):
 
 def test_what_was_packed_goes_with_its_weight(compiled_linear):
     compiled, x = compiled_linear
-    layer, = layers(1)
+    (layer,) = layers(1)
     right(compiled, x, layer)
-    kept, = compiled.kept.values()
+    (kept,) = compiled.kept.values()
     packed = weakref.ref(kept.made[0])
     del kept
     layer[0].mul_(2)

@@ -77,11 +77,15 @@ def test_columns_of_which_much_is_computed_are_walked_in_strips(target):
     assert plan.items >= 8  # enough for several threads
 
 
-@pytest.mark.parametrize("kernel", [
-    examples.column_sum(256, 2048),  # its turns are wide without
-    examples.column_gradient(256, 128),  # several elements of a column lie in one page
-    examples.column_gradient(4, 2048), examples.column_gradient(256, 2048 + 7),
-])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        examples.column_sum(256, 2048),  # its turns are wide without
+        examples.column_gradient(256, 128),  # several elements of a column lie in one page
+        examples.column_gradient(4, 2048),
+        examples.column_gradient(256, 2048 + 7),
+    ],
+)
 def test_other_columns_are_walked_one_after_the_other(kernel):
     assert planned(kernel)[1].strips == 1
 
@@ -109,9 +113,10 @@ def test_tiles_that_do_not_come_out_even_leave_strips():
     assert sum(part.extents[0] * part.extents[1] for part, _ in pieces(box, WIDE)) == 2000
 
 
-@pytest.mark.parametrize(("dtype", "target", "width"), [
-    ("f32", WIDE, 16), ("f64", WIDE, 8), ("bf16", WIDE, 16), ("u8", WIDE, 64), ("f32", NARROW, 8), ("i64", NARROW, 4),
-])
+@pytest.mark.parametrize(
+    ("dtype", "target", "width"),
+    [("f32", WIDE, 16), ("f64", WIDE, 8), ("bf16", WIDE, 16), ("u8", WIDE, 64), ("f32", NARROW, 8), ("i64", NARROW, 4)],
+)
 def test_lanes_fill_a_vector_with_what_is_computed(dtype, target, width):
     assert planned(examples.add(10_000, dtype), target)[1].width == width
 

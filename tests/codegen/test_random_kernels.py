@@ -38,6 +38,10 @@ def check_drawn(kernel, buffers, machine):
 
 
 def expressions(kernel):
-    return [x for loop in kernel.loops for stage in loop.stages
-            for part in (*stage.reductions, *stage.stores, *stage.row_stores)
-            for x in (part.value, *getattr(part, "args", ()))]
+    return [
+        x
+        for loop in kernel.loops
+        for stage in loop.stages
+        for part in (*stage.reductions, *stage.stores, *stage.row_stores)
+        for x in (part.value, *getattr(part, "args", ()))
+    ]

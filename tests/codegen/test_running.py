@@ -15,9 +15,12 @@ on_each_machine = pytest.mark.parametrize("machine", MACHINES)
 each_shape = pytest.mark.parametrize("shape", [(1, 1), (3, 1), (1, 17), (5, 16), (7, 100), (64, 64), (33, 130)])
 
 TORCH = {
-    "sum": lambda x, dim: x.cumsum(dim, dtype=x.dtype), "prod": lambda x, dim: x.cumprod(dim, dtype=x.dtype),
-    "max": lambda x, dim: x.cummax(dim).values, "min": lambda x, dim: x.cummin(dim).values,
-    "argmax": lambda x, dim: x.cummax(dim).indices, "argmin": lambda x, dim: x.cummin(dim).indices,
+    "sum": lambda x, dim: x.cumsum(dim, dtype=x.dtype),
+    "prod": lambda x, dim: x.cumprod(dim, dtype=x.dtype),
+    "max": lambda x, dim: x.cummax(dim).values,
+    "min": lambda x, dim: x.cummin(dim).values,
+    "argmax": lambda x, dim: x.cummax(dim).indices,
+    "argmin": lambda x, dim: x.cummin(dim).indices,
 }
 
 
@@ -67,8 +70,11 @@ def test_what_was_reached_is_computed_on_and_reduced_in_the_same_pass(machine):
     rows, length = 19, 40
     total = Reduction("running_sum", cast(load("f32", Access(0, 0, (length, 1))), "f64"))
     tenfold = cast(reduced(0, "f64"), "f32") * 10.0
-    stage = Stage((total, Reduction("max", tenfold)), (Store(Access(1, 0, (length, 1)), tenfold),),
-                  (Store(Access(2, 0, (1, 0)), reduced(1, "f32")),))
+    stage = Stage(
+        (total, Reduction("max", tenfold)),
+        (Store(Access(1, 0, (length, 1)), tenfold),),
+        (Store(Access(2, 0, (1, 0)), reduced(1, "f32")),),
+    )
     kernel = Kernel("k", ("f32", "f32", "f32"), frozenset({1, 2}), (Loop((rows, length), 1, (stage,)),))
     x = torch.randn(rows, length)
     got, most = torch.empty(rows, length), torch.empty(rows)

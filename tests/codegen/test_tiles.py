@@ -10,8 +10,12 @@ from burnish.codegen.llvm.functions.gemm_microkernel import print_tile
 from burnish.codegen.llvm.target_machine import host, initialize, preset
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import Tile
 
-TILES = [Tile((3, 3), 2), Tile((3, 3), 2, is_blocked=True), Tile((2,), 1, is_masked=True, has_residual=True),
-         Tile((3, 2), 2, is_depthwise=True)]
+TILES = [
+    Tile((3, 3), 2),
+    Tile((3, 3), 2, is_blocked=True),
+    Tile((2,), 1, is_masked=True, has_residual=True),
+    Tile((3, 2), 2, is_depthwise=True),
+]
 is_x86 = host().triple.startswith("x86_64")
 
 

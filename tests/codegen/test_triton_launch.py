@@ -10,8 +10,9 @@ from burnish.codegen.llvm import compile_sequence
 from burnish.codegen.triton.launch_function import launching
 from burnish.runtime.linking import cuda_module_loader
 
-LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_uint32] * 7, ctypes.c_void_p, ctypes.c_void_p,
-                          ctypes.c_void_p)
+LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_uint32] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+)
 
 
 class Driver:
@@ -23,8 +24,9 @@ class Driver:
         @LAUNCH
         def launch(function, x, y, z, threads, ty, tz, shared, stream, places, extra):
             at = ctypes.cast(places, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)))
-            self.launches.append((function, (x, y, z), (threads, ty, tz), shared, stream,
-                                  [at[k][0] for k in range(parameters)]))
+            self.launches.append(
+                (function, (x, y, z), (threads, ty, tz), shared, stream, [at[k][0] for k in range(parameters)])
+            )
             return answer
 
         self.function = launch
@@ -45,7 +47,9 @@ def no_failure():
 def test_the_driver_is_told_addresses_numbers_and_nothing():
     driver = Driver(4)
     number = ctypes.c_double(2.5)
-    described = words([cuda_module_loader.POINTER, cuda_module_loader.NUMBER, cuda_module_loader.POINTER, cuda_module_loader.NOTHING])
+    described = words(
+        [cuda_module_loader.POINTER, cuda_module_loader.NUMBER, cuda_module_loader.POINTER, cuda_module_loader.NOTHING]
+    )
     kernel = launching("k", 3, driver.address)
     kernel(described.address, 4711, 1024, ctypes.addressof(number), 4096)
     bits = ctypes.c_int64.from_address(ctypes.addressof(number)).value
@@ -55,8 +59,16 @@ def test_the_driver_is_told_addresses_numbers_and_nothing():
 
 def test_sizes_are_told_from_the_words_one_after_the_other():
     driver = Driver(5)
-    kinds = [cuda_module_loader.POINTER, cuda_module_loader.SIZE, cuda_module_loader.SIZE, cuda_module_loader.NOTHING, cuda_module_loader.SIZE]
-    described = cuda_module_loader.words_of(cuda_module_loader.Function(777, 0), 7, 128, kinds, lambda: cuda_module_loader.Function(0, 0), [33, 1 << 40, -5])
+    kinds = [
+        cuda_module_loader.POINTER,
+        cuda_module_loader.SIZE,
+        cuda_module_loader.SIZE,
+        cuda_module_loader.NOTHING,
+        cuda_module_loader.SIZE,
+    ]
+    described = cuda_module_loader.words_of(
+        cuda_module_loader.Function(777, 0), 7, 128, kinds, lambda: cuda_module_loader.Function(0, 0), [33, 1 << 40, -5]
+    )
     launching("k", 1, driver.address)(described.address, 4711, 1024)
     assert driver.launches == [(777, (7, 1, 1), (128, 1, 1), 0, 4711, [1024, 33, 1 << 40, 0, -5])]
 
@@ -76,7 +88,9 @@ def test_a_buffer_that_begins_anywhere_gets_the_other_form_which_is_made_once():
         made.append(1)
         return cuda_module_loader.Function(888, 32)
 
-    described = cuda_module_loader.words_of(cuda_module_loader.Function(777, 2048), 7, 128, [cuda_module_loader.POINTER], second)
+    described = cuda_module_loader.words_of(
+        cuda_module_loader.Function(777, 2048), 7, 128, [cuda_module_loader.POINTER], second
+    )
     kernel = launching("k", 1, driver.address)
     for address in (1024, 1028, 1032, 2048):
         kernel(described.address, 0, address)
@@ -86,7 +100,13 @@ def test_a_buffer_that_begins_anywhere_gets_the_other_form_which_is_made_once():
 
 def test_where_that_cannot_be_made_nothing_is_launched_and_it_is_said(capsys):
     driver = Driver(1)
-    described = cuda_module_loader.words_of(cuda_module_loader.Function(777, 0), 7, 128, [cuda_module_loader.POINTER], lambda: cuda_module_loader.Function(0, 0))
+    described = cuda_module_loader.words_of(
+        cuda_module_loader.Function(777, 0),
+        7,
+        128,
+        [cuda_module_loader.POINTER],
+        lambda: cuda_module_loader.Function(0, 0),
+    )
     launching("k", 1, driver.address)(described.address, 0, 1028)
     assert driver.launches == [] and cuda_module_loader.failure.value == cuda_module_loader.MISALIGNED
     with pytest.raises(RuntimeError, match="multiple of 16 bytes"):
@@ -100,7 +120,9 @@ def test_the_error_that_kept_it_from_being_made_is_the_cause():
     def broken():
         raise ValueError("no code for this")
 
-    described = cuda_module_loader.words_of(cuda_module_loader.Function(777, 0), 7, 128, [cuda_module_loader.POINTER], broken)
+    described = cuda_module_loader.words_of(
+        cuda_module_loader.Function(777, 0), 7, 128, [cuda_module_loader.POINTER], broken
+    )
     launching("k", 1, driver.address)(described.address, 0, 1028)
     with pytest.raises(RuntimeError, match="multiple of 16 bytes") as caught:
         cuda_module_loader.complain()

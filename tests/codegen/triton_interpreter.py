@@ -33,8 +33,11 @@ from burnish.schedule.loops.loop_ir import Kernel
 
 from .reference import NUMPY
 
-COMBINE = {name: InterpretedFunction(getattr(fn, "fn", fn)) for name, fn in vars(reduction_combine).items()
-           if isinstance(fn, (JITFunction, InterpretedFunction))}
+COMBINE = {
+    name: InterpretedFunction(getattr(fn, "fn", fn))
+    for name, fn in vars(reduction_combine).items()
+    if isinstance(fn, (JITFunction, InterpretedFunction))
+}
 
 
 def rounded_once(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
@@ -64,8 +67,9 @@ def interpreted(kernel: Kernel) -> Interpreted:
     return Interpreted(print_kernel(kernel))
 
 
-def run(function: InterpretedFunction, printed: Printed, addresses: tuple[int | float, ...], sizes: Sequence[int],
-        grid: int) -> None:
+def run(
+    function: InterpretedFunction, printed: Printed, addresses: tuple[int | float, ...], sizes: Sequence[int], grid: int
+) -> None:
     scope = interpreter._patch_lang(function.fn)
     try:
         rewritten = function.rewrite()
@@ -132,9 +136,15 @@ def mended() -> Iterator[None]:
     def instruction(function):
         return lambda builder, x: TensorHandle(function(x.data), x.dtype.scalar)
 
-    mends = {"cast_impl": cast, "create_splat": spread, "create_dot": multiply, "create_fma": fused,
-             "get_bf16": constant, "get_all_ones_value": ones,
-             **{name: instruction(function) for name, function in INSTRUCTIONS.items()}}
+    mends = {
+        "cast_impl": cast,
+        "create_splat": spread,
+        "create_dot": multiply,
+        "create_fma": fused,
+        "get_bf16": constant,
+        "get_all_ones_value": ones,
+        **{name: instruction(function) for name, function in INSTRUCTIONS.items()},
+    }
     before = {name: vars(InterpreterBuilder).get(name) for name in mends}
     for name, mend in mends.items():
         setattr(InterpreterBuilder, name, mend)

@@ -40,8 +40,17 @@ class Snippet:
 
 
 def blocks_of(text: str) -> list[Block]:
-    return [Block(found["language"], found["info"].strip(), found["body"], text.count("\n", 0, found.start("body")) + 1,
-                  found.start(), found.end()) for found in FENCE.finditer(text)]
+    return [
+        Block(
+            found["language"],
+            found["info"].strip(),
+            found["body"],
+            text.count("\n", 0, found.start("body")) + 1,
+            found.start(),
+            found.end(),
+        )
+        for found in FENCE.finditer(text)
+    ]
 
 
 def snippets_of(text: str) -> list[Snippet]:
@@ -51,7 +60,7 @@ def snippets_of(text: str) -> list[Snippet]:
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):
         if block.language != "python":
             continue
-        shown = following is not None and is_output(following) and not text[block.end:following.start].strip()
+        shown = following is not None and is_output(following) and not text[block.end : following.start].strip()
         found.append(Snippet(block, following.body if shown else None))
     return found
 
@@ -108,6 +117,6 @@ def rows_of(text: str, heading: str) -> list[list[str]]:
 def section_of(text: str, heading: str) -> str:
     """A heading's text, with its snippets, up to the next heading of its kind or above."""
     level = re.search(rf"^(#+) +{re.escape(heading)}\s*$", text, re.MULTILINE)
-    rest = text[level.end():]
+    rest = text[level.end() :]
     following = re.search(rf"^#{{1,{len(level.group(1))}}} ", rest, re.MULTILINE)
-    return rest[:following.start()] if following else rest
+    return rest[: following.start()] if following else rest

@@ -70,8 +70,12 @@ def test_a_link_over_two_lines_is_found():
 def test_the_site_builds_without_a_warning(tmp_path):
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         pytest.skip("the site is built by what `pip install burnish[docs]` brings")
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
-                          cwd=MKDOCS.parent, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=MKDOCS.parent,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for page in PAGES:
         html = (tmp_path / "site" / page.replace(".md", ".html")).read_text("utf-8")
@@ -121,33 +125,46 @@ def test_every_public_name_has_a_section_of_the_reference():
     assert set(sections) == set(burnish.__all__)
 
 
-@pytest.mark.parametrize("name", [name for name in burnish.__all__
-                                  if inspect.isroutine(getattr(burnish, name)) or name == "set_stance"])
+@pytest.mark.parametrize(
+    "name", [name for name in burnish.__all__ if inspect.isroutine(getattr(burnish, name)) or name == "set_stance"]
+)
 def test_a_section_of_the_reference_shows_the_signature(name):
     section = pages.section_of(PAGES["reference.md"], f"burnish.{name}")
     shown = re.search(rf"^`{name}\((.*)\)`$", section, re.MULTILINE).group(1)
     signature = inspect.signature(getattr(burnish, name))
-    plain = signature.replace(return_annotation=inspect.Signature.empty, parameters=[
-        parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()])
+    plain = signature.replace(
+        return_annotation=inspect.Signature.empty,
+        parameters=[
+            parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()
+        ],
+    )
     assert shown.replace('"', "'") == str(plain)[1:-1]
     explained = section.replace(shown, "", 1)
     refers = "modes-and-options.md#arguments-of-burnishcompile" in section
     for parameter in signature.parameters:
-        assert refers or parameter in ("model", "module", "fn", "path") or re.search(rf"`{parameter}\b", explained) \
-            or f"{parameter}=" in explained, f"{parameter} is not explained"
+        assert (
+            refers
+            or parameter in ("model", "module", "fn", "path")
+            or re.search(rf"`{parameter}\b", explained)
+            or f"{parameter}=" in explained
+        ), f"{parameter} is not explained"
 
 
 def test_the_arguments_of_compile_are_in_the_table_with_their_defaults():
-    shown = {text_in_code(row[0]): row[1].strip("`")
-             for row in pages.rows_of(PAGES["modes-and-options.md"], "Arguments of `burnish.compile`")}
+    shown = {
+        text_in_code(row[0]): row[1].strip("`")
+        for row in pages.rows_of(PAGES["modes-and-options.md"], "Arguments of `burnish.compile`")
+    }
     parameters = inspect.signature(burnish.compile).parameters
-    assert shown == {name: repr(parameter.default).replace("'", '"')
-                     for name, parameter in parameters.items() if name != "model"}
+    assert shown == {
+        name: repr(parameter.default).replace("'", '"') for name, parameter in parameters.items() if name != "model"
+    }
 
 
 def test_every_setting_is_in_the_table_with_its_default():
-    shown = {text_in_code(row[0]): row[1].strip("`")
-             for row in pages.rows_of(PAGES["modes-and-options.md"], "Settings")}
+    shown = {
+        text_in_code(row[0]): row[1].strip("`") for row in pages.rows_of(PAGES["modes-and-options.md"], "Settings")
+    }
     assert list(shown) == [field.name for field in dataclasses.fields(settings.Settings)]
     for field in dataclasses.fields(settings.Settings):
         assert shown[field.name] == (repr(field.default).replace("'", '"') if field.name != "show" else "nothing")

@@ -29,8 +29,12 @@ ELSEWHERE = {
 ALL = {page.stem: page for page in sorted(pages.DOCS.glob("*.md"))}
 SNIPPETS = {name: pages.snippets_of(page.read_text("utf-8")) for name, page in ALL.items()}
 HERE = {name: page for name, page in ALL.items() if name not in ELSEWHERE and SNIPPETS[name]}
-NEEDS = {"lightning-fabric": "lightning.pytorch", "lightning-trainer": "lightning.pytorch", "accelerate": "accelerate",
-         "diffusers": "diffusers"}
+NEEDS = {
+    "lightning-fabric": "lightning.pytorch",
+    "lightning-trainer": "lightning.pytorch",
+    "accelerate": "accelerate",
+    "diffusers": "diffusers",
+}
 NEWER = {"from-torch-compile": (2, 15)}  # the torch that a page uses names of
 LONGEST = 600  # seconds: pages that hang are to be told apart from a busy machine
 RUN = Path(__file__).with_name("run_page.py")
@@ -40,8 +44,11 @@ each_page = pytest.mark.parametrize("name", HERE)
 @pytest.fixture(scope="module")
 def reports(request, tmp_path_factory):
     """What happened on a page; the pages of this session that need the same framework are run for the first of them."""
-    asked = {item.callspec.params["name"] for item in request.session.items
-             if item.path == request.path and "reports" in item.fixturenames}
+    asked = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if item.path == request.path and "reports" in item.fixturenames
+    }
     found = {}
 
     def report(name):
@@ -61,8 +68,11 @@ def reports(request, tmp_path_factory):
 def run(needed, into, *files):
     """As a reader would: the settings of the tests are taken away, but an internal failure is no reason to go on."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("BURNISH_")}
-    environment |= {"BURNISH_ON_ERROR": "raise", "HF_HUB_OFFLINE": "1",
-                    "PYTHONPATH": os.pathsep.join([str(pages.DOCS.parent / "src"), os.environ.get("PYTHONPATH", "")])}
+    environment |= {
+        "BURNISH_ON_ERROR": "raise",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join([str(pages.DOCS.parent / "src"), os.environ.get("PYTHONPATH", "")]),
+    }
     command = [sys.executable, str(RUN), "--import", needed, "--into", str(into), *map(str, files)]
     return subprocess.run(command, cwd=into, env=environment, capture_output=True, text=True, timeout=LONGEST)
 
@@ -79,8 +89,10 @@ def test_the_snippets_of_a_page_run_and_print_what_it_shows(name, reports):
 @each_page
 def test_a_page_with_snippets_proves_something(name):
     snippets = pages.snippets_of(HERE[name].read_text("utf-8"))
-    proofs = sum(bool(re.search(r"^ *(assert|torch\.testing\.)", s.code.body, re.MULTILINE)) or s.output is not None
-                 for s in snippets)
+    proofs = sum(
+        bool(re.search(r"^ *(assert|torch\.testing\.)", s.code.body, re.MULTILINE)) or s.output is not None
+        for s in snippets
+    )
     assert proofs * 2 >= len(snippets), f"{proofs} of {len(snippets)} snippets assert or show anything"
 
 

@@ -56,7 +56,7 @@ def case_of(stage: str, text: str) -> Case:
     assert name is not None, f"{stage}: {head}"
     program, _, out = body.partition("\n[out]\n")
     comments = "".join(re.match(r"(?:#.*\n|\n)*", program)[0])
-    return Case(stage, name[1], comments, program[len(comments):].rstrip(), out.strip("\n"))
+    return Case(stage, name[1], comments, program[len(comments) :].rstrip(), out.strip("\n"))
 
 
 def write(path: Path, intro: str, cases: list[Case]) -> None:

@@ -1,7 +1,7 @@
 """Programs are captured and lowered up to a stage, and what comes out is printed.
 
-    made("functionalize", program)      the graphs of every stage up to that one
-    printed("functionalize", program)   the text for a golden file
+made("functionalize", program)      the graphs of every stage up to that one
+printed("functionalize", program)   the text for a golden file
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def lowered(program: str, last: str = "separate", seed: int = 0) -> Lowered:
     """Every stage of the way down, or those up to the first one called `last`."""
     fn, types = function(program)
     given = {name: example(text, seed + k) for k, (name, text) in enumerate(types.items())}
-    (gm, inputs), = captured(fn, tuple(given.values()))
+    ((gm, inputs),) = captured(fn, tuple(given.values()))
     for node in gm.graph.nodes:
         if node.op == "placeholder":
             node.meta["burnish_state"] = types.get(node.name, "").endswith(" state")
@@ -87,16 +87,23 @@ def captured(fn: Callable, args: tuple, kwargs: dict[str, Any] | None = None) ->
 
 def copies(inputs: list[Any]) -> list[Any]:
     """The same tensors in other memory, lying as they do."""
-    return [torch.empty(0, dtype=x.dtype).set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
-            if isinstance(x, torch.Tensor) else x for x in inputs]
+    return [
+        torch.empty(0, dtype=x.dtype).set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
+        if isinstance(x, torch.Tensor)
+        else x
+        for x in inputs
+    ]
 
 
 def lower(gm: torch.fx.GraphModule, inputs: list[Any], last: str = "separate") -> Lowered:
     with torch.no_grad():
         traced = trace(gm, inputs)
     into = Lowered([], inputs, traced.constants)
-    steps = [("trace", lambda graph: traced.graph), *((step.__name__, step) for step in pipeline.PASSES),
-             ("separate", lambda graph: separate(graph, traced.graph, len(traced.constants)))]
+    steps = [
+        ("trace", lambda graph: traced.graph),
+        *((step.__name__, step) for step in pipeline.PASSES),
+        ("separate", lambda graph: separate(graph, traced.graph, len(traced.constants))),
+    ]
     graph = None
     for name, step in steps:
         before, graph = graph, step(graph)

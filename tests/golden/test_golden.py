@@ -30,8 +30,9 @@ def test_stage_makes_what_the_golden_file_says(case, request):
         assert out.splitlines() == case.out.splitlines()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.out.startswith("graph(")],
-                         ids=lambda case: f"{case.stage}-{case.name}")
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.out.startswith("graph(")], ids=lambda case: f"{case.stage}-{case.name}"
+)
 def test_golden_graph_parses_to_itself(case):
     assert str(parse_graph(case.out)) == case.out
 

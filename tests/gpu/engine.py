@@ -39,8 +39,11 @@ class Engine:
         kept, random = [x.detach().clone() for x in self.fixed], torch.get_rng_state()
         result = run()
         # What it makes is elsewhere in another run; the rest is its inputs'.
-        own = [x for x, y in zip(result, run(), strict=True) if isinstance(x, torch.Tensor)
-               and x.data_ptr() != y.data_ptr()]
+        own = [
+            x
+            for x, y in zip(result, run(), strict=True)
+            if isinstance(x, torch.Tensor) and x.data_ptr() != y.data_ptr()
+        ]
         for x, old in zip(self.fixed, kept, strict=True):
             x.data.copy_(old)  # of which no version tells
         torch.set_rng_state(random)

@@ -48,12 +48,17 @@ def launch(function, x, y, z, threads, ty, tz, shared, stream, places, extra):
         printed = kernel.printed
         assert (y, z, stream, current) == (1, 1, STREAM + device, device) and (printed.sizes or x == printed.grid)
         at = ctypes.cast(places, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)))
-        values = [ctypes.cast(at[n], ctypes.POINTER(ctypes.c_double))[0]
-                  if n in printed.numbers and dtype == "f64" else at[n][0]
-                  for n, dtype in enumerate(printed.dtypes)]
+        values = [
+            ctypes.cast(at[n], ctypes.POINTER(ctypes.c_double))[0]
+            if n in printed.numbers and dtype == "f64"
+            else at[n][0]
+            for n, dtype in enumerate(printed.dtypes)
+        ]
         # Of a number of 32 bits a GPU reads no more than that.
-        sizes = [ctypes.cast(at[n], ctypes.POINTER(ctypes.c_int32 if size.type == "i32" else ctypes.c_int64))[0]
-                 for n, size in enumerate(printed.sizes, len(printed.dtypes))]
+        sizes = [
+            ctypes.cast(at[n], ctypes.POINTER(ctypes.c_int32 if size.type == "i32" else ctypes.c_int64))[0]
+            for n, size in enumerate(printed.sizes, len(printed.dtypes))
+        ]
         ran.append(printed.name)
         texts.append(printed.text)
         kernel(*values, sizes=sizes, grid=x)
@@ -72,11 +77,18 @@ def placed(printed, device=0):
     made = Interpreted(printed)
     handle = len(kernels) + 1
     kernels[handle] = made, device
-    kinds = [cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER for n in range(len(printed.dtypes))]
+    kinds = [
+        cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER
+        for n in range(len(printed.dtypes))
+    ]
     function = cuda_module_loader.Function(handle, 0)
-    words = cuda_module_loader.words_of(function, printed.grid, 128, [*kinds, cuda_module_loader.NOTHING, cuda_module_loader.NOTHING], lambda: function)
+    words = cuda_module_loader.words_of(
+        function, printed.grid, 128, [*kinds, cuda_module_loader.NOTHING, cuda_module_loader.NOTHING], lambda: function
+    )
     address = ctypes.cast(launch, ctypes.c_void_p).value
-    return cuda_module_loader.CudaKernel(printed.name, launching(printed.name, len(printed.dtypes), address), words, device)
+    return cuda_module_loader.CudaKernel(
+        printed.name, launching(printed.name, len(printed.dtypes), address), words, device
+    )
 
 
 def elsewhere(index, run, *arguments):
@@ -101,16 +113,24 @@ def open_kernel_of(kernel, seen):
             handle = len(kernels) + 1
             kernels[handle] = Interpreted(printed), 0
             forms.append(printed.text)
-            kinds = [cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER for n in range(len(printed.dtypes))]
+            kinds = [
+                cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER
+                for n in range(len(printed.dtypes))
+            ]
             function = cuda_module_loader.Function(handle, 0)
-            made[printed.text] = Loaded(function, 128, [*kinds, *[cuda_module_loader.SIZE] * len(printed.sizes), cuda_module_loader.NOTHING],
-                                        lambda: function)
+            made[printed.text] = Loaded(
+                function,
+                128,
+                [*kinds, *[cuda_module_loader.SIZE] * len(printed.sizes), cuda_module_loader.NOTHING],
+                lambda: function,
+            )
         return made[printed.text]
 
     loaded(kernel.at(seen).printed)
     address = ctypes.cast(launch, ctypes.c_void_p).value
-    return cuda_module_loader.CudaKernel(kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address),
-                           open_words(kernel, loaded), device=0)
+    return cuda_module_loader.CudaKernel(
+        kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address), open_words(kernel, loaded), device=0
+    )
 
 
 @contextlib.contextmanager
@@ -121,9 +141,15 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     forms.clear()
     turns = itertools.cycle(range(gpus))
     gpu_kernel_compilers.COMPILERS[MACHINE.name] = lambda launches: [
-        kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches]
+        kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches
+    ]
     gpu_kernel_compilers.OPEN_COMPILERS[MACHINE.name] = compiled_open
-    before = cuda_module_loader.current_device, cuda_module_loader.current_stream, cuda_module_loader.elsewhere, cuda_module_loader.explained
+    before = (
+        cuda_module_loader.current_device,
+        cuda_module_loader.current_stream,
+        cuda_module_loader.elsewhere,
+        cuda_module_loader.explained,
+    )
     cuda_module_loader.current_device, cuda_module_loader.current_stream = lambda: current, lambda index: STREAM + index
     cuda_module_loader.elsewhere = elsewhere
     cuda_module_loader.explained = lambda result: f"{failures[0]!r}"
@@ -132,6 +158,11 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
             yield ran
         finally:
             del gpu_kernel_compilers.COMPILERS[MACHINE.name], gpu_kernel_compilers.OPEN_COMPILERS[MACHINE.name]
-            cuda_module_loader.current_device, cuda_module_loader.current_stream, cuda_module_loader.elsewhere, cuda_module_loader.explained = before
+            (
+                cuda_module_loader.current_device,
+                cuda_module_loader.current_stream,
+                cuda_module_loader.elsewhere,
+                cuda_module_loader.explained,
+            ) = before
             cuda_module_loader.failure.value = 0
             failures.clear()

@@ -52,8 +52,16 @@ def watch(monkeypatch):
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=2),
-                         nn.ReLU(), nn.ConvTranspose2d(8, 4, 2, stride=2), nn.MaxPool2d(2), nn.Conv2d(4, 6, 1))
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, groups=2),
+        nn.ReLU(),
+        nn.ConvTranspose2d(8, 4, 2, stride=2),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 1),
+    )
 
 
 def lying(run):
@@ -62,8 +70,11 @@ def lying(run):
 
     def note(event):
         if event.kind == "loops":
-            found.extend(is_channels_last(node.args[1][0].type) for node in event.data["plan"].graph.nodes
-                         if node.op is RUN and isinstance(node.args[0].spec, ConvSpec))
+            found.extend(
+                is_channels_last(node.args[1][0].type)
+                for node in event.data["plan"].graph.nodes
+                if node.op is RUN and isinstance(node.args[0].spec, ConvSpec)
+            )
             assert all(node.op is not CONV for node in event.data["plan"].graph.nodes)
 
     burnish.reset()

@@ -19,7 +19,9 @@ from .engine import Engine
 @pytest.fixture
 def told():
     found = []
-    stop = events.subscribe(lambda event: found.append(event) if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None)
+    stop = events.subscribe(
+        lambda event: found.append(event) if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None
+    )
     yield found
     stop()
 
@@ -50,7 +52,7 @@ def test_what_is_written_to_is_written_where_it_is_and_its_version_counts():
     call = Graphed(lambda x, y: (x.add_(y),), [], [0], engine, "a step")
     for k in range(4):
         before = x._version
-        out, = call(x, torch.ones(3))
+        (out,) = call(x, torch.ones(3))
         assert out is x and x._version > before
         assert torch.equal(x, torch.full((3,), k + 1.0))
 
@@ -111,14 +113,17 @@ def test_inputs_that_overlap_run_as_they_stand():
     assert engine.captures == 0
 
 
-@pytest.mark.parametrize("program, why", [
-    (lambda x: (y := x * 2, y[1:]), "two results share their memory"),
-    (lambda x: (x.view(torch.int32),), "shows the memory of an input as something else"),
-    (lambda x: (x * x.sum().item(),), "waits for the GPU"),
-    (lambda x: (x.masked_fill(x > 0, 0).index_put_((x > 0,), x.new_ones(())),), "one of its indices is a mask"),
-    (lambda x: (x * 2, torch.ones(3, device="meta"))[:1], "is given or makes something on meta"),
-    (lambda x: ([x * 2],), "lists of tensors"),
-])
+@pytest.mark.parametrize(
+    "program, why",
+    [
+        (lambda x: (y := x * 2, y[1:]), "two results share their memory"),
+        (lambda x: (x.view(torch.int32),), "shows the memory of an input as something else"),
+        (lambda x: (x * x.sum().item(),), "waits for the GPU"),
+        (lambda x: (x.masked_fill(x > 0, 0).index_put_((x > 0,), x.new_ones(())),), "one of its indices is a mask"),
+        (lambda x: (x * 2, torch.ones(3, device="meta"))[:1], "is given or makes something on meta"),
+        (lambda x: ([x * 2],), "lists of tensors"),
+    ],
+)
 def test_what_cannot_be_copied_out_runs_without(program, why, told):
     call = Graphed(program, [], [], Engine(), "a graph")
     for _ in range(3):
@@ -174,7 +179,7 @@ def test_inputs_that_require_gradients_leave_no_trace_in_their_places():
         x = torch.randn(3, requires_grad=True)
         double, part = call(x * 1)
         assert torch.equal(double, x * 2) and not double.requires_grad and part.grad_fn is None
-    found, = call.graphs.recorded.values()
+    (found,) = call.graphs.recorded.values()
     assert all(not place.requires_grad for place in found.places.values())
 
 
@@ -223,7 +228,7 @@ def test_parameters_are_not_held():
     w = torch.randn(4)
     for _ in range(3):
         call(torch.randn(4), w)
-    found, = call.graphs.recorded.values()
+    (found,) = call.graphs.recorded.values()
     assert list(found.places) == [0]
     assert all(storage_of(x) != storage_of(w) for x in found.outcome.copied)
 

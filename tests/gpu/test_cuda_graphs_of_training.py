@@ -28,8 +28,9 @@ def engine(monkeypatch):
 @pytest.fixture
 def told():
     found = []
-    stop = events.subscribe(lambda event: found.append(event.data["why"])
-                            if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None)
+    stop = events.subscribe(
+        lambda event: found.append(event.data["why"]) if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None
+    )
     yield found
     stop()
 
@@ -158,7 +159,7 @@ def test_backward_of_one_output_alone(engine):
     for k in range(7):
         x = torch.randn(2, 3)
         y, total = run(x, w)
-        out, = torch.autograd.grad((y.sum(), total)[k % 2], w)
+        (out,) = torch.autograd.grad((y.sum(), total)[k % 2], w)
         y, total = fn(x, w)
         torch.testing.assert_close(out, torch.autograd.grad((y.sum(), total)[k % 2], w)[0])
     assert engine.captures == 2
@@ -277,7 +278,7 @@ def test_gradients_of_gradients_come_from_eager(engine):
         x = torch.randn(4)
         found = []
         for each in (run, fn):
-            first, = torch.autograd.grad(each(x, w), w, create_graph=True)
+            (first,) = torch.autograd.grad(each(x, w), w, create_graph=True)
             found.append(torch.autograd.grad(first.sum(), w)[0])
         torch.testing.assert_close(*found)
 
@@ -295,8 +296,11 @@ def test_buffers_are_written_where_they_are(engine):
         other(x).square().sum().backward()
         same_gradients(net, other)
         # Torch counts the batches by a write that autograd is told of, and the statistics by one that it is not.
-        assert [buffer._version > old for buffer, old in zip(net.buffers(), before, strict=True)] \
-            == [False, False, True]
+        assert [buffer._version > old for buffer, old in zip(net.buffers(), before, strict=True)] == [
+            False,
+            False,
+            True,
+        ]
         torch.testing.assert_close(list(net.buffers()), list(other.buffers()))
     assert engine.captures == 2
 

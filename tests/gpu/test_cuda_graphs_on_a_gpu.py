@@ -18,16 +18,18 @@ DEVICE = torch.device("cuda", 0)
 @pytest.fixture
 def told():
     found = []
-    stop = events.subscribe(lambda event: found.append(event.data["why"])
-                            if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None)
+    stop = events.subscribe(
+        lambda event: found.append(event.data["why"]) if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None
+    )
     yield found
     stop()
 
 
 def net():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.GELU(), nn.Dropout(0.25), nn.Linear(128, 10)
-                         ).to(DEVICE)
+    return nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.GELU(), nn.Dropout(0.25), nn.Linear(128, 10)).to(
+        DEVICE
+    )
 
 
 def trained(wrap, steps=12):
@@ -37,8 +39,9 @@ def trained(wrap, steps=12):
     torch.manual_seed(1)
     losses = []
     for _ in range(steps):
-        loss = nn.functional.cross_entropy(run(torch.randn(32, 64, device=DEVICE)),
-                                           torch.randint(0, 10, (32,), device=DEVICE))
+        loss = nn.functional.cross_entropy(
+            run(torch.randn(32, 64, device=DEVICE)), torch.randint(0, 10, (32,), device=DEVICE)
+        )
         loss.backward()
         opt.step()
         opt.zero_grad()

@@ -168,7 +168,8 @@ for dropped, runs in ((0.0, 2), (0.1, 1)):
 
 
 def test_autocast_and_questions_about_the_gpu_break_no_graph():
-    contact("""
+    contact(
+        """
 import os
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # as Lightning sets it
 
@@ -189,7 +190,9 @@ def loss(x):  # of lengths on the CPU
 
 target = torch.tensor([[1, 2]], device="cuda")
 assert types(burnish.compile(loss)(x)) == types(loss(x))
-""", gpus=2)
+""",
+        gpus=2,
+    )
 
 
 def test_recurrent_layers_are_one_call_forward_and_one_backward():
@@ -271,7 +274,8 @@ for fn, wanted in ((waits, 1), (aside, 3), (timed, 1), (weighed, 1), (seeded, 1)
 
 
 def test_a_gpu_that_is_the_current_one_and_older_names_of_autocast_stay_in_the_graph():
-    contact("""
+    contact(
+        """
 def within(x, index):
     with torch.cuda.device(index), torch.cuda.amp.autocast(dtype=torch.bfloat16):
         return x @ x
@@ -287,4 +291,6 @@ assert compiled(y, 1).device == y.device and compiled(x, 0).device == x.device
 with torch.cuda.device(1):
     assert compiled(y, 1).device == y.device and compiled(y, 0).device == y.device
     assert torch.cuda.current_device() == 1
-""", gpus=2)
+""",
+        gpus=2,
+    )

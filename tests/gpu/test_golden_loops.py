@@ -31,9 +31,14 @@ def buffers_of(kernel):
             reach += sum(stride * 64 for stride in access.indirect)
             sizes[access.buffer] = max(sizes[access.buffer], reach + 1)
     random = np.random.default_rng(7)
-    return [np.clip(np.nan_to_num(random_buffer(dtype, size, random)), -3, 3) if dtype in FLOATS
-            else random_buffer(dtype, size, random) if dtype == "b8" else random.integers(0, 2, size)
-            for dtype, size in zip(kernel.dtypes, sizes, strict=True)]
+    return [
+        np.clip(np.nan_to_num(random_buffer(dtype, size, random)), -3, 3)
+        if dtype in FLOATS
+        else random_buffer(dtype, size, random)
+        if dtype == "b8"
+        else random.integers(0, 2, size)
+        for dtype, size in zip(kernel.dtypes, sizes, strict=True)
+    ]
 
 
 def test_there_are_golden_kernels():
@@ -49,8 +54,12 @@ def test_a_golden_kernel_computes_on_a_gpu_what_it_does_on_a_cpu(text):
         if kernel.dtypes[at] in FLOATS:
             scale = max(np.abs(with_llvm[at].astype(np.float64)).max(), 1.0)
             eps = {"f64": 2e-15, "f32": 2e-6, "f16": 2e-3, "bf16": 2e-2}[kernel.dtypes[at]]
-            np.testing.assert_allclose(with_triton[at].astype(np.float64), with_llvm[at].astype(np.float64),
-                                       rtol=0, atol=eps * scale * math.sqrt(64))
+            np.testing.assert_allclose(
+                with_triton[at].astype(np.float64),
+                with_llvm[at].astype(np.float64),
+                rtol=0,
+                atol=eps * scale * math.sqrt(64),
+            )
         else:
             np.testing.assert_array_equal(with_triton[at], with_llvm[at])
 

@@ -32,8 +32,9 @@ def places():
 
 
 def computed(op, x):
-    kernel = parse_kernel(f"kernel k(b0: f32, b1: f32 out)\n  loop i0 < {len(x)} rows\n    stage\n"
-                          f"      b1[i0] = {op}(b0[i0])\n")
+    kernel = parse_kernel(
+        f"kernel k(b0: f32, b1: f32 out)\n  loop i0 < {len(x)} rows\n    stage\n      b1[i0] = {op}(b0[i0])\n"
+    )
     return run(kernel, [x, np.zeros_like(x)], "triton")[1]
 
 

@@ -40,8 +40,12 @@ class Workshop:
         self.measured = 0
 
     def make(self, wanted):
-        return [f"{tiles} takes too much" if tiles is not None and self.refuses(tiles) else
-                self.made(printed_for(spec, tiles), tiles) for spec, tiles in wanted]
+        return [
+            f"{tiles} takes too much"
+            if tiles is not None and self.refuses(tiles)
+            else self.made(printed_for(spec, tiles), tiles)
+            for spec, tiles in wanted
+        ]
 
     def made(self, printed, tiles):
         kernel = machine.placed(printed if tiles is None else self.change(printed))
@@ -122,14 +126,18 @@ def test_what_is_computed_of_an_operand_is_computed_as_it_is_loaded_where_that_i
     assert len(ran) == 2 and ran[-1] == "matrix_linear", "what the kernels before it take counts, and is less"
 
 
-@pytest.mark.parametrize("f", [
-    lambda a, b: torch.bmm(a, b.transpose(1, 2)),
-    lambda a, b: torch.relu(torch.bmm(a, b.transpose(1, 2)) * 0.5),
-    lambda a, b: a[0] @ b[0].t() + b[1, 0, :1],
-    lambda a, b: torch.matmul(a.unsqueeze(0), b.transpose(1, 2)).float(),
-    lambda a, b: F.linear(a[0], a[0]),
-    lambda a, b: F.linear(a[:, ::2, 1:17], b[0, :, 1:17]),
-], ids=["bmm", "bmm relu", "mm and a number of a tensor", "four dimensions", "twice the same", "with gaps"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a, b: torch.bmm(a, b.transpose(1, 2)),
+        lambda a, b: torch.relu(torch.bmm(a, b.transpose(1, 2)) * 0.5),
+        lambda a, b: a[0] @ b[0].t() + b[1, 0, :1],
+        lambda a, b: torch.matmul(a.unsqueeze(0), b.transpose(1, 2)).float(),
+        lambda a, b: F.linear(a[0], a[0]),
+        lambda a, b: F.linear(a[:, ::2, 1:17], b[0, :, 1:17]),
+    ],
+    ids=["bmm", "bmm relu", "mm and a number of a tensor", "four dimensions", "twice the same", "with gaps"],
+)
 def test_products_of_all_kinds(workshop, f):
     a, b = random(3, 37, 18), random(3, 21, 18).add(0.5)
     ran = same(f, a, b, rtol=1e-3, atol=1e-5)  # half's: a sum that lies between two halves is rounded to either
@@ -194,7 +202,8 @@ def told(fn, *args):
 def test_a_kernel_that_computes_something_else_is_dropped(workshop):
     started = "r0 = tl.full((16, 32), {}, tl.float32)"
     workshop.change = lambda printed: replace(
-        printed, text=printed.text.replace(started.format(0.0), started.format(0.5)))
+        printed, text=printed.text.replace(started.format(0.0), started.format(0.5))
+    )
     workshop.refuses = lambda tiles: tiles.rows != 16
     ran, said = told(mlp, *(random(*shape) for shape in ARGUMENTS))
     assert "are not those of torch's product" in said and "matrix" not in "".join(ran)
@@ -247,11 +256,17 @@ def test_what_is_passed_by_value_is_left_to_the_kernel_behind(workshop):
     assert any(name.startswith("matrix_linear") for name in ran)
 
 
-@pytest.mark.parametrize("shape, sizes, found", [
-    ((8, 64, 768), (512, 768), (1, 1, 2)), ((512, 1, 768), (512, 768), (1, 2, 2)),
-    ((2, 3, 5, 7), (6, 5, 7), (0, 0, 1, 2)),
-    ((8, 64, 12, 64), (512, 768), (1, 1, 2, 2)), ((512, 768), (768, 512), None), ((8, 768, 64), (512, 768), None),
-])
+@pytest.mark.parametrize(
+    "shape, sizes, found",
+    [
+        ((8, 64, 768), (512, 768), (1, 1, 2)),
+        ((512, 1, 768), (512, 768), (1, 2, 2)),
+        ((2, 3, 5, 7), (6, 5, 7), (0, 0, 1, 2)),
+        ((8, 64, 12, 64), (512, 768), (1, 1, 2, 2)),
+        ((512, 768), (768, 512), None),
+        ((8, 768, 64), (512, 768), None),
+    ],
+)
 def test_dimensions_are_part_of_the_products_own(shape, sizes, found):
     dims = (1, 2) if len(sizes) == 2 else (0, 1, 2)
     assert matmul_prologue_epilogue.grouped(shape, sizes, dims) == found
@@ -266,7 +281,10 @@ def test_tilings_are_no_larger_than_the_matrix_and_keep_the_gpu_busy():
       row b0[{n}*i1 + i2] = cast.bf16(r0)
 """
         types = tuple(TensorType.contiguous(shape, torch.bfloat16) for shape in ((m, n), (m, 64), (n, 64)))
-        return [tiles.rows for tiles in gpu_matmul_spec.tilings(KernelSpec(parse_kernel(text), types, ("product", "a", "b")))]
+        return [
+            tiles.rows
+            for tiles in gpu_matmul_spec.tilings(KernelSpec(parse_kernel(text), types, ("product", "a", "b")))
+        ]
 
     assert set(rows_of(32, 4096)) == {32} and max(rows_of(64, 4096)) == 64
     assert max(rows_of(8192, 8192)) == 128 and len(rows_of(8192, 8192)) == 5

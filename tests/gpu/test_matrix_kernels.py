@@ -63,12 +63,15 @@ def test_tiles_that_fit_and_tiles_that_reach_over_the_end(dtype, m, n, k):
 
 
 @interpreted_here
-@pytest.mark.parametrize("a, b, why", [
-    ("b1[37*i3 + i1]", "b2[45*i3 + i2]", "both turned over"),
-    ("b1[64*i1 + i3 + 3]", "b2[64*i2 + 2*i3]", "with gaps, from within"),
-    ("b1[i3]", "b2[29*i2 + i3]", "every row the same"),
-    ("b1[29*i1 + i3]", "b2[i2]", "the same all along what is summed up"),
-])
+@pytest.mark.parametrize(
+    "a, b, why",
+    [
+        ("b1[37*i3 + i1]", "b2[45*i3 + i2]", "both turned over"),
+        ("b1[64*i1 + i3 + 3]", "b2[64*i2 + 2*i3]", "with gaps, from within"),
+        ("b1[i3]", "b2[29*i2 + i3]", "every row the same"),
+        ("b1[29*i1 + i3]", "b2[i2]", "the same all along what is summed up"),
+    ],
+)
 def test_operands_that_lie_in_other_ways(a, b, why):
     same(product("f16", 1, 37, 45, 29, a, b, "cast.f16(r0)"))
 
@@ -89,15 +92,38 @@ def test_rows_of_tiles_are_gone_through_together_and_each_tile_once():
 def test_bias_residual_and_what_follows_are_computed_before_the_result_is_stored(dtype):
     bias = "b3[i2]" if dtype == "f32" else "cast.f32(b3[i2])"
     y = narrow(dtype, f"add(r0, {bias})")
-    printed = same(product(dtype, 1, 37, 45, 29, "b1[29*i1 + i3]", "b2[29*i2 + i3]",
-                           f"add(max(tanh({y}), 0.0.{dtype}), b4[45*i1 + i2])", others=(dtype, dtype)))
+    printed = same(
+        product(
+            dtype,
+            1,
+            37,
+            45,
+            29,
+            "b1[29*i1 + i3]",
+            "b2[29*i2 + i3]",
+            f"add(max(tanh({y}), 0.0.{dtype}), b4[45*i1 + i2])",
+            others=(dtype, dtype),
+        )
+    )
     assert f"def tanh_{dtype}" in printed.text
 
 
 @interpreted_here
 def test_a_result_of_another_type_that_lies_turned_over():
-    same(product("bf16", 1, 20, 33, 18, "b1[18*i1 + i3]", "b2[18*i2 + i3]", "mul(cast.f32(cast.bf16(r0)), 0.5.f32)",
-                 stored="20*i2 + i1", result="f32"))
+    same(
+        product(
+            "bf16",
+            1,
+            20,
+            33,
+            18,
+            "b1[18*i1 + i3]",
+            "b2[18*i2 + i3]",
+            "mul(cast.f32(cast.bf16(r0)), 0.5.f32)",
+            stored="20*i2 + i1",
+            result="f32",
+        )
+    )
 
 
 @interpreted_here
@@ -142,25 +168,38 @@ def test_another_kernel_is_no_product():
         print_matrix(kernel, SMALL, "ieee")
 
 
-@pytest.mark.parametrize("dtype, tiles, precision", [
-    ("bf16", Tiles(128, 128, 64, 8, 3), "ieee"), ("f16", Tiles(64, 64, 64, 4, 4), "ieee"),
-    ("f32", Tiles(64, 64, 32, 4, 3), "tf32"), ("f32", Tiles(64, 64, 32, 8, 4), "ieee"),
-])
+@pytest.mark.parametrize(
+    "dtype, tiles, precision",
+    [
+        ("bf16", Tiles(128, 128, 64, 8, 3), "ieee"),
+        ("f16", Tiles(64, 64, 64, 4, 4), "ieee"),
+        ("f32", Tiles(64, 64, 32, 4, 3), "tf32"),
+        ("f32", Tiles(64, 64, 32, 8, 4), "ieee"),
+    ],
+)
 def test_triton_makes_machine_code_for_hopper(dtype, tiles, precision, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     wide = "b3[i2]" if dtype == "f32" else "cast.f32(b3[i2])"
-    kernel = product(dtype, 1, 1000, 1000, 1000, "b1[1000*i1 + i3]", "b2[1000*i2 + i3]",
-                     f"max({narrow(dtype, f'add(r0, {wide})')}, 0.0.{dtype})", others=(dtype,))
+    kernel = product(
+        dtype,
+        1,
+        1000,
+        1000,
+        1000,
+        "b1[1000*i1 + i3]",
+        "b2[1000*i2 + i3]",
+        f"max({narrow(dtype, f'add(r0, {wide})')}, 0.0.{dtype})",
+        others=(dtype,),
+    )
     made = emitted(print_matrix(kernel, tiles, precision), 90)
     held = (tiles.rows + tiles.columns) * tiles.depth * {"f32": 4}.get(dtype, 2)
     assert made.code[:4] == b"\x7fELF" and made.threads == 32 * tiles.warps
     assert made.shared >= 2 * held  # several steps are in the works at a time
 
 
-
-
 def test_configurations_are_made_side_by_side_and_one_that_the_gpu_does_not_take_says_why(tmp_path, monkeypatch):
     """Without a GPU: machine code for Hopper, and a driver that refuses much shared memory."""
+
     def load(code, name, shared, device):
         if shared > 100_000:
             raise RuntimeError("cuFuncSetAttribute of the CUDA driver: invalid argument (1)")

@@ -110,8 +110,13 @@ def test_two_sizes_and_a_number_beside_them():
         return (x[:, None] * y[None] * scale).relu().sum(-1)
 
     with interpreted() as ran:
-        seen = called_with(fn, [(torch.randn(n), torch.randn(m), scale) for n, m, scale in (
-            (8, 5, 0.5), (9, 7, 0.5), (9, 7, 1.5), (40, 300, 2.5), (3, 2, 0.25))])
+        seen = called_with(
+            fn,
+            [
+                (torch.randn(n), torch.randn(m), scale)
+                for n, m, scale in ((8, 5, 0.5), (9, 7, 0.5), (9, 7, 1.5), (40, 300, 2.5), (3, 2, 0.25))
+            ],
+        )
     assert ran and seen.is_open and not seen.why_apiece, seen.words
 
 
@@ -124,7 +129,7 @@ class Block(nn.Module):
 
     def forward(self, x):
         q, k, v = (part.view(*x.shape[:2], 2, 8).transpose(1, 2) for part in self.qkv(self.first(x)).split(16, -1))
-        y = torch.softmax(q @ k.transpose(-1, -2) / 8 ** 0.5, -1) @ v
+        y = torch.softmax(q @ k.transpose(-1, -2) / 8**0.5, -1) @ v
         x = x + self.out(y.transpose(1, 2).reshape(x.shape))
         return x + self.down(F.gelu(self.up(self.second(x))))
 
@@ -203,7 +208,7 @@ SPACE = Space(("s0",), [(40,), (41,), (44,), (53,)])
 
 
 def opened(text):
-    return OpenKernel([parse_kernel(text.format(n=n, end=64 * n)) for n, in SPACE.points], frozenset(), SPACE)
+    return OpenKernel([parse_kernel(text.format(n=n, end=64 * n)) for (n,) in SPACE.points], frozenset(), SPACE)
 
 
 def test_how_many_programs_run_it_follows_the_sizes():
@@ -256,15 +261,21 @@ def test_a_form_is_compiled_and_loaded_when_a_size_first_takes_it(tmp_path, monk
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(cuda_module_loader, "load", load)
-    monkeypatch.setattr(cuda_module_loader, "launch_address", lambda: ctypes.cast(machine.launch, ctypes.c_void_p).value)
+    monkeypatch.setattr(
+        cuda_module_loader, "launch_address", lambda: ctypes.cast(machine.launch, ctypes.c_void_p).value
+    )
     monkeypatch.setattr(compile_kernels, "_forms", {})
-    kernel, = compile_kernels.compile_open_kernels([opened(SOFTMAX)], (40,), 0)
+    (kernel,) = compile_kernels.compile_open_kernels([opened(SOFTMAX)], (40,), 0)
     assert len(loaded) == 1, "for the size that was seen it is ready"
     first, second, long = (kernel.words.at((n,)) for n in (41, 200, 3000))
     assert [words.numbers[0] for words in (first, second, long)] == [1, 1, 2] and len(loaded) == 2
     count = first.numbers[8]
     assert first.numbers[9:12] == (cuda_module_loader.POINTER, cuda_module_loader.POINTER, cuda_module_loader.SIZE)
-    assert (first.numbers[9 + count:], second.numbers[9 + count:], long.numbers[9 + count:]) == ((41,), (200,), (3000,))
+    assert (first.numbers[9 + count :], second.numbers[9 + count :], long.numbers[9 + count :]) == (
+        (41,),
+        (200,),
+        (3000,),
+    )
     others = {cuda_module_loader._unaligned[words.address]() for words in (first, second)}
     assert len(others) == 1 and len(loaded) == 3, "the form for buffers that lie anywhere serves all sizes as well"
 

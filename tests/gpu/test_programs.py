@@ -155,7 +155,7 @@ def test_gradients_of_dropout_draw_the_same_elements_again():
         compiled = burnish.compile(f)
         compiled(x)
         out = compiled(x)
-        gradient, = torch.autograd.grad(out, x)
+        (gradient,) = torch.autograd.grad(out, x)
     kept = gradient != 0
     assert 90 < kept.sum() < 210
     torch.testing.assert_close(gradient[kept], 2 * x.exp()[kept])

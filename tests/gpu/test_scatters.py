@@ -96,11 +96,11 @@ def shown_loops(edges):
 
 def test_gradients_of_an_index_are_added_up():
     x, at = torch.randn(9, 5, requires_grad=True), torch.randint(0, 9, (40,))
-    want, = torch.autograd.grad(x.index_select(0, at).sin().sum(), x)
+    (want,) = torch.autograd.grad(x.index_select(0, at).sin().sum(), x)
     with interpreted():
         compiled = burnish.compile(lambda x: x.index_select(0, at).sin().sum())
         compiled(x)
-        got, = torch.autograd.grad(compiled(x), x)
+        (got,) = torch.autograd.grad(compiled(x), x)
     torch.testing.assert_close(got, want)
 
 

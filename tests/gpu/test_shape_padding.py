@@ -36,9 +36,11 @@ def padded(text):
 
 
 def layer(m, n, k, dtype="bf16"):
-    return (f"graph(x: {dtype}[{m}, {k}], w: {dtype}[{n}, {k}], b: {dtype}[{n}])\n"
-            f"  y = linear x, w, b, None, None : {dtype}[{m}, {n}]\n  z = aten.relu.default y : {dtype}[{m}, {n}]\n"
-            "  return z")
+    return (
+        f"graph(x: {dtype}[{m}, {k}], w: {dtype}[{n}, {k}], b: {dtype}[{n}])\n"
+        f"  y = linear x, w, b, None, None : {dtype}[{m}, {n}]\n  z = aten.relu.default y : {dtype}[{m}, {n}]\n"
+        "  return z"
+    )
 
 
 def test_the_summed_dimension_is_padded_in_both_operands():
@@ -53,10 +55,15 @@ def test_a_long_vocabulary_is_padded_in_the_weight_and_the_bias_and_cut_from_the
     assert "bf16[8192, 50264]" in text and "slice[1: 0, 1, 50257]" in text
 
 
-@pytest.mark.parametrize("m, n, k, why", [
-    (4096, 4096, 4096, "aligned"), (64, 64, 60, "small"), (64, 4096, 4090, "bound by memory"),
-    (4091, 4096, 4096, "rows may be as many as they like"),
-])
+@pytest.mark.parametrize(
+    "m, n, k, why",
+    [
+        (4096, 4096, 4096, "aligned"),
+        (64, 64, 60, "small"),
+        (64, 4096, 4090, "bound by memory"),
+        (4091, 4096, 4096, "rows may be as many as they like"),
+    ],
+)
 def test_what_gains_nothing_is_left_alone(m, n, k, why):
     assert "pad" not in padded(layer(m, n, k)), why
 
@@ -115,8 +122,9 @@ def test_forward_and_backward_with_padding_give_what_eager_gives(dtype, worth_it
     stop()
     assert ran and len(said) >= 6 and any("bmm" in text for text in said)
     torch.testing.assert_close(got, want)
-    torch.testing.assert_close(found, gradients, rtol=2e-2 if dtype is torch.bfloat16 else None,
-                               atol=2e-2 if dtype is torch.bfloat16 else None)
+    torch.testing.assert_close(
+        found, gradients, rtol=2e-2 if dtype is torch.bfloat16 else None, atol=2e-2 if dtype is torch.bfloat16 else None
+    )
 
 
 def test_infinity_and_nan_stay_where_they_are(worth_it):

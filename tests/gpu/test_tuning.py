@@ -39,7 +39,7 @@ def test_other_tiles_compute_the_same(number):
     plain = print_kernel(kernel)
     others = {(p.text, p.grid, p.warps): p for v in VARIANTS if (p := print_kernel(kernel, variant=v)) != plain}
     assert others, "no variant is another kernel"
-    for printed in list(others.values())[number % 3::3]:
+    for printed in list(others.values())[number % 3 :: 3]:
         memory = [_to_memory(buffer, dtype) for buffer, dtype in zip(buffers, kernel.dtypes, strict=True)]
         Interpreted(printed)(*(array.ctypes.data for array in memory))
         for at in sorted(kernel.stored):

@@ -48,7 +48,9 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.setattr(compile_worker_pool, "_workers", None)
     with burnish.settings.patch(compile_workers=2, cache=False):
         yield
-    processes = [one.process for one in list(compile_worker_pool._workers.processes)] if compile_worker_pool._workers else []
+    processes = (
+        [one.process for one in list(compile_worker_pool._workers.processes)] if compile_worker_pool._workers else []
+    )
     compile_worker_pool._end()
     assert all(process.wait(10) == 0 for process in processes)
 
@@ -106,8 +108,11 @@ def test_a_worker_makes_the_machine_code_that_this_process_makes(monkeypatch):
 
 
 def test_a_worker_does_not_import_torch_nor_run_the_program_of_the_user():
-    look = compile_worker_pool.FRESH.replace("work()", "") + "from burnish.codegen.triton.compilation.compile_worker import prepare\nprepare()\n" \
+    look = (
+        compile_worker_pool.FRESH.replace("work()", "")
+        + "from burnish.codegen.triton.compilation.compile_worker import prepare\nprepare()\n"
         "sys.exit(7 if 'triton' in sys.modules and 'torch' not in sys.modules else 1)"
+    )
     assert subprocess.run([sys.executable, "-I", "-c", look, SOURCE + "/burnish", *sys.path]).returncode == 7
 
 
@@ -128,13 +133,16 @@ def test_a_worker_without_jobs_ends_and_another_one_comes(monkeypatch):
     assert only_worker().process.pid != first.pid
 
 
-@pytest.mark.parametrize("program", [
-    "import socket, os; socket.socket(fileno=0).recv(8); os._exit(1)",
-    "import os; os._exit(1)",
-    "import socket; s = socket.socket(fileno=0); s.recv(8); s.sendall(bytes(9) + b'nonsense'); s.recv(1 << 20)",
-    "import socket; s = socket.socket(fileno=0); s.recv(8); s.sendall(bytes([255] * 64)); s.recv(1 << 20)",
-    "import socket; s = socket.socket(fileno=0); s.recv(8); s.sendall(bytes([14]) + bytes(7) + b'+' + bytes(13))",
-])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import socket, os; socket.socket(fileno=0).recv(8); os._exit(1)",
+        "import os; os._exit(1)",
+        "import socket; s = socket.socket(fileno=0); s.recv(8); s.sendall(bytes(9) + b'nonsense'); s.recv(1 << 20)",
+        "import socket; s = socket.socket(fileno=0); s.recv(8); s.sendall(bytes([255] * 64)); s.recv(1 << 20)",
+        "import socket; s = socket.socket(fileno=0); s.recv(8); s.sendall(bytes([14]) + bytes(7) + b'+' + bytes(13))",
+    ],
+)
 def test_where_a_worker_dies_or_answers_nonsense_this_process_compiles(program, monkeypatch, told, made_here):
     monkeypatch.setattr(compile_worker_pool, "FRESH", program)
     compiled(printed(3), printed(4), printed(5))
@@ -286,7 +294,9 @@ def test_two_threads_that_want_the_same_kernel_compile_it_once(monkeypatch):
 
     monkeypatch.setattr(compile_worker_pool, "compiled", slowly)
     found = []
-    threads = [threading.Thread(target=lambda: found.extend(cubin_cache.compile_cubins([printed()], 90))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: found.extend(cubin_cache.compile_cubins([printed()], 90))) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -319,7 +329,9 @@ def test_what_one_thread_fails_to_compile_the_others_try_themselves(monkeypatch)
 def test_lines_of_the_user_are_no_part_of_what_a_kernel_is_known_by_and_how_often_it_runs_is():
     one = printed()
     moved = replace(one, text="# line 9\n" + one.text)
-    assert cubin_cache.key_of(cubin_cache.job_of(one, 90, True)) == cubin_cache.key_of(cubin_cache.job_of(moved, 90, True))
+    assert cubin_cache.key_of(cubin_cache.job_of(one, 90, True)) == cubin_cache.key_of(
+        cubin_cache.job_of(moved, 90, True)
+    )
     assert kernels.key_of(one, 0) == kernels.key_of(moved, 0)
     for other in (replace(one, grid=8), replace(one, dtypes=("f16", "f16")), replace(one, warps=2)):
         assert kernels.key_of(one, 0) != kernels.key_of(other, 0)
@@ -331,7 +343,9 @@ def test_equal_kernels_of_a_plan_are_compiled_and_loaded_once(monkeypatch):
     texts = ["kernel double(b0: f32, b1: f32 out)\nloop i0 < 256 rows\n  stage\n    b1[i0] = add(b0[i0], b0[i0])\n"]
     launches = [SimpleNamespace(kernel=parse_kernel(text), numbers=frozenset()) for text in texts * 3]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(kernels, "loaded", lambda one, cubin_cache, device, architecture: (cubin_cache, device, architecture))
+    monkeypatch.setattr(
+        kernels, "loaded", lambda one, cubin_cache, device, architecture: (cubin_cache, device, architecture)
+    )
     monkeypatch.setattr(kernels, "_made", {})
     seen = []
     stop = events.subscribe(lambda event: seen.append(event) if event.kind == "kernels" else None)

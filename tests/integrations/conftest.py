@@ -21,8 +21,11 @@ LONGEST = 1800  # seconds
 
 
 def pytest_collect_file(file_path, parent):
-    if file_path.parent == Path(__file__).parent and file_path.match("with_*.py") \
-            and not parent.session.isinitpath(file_path):
+    if (
+        file_path.parent == Path(__file__).parent
+        and file_path.match("with_*.py")
+        and not parent.session.isinitpath(file_path)
+    ):
         return InAnotherProcess.from_parent(parent, path=file_path)
 
 
@@ -63,8 +66,19 @@ def outcomes(session):
 
 def run(tests, config):
     report = Path(os.environ.get("TMPDIR", "/tmp")) / f"burnish-integrations-{os.getpid()}.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={config.rootpath}",
-               f"--junitxml={report}", "-m", config.option.markexpr, *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--rootdir={config.rootpath}",
+        f"--junitxml={report}",
+        "-m",
+        config.option.markexpr,
+        *tests,
+    ]
     try:
         done = subprocess.run(command, cwd=config.rootpath, capture_output=True, text=True, timeout=LONGEST)
         found = {}
@@ -73,8 +87,9 @@ def run(tests, config):
             trouble = next((part for part in case if part.tag in ("failure", "error", "skipped")), None)
             # One failure among the parameters of a test is a failure of the test.
             if found.get(test, ("passed",))[0] in ("passed", "skipped"):
-                found[test] = ("passed", "") if trouble is None else (
-                    trouble.tag, trouble.text or trouble.get("message"))
+                found[test] = (
+                    ("passed", "") if trouble is None else (trouble.tag, trouble.text or trouble.get("message"))
+                )
         return found, done.stdout + done.stderr
     except subprocess.TimeoutExpired as late:
         return {}, f"the process took more than {LONGEST} seconds\n{late.stdout or b''}"

@@ -103,7 +103,8 @@ def test_gradients_of_a_block_are_there_before_the_blocks_below_it_have_begun(co
         block.register_forward_hook(reached)
         for parameter in block.parameters():
             parameter.register_post_accumulate_grad_hook(
-                lambda parameter, number=block.number: order.append(("given", number)))
+                lambda parameter, number=block.number: order.append(("given", number))
+            )
     for _ in range(3):
         order.clear()
         net(X).sum().backward()

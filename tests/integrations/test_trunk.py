@@ -61,8 +61,11 @@ def program_of(model):
 
 
 def plainly(model, *args):
-    kept = {module: module.__dict__.pop("_compiled_call_impl") for module in model.modules()
-            if "_compiled_call_impl" in module.__dict__}
+    kept = {
+        module: module.__dict__.pop("_compiled_call_impl")
+        for module in model.modules()
+        if "_compiled_call_impl" in module.__dict__
+    }
     try:
         return model(*args)
     finally:

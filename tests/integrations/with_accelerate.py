@@ -81,13 +81,24 @@ def states(model):
 
 # ---- the plugin
 
+
 def test_its_arguments_reach_burnish():
     kwargs = BurnishPlugin(backend="inductor", mode="max-autotune", fullgraph=True, dynamic=False).to_kwargs()
-    assert kwargs == {"backend": "burnish", "mode": "max-autotune", "fullgraph": True, "dynamic": False,
-                      "options": None}
+    assert kwargs == {
+        "backend": "burnish",
+        "mode": "max-autotune",
+        "fullgraph": True,
+        "dynamic": False,
+        "options": None,
+    }
     model = accelerator(BurnishPlugin(fullgraph=True, options={"eager_random": True})).prepare(Net())
-    assert model._kwargs == {"backend": "burnish", "mode": None, "fullgraph": True, "dynamic": None,
-                             "options": {"eager_random": True}}
+    assert model._kwargs == {
+        "backend": "burnish",
+        "mode": None,
+        "fullgraph": True,
+        "dynamic": None,
+        "options": {"eager_random": True},
+    }
 
 
 def test_environment_variables_are_theirs(monkeypatch):
@@ -128,6 +139,7 @@ def test_it_is_a_plugin_of_theirs_that_copies_and_prints():
 
 
 # ---- prepare
+
 
 @pytest.mark.parametrize("regional", [False, True])
 @pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}, {"mixed_precision": "bf16"}], ids=str)
@@ -181,6 +193,7 @@ def test_accelerates_own_plugin_comes_to_us_where_we_are_the_default():
 
 # ---- unwrapping and saving
 
+
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_unwrap_keeps_the_compilation_or_takes_it_off(precision):
     net = Net()
@@ -230,8 +243,9 @@ def test_a_compiled_model_that_is_saved_as_it_is_has_the_keys_it_has_with_torch_
     torch.testing.assert_close(dict(found), dict(wanted))
     for each, folder in ((theirs, tmp_path / "theirs"), (model, tmp_path / "ours")):
         running.save_model(each, folder)
-    torch.testing.assert_close(load_file(tmp_path / "ours" / "model.safetensors"),
-                               load_file(tmp_path / "theirs" / "model.safetensors"))
+    torch.testing.assert_close(
+        load_file(tmp_path / "ours" / "model.safetensors"), load_file(tmp_path / "theirs" / "model.safetensors")
+    )
 
 
 def test_state_is_saved_and_loaded(tmp_path):
@@ -250,6 +264,7 @@ def test_state_is_saved_and_loaded(tmp_path):
 
 
 # ---- regions, with Accelerate's own function
+
 
 def test_regions_are_compiled_by_us_and_taken_apart_by_accelerate():
     burnish.install()

@@ -16,16 +16,26 @@ pytestmark = [
 
 TEXT = {"encoder_hidden_states": torch.randn(2, 7, 32)}
 LATENTS = torch.randn(2, 4, 16, 16)
-BLOCKS = {"block_out_channels": (32, 64), "layers_per_block": 1, "cross_attention_dim": 32, "attention_head_dim": 8,
-          "norm_num_groups": 8}
+BLOCKS = {
+    "block_out_channels": (32, 64),
+    "layers_per_block": 1,
+    "cross_attention_dim": 32,
+    "attention_head_dim": 8,
+    "norm_num_groups": 8,
+}
 
 
 def unet():
     from diffusers import UNet2DConditionModel
 
     model = UNet2DConditionModel(
-        sample_size=16, in_channels=4, out_channels=4, down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
-        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), **BLOCKS)
+        sample_size=16,
+        in_channels=4,
+        out_channels=4,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+        **BLOCKS,
+    )
     return model, {"sample": LATENTS, "timestep": torch.tensor(10), **TEXT}
 
 
@@ -33,8 +43,11 @@ def control_net():
     from diffusers import ControlNetModel
 
     model = ControlNetModel(
-        in_channels=4, down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
-        conditioning_embedding_out_channels=(16, 32), **BLOCKS)
+        in_channels=4,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        conditioning_embedding_out_channels=(16, 32),
+        **BLOCKS,
+    )
     hint = torch.randn(2, 3, 32, 32)
     return model, {"sample": LATENTS, "timestep": torch.tensor(10), "controlnet_cond": hint, **TEXT}
 
@@ -42,42 +55,87 @@ def control_net():
 def dit():
     from diffusers import DiTTransformer2DModel
 
-    model = DiTTransformer2DModel(num_attention_heads=2, attention_head_dim=16, in_channels=4, out_channels=8,
-                                  num_layers=3, sample_size=8, patch_size=2, num_embeds_ada_norm=1000)
-    return model, {"hidden_states": torch.randn(2, 4, 8, 8), "timestep": torch.tensor([3, 3]),
-                   "class_labels": torch.tensor([1, 2])}
+    model = DiTTransformer2DModel(
+        num_attention_heads=2,
+        attention_head_dim=16,
+        in_channels=4,
+        out_channels=8,
+        num_layers=3,
+        sample_size=8,
+        patch_size=2,
+        num_embeds_ada_norm=1000,
+    )
+    return model, {
+        "hidden_states": torch.randn(2, 4, 8, 8),
+        "timestep": torch.tensor([3, 3]),
+        "class_labels": torch.tensor([1, 2]),
+    }
 
 
 def sd3():
     from diffusers import SD3Transformer2DModel
 
     model = SD3Transformer2DModel(
-        sample_size=16, patch_size=2, in_channels=4, num_layers=3, attention_head_dim=8, num_attention_heads=4,
-        joint_attention_dim=32, caption_projection_dim=32, pooled_projection_dim=64, out_channels=4,
-        pos_embed_max_size=32)
-    return model, {"hidden_states": LATENTS, "pooled_projections": torch.randn(2, 64),
-                   "timestep": torch.full((2,), 3.0), **TEXT}
+        sample_size=16,
+        patch_size=2,
+        in_channels=4,
+        num_layers=3,
+        attention_head_dim=8,
+        num_attention_heads=4,
+        joint_attention_dim=32,
+        caption_projection_dim=32,
+        pooled_projection_dim=64,
+        out_channels=4,
+        pos_embed_max_size=32,
+    )
+    return model, {
+        "hidden_states": LATENTS,
+        "pooled_projections": torch.randn(2, 64),
+        "timestep": torch.full((2,), 3.0),
+        **TEXT,
+    }
 
 
 def flux():
     from diffusers import FluxTransformer2DModel
 
     model = FluxTransformer2DModel(
-        patch_size=1, in_channels=16, num_layers=2, num_single_layers=3, attention_head_dim=16, num_attention_heads=2,
-        joint_attention_dim=32, pooled_projection_dim=32, axes_dims_rope=(4, 4, 8), guidance_embeds=True)
+        patch_size=1,
+        in_channels=16,
+        num_layers=2,
+        num_single_layers=3,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=32,
+        pooled_projection_dim=32,
+        axes_dims_rope=(4, 4, 8),
+        guidance_embeds=True,
+    )
     places = torch.zeros(16, 3)
     places[:, 1], places[:, 2] = torch.arange(16) // 4, torch.arange(16) % 4
-    return model, {"hidden_states": torch.randn(2, 16, 16), "pooled_projections": torch.randn(2, 32),
-                   "timestep": torch.full((2,), 0.5), "img_ids": places, "txt_ids": torch.zeros(7, 3),
-                   "guidance": torch.full((2,), 3.5), **TEXT}
+    return model, {
+        "hidden_states": torch.randn(2, 16, 16),
+        "pooled_projections": torch.randn(2, 32),
+        "timestep": torch.full((2,), 0.5),
+        "img_ids": places,
+        "txt_ids": torch.zeros(7, 3),
+        "guidance": torch.full((2,), 3.5),
+        **TEXT,
+    }
 
 
 def vae():
     from diffusers import AutoencoderKL
 
-    model = AutoencoderKL(block_out_channels=(16, 32), down_block_types=("DownEncoderBlock2D",) * 2,
-                          up_block_types=("UpDecoderBlock2D",) * 2, latent_channels=4, norm_num_groups=8,
-                          sample_size=16, shift_factor=0.1)
+    model = AutoencoderKL(
+        block_out_channels=(16, 32),
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        latent_channels=4,
+        norm_num_groups=8,
+        sample_size=16,
+        shift_factor=0.1,
+    )
     return model, {"sample": torch.randn(2, 3, 16, 16)}
 
 
@@ -103,16 +161,22 @@ def repeated(model):
     return model
 
 
-WAYS = {"compile": burnish.compile, "compile_": burnish.compile_, "regions": burnish.compile_regions, "door": door,
-        "repeated": repeated}
+WAYS = {
+    "compile": burnish.compile,
+    "compile_": burnish.compile_,
+    "regions": burnish.compile_regions,
+    "door": door,
+    "repeated": repeated,
+}
 
 
 @pytest.fixture
 def breaks():
     """Breaks, and graphs that ran eagerly."""
     seen = []
-    stop = events.subscribe(lambda event: seen.append(event.data["text"]) if event.kind in ("breaks", "lower.refused")
-                            else None)
+    stop = events.subscribe(
+        lambda event: seen.append(event.data["text"]) if event.kind in ("breaks", "lower.refused") else None
+    )
     yield seen
     stop()
 
@@ -121,8 +185,11 @@ slow = pytest.mark.slow
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", [
-    unet, *(pytest.param(kind, marks=slow) for kind in (flux, dit, sd3, control_net, vae))], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [unet, *(pytest.param(kind, marks=slow) for kind in (flux, dit, sd3, control_net, vae))],
+    ids=lambda k: k.__name__,
+)
 def test_models_give_eagers_results_without_a_break(kind, way, breaks):
     model, inputs = small(kind)
     if way == "repeated" and not model._repeated_blocks:
@@ -138,8 +205,9 @@ def test_models_give_eagers_results_without_a_break(kind, way, breaks):
     assert burnish.was_compiled(compiled) and not breaks
 
 
-@pytest.mark.parametrize("kind", [unet, pytest.param(flux, marks=slow), pytest.param(sd3, marks=slow)],
-                         ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind", [unet, pytest.param(flux, marks=slow), pytest.param(sd3, marks=slow)], ids=lambda k: k.__name__
+)
 @pytest.mark.parametrize("way", ["compile", pytest.param("regions", marks=slow)])
 def test_gradients_are_eagers(kind, way, breaks):
     model, inputs = small(kind)
@@ -154,8 +222,13 @@ def test_gradients_are_eagers(kind, way, breaks):
     assert burnish.was_compiled(compiled) and not breaks
 
 
-@pytest.mark.parametrize("scheduler", ["EulerDiscreteScheduler", *(
-    pytest.param(name, marks=slow) for name in ("DPMSolverMultistepScheduler", "PNDMScheduler"))])
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        "EulerDiscreteScheduler",
+        *(pytest.param(name, marks=slow) for name in ("DPMSolverMultistepScheduler", "PNDMScheduler")),
+    ],
+)
 def test_a_denoising_loop_is_captured_once(scheduler, breaks):
     import diffusers
 
@@ -225,8 +298,15 @@ def stable_diffusion():
     from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
     pipeline = StableDiffusionPipeline(
-        vae=small(vae)[0], text_encoder=None, tokenizer=None, unet=small(unet)[0], safety_checker=None,
-        scheduler=EulerDiscreteScheduler(steps_offset=1), feature_extractor=None, requires_safety_checker=False)
+        vae=small(vae)[0],
+        text_encoder=None,
+        tokenizer=None,
+        unet=small(unet)[0],
+        safety_checker=None,
+        scheduler=EulerDiscreteScheduler(steps_offset=1),
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
     prompts = {"prompt_embeds": TEXT["encoder_hidden_states"][:1], "negative_prompt_embeds": torch.zeros(1, 7, 32)}
     return pipeline, "unet", {"height": 32, "width": 32, **prompts}
 
@@ -241,16 +321,23 @@ def flux_text_to_image():
     from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline
 
     pipeline = FluxPipeline(
-        scheduler=FlowMatchEulerDiscreteScheduler(), vae=small(vae)[0], text_encoder=None, tokenizer=None,
-        text_encoder_2=None, tokenizer_2=None, transformer=small(flux)[0])
+        scheduler=FlowMatchEulerDiscreteScheduler(),
+        vae=small(vae)[0],
+        text_encoder=None,
+        tokenizer=None,
+        text_encoder_2=None,
+        tokenizer_2=None,
+        transformer=small(flux)[0],
+    )
     prompts = {"prompt_embeds": TEXT["encoder_hidden_states"][:1], "pooled_prompt_embeds": torch.randn(1, 32)}
     return pipeline, "transformer", {"height": 32, "width": 32, **prompts}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("make", [stable_diffusion, diffusion_transformer, flux_text_to_image],
-                         ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [stable_diffusion, diffusion_transformer, flux_text_to_image], ids=lambda make: make.__name__
+)
 def test_pipelines_give_eagers_images(make, way, breaks):
     pipeline, part, inputs = make()
     model = getattr(pipeline, part)

@@ -165,8 +165,10 @@ def check_fully_sharded(rank):
 
     def whole(model):
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        return {name.replace("_orig_mod.", ""): value for name, value in
-                get_model_state_dict(model, options=options).items()}
+        return {
+            name.replace("_orig_mod.", ""): value
+            for name, value in get_model_state_dict(model, options=options).items()
+        }
 
     plain = sharded(copy.deepcopy(net))
     wanted = trained(rank, plain)
@@ -258,9 +260,18 @@ def check_trainer(rank):
     for compile_ in (lambda m: m, burnish.compile):
         torch.manual_seed(0)
         model = Trained()
-        trainer = Trainer(accelerator="cpu", devices=RANKS, strategy="ddp", max_epochs=2, logger=False,
-                          enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-                          num_sanity_val_steps=0, default_root_dir=os.environ["TRAINER_ROOT"])
+        trainer = Trainer(
+            accelerator="cpu",
+            devices=RANKS,
+            strategy="ddp",
+            max_epochs=2,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            default_root_dir=os.environ["TRAINER_ROOT"],
+        )
         loader = DataLoader(data, batch_size=2)
         trainer.fit(compile_(model), loader, loader)
         trainer.save_checkpoint(os.path.join(os.environ["TRAINER_ROOT"], "last.ckpt"))

@@ -44,9 +44,11 @@ def train(fabric, model, steps=4):
     return model, loss.detach()
 
 
-@pytest.mark.parametrize("compile_", [
-    lambda net: burnish.compile(net), lambda net: torch.compile(net, backend="burnish"), burnish.compile_,
-], ids=["burnish.compile", "torch.compile", "compile_"])
+@pytest.mark.parametrize(
+    "compile_",
+    [lambda net: burnish.compile(net), lambda net: torch.compile(net, backend="burnish"), burnish.compile_],
+    ids=["burnish.compile", "torch.compile", "compile_"],
+)
 def test_training_gives_eagers_weights(fabric, compile_):
     burnish.install()
     net = Net()
@@ -138,8 +140,10 @@ def test_a_loss_of_a_step_compiled_as_a_whole_is_given_back(fabric):
         torch.testing.assert_close(loss, wanted)
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", *[
-    pytest.param(precision, marks=pytest.mark.slow) for precision in ("bf16-true", "64-true")]])
+@pytest.mark.parametrize(
+    "precision",
+    ["bf16-mixed", *[pytest.param(precision, marks=pytest.mark.slow) for precision in ("bf16-true", "64-true")]],
+)
 def test_precision_plugins_apply(precision):
     fabric = Fabric(accelerator="cpu", devices=1, precision=precision)
     net = Net()

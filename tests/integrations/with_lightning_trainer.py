@@ -18,8 +18,10 @@ import burnish
 from burnish import events
 from burnish.integrations.lightning import BurnishCallback, EagerComparison
 
-pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"),
-              pytest.mark.filterwarnings("ignore:.*:lightning.fabric.utilities.rank_zero.LightningDeprecationWarning")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*:lightning.fabric.utilities.rank_zero.LightningDeprecationWarning"),
+]
 
 
 class Kept(Logger):
@@ -57,8 +59,13 @@ class Model(LightningModule):
 
     def validation_step(self, batch, batch_idx):
         logits = self(batch[0])
-        self.log_dict({"val_loss": nn.functional.cross_entropy(logits, batch[1]),
-                       "accuracy": (logits.argmax(-1) == batch[1]).float().mean()}, prog_bar=True)
+        self.log_dict(
+            {
+                "val_loss": nn.functional.cross_entropy(logits, batch[1]),
+                "accuracy": (logits.argmax(-1) == batch[1]).float().mean(),
+            },
+            prog_bar=True,
+        )
 
     def test_step(self, batch, batch_idx):
         self.log("test_loss", self.loss(batch))
@@ -77,9 +84,18 @@ def batches(count=4, seed=0):
 
 
 def trainer(tmp_path, **kwargs):
-    options = {"max_epochs": 2, "accelerator": "cpu", "devices": 1, "enable_checkpointing": False, "logger": False,
-               "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0,
-               "log_every_n_steps": 1, "default_root_dir": tmp_path}
+    options = {
+        "max_epochs": 2,
+        "accelerator": "cpu",
+        "devices": 1,
+        "enable_checkpointing": False,
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        "log_every_n_steps": 1,
+        "default_root_dir": tmp_path,
+    }
     return Trainer(**options | kwargs)
 
 
@@ -123,6 +139,7 @@ def assert_close(found, wanted):
 
 # ---- what the Trainer does with a compiled module
 
+
 def test_fit_gives_eagers_metrics_and_weights_without_a_break(tmp_path):
     def run(model):
         logger = Kept()
@@ -138,8 +155,11 @@ def test_fit_gives_eagers_metrics_and_weights_without_a_break(tmp_path):
 def test_validate_test_and_predict_give_eagers_results(tmp_path):
     def run(model):
         running = trainer(tmp_path)
-        return (running.validate(model, batches(), verbose=False), running.test(model, batches(), verbose=False),
-                running.predict(model, batches()))
+        return (
+            running.validate(model, batches(), verbose=False),
+            running.test(model, batches(), verbose=False),
+            running.predict(model, batches()),
+        )
 
     assert_same(run)
 
@@ -348,13 +368,27 @@ def test_log_without_a_trainer_warns_as_in_eager():
 
 # ---- ways to train
 
-@pytest.mark.parametrize("options", [
-    {"accumulate_grad_batches": 2, "gradient_clip_val": 0.1}, {"gradient_clip_val": 0.05, "precision": "bf16-mixed"},
-    *[pytest.param(options, marks=pytest.mark.slow) for options in (
-        {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value", "overfit_batches": 2},
-        {"precision": "64-true"}, {"precision": "bf16-true"}, {"limit_train_batches": 3, "val_check_interval": 1},
-        {"detect_anomaly": True}, {"inference_mode": False}, {"barebones": True})],
-], ids=str)
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"accumulate_grad_batches": 2, "gradient_clip_val": 0.1},
+        {"gradient_clip_val": 0.05, "precision": "bf16-mixed"},
+        *[
+            pytest.param(options, marks=pytest.mark.slow)
+            for options in (
+                {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value", "overfit_batches": 2},
+                {"precision": "64-true"},
+                {"precision": "bf16-true"},
+                {"limit_train_batches": 3, "val_check_interval": 1},
+                {"detect_anomaly": True},
+                {"inference_mode": False},
+                {"barebones": True},
+            )
+        ],
+    ],
+    ids=str,
+)
 def test_options_of_the_trainer_change_nothing(tmp_path, options):
     def run(model):
         if options.get("barebones"):
@@ -386,8 +420,9 @@ def test_checkpoints_have_clean_keys_and_are_loaded_by_either(tmp_path):
     torch.testing.assert_close(loaded.state_dict(), model.state_dict())
     again = Model()
     going_on = trainer(tmp_path, max_epochs=3)
-    going_on.fit(burnish.compile(again), batches(), batches(2, seed=1), ckpt_path=keep.last_model_path,
-                 weights_only=False)
+    going_on.fit(
+        burnish.compile(again), batches(), batches(2, seed=1), ckpt_path=keep.last_model_path, weights_only=False
+    )
     assert going_on.current_epoch == 3 and burnish.was_compiled(again)
 
 
@@ -428,6 +463,7 @@ def test_manual_optimization_trains_as_in_eager(tmp_path):
 
 
 # ---- our callbacks
+
 
 def test_callback_compiles_the_steps_and_takes_it_back(tmp_path):
     ran = []

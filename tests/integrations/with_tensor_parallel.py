@@ -56,8 +56,9 @@ def check_ways(ways, wanted):
     stop = events.subscribe(lambda event: breaks.append(event.data["text"]) if event.kind == "breaks" else None)
     for name, wrap in ways.items():
         model = wrap(copy.deepcopy(net))
-        torch.testing.assert_close(losses_of(model), wanted(copy.deepcopy(net)),
-                                   msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            losses_of(model), wanted(copy.deepcopy(net)), msg=lambda text, name=name: f"{name}: {text}"
+        )
         assert burnish.was_compiled(model), name
     stop()
     return set(codes_of(breaks))
@@ -67,11 +68,14 @@ def check_tensor_parallel(rank):
     from torch.distributed.device_mesh import init_device_mesh
 
     mesh = init_device_mesh("cpu", (RANKS,))
-    found = check_ways({
-        "before": lambda m: divided(burnish.compile_(m), mesh),
-        "in place after": lambda m: burnish.compile_(divided(m, mesh)),
-        "after": lambda m: burnish.compile(divided(m, mesh)),
-    }, lambda m: losses_of(divided(m, mesh)))
+    found = check_ways(
+        {
+            "before": lambda m: divided(burnish.compile_(m), mesh),
+            "in place after": lambda m: burnish.compile_(divided(m, mesh)),
+            "after": lambda m: burnish.compile(divided(m, mesh)),
+        },
+        lambda m: losses_of(divided(m, mesh)),
+    )
     assert found == {"B208", "B302"}
 
 
@@ -84,8 +88,10 @@ def check_tensor_parallel_and_fully_sharded(rank):
     def both(module):
         return fully_shard(divided(module, mesh["tensor"]), mesh=mesh["data"])
 
-    check_ways({"before": lambda m: both(burnish.compile_(m)), "after": lambda m: burnish.compile_(both(m))},
-               lambda m: losses_of(both(m)))
+    check_ways(
+        {"before": lambda m: both(burnish.compile_(m)), "after": lambda m: burnish.compile_(both(m))},
+        lambda m: losses_of(both(m)),
+    )
 
 
 @pytest.mark.slow
@@ -151,9 +157,18 @@ def distributed_inside(a, b):
 
 
 # With the breaks there are; what makes a DTensor, or asks other processes, is one.
-ON_DTENSORS = {pointwise: [], product: [], rows: [], in_place: [], parts: [],
-               redistributed: ["B201", "B208"], gathered: ["B208"], wrapped: ["B208"], branching: ["B208", "B101"],
-               distributed_inside: ["B208"]}
+ON_DTENSORS = {
+    pointwise: [],
+    product: [],
+    rows: [],
+    in_place: [],
+    parts: [],
+    redistributed: ["B201", "B208"],
+    gathered: ["B208"],
+    wrapped: ["B208"],
+    branching: ["B208", "B101"],
+    distributed_inside: ["B208"],
+}
 
 
 def same(found, wanted):
@@ -190,8 +205,10 @@ def check_dtensors(rank):
     mesh = init_device_mesh("cpu", (RANKS,))
 
     def operands(turn, gradients, placement):
-        return [distribute_tensor(x + turn, mesh, [p]).requires_grad_(gradients)
-                for x, p in ((A, placement), (B, Replicate()))]
+        return [
+            distribute_tensor(x + turn, mesh, [p]).requires_grad_(gradients)
+            for x, p in ((A, placement), (B, Replicate()))
+        ]
 
     breaks = []
     stop = events.subscribe(lambda event: breaks.append(event.data["text"]) if event.kind == "breaks" else None)
@@ -222,6 +239,7 @@ def test_functions_of_dtensors_answer_as_in_eager_whatever_their_placements(tmp_
 
 
 # ---- collectives in functions
+
 
 def reduced(x):
     y = x * 2
@@ -255,8 +273,13 @@ def operators(x):
     return torch.ops._c10d_functional.wait_tensor.default(y) + 1
 
 
-COLLECTIVES = {reduced: ["B208"], collected: ["B208"], begun: ["B208", "B201"], functional: ["B208"],
-               operators: ["B201", "B208", "B208"]}
+COLLECTIVES = {
+    reduced: ["B208"],
+    collected: ["B208"],
+    begun: ["B208", "B201"],
+    functional: ["B208"],
+    operators: ["B201", "B208", "B208"],
+}
 
 
 def check_collectives(rank):

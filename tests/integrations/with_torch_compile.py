@@ -152,6 +152,7 @@ def patched_as_lightning_does(compile_fn):
         if args and isinstance(args[0], nn.Module):
             compiled._compile_kwargs = dict(kwargs)
         return compiled
+
     return capture
 
 
@@ -236,6 +237,7 @@ def test_the_kwargs_of_torch_compile_are_kept_as_they_were_given(net):
 
 
 # ---- without install: Dynamo captures, we compile
+
 
 @behind_dynamo
 def test_the_name_is_known_without_install_and_an_event_says_who_captures(net, told):

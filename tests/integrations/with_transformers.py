@@ -23,15 +23,38 @@ from burnish import events
 
 def llama(layers=2):
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=None, pad_token_id=0)).eval()
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=64,
+            bos_token_id=1,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    ).eval()
 
 
 def gpt2():
     torch.manual_seed(0)
-    return GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=1,
-                                      eos_token_id=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=64,
+            n_embd=32,
+            n_layer=2,
+            n_head=2,
+            n_positions=64,
+            bos_token_id=1,
+            eos_token_id=2,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+        )
+    )
 
 
 class Texts(Dataset):
@@ -46,8 +69,15 @@ class Texts(Dataset):
 
 
 def arguments(folder, **kwargs):
-    options = {"max_steps": 4, "per_device_train_batch_size": 4, "use_cpu": True, "report_to": [], "logging_steps": 1,
-               "save_strategy": "no", "disable_tqdm": True}
+    options = {
+        "max_steps": 4,
+        "per_device_train_batch_size": 4,
+        "use_cpu": True,
+        "report_to": [],
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
     return TrainingArguments(output_dir=str(folder), **options | kwargs)
 
 
@@ -60,10 +90,15 @@ def trained(model, tmp_path, **kwargs):
 
 
 @pytest.mark.falls_back("numbers", "sizes", only=r"compile")
-@pytest.mark.parametrize("compile_", [
-    burnish.compile, pytest.param(burnish.compile_, marks=pytest.mark.slow),
-    pytest.param(burnish.compile_regions, marks=pytest.mark.slow),
-], ids=["compile", "compile_", "compile_regions"])
+@pytest.mark.parametrize(
+    "compile_",
+    [
+        burnish.compile,
+        pytest.param(burnish.compile_, marks=pytest.mark.slow),
+        pytest.param(burnish.compile_regions, marks=pytest.mark.slow),
+    ],
+    ids=["compile", "compile_", "compile_regions"],
+)
 def test_trainer_trains_a_compiled_model_as_an_eager_one(tmp_path, compile_):
     _, wanted = trained(gpt2(), tmp_path)
     model = compile_(gpt2())
@@ -98,7 +133,10 @@ def test_the_stand_in_is_of_the_class_of_a_model_that_saves_itself(tmp_path):
     assert not isinstance(burnish.compile(torch.nn.Linear(2, 2)), torch.nn.Linear)
     compiled.save_pretrained(tmp_path)
     torch.testing.assert_close(GPT2LMHeadModel.from_pretrained(tmp_path).state_dict(), model.state_dict())
-    assert type(compiled) is burnish.frontend.compiled_module.CompiledModule and type(compiled._orig_mod) is GPT2LMHeadModel
+    assert (
+        type(compiled) is burnish.frontend.compiled_module.CompiledModule
+        and type(compiled._orig_mod) is GPT2LMHeadModel
+    )
 
 
 @pytest.mark.slow
@@ -138,8 +176,14 @@ def test_generation_with_a_compile_config_comes_to_us(cache):
     stop = events.subscribe(lambda event: seen.append(event.kind))
     config = CompileConfig(backend="burnish", mode="default", fullgraph=False)
     config._compile_all_devices = True
-    found = model.generate(PROMPT, max_new_tokens=12, do_sample=False, cache_implementation=cache,
-                           compile_config=config, disable_compile=False)
+    found = model.generate(
+        PROMPT,
+        max_new_tokens=12,
+        do_sample=False,
+        cache_implementation=cache,
+        compile_config=config,
+        disable_compile=False,
+    )
     stop()
     assert torch.equal(found, wanted)
     assert "graph.dynamo" not in seen

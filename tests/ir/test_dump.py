@@ -16,7 +16,7 @@ def test_dump_holds_every_stage_and_each_reads_back(tmp_path):
     burnish.reset()
     with burnish.settings.patch(dump=tmp_path):
         burnish.compile(fn, backend="burnish")(torch.ones(4, 8), torch.ones(8))
-    place, = tmp_path.iterdir()
+    (place,) = tmp_path.iterdir()
     stages = sorted(place.glob("?-*.txt"))
     assert stages[0].name == "1-trace.txt" and stages[1].name == "2-functionalize.txt" and len(stages) > 5
     for file in stages:
@@ -37,5 +37,5 @@ def test_stages_of_one_segment_do_not_go_to_the_next(tmp_path):
     with burnish.settings.patch(dump=tmp_path):
         burnish.compile(fn, backend="burnish")(torch.ones(4))
     for place in tmp_path.iterdir():
-        graph, = place.glob("1-trace.txt")
+        (graph,) = place.glob("1-trace.txt")
         assert ("gt" in graph.read_text()) == (place / "break.txt").exists()

@@ -23,12 +23,26 @@ from ..codegen.random_kernels import elementwise, reducing
 from ..golden.stages import captured, lower
 
 F32 = TensorType.contiguous((2, 3), torch.float32)
-LARGE = ("densenet121", "inception_v3", "resnet50", "efficientnet_b0", "swin_t", "convnext_tiny", "t5", "llama", "vit",
-         "gpt2", "bert", "mobilenet_v2", "mobilenet_v3")
+LARGE = (
+    "densenet121",
+    "inception_v3",
+    "resnet50",
+    "efficientnet_b0",
+    "swin_t",
+    "convnext_tiny",
+    "t5",
+    "llama",
+    "vit",
+    "gpt2",
+    "bert",
+    "mobilenet_v2",
+    "mobilenet_v3",
+)
 DRAWN = settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
 # -- graphs ------------------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in MODELS])
 def test_every_stage_of_a_model_is_read_back(name):
@@ -46,9 +60,37 @@ def test_every_stage_of_a_model_is_read_back(name):
 
 
 CONSTANTS = [
-    0, -1, 2**63 - 1, True, None, 0.0, -0.0, 1e-05, 1e300, 0.1, math.inf, -math.inf, 2.0, "none", "it's",
-    'say "x" # no', "", 1 + 2j, torch.float32, torch.bool, torch.strided, torch.channels_last, torch.preserve_format,
-    torch.device("cpu"), torch.device("cuda", 1), torch.device("meta"), [], (), [1], (1,), [1, [2.5, (None, "a")]],
+    0,
+    -1,
+    2**63 - 1,
+    True,
+    None,
+    0.0,
+    -0.0,
+    1e-05,
+    1e300,
+    0.1,
+    math.inf,
+    -math.inf,
+    2.0,
+    "none",
+    "it's",
+    'say "x" # no',
+    "",
+    1 + 2j,
+    torch.float32,
+    torch.bool,
+    torch.strided,
+    torch.channels_last,
+    torch.preserve_format,
+    torch.device("cpu"),
+    torch.device("cuda", 1),
+    torch.device("meta"),
+    [],
+    (),
+    [1],
+    (1,),
+    [1, [2.5, (None, "a")]],
 ]
 
 
@@ -58,7 +100,7 @@ def test_constant_comes_back_as_what_it_was(constant):
         graph = Graph()
         x = graph.input(F32, "x")
         graph.add(lookup(torch.ops.aten.clone.default), (x, *args), kwargs, F32)
-        node, = parse_graph(str(graph)).nodes
+        (node,) = parse_graph(str(graph)).nodes
         found = node.kwargs["option"] if kwargs else node.args[1]
         assert repr(found) == repr(constant) and type(found) is type(constant)
 
@@ -69,10 +111,19 @@ def test_nan_comes_back():
     assert math.isnan(parse_graph(str(graph)).nodes[0].args[1])
 
 
-@pytest.mark.parametrize("text", [
-    "f32[2, 3]", "i64[]", "b8[0, 4]", "bf16[3, 2]{1, 3}", "f32[1]{7}", "f32[4]{0}", "u8[2]@cuda:0",
-    "c64[2, 2]{1, 2}@cuda:1",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f32[2, 3]",
+        "i64[]",
+        "b8[0, 4]",
+        "bf16[3, 2]{1, 3}",
+        "f32[1]{7}",
+        "f32[4]{0}",
+        "u8[2]@cuda:0",
+        "c64[2, 2]{1, 2}@cuda:1",
+    ],
+)
 def test_type_comes_back(text):
     assert str(parse_type(text)) == text
 
@@ -114,19 +165,22 @@ def test_names_are_given_once():
     assert len(set(names)) == len(names) and not {"inf", "_", "None"} & set(names)
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("graph(x: f32[2])\n  y = aten.exp.default z : f32[2]\n  return y", "no value called z"),
-    ("graph(x: f32[2])\n  y = aten.expp.default x : f32[2]\n  return y", "no operator called aten.expp"),
-    ("graph(x: f32[2])\n  y = nothing x : f32[2]\n  return y", "no operator called nothing"),
-    ("graph(x: f32[2])\n  x = aten.exp.default x : f32[2]\n  return x", "two values called x"),
-    ("graph(x: f33[2])\n  return x", "f33 is no dtype"),
-    ("graph(x: f32[2]{1, 1})\n  return x", "as many strides as sizes"),
-    ("graph(x: f32[2])\n  y, z = aten.exp.default x : f32[2]\n  return y", "as many types"),
-    ("graph(x: f32[2])\n  y = aten.exp.default x : f32[2]\n  write y <- x\n  return", "y is no input"),
-    ("graph(x: f32[2])\n  y = aten.exp.default x x : f32[2]\n  return", "expected ','"),
-    ("graph(x: f32[2])\n  y = aten.to.dtype x, torch.nn : f32[2]\n  return", "no constant of torch's"),
-    ("graph(x: f32[2])\n  return x $", "no word, number or mark"),
-])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("graph(x: f32[2])\n  y = aten.exp.default z : f32[2]\n  return y", "no value called z"),
+        ("graph(x: f32[2])\n  y = aten.expp.default x : f32[2]\n  return y", "no operator called aten.expp"),
+        ("graph(x: f32[2])\n  y = nothing x : f32[2]\n  return y", "no operator called nothing"),
+        ("graph(x: f32[2])\n  x = aten.exp.default x : f32[2]\n  return x", "two values called x"),
+        ("graph(x: f33[2])\n  return x", "f33 is no dtype"),
+        ("graph(x: f32[2]{1, 1})\n  return x", "as many strides as sizes"),
+        ("graph(x: f32[2])\n  y, z = aten.exp.default x : f32[2]\n  return y", "as many types"),
+        ("graph(x: f32[2])\n  y = aten.exp.default x : f32[2]\n  write y <- x\n  return", "y is no input"),
+        ("graph(x: f32[2])\n  y = aten.exp.default x x : f32[2]\n  return", "expected ','"),
+        ("graph(x: f32[2])\n  y = aten.to.dtype x, torch.nn : f32[2]\n  return", "no constant of torch's"),
+        ("graph(x: f32[2])\n  return x $", "no word, number or mark"),
+    ],
+)
 def test_error_says_what_is_wrong_and_where(text, why):
     with pytest.raises(ParseError, match=why) as error:
         parse_graph(text)
@@ -147,11 +201,21 @@ def test_chosen_library_call_prints_by_name_and_is_refused():
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("kernel", [
-    examples.add(1003), examples.softmax(7, 500), examples.layer_norm(4, 96, "bf16"), examples.column_sum(100, 70),
-    examples.transposed_copy(40, 50), examples.embedding(9, 33), examples.padded(4, 30, 2),
-    examples.reduction("argmax", (4, 70), 1, (70, 1)),
-], ids=lambda kernel: kernel.name)
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        examples.add(1003),
+        examples.softmax(7, 500),
+        examples.layer_norm(4, 96, "bf16"),
+        examples.column_sum(100, 70),
+        examples.transposed_copy(40, 50),
+        examples.embedding(9, 33),
+        examples.padded(4, 30, 2),
+        examples.reduction("argmax", (4, 70), 1, (70, 1)),
+    ],
+    ids=lambda kernel: kernel.name,
+)
 def test_kernel_is_read_back(kernel):
     assert parse_kernel(print_kernel(kernel)) == kernel
 
@@ -168,10 +232,21 @@ def test_reducing_kernel_by_chance_is_read_back(drawn):
     assert parse_kernel(print_kernel(drawn[0])) == drawn[0]
 
 
-@pytest.mark.parametrize("value", [
-    const(0.0, "f32"), const(-0.0, "f32"), const(math.inf, "f64"), const(-math.inf, "bf16"), const(math.nan, "f32"),
-    const(1e-30, "f64"), const(True, "b8"), const(-5, "i64"), const(255, "u8"),
-], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [
+        const(0.0, "f32"),
+        const(-0.0, "f32"),
+        const(math.inf, "f64"),
+        const(-math.inf, "bf16"),
+        const(math.nan, "f32"),
+        const(1e-30, "f64"),
+        const(True, "b8"),
+        const(-5, "i64"),
+        const(255, "u8"),
+    ],
+    ids=str,
+)
 def test_constant_of_a_kernel_comes_back_with_its_type(value):
     kernel = examples.elementwise("fill", value, (4,), ())
     assert parse_kernel(print_kernel(kernel)).loops[0].stages[0].stores[0].value is value
@@ -206,17 +281,20 @@ def test_store_with_a_mask_comes_back():
     assert parse_kernel(print_kernel(kernel)) == kernel
 
 
-@pytest.mark.parametrize(("statement", "why"), [
-    ("b1[i0] = nothing(b0[i0])", "no operation called nothing"),
-    ("b1[i0] = add(b0[i0])", "add of 1 operands"),
-    ("b1[i0] = add(b0[i0], 1.0.f64)", "operands of other types"),
-    ("b1[i0] = b2[i0]", "no buffer called b2"),
-    ("b1[i3] = b0[i0]", "no variable called i3"),
-    ("r1 = sum.f32 b0[i0]", "expected the reduction r0"),
-    ("r0 = sum.i64 b0[i0]", "expected the reduction r0"),
-    ("b1[i0] = t4", "no operation called t4"),
-    ("b1[i0] = b0[1*@0]", "needs 1 indices"),
-])
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("b1[i0] = nothing(b0[i0])", "no operation called nothing"),
+        ("b1[i0] = add(b0[i0])", "add of 1 operands"),
+        ("b1[i0] = add(b0[i0], 1.0.f64)", "operands of other types"),
+        ("b1[i0] = b2[i0]", "no buffer called b2"),
+        ("b1[i3] = b0[i0]", "no variable called i3"),
+        ("r1 = sum.f32 b0[i0]", "expected the reduction r0"),
+        ("r0 = sum.i64 b0[i0]", "expected the reduction r0"),
+        ("b1[i0] = t4", "no operation called t4"),
+        ("b1[i0] = b0[1*@0]", "needs 1 indices"),
+    ],
+)
 def test_error_in_a_kernel_quotes_the_line(statement, why):
     text = f"kernel f(b0: f32, b1: f32 out)\n  loop i0 < 4 rows\n    stage\n      {statement}"
     with pytest.raises(ParseError, match=why) as error:

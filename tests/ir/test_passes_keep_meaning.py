@@ -77,14 +77,14 @@ def test_trace_computes_what_the_program_does(case: Case):
     fn, types = function(case.program)
     args = [example(text, k) for k, text in enumerate(types.values())]
     try:
-        (gm, inputs), = captured(fn, tuple(copies(args)))
+        ((gm, inputs),) = captured(fn, tuple(copies(args)))
         made = lower(gm, inputs, "trace")
     except Untraceable:
         pytest.skip("left to eager")
     torch.manual_seed(0)
     wanted = gm.forward(*copies(inputs))
     found = results(made.stages[0][1], inputs, made.constants)
-    assert_same("trace", list(wanted), found[:len(wanted)])
+    assert_same("trace", list(wanted), found[: len(wanted)])
 
 
 @pytest.mark.parametrize("case", GRAPHS, ids=lambda case: f"{case.stage}-{case.name}")
@@ -97,7 +97,7 @@ def test_pass_keeps_what_a_golden_graph_computes(case: Case):
             return
         once, every_call = parts
         made = interpret(once, copies(inputs), FUNCTIONS)
-        assert_same(case.stage, results(graph, inputs, []), results(every_call, [*inputs, *made], [])[:-len(made)])
+        assert_same(case.stage, results(graph, inputs, []), results(every_call, [*inputs, *made], [])[: -len(made)])
     else:
         assert_same(case.stage, results(graph, inputs, []), results(PASSES[case.stage](graph), inputs, []))
 
@@ -125,7 +125,7 @@ def test_passes_keep_what_a_program_by_chance_computes(seed: int):
         fn(*copies(args))
     except RuntimeError as error:
         pytest.skip(f"no program of float64: {error}")
-    (gm, inputs), = captured(fn, tuple(args))
+    ((gm, inputs),) = captured(fn, tuple(args))
     try:
         made = lower(gm, inputs)
     except Untraceable:

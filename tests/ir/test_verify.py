@@ -44,8 +44,11 @@ def test_sound_graph_is_let_through():
     verify(example(), "some pass", example(), strides=True)
 
 
-@pytest.mark.parametrize("case", [case for case in all_cases() if case.out.startswith("graph(")],
-                         ids=lambda case: f"{case.stage}-{case.name}")
+@pytest.mark.parametrize(
+    "case",
+    [case for case in all_cases() if case.out.startswith("graph(")],
+    ids=lambda case: f"{case.stage}-{case.name}",
+)
 def test_golden_graphs_are_sound(case):
     verify(parse_graph(case.out), case.stage)
 
@@ -85,10 +88,16 @@ def test_result_that_belongs_to_another_node_is_found():
     assert "b does not know that it is result 0 of this node" in complaint(graph)
 
 
-@pytest.mark.parametrize("type", [
-    TensorType.contiguous((2, 3), torch.float64), TensorType.contiguous((3, 2), torch.float32),
-    TensorType.contiguous((6,), torch.float32), TensorType.contiguous((2, 3), torch.float32, torch.device("meta")),
-], ids=str)
+@pytest.mark.parametrize(
+    "type",
+    [
+        TensorType.contiguous((2, 3), torch.float64),
+        TensorType.contiguous((3, 2), torch.float32),
+        TensorType.contiguous((6,), torch.float32),
+        TensorType.contiguous((2, 3), torch.float32, torch.device("meta")),
+    ],
+    ids=str,
+)
 def test_result_of_another_type_is_found(type):
     graph = example()
     graph.nodes[0].results[0].type = type
@@ -116,9 +125,10 @@ def test_constant_that_no_graph_may_hold_is_found(arg):
     assert "no constant that a graph may hold" in complaint(graph)
 
 
-@pytest.mark.parametrize(("args", "kwargs", "why"), [
-    (1, {}, "lacks other"), (3, {}, "takes at most 2 arguments"), (2, {"beta": 1}, "no argument called beta"),
-])
+@pytest.mark.parametrize(
+    ("args", "kwargs", "why"),
+    [(1, {}, "lacks other"), (3, {}, "takes at most 2 arguments"), (2, {"beta": 1}, "no argument called beta")],
+)
 def test_arguments_are_those_of_the_schema(args, kwargs, why):
     graph = example()
     node = graph.nodes[1]
@@ -132,17 +142,26 @@ def test_arguments_that_the_shape_rule_refuses_are_found():
     assert "the shape rule of view does not take its arguments" in complaint(graph)
 
 
-@pytest.mark.parametrize(("change", "why"), [
-    (lambda g: g.writes.append(Write(7, g.inputs[0])), "the input number 7, which does not exist"),
-    (lambda g: g.writes.append(Write(0, g.inputs[0])), "x is written twice"),
-    (lambda g: g.writes.append(Write(1, g.inputs[0])), "x: f32\\[2, 3\\] is written to w: f32\\[4, 3\\]"),
-    (lambda g: g.writes.append(Write(1, Value(g.inputs[1].type, "w2"))), "w2, which is written to w, was never made"),
-    (lambda g: g.outputs.append(Value(F32, "lost")), "the output lost was never made"),
-    (lambda g: g.outputs.append([Value(F32, "lost")]), "the output lost was never made"),
-    (lambda g: g.outputs.append(torch.zeros(1)), "is no constant"),
-    (lambda g: g.outputs.append(Alias(9, None)), "alias of the input number 9"),
-    (lambda g: g.outputs.append(Alias(0, TensorType.contiguous((6,), torch.float32))), "an output is an alias of x"),
-])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda g: g.writes.append(Write(7, g.inputs[0])), "the input number 7, which does not exist"),
+        (lambda g: g.writes.append(Write(0, g.inputs[0])), "x is written twice"),
+        (lambda g: g.writes.append(Write(1, g.inputs[0])), "x: f32\\[2, 3\\] is written to w: f32\\[4, 3\\]"),
+        (
+            lambda g: g.writes.append(Write(1, Value(g.inputs[1].type, "w2"))),
+            "w2, which is written to w, was never made",
+        ),
+        (lambda g: g.outputs.append(Value(F32, "lost")), "the output lost was never made"),
+        (lambda g: g.outputs.append([Value(F32, "lost")]), "the output lost was never made"),
+        (lambda g: g.outputs.append(torch.zeros(1)), "is no constant"),
+        (lambda g: g.outputs.append(Alias(9, None)), "alias of the input number 9"),
+        (
+            lambda g: g.outputs.append(Alias(0, TensorType.contiguous((6,), torch.float32))),
+            "an output is an alias of x",
+        ),
+    ],
+)
 def test_ends_of_the_graph_are_checked(change, why):
     graph = example()
     change(graph)
@@ -150,13 +169,16 @@ def test_ends_of_the_graph_are_checked(change, why):
         verify(graph, "some pass")
 
 
-@pytest.mark.parametrize(("change", "why"), [
-    (lambda g: g.outputs.pop(), "there were 2 outputs, now there are 1"),
-    (lambda g: g.outputs.reverse(), "the output number 0 was f32\\[2, 4\\] and is f32\\[2, 3\\] now"),
-    (lambda g: setattr(g.outputs[0], "type", TensorType((2, 4), (1, 2), torch.float32)), "output number 0"),
-    (lambda g: setattr(g.inputs[1], "is_state", False), "the inputs were changed"),
-    (lambda g: g.inputs.append(Value(F32, "more")), "the inputs were changed: 2 became 3"),
-])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda g: g.outputs.pop(), "there were 2 outputs, now there are 1"),
+        (lambda g: g.outputs.reverse(), "the output number 0 was f32\\[2, 4\\] and is f32\\[2, 3\\] now"),
+        (lambda g: setattr(g.outputs[0], "type", TensorType((2, 4), (1, 2), torch.float32)), "output number 0"),
+        (lambda g: setattr(g.inputs[1], "is_state", False), "the inputs were changed"),
+        (lambda g: g.inputs.append(Value(F32, "more")), "the inputs were changed: 2 became 3"),
+    ],
+)
 def test_pass_may_not_change_what_a_caller_sees(change, why):
     graph = example()
     change(graph)
@@ -170,7 +192,7 @@ def test_pipeline_checks_every_pass_where_the_setting_asks_for_it(monkeypatch):
         graph.nodes[-1].results[0].type = TensorType.contiguous((9,), torch.float32)
         return graph
 
-    (gm, inputs), = captured(lambda x: x.exp().sin(), (torch.zeros(3),))
+    ((gm, inputs),) = captured(lambda x: x.exp().sin(), (torch.zeros(3),))
     monkeypatch.setattr(pipeline, "PASSES", (*pipeline.PASSES, spoil))
     with settings.patch(check=False):
         pipeline.lower(gm, inputs)
@@ -180,32 +202,39 @@ def test_pipeline_checks_every_pass_where_the_setting_asks_for_it(monkeypatch):
 
 def test_one_gradient_as_two_tensors_in_one_memory_is_an_error():
     """Autograd would take both over, and add to both."""
-    traced, kept, doubled, merged = map(parse_graph, (
-        """
+    traced, kept, doubled, merged = map(
+        parse_graph,
+        (
+            """
         graph(x: f32[2, 3])
           a = aten.exp.default x : f32[2, 3]
           t = aten.t.default a : f32[3, 2]{1, 3}
           b = aten.exp.default x : f32[2, 3]
           return t, t, b
-        """, """
+        """,
+            """
         graph(x: f32[2, 3])
           a = aten.exp.default x : f32[2, 3]
           t = view a, permute[1, 0] : f32[3, 2]{1, 3}
           b = aten.exp.default x : f32[2, 3]
           return t, t, b
-        """, """
+        """,
+            """
         graph(x: f32[2, 3])
           a = aten.exp.default x : f32[2, 3]
           t = view a, permute[1, 0] : f32[3, 2]{1, 3}
           u = view a, permute[1, 0] : f32[3, 2]{1, 3}
           b = aten.exp.default x : f32[2, 3]
           return t, u, b
-        """, """
+        """,
+            """
         graph(x: f32[2, 3])
           a = aten.exp.default x : f32[2, 3]
           t = view a, permute[1, 0] : f32[3, 2]{1, 3}
           return t, t, a
-        """))
+        """,
+        ),
+    )
     assert why_not_separate(kept, traced) is None
     assert why_not_separate(doubled, traced) == "u and t are two tensors in one memory, and in eager one: t"
     assert why_not_separate(merged, traced) == "a and t share memory, which b and t do not in eager"

@@ -6,8 +6,13 @@ import torch
 import burnish
 from burnish.settings import patch
 
-SIZES = {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
-         "vocab_size": 50}
+SIZES = {
+    "num_hidden_layers": 3,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "vocab_size": 50,
+}
 
 
 def llama(transformers):

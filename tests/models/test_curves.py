@@ -30,6 +30,7 @@ def curve(work, compiler=lambda function: function):
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
         return loss.detach()
+
     run = compiler(train)
     return torch.stack([run(*side.args, **side.kwargs).double() for _ in range(STEPS)])
 

@@ -16,9 +16,18 @@ from bench.models import MODELS, TRAINING
 
 import burnish
 
-LIBRARIES = {"bert": "transformers", "gpt2": "transformers", "llama": "transformers", "t5": "transformers",
-             "vit": "timm", "resnet18": "torchvision", "resnet50": "torchvision", "densenet121": "torchvision",
-             "inception_v3": "torchvision", "mobilenet_v3": "torchvision"}
+LIBRARIES = {
+    "bert": "transformers",
+    "gpt2": "transformers",
+    "llama": "transformers",
+    "t5": "transformers",
+    "vit": "timm",
+    "resnet18": "torchvision",
+    "resnet50": "torchvision",
+    "densenet121": "torchvision",
+    "inception_v3": "torchvision",
+    "mobilenet_v3": "torchvision",
+}
 CALLS = 3
 
 
@@ -59,10 +68,12 @@ def trained(module, run, args, kwargs, seed):
     with torch.no_grad():
         for weight in module.parameters():
             weight.sub_(weight.grad, alpha=0.1)
-    return {"result": tuple(part.detach() for part in result),
-            "gradients": {name: weight.grad.clone() for name, weight in module.named_parameters()},
-            "weights": {name: weight.detach().clone() for name, weight in module.named_parameters()},
-            "random state": torch.rand(2)}
+    return {
+        "result": tuple(part.detach() for part in result),
+        "gradients": {name: weight.grad.clone() for name, weight in module.named_parameters()},
+        "weights": {name: weight.detach().clone() for name, weight in module.named_parameters()},
+        "random state": torch.rand(2),
+    }
 
 
 def test_training_and_evaluation_mode_are_told_apart():
@@ -107,6 +118,11 @@ assert "torch._dynamo" not in before and not loaded, loaded
 def test_capture_leaves_torch_compile_and_sympy_unimported():
     root = Path(__file__).resolve().parents[2]
     paths = os.pathsep.join([str(root / "src"), str(root)])
-    done = subprocess.run([sys.executable, "-c", ALONE], env={**os.environ, "PYTHONPATH": paths}, capture_output=True,
-                          text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
 """Real models with inputs of many sizes: eager's results, at most three compilations.
 
-    python -m pytest -m slow tests/models/test_sizes.py
+python -m pytest -m slow tests/models/test_sizes.py
 """
 
 import os

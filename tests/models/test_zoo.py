@@ -66,8 +66,9 @@ def to_train(name):
     module, inputs = MODELS[name]()
     if name not in SINGLE:
         module.double()
-        inputs = {key: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
-                  for key, x in inputs.items()}
+        inputs = {
+            key: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for key, x in inputs.items()
+        }
     for part in module.modules():  # what is dropped is drawn from another stream
         if isinstance(part, torch.nn.Dropout) or type(part).__name__ in ("StochasticDepth", "DropPath"):
             vars(part).update(DROPS)

@@ -69,8 +69,10 @@ def made(seed: int, in_place: bool = False) -> Program:
     shapes = [draw.choice(SHAPES) for _ in range(draw.randint(2, 5))]
     terms = [(k, [draw.choice(list(UNARY)) for _ in range(draw.choice((0, 0, 1, 1, 2)))]) for k in range(len(shapes))]
     draw.shuffle(terms)
-    hooks = [(draw.randrange(len(shapes)), draw.choice((*HOOKS, *IN_PLACE) if in_place else HOOKS))
-             for _ in range(draw.choice((0, 0, 0, 1, 2) if not in_place else (1, 2)))]
+    hooks = [
+        (draw.randrange(len(shapes)), draw.choice((*HOOKS, *IN_PLACE) if in_place else HOOKS))
+        for _ in range(draw.choice((0, 0, 0, 1, 2) if not in_place else (1, 2)))
+    ]
     actions = [(draw.choice(ACTIONS), draw.randrange(1 << 16)) for _ in range(draw.randint(2, 8))]
     return Program(shapes, terms, [draw.choice(("left", "ends")) for _ in range(3)], actions, hooks)
 
@@ -146,6 +148,8 @@ def is_whole(x: torch.Tensor) -> bool:
 
 def shared(tensors: list) -> list[tuple[int, int, int]]:
     """Which of them lie in one memory, and how far apart."""
-    return [(a, b, x.data_ptr() - y.data_ptr()) for (a, x), (b, y) in itertools.combinations(enumerate(tensors), 2)
-            if x is not None and y is not None and
-            x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()]
+    return [
+        (a, b, x.data_ptr() - y.data_ptr())
+        for (a, x), (b, y) in itertools.combinations(enumerate(tensors), 2)
+        if x is not None and y is not None and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    ]

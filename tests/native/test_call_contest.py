@@ -39,8 +39,9 @@ class Match:
     def __init__(self, compiled, eager):
         self.time, self.ran, self.settled = 0.0, [], []
         self.seconds = {"compiled": compiled, "eager": eager}
-        self.contest = CallContest(self.player("compiled"), self.player("eager"), "calls", self.settled.append,
-                                   lambda: self.time)
+        self.contest = CallContest(
+            self.player("compiled"), self.player("eager"), "calls", self.settled.append, lambda: self.time
+        )
 
     def player(self, name):
         def play(*inputs):
@@ -48,6 +49,7 @@ class Match:
             seconds = self.seconds[name]
             self.time += seconds(len(self.ran) - 1) if callable(seconds) else seconds
             return name
+
         return play
 
     def play(self, calls=LAST + 1):
@@ -57,16 +59,24 @@ class Match:
 
     @property
     def kept(self):
-        stays, = self.settled
+        (stays,) = self.settled
         assert stays is None or stays is EAGER_STAYS
         return "compiled" if stays is None else "eager"
 
 
 # -- who stays ---------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("compiled,eager,kept", [
-    (1.0, 2.0, "compiled"), (1.0, 1.0, "compiled"), (1.02, 1.0, "compiled"), (1.05, 1.0, "eager"), (5.0, 1.0, "eager"),
-])
+
+@pytest.mark.parametrize(
+    "compiled,eager,kept",
+    [
+        (1.0, 2.0, "compiled"),
+        (1.0, 1.0, "compiled"),
+        (1.02, 1.0, "compiled"),
+        (1.05, 1.0, "eager"),
+        (5.0, 1.0, "eager"),
+    ],
+)
 def test_the_faster_one_stays(compiled, eager, kept):
     assert Match(compiled, eager).play().kept == kept
 
@@ -119,6 +129,7 @@ def test_memory_is_given_back_where_earlier_calls_have_made_arenas(monkeypatch):
 
 # -- when it begins ----------------------------------------------------------------------------------------------------
 
+
 def test_turns_of_compiled_code_that_is_not_settled_are_taken_again():
     match = Match(1.0, 2.0)
     seconds = iter([1.0] * 50)
@@ -136,11 +147,19 @@ def test_turns_of_compiled_code_that_is_not_settled_are_taken_again():
     assert match.kept == "compiled" and "eager" in match.ran
 
 
-@pytest.mark.parametrize("result,expected", [
-    (None, False), (1, False), (torch.ones(2), False), ((torch.ones(2), [torch.ones(2)]), False),
-    (torch.ones(2, requires_grad=True), True), ({"loss": torch.ones(2, requires_grad=True)}, True),
-    ([1, (2, torch.ones(2, requires_grad=True))], True), ([[[[[]]]]], True),
-])
+@pytest.mark.parametrize(
+    "result,expected",
+    [
+        (None, False),
+        (1, False),
+        (torch.ones(2), False),
+        ((torch.ones(2), [torch.ones(2)]), False),
+        (torch.ones(2, requires_grad=True), True),
+        ({"loss": torch.ones(2, requires_grad=True)}, True),
+        ([1, (2, torch.ones(2, requires_grad=True))], True),
+        ([[[[[]]]]], True),
+    ],
+)
 def test_what_carries_gradients(result, expected):
     assert carries_gradients(result) is expected
 
@@ -169,6 +188,7 @@ def test_looking_for_gradients_runs_none_of_the_users_code():
 
 # -- with programs -----------------------------------------------------------------------------------------------------
 
+
 class Slow:
     """Contests of whole calls under a clock by which one of the two takes twice the time of the other."""
 
@@ -180,14 +200,16 @@ class Slow:
 
     def begin(self, compiled, eager, name, settle):
         self.begun += 1
-        return CallContest(self.timed(compiled, "compiled"), self.timed(eager, "eager"), name, settle,
-                           lambda: self.time)
+        return CallContest(
+            self.timed(compiled, "compiled"), self.timed(eager, "eager"), name, settle, lambda: self.time
+        )
 
     def timed(self, player, name):
         def play(*inputs):
             self.time += 1.0 + (name == self.slower)
             self.ran.append(name)
             return player(*inputs)
+
         return play
 
     def listen(self, event):
@@ -347,10 +369,13 @@ def test_when_arguments_change_again_what_lost_does_not_take_them(monkeypatch):
     assert program(torch.ones(3), False).tolist() == [2.0] * 3 and match.begun == 2
 
 
-@pytest.mark.parametrize("how", [
-    lambda program: burnish.compile(program, options={"never_slower": False}),
-    lambda program: burnish.compile(program, backend="eager"),
-])
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda program: burnish.compile(program, options={"never_slower": False}),
+        lambda program: burnish.compile(program, backend="eager"),
+    ],
+)
 def test_where_nothing_is_compared_there_is_none(monkeypatch, how):
     match = Slow(monkeypatch, "compiled")
     program = how(reads_a_value)

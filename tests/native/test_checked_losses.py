@@ -20,7 +20,9 @@ def test_gaussian_nll_loss_is_compiled_and_learns():
             loss = run(x, y)
             loss.backward()
             return loss.detach()
+
         return step, (layer,)
+
     seen = alike(build, lambda i: (torch.randn(4, 3), torch.randn(4)))
     assert (seen.refused, seen.breaks) == ([], []) and seen.planned
 

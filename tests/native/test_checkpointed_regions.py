@@ -69,8 +69,10 @@ def given_constants(model, x):
 
 PROGRAMS = {
     "one after the other": (lambda: nn.Sequential(blocks(), blocks()), lambda m, x: region(m[1], region(m[0], x))),
-    "dropout": (lambda: nn.Sequential(blocks(nn.Dropout(0.5)), blocks(nn.Dropout(0.2))),
-                lambda m, x: region(m[1], region(m[0], x))),
+    "dropout": (
+        lambda: nn.Sequential(blocks(nn.Dropout(0.5)), blocks(nn.Dropout(0.2))),
+        lambda m, x: region(m[1], region(m[0], x)),
+    ),
     "the same twice": (lambda: blocks(nn.Dropout(0.5)), lambda m, x: region(m, region(m, x)) + m(x)),
     "batch norm": (lambda: blocks(nn.BatchNorm1d(32), nn.Dropout(0.1)), region),
     "batch norm twice": (lambda: blocks(nn.BatchNorm1d(32)), lambda m, x: region(m, region(m, x)) + m(x)),
@@ -105,8 +107,11 @@ def training(name, is_whole, compiler):
 @pytest.mark.parametrize("is_whole", [False, True], ids=["forward", "whole step"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_checkpointed_training_is_eager_s_in_one_graph(name, is_whole):
-    seen = alike(lambda compiler: training(name, is_whole, compiler),
-                 lambda i: (torch.randn(16, 8, requires_grad=True),), steps=5)
+    seen = alike(
+        lambda compiler: training(name, is_whole, compiler),
+        lambda i: (torch.randn(16, 8, requires_grad=True),),
+        steps=5,
+    )
     # A step that finds gradients to clear is another one than the first.
     assert (seen.breaks, seen.given_up, seen.refused, seen.segments) == ([], [], [], 1 + is_whole)
 
@@ -115,10 +120,19 @@ def test_checkpointed_training_is_eager_s_in_one_graph(name, is_whole):
 @pytest.mark.parametrize("name", ["dropout", "batch norm", "a counter that is read"])
 def test_what_runs_eagerly_computes_again_too(name):
     """Where the compiler cannot take the graph, and in the contest."""
+
     def build(compiler):
-        step, parts = training(name, False, lambda f: compiler(lambda x: torch.view_as_real(
-            torch.view_as_complex(f(x).reshape(1, 1).expand(1, 2).contiguous()) * 1j).sum()))
+        step, parts = training(
+            name,
+            False,
+            lambda f: compiler(
+                lambda x: torch.view_as_real(
+                    torch.view_as_complex(f(x).reshape(1, 1).expand(1, 2).contiguous()) * 1j
+                ).sum()
+            ),
+        )
         return step, parts
+
     seen = alike(build, lambda i: (torch.randn(16, 8, requires_grad=True),), steps=3)
     assert seen.breaks == [] and seen.given_up == []
 
@@ -138,8 +152,11 @@ def test_our_own_random_numbers_are_the_same_the_second_time(never_slower):
 def saved_bytes(loss, *known):
     """Of what backward holds besides inputs and parameters."""
     node = loss.grad_fn
-    held = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes()
-            for x in (*node.saved_tensors, *node.kept) if isinstance(x, torch.Tensor)}
+    held = {
+        x.untyped_storage().data_ptr(): x.untyped_storage().nbytes()
+        for x in (*node.saved_tensors, *node.kept)
+        if isinstance(x, torch.Tensor)
+    }
     for x in known:
         held.pop(x.untyped_storage().data_ptr(), None)
     return sum(held.values())
@@ -147,8 +164,10 @@ def saved_bytes(loss, *known):
 
 @pytest.mark.parametrize("eager_random", [False, True])
 def test_only_what_went_into_regions_is_saved(eager_random):
-    model = nn.ModuleList(nn.Sequential(nn.Linear(8, 256), nn.GELU(), nn.Dropout(0.1 * (not eager_random)),
-                                        nn.Linear(256, 8)) for _ in range(4))
+    model = nn.ModuleList(
+        nn.Sequential(nn.Linear(8, 256), nn.GELU(), nn.Dropout(0.1 * (not eager_random)), nn.Linear(256, 8))
+        for _ in range(4)
+    )
 
     def loss_of(x, apply):
         for block in model:
@@ -177,18 +196,24 @@ def memory_of(plan):
         read = step.node.operands if isinstance(step, Call) else getattr(step, "buffers", ())
         last.update((storage_of(value), number) for value in read)
         if isinstance(step, Call):
-            made.update((value, number) for value in step.node.results
-                        if value is not None and value not in plan.offsets and storage_of(value) is value)
-    held = [sum(value.type.bytes for value, at in made.items() if at <= number <= last.get(value, at))
-            for number in range(len(plan.steps))]
+            made.update(
+                (value, number)
+                for value in step.node.results
+                if value is not None and value not in plan.offsets and storage_of(value) is value
+            )
+    held = [
+        sum(value.type.bytes for value, at in made.items() if at <= number <= last.get(value, at))
+        for number in range(len(plan.steps))
+    ]
     return plan.arena + max(held)
 
 
 def test_a_whole_step_needs_less_memory_with_checkpoints():
     def plan_of(apply):
         torch.manual_seed(0)
-        model = nn.ModuleList(nn.Sequential(nn.Linear(32, 512), nn.GELU(), nn.Dropout(0.1), nn.Linear(512, 32))
-                              for _ in range(6))
+        model = nn.ModuleList(
+            nn.Sequential(nn.Linear(32, 512), nn.GELU(), nn.Dropout(0.1), nn.Linear(512, 32)) for _ in range(6)
+        )
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
         def step(x):
@@ -225,7 +250,9 @@ def test_a_break_inside_leaves_the_call_to_eager():
             loss = run(x)
             loss.backward()
             return loss.detach(), x.grad
+
         return step, (model,)
+
     seen = alike(build, lambda i: (torch.randn(16, 8, requires_grad=True),), steps=3)
     assert (len(seen.breaks), seen.given_up, seen.refused) == (1, [], [])
 
@@ -241,7 +268,9 @@ def test_backward_may_run_twice():
             loss.backward(retain_graph=True)
             loss.backward()
             return x.grad
+
         return step, (model,)
+
     seen = alike(build, lambda i: (torch.randn(16, 8, requires_grad=True),), steps=3)
     assert (seen.breaks, seen.refused) == ([], [])
 
@@ -252,10 +281,12 @@ def test_gradients_of_gradients_are_eager_s():
         run = compiler(lambda x: region(model, x).sum())
 
         def step(x):
-            gradient, = torch.autograd.grad(run(x), x, create_graph=True)
+            (gradient,) = torch.autograd.grad(run(x), x, create_graph=True)
             gradient.square().sum().backward()
             return x.grad
+
         return step, (model,)
+
     assert alike(build, lambda i: (torch.randn(4, 8, requires_grad=True),), steps=3).refused == []
 
 
@@ -271,7 +302,9 @@ def test_regions_of_open_sizes():
             loss = run(x)
             loss.backward()
             return loss.detach(), x.grad, [p.grad.clone() for p in model.parameters()]
+
         return step, ()
+
     seen = alike(build, lambda i: (torch.randn(sizes[i], 8, requires_grad=True),), steps=6)
     assert (seen.breaks, seen.refused, seen.segments) == ([], [], 2)
 
@@ -279,6 +312,7 @@ def test_regions_of_open_sizes():
 @pytest.mark.falls_back("refused")
 def test_writes_that_may_not_be_repeated_run_eagerly():
     """Backward may come by one output alone, and then eager computes again only what led to that."""
+
     def build(compiler):
         one, other = (nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)) for _ in range(2))
         run = compiler(lambda x: (region(one, x).sum(), region(other, x).square().sum()))
@@ -286,7 +320,9 @@ def test_writes_that_may_not_be_repeated_run_eagerly():
         def step(x):
             run(x)[1].backward()
             return x.grad
+
         return step, (one, other)
+
     seen = alike(build, lambda i: (torch.randn(16, 8, requires_grad=True),), steps=3)
     assert len(seen.refused) == 1 and "once more where backward comes to it" in seen.refused[0]
 

@@ -31,6 +31,7 @@ def each(blocks, x, **options):
 def nested(blocks, x):
     def inner(x):
         return checkpoint(blocks[1], blocks[0](x), use_reentrant=False)
+
     return blocks[2](checkpoint(inner, x, use_reentrant=False))
 
 
@@ -49,15 +50,17 @@ WAYS = {
     "nested": nested,
     "in segments": lambda b, x: checkpoint_sequential(nn.Sequential(*b), 2, x, use_reentrant=False),
     "with contexts": lambda b, x: each(b, x, use_reentrant=False, context_fn=two_contexts),
-    "selective": lambda b, x: each(b, x, use_reentrant=False, context_fn=functools.partial(
-        create_selective_checkpoint_contexts, keep_products)),
+    "selective": lambda b, x: each(
+        b, x, use_reentrant=False, context_fn=functools.partial(create_selective_checkpoint_contexts, keep_products)
+    ),
     "with other random numbers": lambda b, x: each(b, x, use_reentrant=False, preserve_rng_state=False),
 }
 
 
 def blocks_of(dropout=0.0, width=32):
-    return nn.ModuleList(nn.Sequential(nn.Linear(8, width), nn.GELU(), nn.Dropout(dropout), nn.Linear(width, 8))
-                         for _ in range(3))
+    return nn.ModuleList(
+        nn.Sequential(nn.Linear(8, width), nn.GELU(), nn.Dropout(dropout), nn.Linear(width, 8)) for _ in range(3)
+    )
 
 
 @pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.slow), 0.5], ids=["plain", "dropout"])
@@ -70,6 +73,7 @@ def test_checkpointed_blocks_train_as_in_eager(way, is_whole, dropout):
 
         def loss_of(x):
             return WAYS[way](blocks, x).square().mean()
+
         run = loss_of if is_whole else compiler(loss_of)
 
         def step(x):
@@ -78,7 +82,9 @@ def test_checkpointed_blocks_train_as_in_eager(way, is_whole, dropout):
             loss.backward()
             optimizer.step()
             return loss.detach()
+
         return compiler(step) if is_whole else step, (blocks,)
+
     seen = alike(build, lambda i: (torch.randn(16, 8, requires_grad=True),), steps=3)
     assert seen.given_up == []
 

@@ -32,8 +32,9 @@ PROGRAMS = {
     "conjugates": lambda y, x: (as_complex(y) * as_complex(x).conj()).real + as_complex(y).conj().imag.sin(),
     "product": lambda y, x: (as_complex(y) @ as_complex(y).mH).abs(),
     "polar": lambda y, x: torch.polar(y.abs() + 1, x).imag,
-    "written": lambda y, x: torch.view_as_real(torch.zeros(4, 4, dtype=torch.complex64).index_copy(
-        0, torch.tensor([2, 0, 1, 3]), as_complex(y).conj())).exp(),
+    "written": lambda y, x: torch.view_as_real(
+        torch.zeros(4, 4, dtype=torch.complex64).index_copy(0, torch.tensor([2, 0, 1, 3]), as_complex(y).conj())
+    ).exp(),
 }
 
 
@@ -53,7 +54,9 @@ def test_gradients_flow_through_complex_numbers(name, is_whole):
             value = loss(x)
             value.backward()
             return value.detach(), x.grad
+
         return compiler(step) if is_whole else step, (model,)
+
     seen = alike(build, lambda i: (torch.randn(4, 8, requires_grad=True),), steps=3)
     assert (seen.breaks, seen.refused, seen.given_up) == ([], [], [])
 
@@ -68,7 +71,9 @@ def test_complex_parameters_and_results():
             y = run(x)
             (y * y.conj()).real.sum().backward()
             return y.detach(), x.grad, weight.grad
+
         return step, ()
+
     assert alike(build, lambda i: (torch.randn(3, 8, requires_grad=True),), steps=3).refused == []
 
 

@@ -12,19 +12,34 @@ from burnish.settings import patch
 from .calls import compiled_with, equal_calls
 
 WRONG = {
-    "an index": (lambda x, i: F.embedding(i, x) + 1, (torch.randn(4, 2), torch.tensor([0, 9])), (
-        torch.randn(4, 2), torch.tensor([0, 3]))),
-    "an index to gather": (lambda x, i: x.gather(0, i) + 1, (torch.randn(4), torch.tensor([7])), (
-        torch.randn(4), torch.tensor([3]))),
-    "a negative index": (lambda x, i: x[i] + 1, (torch.randn(4), torch.tensor([-5])), (
-        torch.randn(4), torch.tensor([-4]))),
+    "an index": (
+        lambda x, i: F.embedding(i, x) + 1,
+        (torch.randn(4, 2), torch.tensor([0, 9])),
+        (torch.randn(4, 2), torch.tensor([0, 3])),
+    ),
+    "an index to gather": (
+        lambda x, i: x.gather(0, i) + 1,
+        (torch.randn(4), torch.tensor([7])),
+        (torch.randn(4), torch.tensor([3])),
+    ),
+    "a negative index": (
+        lambda x, i: x[i] + 1,
+        (torch.randn(4), torch.tensor([-5])),
+        (torch.randn(4), torch.tensor([-4])),
+    ),
     "a singular matrix": (lambda x: torch.linalg.inv(x) * 2, (torch.zeros(2, 2),), (torch.eye(2),)),
     "a matrix that is not positive": (lambda x: torch.linalg.cholesky(x) * 2, (-torch.eye(2),), (torch.eye(2),)),
-    "an integer division by zero": (lambda x, y: x // y, (torch.tensor([4]), torch.tensor([0])), (
-        torch.tensor([4]), torch.tensor([3]))),
+    "an integer division by zero": (
+        lambda x, y: x // y,
+        (torch.tensor([4]), torch.tensor([0])),
+        (torch.tensor([4]), torch.tensor([3])),
+    ),
     "a probability": (lambda x: torch.bernoulli(x) + 1, (torch.tensor([2.0]),), (torch.tensor([0.5]),)),
-    "a target class": (lambda x, t: F.nll_loss(x, t) * 2, (torch.randn(2, 3), torch.tensor([0, 5])), (
-        torch.randn(2, 3), torch.tensor([0, 2]))),
+    "a target class": (
+        lambda x, t: F.nll_loss(x, t) * 2,
+        (torch.randn(2, 3), torch.tensor([0, 5])),
+        (torch.randn(2, 3), torch.tensor([0, 2])),
+    ),
 }
 
 
@@ -44,14 +59,18 @@ def test_errors_of_data_are_raised_as_in_eager_and_the_next_call_is_right(name):
         torch.testing.assert_close(compiled(*right), want)
 
 
-@pytest.mark.parametrize("fn", [
-    lambda x, y: x + y[:, :3],
-    lambda x, y: x @ y,
-    lambda x, y: x.view(5),
-    lambda x, y: x.add_(torch.ones(2, 4, 6)),
-    lambda x, y: x.int().add_(1.5),
-    lambda x, y: x.expand(4, 6).unsqueeze(0).expand(3, 4, 6)[0].unsqueeze(0).expand(2, 4, 6).add_(1),
-], ids=["broadcast", "product", "view", "in place", "dtype in place", "expanded in place"])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: x + y[:, :3],
+        lambda x, y: x @ y,
+        lambda x, y: x.view(5),
+        lambda x, y: x.add_(torch.ones(2, 4, 6)),
+        lambda x, y: x.int().add_(1.5),
+        lambda x, y: x.expand(4, 6).unsqueeze(0).expand(3, 4, 6)[0].unsqueeze(0).expand(2, 4, 6).add_(1),
+    ],
+    ids=["broadcast", "product", "view", "in place", "dtype in place", "expanded in place"],
+)
 def test_errors_of_shapes_and_dtypes_are_eagers(fn):
     equal_calls(fn, torch.randn(4, 6), torch.randn(4, 6), ways=("refused", "views", "native", "library"))
 

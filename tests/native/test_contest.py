@@ -35,10 +35,13 @@ class Match:
             seconds = self.seconds[name]
             self.time += seconds(len(self.ran) - 1) if callable(seconds) else seconds
             return name, inputs
+
         return play
 
     def play(self, calls=LAST + 20):
-        stop = events.subscribe(lambda event: self.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None)
+        stop = events.subscribe(
+            lambda event: self.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None
+        )
         try:
             for k in range(calls):
                 answer = self.contest(k)
@@ -55,18 +58,27 @@ class Match:
 
 # -- who stays ---------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("compiled,eager,kept", [
-    (1.0, 2.0, "compiled"), (1.0, 1.2, "compiled"), (1.0, 1.0, "compiled"), (1.02, 1.0, "compiled"),
-    (1.1, 1.0, "eager"), (1.25, 1.0, "eager"), (5.0, 1.0, "eager"),
-])
+
+@pytest.mark.parametrize(
+    "compiled,eager,kept",
+    [
+        (1.0, 2.0, "compiled"),
+        (1.0, 1.2, "compiled"),
+        (1.0, 1.0, "compiled"),
+        (1.02, 1.0, "compiled"),
+        (1.1, 1.0, "eager"),
+        (1.25, 1.0, "eager"),
+        (5.0, 1.0, "eager"),
+    ],
+)
 def test_the_faster_one_stays(compiled, eager, kept):
     match = Match(compiled, eager).play()
     assert match.kept == kept
-    assert set(match.ran[LAST + 1:]) == {kept}
+    assert set(match.ran[LAST + 1 :]) == {kept}
 
 
 def test_an_event_says_who_was_dropped_and_why():
-    told, = Match(0.25, 0.125).play().told
+    (told,) = Match(0.25, 0.125).play().told
     assert told["text"] == "a graph: compiled 250.000 ms, eager 125.000 ms a call: eager stays"
     assert (told["compiled"], told["eager"], told["kept"]) == (0.25, 0.125, "eager")
 
@@ -96,6 +108,7 @@ def test_a_machine_that_is_slow_for_a_while_does_not_decide():
 
 # -- what it costs -----------------------------------------------------------------------------------------------------
 
+
 def test_eager_gets_few_calls_even_where_it_is_close():
     match = Match(1.0, 1.01).play()
     assert match.ran.count("eager") == len(EAGERS) <= 5
@@ -104,8 +117,8 @@ def test_eager_gets_few_calls_even_where_it_is_close():
 def test_two_rounds_are_enough_where_the_difference_is_clear():
     for compiled, eager in ((1.0, CLEAR + 0.1), (CLEAR + 0.1, 1.0)):
         match = Match(compiled, eager).play()
-        assert match.ran[:ROUNDS[1] + 2].count("eager") == 3
-        assert len(set(match.ran[ROUNDS[1] + 2:])) == 1
+        assert match.ran[: ROUNDS[1] + 2].count("eager") == 3
+        assert len(set(match.ran[ROUNDS[1] + 2 :])) == 1
 
 
 def test_eagers_calls_lie_further_and_further_apart():
@@ -118,7 +131,7 @@ def test_eagers_calls_lie_further_and_further_apart():
 def test_each_is_timed_where_the_other_has_just_been():
     ran = Match(1.0, 1.01).play().ran
     for turn in ROUNDS:
-        assert ran[turn - 1:turn + 2] == ["compiled", "eager", "compiled"]
+        assert ran[turn - 1 : turn + 2] == ["compiled", "eager", "compiled"]
 
 
 def test_with_a_large_arena_each_runs_twice_and_memory_is_given_back_between(monkeypatch):
@@ -142,7 +155,7 @@ def test_with_a_large_arena_each_runs_twice_and_memory_is_given_back_between(mon
 
     match = Match(compiled, eager).play()
     assert match.kept == "compiled"
-    assert "".join("e" if name == "eager" else "c" for name in match.ran[:len(LARGE_ORDER)]) == LARGE_ORDER.lower()
+    assert "".join("e" if name == "eager" else "c" for name in match.ran[: len(LARGE_ORDER)]) == LARGE_ORDER.lower()
     assert all(timed[turn] for turn, who in enumerate(LARGE_ORDER) if who.isupper())
 
 
@@ -184,6 +197,7 @@ def test_the_loser_is_let_go():
 
 # -- exceptions and threads --------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("raising", range(LAST + 2))
 def test_an_exception_passes_and_the_contest_goes_on(raising):
     match = Match(2.0, 1.0)
@@ -194,7 +208,9 @@ def test_an_exception_passes_and_the_contest_goes_on(raising):
         return 2.0
 
     match.seconds["compiled"] = fail
-    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None)
+    stop = events.subscribe(
+        lambda event: match.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None
+    )
     raised = 0
     for k in range(LAST + 20):
         try:
@@ -202,8 +218,7 @@ def test_an_exception_passes_and_the_contest_goes_on(raising):
         except KeyboardInterrupt:
             raised += 1
     stop()
-    assert raised == (raising not in EAGERS and raising < len(match.ran) and
-                      match.ran[raising] == "compiled")
+    assert raised == (raising not in EAGERS and raising < len(match.ran) and match.ran[raising] == "compiled")
     assert match.kept == "eager" and match.contest.running == 0
 
 
@@ -214,7 +229,9 @@ def test_where_every_timed_call_raises_compiled_code_stays():
         raise ValueError
 
     match.seconds["eager"] = fail
-    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None)
+    stop = events.subscribe(
+        lambda event: match.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None
+    )
     for k in range(LAST + 5):
         if k in EAGERS:
             with pytest.raises(ValueError):
@@ -261,7 +278,9 @@ def test_many_threads_get_one_decision_and_each_call_one_answer():
             with lock:
                 answers.append(answer)
 
-    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest.inference_contest" else None)
+    stop = events.subscribe(
+        lambda event: told.append(event) if event.kind == "runtime.contest.inference_contest" else None
+    )
     threads = [threading.Thread(target=work, args=(1000 * n,)) for n in range(8)]
     for thread in threads:
         thread.start()
@@ -277,7 +296,12 @@ def test_many_threads_get_one_decision_and_each_call_one_answer():
 def test_a_listener_may_call_what_was_decided():
     match, heard = Match(1.0, 2.0), []
     stop = events.subscribe(
-        lambda event: heard.append(match.contest("from the listener")) if event.kind == "runtime.contest.inference_contest" else None)
+        lambda event: (
+            heard.append(match.contest("from the listener"))
+            if event.kind == "runtime.contest.inference_contest"
+            else None
+        )
+    )
     for k in range(LAST + 1):
         match.contest(k)
     stop()
@@ -285,6 +309,7 @@ def test_a_listener_may_call_what_was_decided():
 
 
 # -- with programs -----------------------------------------------------------------------------------------------------
+
 
 @pytest.fixture(autouse=True)
 def contests_are_held():
@@ -305,18 +330,28 @@ class Slow:
                     nonlocal time
                     time += seconds
                     return player(*inputs)
+
                 return play
-            made(contest, timed(compiled, 1.0 + (slower == "compiled")), timed(eager, 1.0 + (slower == "eager")), name,
-                 lambda: time)
+
+            made(
+                contest,
+                timed(compiled, 1.0 + (slower == "compiled")),
+                timed(eager, 1.0 + (slower == "eager")),
+                name,
+                lambda: time,
+            )
 
         monkeypatch.setattr(Contest, "__init__", init)
         self.told = []
-        self.stop = events.subscribe(lambda event: self.told.append(event.data["kept"])
-                                     if event.kind == "runtime.contest.inference_contest" else None)
+        self.stop = events.subscribe(
+            lambda event: (
+                self.told.append(event.data["kept"]) if event.kind == "runtime.contest.inference_contest" else None
+            )
+        )
 
     def kept(self):
         self.stop()
-        kept, = self.told
+        (kept,) = self.told
         return kept
 
 
@@ -377,7 +412,9 @@ def test_an_error_of_the_program_is_raised_in_every_call_and_work_done_before_st
 
 def test_the_setting_turns_it_off():
     told = []
-    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest.inference_contest" else None)
+    stop = events.subscribe(
+        lambda event: told.append(event) if event.kind == "runtime.contest.inference_contest" else None
+    )
     with torch.no_grad():
         with patch(never_slower=False):
             compiled = burnish.compile(lambda x: x.sin() + 1)

@@ -19,12 +19,12 @@ class Cube(Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
-        return x ** 3
+        return x**3
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * 30 * x ** 2
+        (x,) = ctx.saved_tensors
+        return g * 30 * x**2
 
 
 class Setup(Function):
@@ -65,7 +65,7 @@ class Ranked(Function):
 
     @staticmethod
     def backward(ctx, g, g_order):
-        order, = ctx.saved_tensors
+        (order,) = ctx.saved_tensors
         return torch.zeros_like(g).index_add_(0, order, g)
 
 
@@ -83,13 +83,13 @@ class Once(Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
-        return x ** 3
+        return x**3
 
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * 4 * x ** 2
+        (x,) = ctx.saved_tensors
+        return g * 4 * x**2
 
 
 class Arguments(Function):
@@ -117,7 +117,7 @@ class Composed(Function):
 
     @staticmethod
     def backward(ctx, g):
-        y, = ctx.saved_tensors
+        (y,) = ctx.saved_tensors
         return Cube.apply(g) + scaled(y, 2.0)
 
 
@@ -174,6 +174,7 @@ def written_inside(x):
 
 def gradients_of(fn, *needs, twice=False):
     """A world that gives leaves to ``fn`` and differentiates a weighted sum of what comes out."""
+
     def build(compiler):
         run = compiler(fn)
 
@@ -189,7 +190,9 @@ def gradients_of(fn, *needs, twice=False):
             elif outs:
                 torch.autograd.backward(outs, [torch.linspace(1, 2, x.numel()).view(x.shape).to(x.dtype) for x in outs])
             return out, [x.grad for x in given]
+
         return step, ()
+
     return build
 
 
@@ -242,7 +245,9 @@ def test_inside_a_whole_step_it_is_one_graph():
             loss.backward()
             optimizer.step()
             return loss
+
         return compiler(train), (model,)
+
     seen = alike(build, one(5, 8))
     assert (seen.breaks, seen.refused, seen.segments) == ([], [], 2)
 
@@ -258,12 +263,14 @@ def test_a_formula_that_is_differentiable_once_says_so_the_second_time():
 
         def step(x):
             x.requires_grad_()
-            first, = torch.autograd.grad(run(x).sum(), x, create_graph=True)
+            (first,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
             try:
                 first.sum().backward()
             except RuntimeError as error:
                 return "once_differentiable" in str(error), first.detach()
+
         return step, ()
+
     assert alike(build, one(4), steps=3).refused == []
 
 
@@ -280,6 +287,7 @@ class Reversed(Function):
 
 def test_a_number_that_changes_with_every_step_is_compiled_once():
     """The layer that turns gradients round, whose strength follows a schedule."""
+
     def build(compiler):
         model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
         loss_of = compiler(lambda x, strength: Reversed.apply(model(x), strength).square().mean())
@@ -289,7 +297,9 @@ def test_a_number_that_changes_with_every_step_is_compiled_once():
             loss = loss_of(x, strength)
             loss.backward()
             return loss.detach()
+
         return step, (model,)
+
     seen = alike(build, lambda i: (torch.randn(5, 8), 1 / (i + 1)), steps=12)
     assert (seen.breaks, seen.refused, seen.given_up, seen.segments) == ([], [], [], 2)
 
@@ -310,12 +320,14 @@ class Chosen(Function):
 @pytest.mark.falls_back("numbers", "refused")
 def test_a_number_that_decides_is_no_constant():
     numbers = [0.9, 0.8, 0.3, 0.2, 0.7, 0.1, 0.95]
-    seen = alike(gradients_of(lambda x, s: Chosen.apply(x, s).sin()),
-                 lambda i: (torch.randn(4), numbers[i % 7]), steps=14)
+    seen = alike(
+        gradients_of(lambda x, s: Chosen.apply(x, s).sin()), lambda i: (torch.randn(4), numbers[i % 7]), steps=14
+    )
     assert seen.given_up == []
 
 
 # ---- what may not be looked into
+
 
 class Reads(Function):
     factor = [2.0]
@@ -339,7 +351,9 @@ def test_what_it_reads_elsewhere_is_read_in_each_call():
             x.requires_grad_()
             run(x).sum().backward()
             return x.grad
+
         return step, ()
+
     seen = alike(build, lambda i: (torch.randn(3), i))
     assert "runs as it is: Reads may be, or do, something else" in seen.refused[0]
 
@@ -368,7 +382,9 @@ def test_a_constant_that_turns_out_to_be_none_is_noticed():
             x.requires_grad_()
             run(x).sum().backward()
             return x.grad
+
         return step, ()
+
     values = [2.0, 2.0, 3.0, 3.0, 2.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
     seen = alike(build, lambda i: (torch.randn(3), values[i]), steps=len(values))
     assert seen.planned == 2 and seen.segments == 2 and seen.given_up == []
@@ -384,6 +400,7 @@ def test_a_formula_that_is_replaced_is_noticed():
             @staticmethod
             def backward(ctx, g):
                 return g * 3
+
         run = compiler(lambda x: Patched.apply(x).sin())
 
         def step(x, i):
@@ -394,7 +411,9 @@ def test_a_formula_that_is_replaced_is_noticed():
             x.requires_grad_()
             run(x).sum().backward()
             return x.grad
+
         return step, ()
+
     assert alike(build, lambda i: (torch.randn(3), i), steps=6).refused == []
 
 
@@ -459,6 +478,7 @@ def one_used(compiler):
         x.requires_grad_()
         run(x)[0].sum().backward()
         return x.grad
+
     return step, ()
 
 
@@ -472,9 +492,13 @@ NATIVE = {
 }
 
 
-@pytest.mark.falls_back("refused", only=(
-    r"sees which outputs were used|branches on data|draws random numbers|raises in backward|"
-    r"answers with its argument|shows its argument"))
+@pytest.mark.falls_back(
+    "refused",
+    only=(
+        r"sees which outputs were used|branches on data|draws random numbers|raises in backward|"
+        r"answers with its argument|shows its argument"
+    ),
+)
 @pytest.mark.parametrize("name", NATIVE)
 def test_what_cannot_be_looked_into_runs_as_it_is_and_says_why(name):
     build, why = NATIVE[name]
@@ -494,5 +518,6 @@ def test_what_it_prints_is_printed_each_time(capsys):
         def backward(ctx, g):
             print("backward")
             return g
+
     alike(gradients_of(lambda x: Prints.apply(x)), one(4), steps=3)
     assert capsys.readouterr().out.split() == ["forward", "backward"] * 6

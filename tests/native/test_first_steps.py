@@ -36,8 +36,10 @@ def calls_of(compiled, caches, lengths):
         x = torch.randn(length, 8)
         want = (x * 2 if cache.kept is None else torch.cat([cache.kept, x * 2])).sum(0)
         torch.testing.assert_close(compiled(cache, x), want)
-    return [lambda cache=cache, length=length: call(cache, length)
-            for cache, length in zip(caches, lengths, strict=True)]
+
+    return [
+        lambda cache=cache, length=length: call(cache, length) for cache, length in zip(caches, lengths, strict=True)
+    ]
 
 
 def test_a_cache_is_filled_eagerly_and_its_growth_compiled_once():
@@ -75,6 +77,7 @@ def test_what_was_put_behind_nothing_may_stay_as_it_is():
         if cache.kept is None:
             cache.kept = torch.cat([torch.empty(0, 8), x * 2])
         return cache.kept.sum(0) + x
+
     compiled, cache = burnish.compile(once), Cache()
     for length in (5, 1, 1, 1):
         x = torch.randn(length, 8)

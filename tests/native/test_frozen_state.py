@@ -28,8 +28,9 @@ def test_a_module_that_does_not_change_is_asked_about_by_one_native_call(watched
     compiled = burnish.compile(model)
     asked = []
     looked_up = frozen_prologue.FrozenProgram.looked_up
-    monkeypatch.setattr(frozen_prologue.FrozenProgram, "looked_up",
-                        lambda self, inputs: asked.append(1) or looked_up(self, inputs))
+    monkeypatch.setattr(
+        frozen_prologue.FrozenProgram, "looked_up", lambda self, inputs: asked.append(1) or looked_up(self, inputs)
+    )
     with torch.no_grad(), patch(never_slower=False):
         for _ in range(20):
             compiled(x)
@@ -91,8 +92,13 @@ def test_what_is_made_of_constants_alone_is_made_once():
 def network():
     torch.manual_seed(0)
     return torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(),
-        torch.nn.Linear(8 * 8 * 8, 32), torch.nn.GELU(), torch.nn.Linear(32, 4),
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(8 * 8 * 8, 32),
+        torch.nn.GELU(),
+        torch.nn.Linear(32, 4),
     ).eval()
 
 
@@ -118,8 +124,12 @@ def other_parameter(model):
 
 
 def loaded(model):
-    model.load_state_dict({name: torch.rand_like(value, dtype=torch.float32).to(value.dtype)
-                           for name, value in model.state_dict().items()})
+    model.load_state_dict(
+        {
+            name: torch.rand_like(value, dtype=torch.float32).to(value.dtype)
+            for name, value in model.state_dict().items()
+        }
+    )
 
 
 def optimizer_step(model):
@@ -134,8 +144,16 @@ def running_statistics(model):
     model.eval()
 
 
-CHANGES = [in_place, past_the_counter, manual_descent, other_data, other_parameter, loaded, optimizer_step,
-           running_statistics]
+CHANGES = [
+    in_place,
+    past_the_counter,
+    manual_descent,
+    other_data,
+    other_parameter,
+    loaded,
+    optimizer_step,
+    running_statistics,
+]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -185,9 +203,22 @@ def own_kernels_only(monkeypatch):
     """Wherever a kernel of our own can compute a convolution, it does."""
     from burnish.schedule.library import choose_calls
 
-    if choose_calls.own_candidate(choose_calls.ConvSpec(
-            TensorType.contiguous((1, 32, 28, 28), torch.float32), TensorType.contiguous((16, 32, 3, 3), torch.float32),
-            None, None, None, (1, 1), (1, 1), (1, 1), is_frozen=True)) is None:
+    if (
+        choose_calls.own_candidate(
+            choose_calls.ConvSpec(
+                TensorType.contiguous((1, 32, 28, 28), torch.float32),
+                TensorType.contiguous((16, 32, 3, 3), torch.float32),
+                None,
+                None,
+                None,
+                (1, 1),
+                (1, 1),
+                (1, 1),
+                is_frozen=True,
+            )
+        )
+        is None
+    ):
         pytest.skip("there are no kernels of our own for this machine")
 
     def choose(spec, **_):

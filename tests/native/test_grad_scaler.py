@@ -32,7 +32,9 @@ def world(dtype, clips=False, whole=True, fused=False):
             loss = run(x, y)
             update(loss)
             return loss.detach()
+
         return compiler(step) if whole else step, (model, optimizer, scaler)
+
     return build
 
 
@@ -77,7 +79,9 @@ def test_the_state_of_a_scaler_is_loaded_midway():
             if i == 7:
                 scaler.load_state_dict(saved[0][0])
             return step(x, y), scaler.get_scale()
+
         return run, (model, optimizer, scaler)
+
     seen = alike(build, lambda i: (*batches(i), i), steps=10)
     assert seen.given_up == [] and seen.refused == []
 
@@ -85,6 +89,7 @@ def test_the_state_of_a_scaler_is_loaded_midway():
 def test_the_address_of_an_object_is_a_key_as_long_as_it_is_that_object():
     class Owner:
         pass
+
     owners = [Owner(), Owner()]
 
     def build(compiler):
@@ -92,8 +97,10 @@ def test_the_address_of_an_object_is_a_key_as_long_as_it_is_that_object():
 
         def look_up(x, owner):
             return x + table[id(owner)]
+
         run = compiler(look_up)
         return lambda i: run(torch.ones(2), owners[i % 2]), ()
+
     seen = alike(build, lambda i: (i,), steps=5)
     assert seen.breaks == []
 
@@ -105,11 +112,14 @@ def test_a_dictionary_is_read_whole_after_one_of_its_keys_was_written():
         def go(x):
             states["first"]["stage"] = "done"
             return [x * state["factor"] for state in states.values() if state["stage"] == "done"]
+
         run = compiler(go)
 
         def step(x):
             states["first"]["stage"] = "ready"
             return run(x), dict(states["first"])
+
         return step, ()
+
     seen = alike(build, lambda i: (torch.randn(2),), steps=4)
     assert (seen.breaks, seen.segments) == ([], 1)

@@ -19,9 +19,24 @@ from burnish.settings import patch
 MOST = 60
 """Numbers that a sample is differentiated by."""
 PARTS = 8
-FAMILIAR = {"mul", "matmul", "softmax", "sigmoid", "tanh", "var", "cumsum", "gather", "nn.functional.layer_norm",
-            "nn.functional.batch_norm", "nn.functional.conv2d", "nn.functional.gelu", "nn.functional.cross_entropy",
-            "nn.functional.scaled_dot_product_attention", "logsumexp", "native_batch_norm"}
+FAMILIAR = {
+    "mul",
+    "matmul",
+    "softmax",
+    "sigmoid",
+    "tanh",
+    "var",
+    "cumsum",
+    "gather",
+    "nn.functional.layer_norm",
+    "nn.functional.batch_norm",
+    "nn.functional.conv2d",
+    "nn.functional.gelu",
+    "nn.functional.cross_entropy",
+    "nn.functional.scaled_dot_product_attention",
+    "logsumexp",
+    "native_batch_norm",
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +52,11 @@ def checks(function, leaves):
 
 
 def is_small(leaves):
-    return leaves and sum(x.numel() for x in leaves) <= MOST and all(
-        x.numel() and not x.dtype.is_complex and x.layout is torch.strided for x in leaves)
+    return (
+        leaves
+        and sum(x.numel() for x in leaves) <= MOST
+        and all(x.numel() and not x.dtype.is_complex and x.layout is torch.strided for x in leaves)
+    )
 
 
 def samples(op):
@@ -48,12 +66,15 @@ def samples(op):
         places = [k for k, x in enumerate(flat) if isinstance(x, torch.Tensor) and x.requires_grad]
         leaves = [flat[k] for k in places]
         if is_small(leaves):
+
             def call(*given, flat=flat, form=form, places=places):
                 values = dict(enumerate(flat)) | dict(zip(places, given, strict=True))
                 first, args, kwargs = tree_unflatten(list(values.values()), form)
                 made = tree_flatten(op.op(first, *args, **kwargs))[0]
-                return tuple(x for x in made if isinstance(x, torch.Tensor) and x.requires_grad
-                             and not x.dtype.is_complex)
+                return tuple(
+                    x for x in made if isinstance(x, torch.Tensor) and x.requires_grad and not x.dtype.is_complex
+                )
+
             yield call, leaves
 
 

@@ -48,7 +48,7 @@ def outcome(fn, given, weights):
     outputs = fn(*given)
     found = [(x.detach().clone(), x.requires_grad, x.is_leaf and x.requires_grad) for x in tensors_of(outputs)]
     needed = [x for x in tensors_of(outputs) if x.requires_grad]
-    torch.autograd.backward(needed, [w[:x.numel()].view(x.shape).to(x.dtype) for x, w in zip(needed, weights)])
+    torch.autograd.backward(needed, [w[: x.numel()].view(x.shape).to(x.dtype) for x, w in zip(needed, weights)])
     leaves = [x.grad for x in given if isinstance(x, torch.Tensor)]
     return found, leaves, [x.detach() if isinstance(x, torch.Tensor) else x for x in given]
 
@@ -99,20 +99,39 @@ PROGRAMS = {
     "layer norm over two": (lambda x, w: F.layer_norm(x, (5, 6), w), leaf(4, 5, 6), leaf(5, 6)),
     "rms norm": (lambda x, w: F.rms_norm(x, (6,), w), leaf(4, 6), leaf(6)),
     "group norm": (lambda x, w, b: F.group_norm(x, 2, w, b), leaf(4, 6, 5), leaf(6), leaf(6)),
-    "batch norm": (lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, True), leaf(4, 6, 5, 5), torch.zeros(6),
-                   torch.ones(6), leaf(6), leaf(6)),
-    "batch norm in evaluation": (lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b), leaf(4, 6, 5, 5),
-                                 torch.randn(6), torch.rand(6) + 0.5, leaf(6), leaf(6)),
+    "batch norm": (
+        lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, True),
+        leaf(4, 6, 5, 5),
+        torch.zeros(6),
+        torch.ones(6),
+        leaf(6),
+        leaf(6),
+    ),
+    "batch norm in evaluation": (
+        lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b),
+        leaf(4, 6, 5, 5),
+        torch.randn(6),
+        torch.rand(6) + 0.5,
+        leaf(6),
+        leaf(6),
+    ),
     "instance norm": (lambda x, w, b: F.instance_norm(x, weight=w, bias=b), leaf(4, 6, 5, 5), leaf(6), leaf(6)),
     "convolution": (lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(), leaf(2, 3, 8, 8), leaf(4, 3, 3, 3), leaf(4)),
     "pools": (lambda x: F.max_pool2d(x, 2) + F.avg_pool2d(x, 2), leaf(2, 3, 8, 8)),
     "embedding": (lambda i, w: F.embedding(i, w).sum(1), torch.tensor([[1, 2], [2, 0]]), leaf(4, 6)),
-    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), leaf(2, 2, 8, 16),
-                  leaf(2, 2, 8, 16), leaf(2, 2, 8, 16)),
+    "attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        leaf(2, 2, 8, 16),
+        leaf(2, 2, 8, 16),
+        leaf(2, 2, 8, 16),
+    ),
     "cross entropy": (lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), leaf(4, 6), torch.tensor([0, 5, 2, 1])),
     "expanded and repeated": (lambda x: x.expand(4, 6) * x.repeat(4, 1).cumsum(0), leaf(1, 6)),
-    "cat, stack and chunk": (lambda x, y: torch.cat([x, y]).chunk(2, 1)[1] + torch.stack([x, y]).sum(), leaf(4, 6),
-                             leaf(4, 6)),
+    "cat, stack and chunk": (
+        lambda x, y: torch.cat([x, y]).chunk(2, 1)[1] + torch.stack([x, y]).sum(),
+        leaf(4, 6),
+        leaf(4, 6),
+    ),
     "indexed": (lambda x: x[[0, 2, 2]] * x[:, 1:2][:3], leaf(4, 6)),
     "where and masks": (lambda x: torch.where(x > 0, x, x * 0.1).masked_fill(x > 1, 0.0), leaf(4, 6)),
     "of double precision": (lambda x: (x @ x.t()).logsumexp(0), leaf(4, 6, dtype=torch.float64)),
@@ -153,9 +172,19 @@ def train(model, x, steps=3, compiled=True):
 
 MODELS = {
     "a perceptron": lambda: (nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)), (5, 8)),
-    "a convolution net": lambda: (nn.Sequential(
-        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)), (4, 3, 12, 12)),
+    "a convolution net": lambda: (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 8, 3),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(8, 2),
+        ),
+        (4, 3, 12, 12),
+    ),
     "a transformer": lambda: (nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), (2, 6, 16)),
     "tied weights": lambda: (Tied(), (5, 8)),
 }
@@ -250,7 +279,7 @@ def test_gradients_of_gradients_are_eagers():
     x, w = leaf(4, 6), leaf(6, 3)
     found = []
     for run in (fn, compiled_on(fn, x, w)):
-        gx, = torch.autograd.grad(run(x, w), x, create_graph=True)
+        (gx,) = torch.autograd.grad(run(x, w), x, create_graph=True)
         found.append((gx, *torch.autograd.grad(gx.square().sum(), (x, w))))
     for want, got in zip(*found, strict=True):
         torch.testing.assert_close(got, want)
@@ -382,8 +411,8 @@ def test_tangents_of_any_layout_are_taken():
     x = leaf(4, 6)
     run = compiled_on(fn, x)
     for tangent in (torch.ones(4, 6), torch.ones(6, 4).t(), torch.ones(1, 1).expand(4, 6), torch.ones(8, 6)[::2]):
-        got, = torch.autograd.grad(run(x), x, tangent)
-        want, = torch.autograd.grad(fn(x), x, tangent)
+        (got,) = torch.autograd.grad(run(x), x, tangent)
+        (want,) = torch.autograd.grad(fn(x), x, tangent)
         torch.testing.assert_close(got, want)
 
 
@@ -434,7 +463,9 @@ def test_checkpointed_blocks_train_as_in_eager():
 
 def test_the_slower_one_of_forward_and_backward_together_is_dropped():
     told = []
-    stop = events.subscribe(lambda e: told.append(e.data["kept"]) if e.kind == "runtime.contest.inference_contest" else None)
+    stop = events.subscribe(
+        lambda e: told.append(e.data["kept"]) if e.kind == "runtime.contest.inference_contest" else None
+    )
     try:
         run = burnish.compile(lambda x: (x.exp() * x.sin()).sum())
         with patch(never_slower=True, on_error="raise"):
@@ -459,7 +490,7 @@ def test_a_loss_returned_beside_itself_detached_keeps_its_gradient():
         loss, detached, twice = compiled(x, weight)
         assert loss.requires_grad and not detached.requires_grad and not twice.requires_grad
         assert detached.data_ptr() == loss.data_ptr() and torch.equal(detached * 2, twice)
-        wanted, = torch.autograd.grad(fn(x, weight)[0], weight)
+        (wanted,) = torch.autograd.grad(fn(x, weight)[0], weight)
         torch.testing.assert_close(torch.autograd.grad(loss, weight)[0], wanted)
 
 
@@ -484,6 +515,7 @@ def test_as_strided_of_a_part_that_is_no_beginning_is_eagers():
     def fn(x):
         first, second = torch.unsafe_split(x * 2, 2)
         return second.as_strided((2, 4), (4, 1), 0).sum() + first.sum() * 0
+
     x = torch.arange(16.0).reshape(4, 4)
     with patch(never_slower=False):
         run = burnish.compile(fn)
@@ -493,6 +525,7 @@ def test_as_strided_of_a_part_that_is_no_beginning_is_eagers():
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1), (2,), (1, 2)])
 def test_what_the_loss_does_not_use_has_no_gradient(used):
     """None, as in eager: zeros would make an optimizer with weight decay move the weight."""
+
     def fn(x, a, b, c):
         y = (x * a).sin()
         return y, y.detach() * b.exp(), (x * b).sign() + c[:1]
@@ -501,8 +534,9 @@ def test_what_the_loss_does_not_use_has_no_gradient(used):
     with patch(never_slower=False, on_error="raise"), Graphs() as graphs:
         run = burnish.compile(fn)
         for _ in range(3):
-            found, want = (torch.autograd.grad(sum(f(*given)[k].sum() for k in used), given, allow_unused=True)
-                           for f in (run, fn))
+            found, want = (
+                torch.autograd.grad(sum(f(*given)[k].sum() for k in used), given, allow_unused=True) for f in (run, fn)
+            )
             assert [x is None for x in found] == [x is None for x in want]
             torch.testing.assert_close(*[[x for x in g if x is not None] for g in (found, want)])
     assert graphs.compiled
@@ -510,6 +544,7 @@ def test_what_the_loss_does_not_use_has_no_gradient(used):
 
 def test_what_the_loss_does_not_use_has_no_gradient_two_graphs_away():
     """Autograd walks through the first graph as well, with no gradient for its only output."""
+
     def fn(x, w, v):
         a = torch.sin(x * w)
         burnish.graph_break()

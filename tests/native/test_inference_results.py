@@ -25,8 +25,11 @@ def left_inside(x):
 
 
 def kinds(found):
-    return [value.is_inference() for value in (found if isinstance(found, tuple) else (found,))
-            if isinstance(value, torch.Tensor)]
+    return [
+        value.is_inference()
+        for value in (found if isinstance(found, tuple) else (found,))
+        if isinstance(value, torch.Tensor)
+    ]
 
 
 @pytest.mark.parametrize("fn", [inside, views, left_inside])

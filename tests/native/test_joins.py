@@ -69,13 +69,24 @@ def test_program_gives_what_eager_gives(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.bfloat16, torch.float64, torch.uint8], ids=str)
-@pytest.mark.parametrize("name", ["joined in front", "halves turned", "stacked", "rolled both ways", "one row written",
-                                  "padded by nothing", "turned round and joined"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "joined in front",
+        "halves turned",
+        "stacked",
+        "rolled both ways",
+        "one row written",
+        "padded by nothing",
+        "turned round and joined",
+    ],
+)
 def test_program_gives_what_eager_gives_in_other_dtypes(name, dtype):
     def program(x, y):
         if dtype is torch.bool:
             return torch.cat([~x, torch.roll(y, 1, 1)], 1), torch.stack([x, y], 1), F.pad(x, (1, 1), value=1)
         return PROGRAMS[name](x, y)
+
     equal_calls(program, sample(4, 6, dtype=dtype), sample(4, 6, dtype=dtype).flip(0))
 
 
@@ -105,9 +116,17 @@ def weights_of(layers, first=4, growth=3):
 
 
 @pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last], ids=str)
-@pytest.mark.parametrize("end", [lambda y: y.relu(), lambda y: y, lambda y: (y, y + 1), lambda y: F.max_pool2d(y, 2),
-                                 lambda y: y.flatten(1)[:, 5:] * 2],
-                         ids=["computed with", "returned", "both", "read by a library", "a view"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda y: y.relu(),
+        lambda y: y,
+        lambda y: (y, y + 1),
+        lambda y: F.max_pool2d(y, 2),
+        lambda y: y.flatten(1)[:, 5:] * 2,
+    ],
+    ids=["computed with", "returned", "both", "read by a library", "a view"],
+)
 def test_features_that_grow_live_in_one_home(format, end):
     weights = weights_of(5)
     equal_calls(lambda x: end(grown(x, weights, 5)), torch.randn(2, 4, 8, 8).contiguous(memory_format=format))
@@ -119,6 +138,7 @@ def test_homes_of_several_blocks_are_apart():
     def program(x):
         first, second = grown(x, weights, 4).relu(), grown(x * 2, others, 4).relu()
         return first - second, first.sum()
+
     equal_calls(program, torch.randn(2, 4, 6, 6))
 
 
@@ -129,6 +149,7 @@ def test_parts_of_a_home_are_read_elsewhere_and_twice():
         two = torch.cat([one, c], 1)
         three = torch.cat([two, a], 1)
         return (one + 1).sum(1), two * 2, three.relu(), a, torch.cat([b, c], 1).sin()
+
     equal_calls(program, torch.randn(16, 40))
 
 
@@ -137,8 +158,11 @@ def test_more_parts_than_loops_are_joined_by_the_library():
 
 
 def test_two_joined_values_of_other_parts_meet():
-    equal_calls(lambda x, y: torch.cat([x, y, x], 1) + torch.cat([y[:, :2], x, y, x[:, :4]], 1),
-                torch.randn(4, 6), torch.randn(4, 6))
+    equal_calls(
+        lambda x, y: torch.cat([x, y, x], 1) + torch.cat([y[:, :2], x, y, x[:, :4]], 1),
+        torch.randn(4, 6),
+        torch.randn(4, 6),
+    )
 
 
 def test_written_into_input_through_a_slice():
@@ -146,4 +170,5 @@ def test_written_into_input_through_a_slice():
         x[:, 1:3] = y[:, :2]
         x[0] += 1
         return x * 2
+
     equal_calls(program, torch.randn(4, 6), torch.randn(4, 6))

@@ -31,7 +31,8 @@ PROGRAMS = {
     "attention of a softmax": (lambda x: F.scaled_dot_product_attention(*[x.softmax(-1)[None]] * 3)[0], (2, 4, 8)),
     "attention with a mask": (
         lambda x: F.scaled_dot_product_attention(*[x.contiguous()] * 3, attn_mask=normed(x @ x.transpose(-1, -2))),
-        (1, 2, 6, 4)),
+        (1, 2, 6, 4),
+    ),
     "an LSTM": (lambda x, net=lstm(5, 7): net(normed(x))[0], (3, 2, 5)),
     "an LSTM both ways": (lambda x, net=lstm(5, 7, bidirectional=True): net(normed(x))[0], (3, 2, 5)),
     "a weight norm": (lambda x: torch._weight_norm(normed(x), x[:, :1].abs(), 0), (5, 4)),
@@ -76,7 +77,8 @@ def ran_compiled(fn, x, calls=3):
     """The compiled function, for each of some calls; none of them may be eager's but the first."""
     refusals = []
     stop = burnish.events.subscribe(
-        lambda event: refusals.append(event.data["text"]) if event.kind == "lower.refused" else None)
+        lambda event: refusals.append(event.data["text"]) if event.kind == "lower.refused" else None
+    )
     with patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(fn)
         for _ in range(calls):

@@ -143,7 +143,7 @@ def test_less_is_needed_than_two_at_once_and_the_output():
     with torch.no_grad():
         made(torch.randn(SIDE, SIDE))
     stop()
-    plan, = plans
+    (plan,) = plans
     assert WHOLE < plan.arena < 1.1 * WHOLE  # the output is the other of the two
 
 
@@ -214,6 +214,7 @@ def test_of_open_sizes_nothing_lies_in_an_output():
 
 def test_what_a_library_joins_lies_in_the_arena():
     """Between products of ours, in the memory of what is done with; a result that leaves is the library's own."""
+
     def fn(x):
         for _ in range(3):
             joined = torch.cat([x @ x.t(), x @ x], 1)
@@ -226,7 +227,10 @@ def test_what_a_library_joins_lies_in_the_arena():
         found = [made(x) for x in inputs]
         stop()
         torch.testing.assert_close(found, [fn(x) for x in inputs])
-    called = [step.node.results[0] for step in plans[0].steps
-              if isinstance(step, Call) and step.node.op.name == "aten.cat.default"]
+    called = [
+        step.node.results[0]
+        for step in plans[0].steps
+        if isinstance(step, Call) and step.node.op.name == "aten.cat.default"
+    ]
     inside = {*plans[0].offsets, *plans[0].lodged}
     assert len(called) == 4 and set(called[:3]) <= inside and called[3] not in inside

@@ -33,6 +33,7 @@ def build(dtype, compiler):
             scheduler.step()
             optimizer.zero_grad()
         return loss.detach()
+
     return compiler(train), model, optimizer, scheduler
 
 

@@ -77,12 +77,16 @@ def world(loss, values):
         run = compiler(lambda *args: loss(*args))
 
         def step():
-            args = [v[0].clone() if isinstance(v, tuple) else
-                    v.detach().clone().requires_grad_(v.is_floating_point()) for v in values]
+            args = [
+                v[0].clone() if isinstance(v, tuple) else v.detach().clone().requires_grad_(v.is_floating_point())
+                for v in values
+            ]
             made = run(*args)
             (made * torch.linspace(1, 2, made.numel()).view(made.shape)).sum().backward()
             return made, [x.grad for x in args if x.requires_grad]
+
         return step, ()
+
     return build
 
 
@@ -124,7 +128,9 @@ def test_a_loss_with_its_own_weights_may_break():
         def step(x, y):
             loss.zero_grad()
             run(x, y).backward()
+
         return step, (loss,)
+
     assert alike(build, lambda i: (torch.randn(6, 5), torch.randint(0, 20, (6,))), steps=4).given_up == []
 
 
@@ -132,6 +138,7 @@ def test_a_loss_with_its_own_weights_may_break():
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
 def test_cross_entropy_of_scores_whose_classes_lie_last(shape, weight):
     """As detectors call it: (batch, place, class), moved to where the loss wants the classes."""
+
     def build(compiler):
         head = nn.Linear(5, 5)
         loss = compiler(lambda x, y: nn.functional.cross_entropy(head(x).movedim(-1, 1), y, weight))
@@ -140,6 +147,7 @@ def test_cross_entropy_of_scores_whose_classes_lie_last(shape, weight):
             out = loss(x, y)
             out.backward()
             return out
+
         return step, (head,)
 
     seen = alike(build, lambda i: (torch.randn(shape), torch.randint(0, 5, shape[:-1])))

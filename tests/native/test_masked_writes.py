@@ -26,6 +26,7 @@ def test_what_is_written_by_a_mask_learns_in_compiled_code(name):
             hidden = layer(x)
             hidden[mask] = row
             return hidden.sin() * 2
+
         run = compiler(written)
 
         def step(x):
@@ -34,7 +35,9 @@ def test_what_is_written_by_a_mask_learns_in_compiled_code(name):
             out = run(x, mask_of(x))
             out.sum().backward()
             return out.detach(), row.grad
+
         return step, (layer,)
+
     seen = alike(build, lambda i: (torch.randn(2, 3, 4),))
     assert seen.refused == [] and seen.planned
 
@@ -48,11 +51,14 @@ def test_rows_for_each_place_of_the_mask_are_as_in_eager():
             hidden = x * 2
             hidden[mask] = rows
             return hidden.sin()
+
         run = compiler(written)
 
         def step(x):
             rows.grad = None
             run(x, torch.tensor([True, False, True])).sum().backward()
             return rows.grad
+
         return step, ()
+
     alike(build, lambda i: (torch.randn(3, 4),))

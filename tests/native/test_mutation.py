@@ -58,16 +58,36 @@ ON_INTERMEDIATES = {
     "a constant": lambda x, y: (torch.tensor([1.0, 2.0]).mul_(2), torch.zeros(3).add_(1)),
     "an expanded row is not written": lambda x, y: (x[:1].expand(4, 6).clone().add_(y), x),
     "reshaped without a copy": lambda x, y: ((z := x + 1), z.view(-1)[3:5].zero_(), z),
-    "reshaped where it lies, which is otherwise inside":
-        lambda x, y: ((z := torch.empty(6, 4).t()).copy_(x), z.t().view(-1)[3:7].zero_(), z * 2)[2],
-    "windows are read before and after":
-        lambda x, y: ((z := x[0] * 2), (v := z.unfold(0, 3, 1)), v.sum(), z.add_(y[0]), v + 0, v, z),
-    "windows of windows of what is transposed":
-        lambda x, y: ((z := x.t() * 2), (v := z.unfold(0, 2, 1)[1:].unfold(1, 3, 1)), z[1].mul_(y[0, 0]), v * 2, z)[2:],
-    "bits are read after":
-        lambda x, y: ((z := x * 2), (v := z.view(torch.int32)[1:]), z.add_(y), v + 1, z.mul_(y), v)[2:],
-    "strides of its own are read after":
-        lambda x, y: ((z := x * 2), (v := z.as_strided((5, 3), (2, 1))), z.add_(y), v + 1),
+    "reshaped where it lies, which is otherwise inside": lambda x, y: (
+        (z := torch.empty(6, 4).t()).copy_(x),
+        z.t().view(-1)[3:7].zero_(),
+        z * 2,
+    )[2],
+    "windows are read before and after": lambda x, y: (
+        (z := x[0] * 2),
+        (v := z.unfold(0, 3, 1)),
+        v.sum(),
+        z.add_(y[0]),
+        v + 0,
+        v,
+        z,
+    ),
+    "windows of windows of what is transposed": lambda x, y: (
+        (z := x.t() * 2),
+        (v := z.unfold(0, 2, 1)[1:].unfold(1, 3, 1)),
+        z[1].mul_(y[0, 0]),
+        v * 2,
+        z,
+    )[2:],
+    "bits are read after": lambda x, y: ((z := x * 2), (v := z.view(torch.int32)[1:]), z.add_(y), v + 1, z.mul_(y), v)[
+        2:
+    ],
+    "strides of its own are read after": lambda x, y: (
+        (z := x * 2),
+        (v := z.as_strided((5, 3), (2, 1))),
+        z.add_(y),
+        v + 1,
+    ),
     "reshaped with a copy": lambda x, y: ((z := x.t() + 1), z.reshape(-1)[3:5].zero_(), z),
     "split parts": lambda x, y: ((z := x + y), [part.mul_(k) for k, part in enumerate(z.split(2, 1))], z)[2],
     "unbound rows": lambda x, y: ((z := x + y), [row.add_(1) for row in z.unbind(0)], z)[2],
@@ -196,10 +216,10 @@ def test_inputs_that_overlap_in_a_later_call(name):
         for shift in (1, 2, 4):
             first, second = torch.arange(48.0).view(8, 6), torch.arange(48.0).view(8, 6)
             try:
-                fn(first[:4], first[shift:shift + 4])
+                fn(first[:4], first[shift : shift + 4])
             except RuntimeError:  # eager refuses to read and write in one place
                 with pytest.raises(RuntimeError):
-                    compiled(second[:4], second[shift:shift + 4])
+                    compiled(second[:4], second[shift : shift + 4])
                 continue
-            compiled(second[:4], second[shift:shift + 4])
+            compiled(second[:4], second[shift : shift + 4])
             torch.testing.assert_close(second, first)

@@ -107,6 +107,7 @@ def test_numbers_beside_an_input_that_is_written_to(kind):
 
 def test_numbers_that_backward_reads():
     """Autograd saves tensors alone."""
+
     def fn(x, w, s):
         return (F.linear(x, w) * s).square().mean() + s * w.square().mean()
 
@@ -117,7 +118,7 @@ def test_numbers_that_backward_reads():
             run, x = burnish.compile(fn), torch.randn(4, 3)
             for value in VALUES:
                 w = torch.randn(2, 3, requires_grad=True)
-                found, = torch.autograd.grad(run(x, w, value), w)
+                (found,) = torch.autograd.grad(run(x, w, value), w)
                 torch.testing.assert_close(found, torch.autograd.grad(fn(x, w, value), w)[0])
     finally:
         stop()
@@ -132,8 +133,10 @@ def test_a_number_that_decides_how_many_parts_there_are_is_not_open():
     assert trace(gm, [torch.ones(2, 3), 2]).graph.nodes
 
 
-@pytest.mark.parametrize("fn", (lambda x, n: (torch.ones(n) + 1,), lambda x, n: (x.expand(n, 2, 3) * 2,),
-                                lambda x, n: (torch.arange(n) * 2,)))
+@pytest.mark.parametrize(
+    "fn",
+    (lambda x, n: (torch.ones(n) + 1,), lambda x, n: (x.expand(n, 2, 3) * 2,), lambda x, n: (torch.arange(n) * 2,)),
+)
 def test_a_number_that_is_a_size_is_not_open(fn):
     with pytest.raises((NumberLost, Untraceable)):
         trace(torch.fx.symbolic_trace(fn), [torch.ones(2, 3), 4], open_numbers=(int,))

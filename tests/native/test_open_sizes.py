@@ -76,7 +76,8 @@ def test_lazily_conjugated_inputs_of_many_sizes_run_eagerly_and_say_so():
     calls = [(torch.randn(n, 8, dtype=torch.complex64).conj(),) for n in (3, 4, 5, 6)]
     seen = called_with(lambda x: x.clone().pow_(2) * 1, calls)
     assert seen.why_apiece == [
-        "compiled for each size by itself: an input is lazily conjugated, or not a plain strided tensor"]
+        "compiled for each size by itself: an input is lazily conjugated, or not a plain strided tensor"
+    ]
 
 
 @pytest.mark.parametrize("name", BY_ROWS)
@@ -109,8 +110,10 @@ def test_one_compilation_serves_all_columns(name):
 
 IMAGES = {
     "batches": (lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)).relu(), [(n, 3, 8, 8) for n in (4, 5, 9, 2, 16)]),
-    "heights and widths": (lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)),
-                           [(2, 3, n, n + 1) for n in (8, 9, 10, 77, 5, 4)]),
+    "heights and widths": (
+        lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)),
+        [(2, 3, n, n + 1) for n in (8, 9, 10, 77, 5, 4)],
+    ),
     "pools": (lambda x: F.avg_pool2d(x, 2), [(n, 3, 8, 8) for n in (4, 5, 9, 2, 16)]),
     "enlarged": (lambda x: F.interpolate(x, scale_factor=2), [(2, 3, n, n) for n in (8, 9, 10, 77, 5, 4)]),
 }
@@ -126,8 +129,9 @@ def test_images_of_many_sizes(name):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64], ids=str)
 def test_other_dtypes(dtype):
-    seen = called_with(lambda x: (x * 3 + x.sum(0)).reshape(-1, 4), [
-        ((torch.randn(n, 12) * 9).to(dtype),) for n in (8, 9, 50, 3)])
+    seen = called_with(
+        lambda x: (x * 3 + x.sum(0)).reshape(-1, 4), [((torch.randn(n, 12) * 9).to(dtype),) for n in (8, 9, 50, 3)]
+    )
     assert seen.is_open and seen.segments == 2
 
 
@@ -139,16 +143,25 @@ def test_images_in_either_order(format):
 
 
 def test_an_order_that_changes_is_seen():
-    seen = called_with(lambda x: x * 2 + 1, [
-        (x,) for n in (4, 5, 6) for x in (torch.randn(n, 7), torch.randn(7, n).t(), torch.randn(n, 9)[:, :7])])
+    seen = called_with(
+        lambda x: x * 2 + 1,
+        [(x,) for n in (4, 5, 6) for x in (torch.randn(n, 7), torch.randn(7, n).t(), torch.randn(n, 9)[:, :7])],
+    )
     assert seen.is_open
 
 
 def test_what_a_tensor_is_besides_its_sizes_is_guarded():
     """Each of these is another tensor than the one that is compiled for, and gets eager's result."""
-    others = [torch.randn(6, 4).to_sparse().coalesce(), torch.randn(6, 4, dtype=torch.float64), torch.randn(6, 5),
-              torch.randn(2, 6, 4), torch.randn(12, 4)[::2], torch.randn(6, 4, requires_grad=True),
-              torch.randn(6, 4, dtype=torch.complex64).conj(), nn.Parameter(torch.randn(6, 4))]
+    others = [
+        torch.randn(6, 4).to_sparse().coalesce(),
+        torch.randn(6, 4, dtype=torch.float64),
+        torch.randn(6, 5),
+        torch.randn(2, 6, 4),
+        torch.randn(12, 4)[::2],
+        torch.randn(6, 4, requires_grad=True),
+        torch.randn(6, 4, dtype=torch.complex64).conj(),
+        nn.Parameter(torch.randn(6, 4)),
+    ]
     for other in others:
         burnish.reset()
         compiled = burnish.compile(lambda x: x * 2)
@@ -162,8 +175,9 @@ def test_what_a_tensor_is_besides_its_sizes_is_guarded():
 
 def test_two_sizes_that_vary_by_themselves():
     pairs = [(3, 4), (5, 4), (5, 9), (7, 20), (2, 2), (33, 3)]
-    seen = called_with(lambda x, y: torch.softmax(x @ y, -1), [
-        (torch.randn(a, 16), torch.randn(16, b)) for a, b in pairs])
+    seen = called_with(
+        lambda x, y: torch.softmax(x @ y, -1), [(torch.randn(a, 16), torch.randn(16, b)) for a, b in pairs]
+    )
     assert seen.is_open and seen.segments == 3
 
 
@@ -184,10 +198,13 @@ def test_sizes_thought_to_be_equal_that_are_not():
     assert seen.is_open and seen.segments <= 3
 
 
-@pytest.mark.parametrize(("name", "fn"), {
-    "a half": lambda x: x[:x.shape[0] // 2] * 2,
-    "filled up to eight": lambda x: F.pad(x, (0, 0, 0, -x.shape[0] % 8)),
-}.items())
+@pytest.mark.parametrize(
+    ("name", "fn"),
+    {
+        "a half": lambda x: x[: x.shape[0] // 2] * 2,
+        "filled up to eight": lambda x: F.pad(x, (0, 0, 0, -x.shape[0] % 8)),
+    }.items(),
+)
 @pytest.mark.falls_back("numbers", "sizes", only=r"a half-<lambda>|filled up to eight-<lambda>")
 def test_what_is_no_formula_is_compiled_for_each_size(name, fn):
     seen = called_with(fn, rows(16, sizes=(8, 9, 10, 20, 31)))
@@ -195,15 +212,18 @@ def test_what_is_no_formula_is_compiled_for_each_size(name, fn):
     assert seen.segments == 2  # the program is one, its graph is compiled for each size
 
 
-@pytest.mark.parametrize(("name", "fn"), {
-    "a loop": lambda x: sum(x[k].sum() for k in range(x.shape[0])),
-    "parts of four": lambda x: [part + 1 for part in x.split(4)],
-    "rows": lambda x: torch.stack(x.unbind(0)[::-1]),
-    "rows in a loop": lambda x: [row * 2 for row in x],
-    "two parts": lambda x: x.chunk(2)[0] + 1,
-    "text": lambda x: (x, "%s" % (x.shape,), "{:>30}".format(str(x.shape)), [*map(str, x.shape)]),
-    "a weight of this size": lambda x: x.t() @ torch.ones(9, 2) if len(x) == 9 else x,
-}.items())
+@pytest.mark.parametrize(
+    ("name", "fn"),
+    {
+        "a loop": lambda x: sum(x[k].sum() for k in range(x.shape[0])),
+        "parts of four": lambda x: [part + 1 for part in x.split(4)],
+        "rows": lambda x: torch.stack(x.unbind(0)[::-1]),
+        "rows in a loop": lambda x: [row * 2 for row in x],
+        "two parts": lambda x: x.chunk(2)[0] + 1,
+        "text": lambda x: (x, "%s" % (x.shape,), "{:>30}".format(str(x.shape)), [*map(str, x.shape)]),
+        "a weight of this size": lambda x: x.t() @ torch.ones(9, 2) if len(x) == 9 else x,
+    }.items(),
+)
 def test_a_size_that_decides_what_there_is_to_compute_is_no_open_one(name, fn):
     called_with(fn, rows(16, sizes=(8, 9, 4, 6, 9)))
 
@@ -223,7 +243,7 @@ def test_a_table_that_has_an_end():
     table = torch.randn(40, 4)
 
     def fn(x):
-        return x + table[:x.shape[0]]
+        return x + table[: x.shape[0]]
 
     seen = called_with(fn, rows(4, sizes=(8, 9, 40, 39, 2)))
     assert seen.is_open and seen.segments == 2
@@ -248,8 +268,11 @@ def test_a_size_that_eager_refuses_is_refused():
 
 
 def test_all_sizes_from_the_start():
-    seen = called_with(lambda x, y: (x + 1) @ y, [
-        (torch.randn(a, b), torch.randn(b, c)) for a, b, c in ((3, 4, 5), (6, 7, 8), (20, 30, 10))], dynamic=True)
+    seen = called_with(
+        lambda x, y: (x + 1) @ y,
+        [(torch.randn(a, b), torch.randn(b, c)) for a, b, c in ((3, 4, 5), (6, 7, 8), (20, 30, 10))],
+        dynamic=True,
+    )
     assert seen.is_open and seen.segments == 1
 
 
@@ -306,11 +329,11 @@ class Placed(nn.Module):
 
 
 PICKS = {
-    "one row": lambda own, n: own.table[n:n + 1].sin(),
-    "rows by places": lambda own, n: F.embedding(own.places[:, n:n + 1], own.table)[0],
-    "every third number": lambda own, n: own.table.flatten()[n:n + 48:3].sin(),
+    "one row": lambda own, n: own.table[n : n + 1].sin(),
+    "rows by places": lambda own, n: F.embedding(own.places[:, n : n + 1], own.table)[0],
+    "every third number": lambda own, n: own.table.flatten()[n : n + 48 : 3].sin(),
     "a diagonal": lambda own, n: own.table.diagonal(-n)[:1].exp(),
-    "a product": lambda own, n: (own.table[n:n + 3] @ own.table[n:n + 3].T) @ torch.ones(3, 16),
+    "a product": lambda own, n: (own.table[n : n + 3] @ own.table[n : n + 3].T) @ torch.ones(3, 16),
 }
 
 
@@ -359,7 +382,7 @@ def test_of_a_growing_cache_python_calls_attention_alone():
         cache = torch.randn(1, 4, 5, 8), torch.randn(1, 4, 5, 8)
         for _ in range(3):
             _, *cache = compiled(torch.randn(1, 1, 32), *cache)
-    program, = seen.programs
+    (program,) = seen.programs
     source = program.source.partition("# every call")[2]
     assert len(re.findall(r"call_\w+\(", source)) == 1 and len(re.findall(r"launch_\w+\(", source)) == 2, source
 
@@ -370,7 +393,9 @@ def test_a_cache_of_many_tensors_has_its_contest():
         return sum(part.sum(0) for part in cache), *cache
 
     told = []
-    stop = events.subscribe(lambda event: told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None)
+    stop = events.subscribe(
+        lambda event: told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None
+    )
     try:
         with torch.no_grad(), burnish.settings.patch(never_slower=True):
             compiled = burnish.compile(fn)
@@ -406,8 +431,12 @@ def test_how_far_a_program_reaches_is_found_out_at_once():
 MODELS = {
     "perceptron": (lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8)), (16,)),
     "batch norm": (lambda: nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU()), (16,)),
-    "convolution": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-                                          nn.Flatten(), nn.Linear(8, 4)), (3, 12, 12)),
+    "convolution": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+        ),
+        (3, 12, 12),
+    ),
     "encoder": (lambda: nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True), (7, 32)),
 }
 
@@ -589,8 +618,9 @@ def test_an_export_has_fixed_sizes():
 def test_what_no_size_has_a_part_in_is_asked_for_its_shape_once(monkeypatch):
     asked = []
     call = Shapes.call
-    monkeypatch.setattr(Shapes, "call", lambda self, target, args, kwargs: asked.append(target) or call(
-        self, target, args, kwargs))
+    monkeypatch.setattr(
+        Shapes, "call", lambda self, target, args, kwargs: asked.append(target) or call(self, target, args, kwargs)
+    )
 
     def shapes(layers):
         def fn(x, w):
@@ -600,6 +630,7 @@ def test_what_no_size_has_a_part_in_is_asked_for_its_shape_once(monkeypatch):
                 w, y = torch.relu(w), torch.abs(y)
                 total += w.shape[0] + y.shape[0]
             return y * w * total + x
+
         asked.clear()
         compiled = burnish.compile(fn)
         for n in (4, 5, 6):

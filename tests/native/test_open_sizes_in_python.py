@@ -110,8 +110,9 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.falls_back("numbers", "sizes", only=(
-    r"index|neg step|stack size|tensor of size|roll|meshgrid|where eq|bool mask idx"))
+@pytest.mark.falls_back(
+    "numbers", "sizes", only=(r"index|neg step|stack size|tensor of size|roll|meshgrid|where eq|bool mask idx")
+)
 @pytest.mark.falls_back("numbers", only=r"slices")
 @pytest.mark.falls_back("limit", only=r"closure")
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -16,6 +16,7 @@ KNOWN = {"sinh": "one element in 400 is 1.8 units off where eager is 0.2 off, in
 @pytest.fixture(scope="module")
 def op_db():
     import torch
+
     with quiet():
         yield [op for op in operators() if op.supports_autograd and torch.float32 in op.dtypes and op.name not in KNOWN]
 

@@ -38,6 +38,7 @@ def test_operators_are_right_on_all_samples(op_db, dtype, part):
 
 def test_check_notices_another_rounding(op_db, monkeypatch):
     import burnish
+
     monkeypatch.setattr(burnish, "compile", lambda fn, **_: lambda *args, **kwargs: fn(*args, **kwargs) * (1 + 1e-6))
     by_name = {op.name: op for op in op_db}
     assert check_operator(by_name["exp"], 2, "burnish", torch.float32).verdict == "different"

@@ -13,11 +13,17 @@ WITH_FOREACH = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adadelta", "Adagrad",
 SLOW = ("NAdam", "Adadelta", "Adagrad", "RMSprop", "Rprop")
 CASES = [
     *(pytest.param(kind, {"foreach": True}, marks=[pytest.mark.slow] * (kind in SLOW)) for kind in WITH_FOREACH),
-    ("SGD", {"fused": True}), ("SGD", {"fused": True, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("SGD", {"fused": True}),
+    ("SGD", {"fused": True, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
     ("SGD", {"fused": True, "momentum": 0.9, "dampening": 0.2, "maximize": True}),
-    ("Adam", {"fused": True, "amsgrad": True, "weight_decay": 0.1}), ("Adam", {"fused": True, "maximize": True}),
-    ("AdamW", {"fused": True}), ("Adagrad", {"fused": True, "lr_decay": 0.01, "weight_decay": 0.1}),
-    ("Rprop", {}), ("Adafactor", {}), ("Muon", {}), ("RMSprop", {"centered": True, "momentum": 0.5}),
+    ("Adam", {"fused": True, "amsgrad": True, "weight_decay": 0.1}),
+    ("Adam", {"fused": True, "maximize": True}),
+    ("AdamW", {"fused": True}),
+    ("Adagrad", {"fused": True, "lr_decay": 0.01, "weight_decay": 0.1}),
+    ("Rprop", {}),
+    ("Adafactor", {}),
+    ("Muon", {}),
+    ("RMSprop", {"centered": True, "momentum": 0.5}),
 ]
 
 
@@ -38,7 +44,9 @@ def world(kind, options, lr=0.01, scheduler=None):
             if plan is not None:
                 plan.step()
             return loss
+
         return compiler(train), (model, optimizer)
+
     return build
 
 
@@ -85,7 +93,9 @@ def test_lbfgs_and_sparse_adam_break_and_go_as_eager_goes():
                 loss = model(x.double()).square().mean()
                 loss.backward()
                 return loss
+
             return optimizer.step(closure)
+
         return compiler(train), (model, optimizer)
 
     def sparse(compiler):
@@ -98,7 +108,9 @@ def test_lbfgs_and_sparse_adam_break_and_go_as_eager_goes():
             loss.backward()
             optimizer.step()
             return loss
+
         return compiler(train), (model, optimizer)
+
     alike(searched, rows, steps=3, tolerance=1e-7)
     assert alike(sparse, rows, steps=6).given_up == []
 
@@ -111,6 +123,7 @@ def test_averaged_sgd_is_one_graph_for_each_of_its_formulas(options):
 
 
 # ---- operators over lists of tensors
+
 
 def lists():
     return [torch.rand(3) + 0.5, torch.rand(2, 2) + 0.5]
@@ -149,7 +162,8 @@ def test_all_operators_over_lists_do_what_eager_does():
     count = 0
     for operator in overloads():
         if operator._schema.name.split("::")[1] in NOT_YET or (
-                operator._overloadname == "Tensor" and "addc" in str(operator)):
+            operator._overloadname == "Tensor" and "addc" in str(operator)
+        ):
             continue
         args, kwargs = sample_of(operator)
         public = getattr(torch, operator._schema.name.split("::")[1])
@@ -158,7 +172,9 @@ def test_all_operators_over_lists_do_what_eager_does():
             def call(*given):
                 answer = public(*given, **kwargs)
                 return given[0] if answer is None else answer
+
             return compiler(call), ()
+
         seen = alike(build, lambda i, args=args: tuple(args), steps=3, tolerance=1e-6)
         assert seen.refused == [], operator
         assert nn.Linear(2, 2)(torch.ones(1, 2)).requires_grad
@@ -168,8 +184,10 @@ def test_all_operators_over_lists_do_what_eager_does():
 
 def test_gradients_flow_as_before_after_an_overload_did_not_fit():
     """Torch looks for the overload that fits by trying them, and writes each failure down, with the tensors in it."""
+
     def build(compiler):
         return compiler(lambda values, bounds: torch._foreach_clamp_max(values, bounds)), ()
+
     assert alike(build, lambda i: (lists(), lists())).refused == []
     assert nn.Linear(2, 2)(torch.ones(1, 2)).requires_grad
 
@@ -185,6 +203,7 @@ def test_the_state_of_a_fused_optimizer_is_saved_and_loaded_midway():
             loss.backward()
             optimizer.step()
             return loss
+
         run = compiler(train)
 
         def step(x, i):
@@ -195,6 +214,8 @@ def test_the_state_of_a_fused_optimizer_is_saved_and_loaded_midway():
                 for part, state in zip((model, optimizer), torch.load(file), strict=True):
                     part.load_state_dict(state)
             return run(x)
+
         return step, (model, optimizer)
+
     seen = alike(build, lambda i: (torch.randn(5, 4), i), steps=8)
     assert (seen.breaks, seen.refused) == ([], [])

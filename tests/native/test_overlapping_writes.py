@@ -54,8 +54,10 @@ def test_common_elements_are_found():
     strides = list(itertools.product((1, 2, 3), (1, 2, 3, 4), (1, 4, 6), (0, 1, 3, 5)))
     found = 0
     for (n, m, row, step), (k, j, other_row, other_step) in itertools.product(strides[::5], strides[::3]):
-        a, b = (TensorType(shape, stride, torch.float32) for shape, stride in
-                (((n, m), (row, step)), ((k, j), (other_row, other_step))))
+        a, b = (
+            TensorType(shape, stride, torch.float32)
+            for shape, stride in (((n, m), (row, step)), ((k, j), (other_row, other_step)))
+        )
         for offset in (0, 1, 5, 9):
             elements = {row * i + step * c for i in range(n) for c in range(m)}
             others = {offset + other_row * i + other_step * c for i in range(k) for c in range(j)}

@@ -52,8 +52,12 @@ def test_results_are_eagers(monkeypatch, fn, into, gradients):
         torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
         if gradients:
             leaves = [x for x in given if x.requires_grad]
-            sums = [torch.stack([part.sin().sum() for part in parts]).sum() if isinstance(parts, tuple)
-                    else parts.sin().sum() for parts in (expected, got)]
+            sums = [
+                torch.stack([part.sin().sum() for part in parts]).sum()
+                if isinstance(parts, tuple)
+                else parts.sin().sum()
+                for parts in (expected, got)
+            ]
             wanted, found = (torch.autograd.grad(total, leaves, allow_unused=True) for total in sums)
             torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
     stop()

@@ -14,8 +14,9 @@ PLACES = (0, 2, 3, -1)
 @pytest.fixture
 def refused():
     seen = []
-    stop = events.subscribe(lambda event: seen.append(event.data["text"]) if event.kind in ("lower.refused", "breaks")
-                            else None)
+    stop = events.subscribe(
+        lambda event: seen.append(event.data["text"]) if event.kind in ("lower.refused", "breaks") else None
+    )
     yield seen
     stop()
 
@@ -57,8 +58,11 @@ def same(compiled, fn, gradients, dtype=torch.int64):
         t = torch.tensor(place, dtype=dtype)
         found, wanted = compiled(ours, t), fn(theirs, t)
         torch.testing.assert_close(found, wanted)
-        for one, other in zip(found if isinstance(found, tuple) else (found,),
-                              wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        for one, other in zip(
+            found if isinstance(found, tuple) else (found,),
+            wanted if isinstance(wanted, tuple) else (wanted,),
+            strict=True,
+        ):
             assert one.stride() == other.stride()
         torch.testing.assert_close(ours, theirs)
         if gradients:
@@ -124,14 +128,28 @@ def with_a_stride_of_its_own(x, t):
     return TABLE[None, t].relu() + x
 
 
-@pytest.mark.falls_back("refused", only=(
-    r"handed_out-False|handed_out-True|handed_out_further_on-False|handed_out_further_on-True|"
-    r"written_through-False|written_through-True|written_to_after-False|written_to_after-True|"
-    r"laid_out_otherwise-False|laid_out_otherwise-True|with_a_stride_of_its_own-False|"
-    r"with_a_stride_of_its_own-True"))
+@pytest.mark.falls_back(
+    "refused",
+    only=(
+        r"handed_out-False|handed_out-True|handed_out_further_on-False|handed_out_further_on-True|"
+        r"written_through-False|written_through-True|written_to_after-False|written_to_after-True|"
+        r"laid_out_otherwise-False|laid_out_otherwise-True|with_a_stride_of_its_own-False|"
+        r"with_a_stride_of_its_own-True"
+    ),
+)
 @pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("fn", [handed_out, handed_out_further_on, written_through, written_to_after,
-                                laid_out_otherwise, with_a_stride_of_its_own], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        handed_out,
+        handed_out_further_on,
+        written_through,
+        written_to_after,
+        laid_out_otherwise,
+        with_a_stride_of_its_own,
+    ],
+    ids=lambda fn: fn.__name__,
+)
 def test_where_a_copy_would_show_the_graph_runs_eagerly(fn, gradients, refused):
     same(burnish.compile(fn), fn, gradients)
     assert refused and all("runs eagerly" in text for text in refused)

@@ -60,8 +60,10 @@ PLACES = {
     "like what is computed": lambda x: torch.ones_like(x.exp() * 2),
     "returned": lambda x: (torch.zeros(3, 2), torch.arange(5), torch.eye(3), torch.full_like(x, 2)),
     "written to": lambda x: ((z := torch.zeros(6, 7))[1:3].copy_(x[:2]), z.add_(1), z),
-    "of other dtypes": lambda x: (torch.arange(7, dtype=torch.int32) * x.int(),
-                                  torch.ones(7, dtype=torch.bool) & (x > 0)),
+    "of other dtypes": lambda x: (
+        torch.arange(7, dtype=torch.int32) * x.int(),
+        torch.ones(7, dtype=torch.bool) & (x > 0),
+    ),
     "half steps": lambda x: torch.arange(0, 3.5, 0.5) + x,
     "turned": lambda x: torch.arange(6).flip(0)[:, None] + x,
     "as many": lambda x: (x.argmax(1)[:, None] == torch.arange(7)).float(),
@@ -76,15 +78,23 @@ def test_places_and_constants_are_eagers(name):
 
 
 @pytest.mark.parametrize("index", [10, -1, -11, 1 << 40])
-@pytest.mark.parametrize("pick", [lambda w, i: F.embedding(i, w) * 2, lambda w, i: w.index_select(0, i) + 1,
-                                  lambda w, i: w.gather(0, i[:, None]).exp(), lambda w, i: w[i].exp()],
-                         ids=["embedding", "index_select", "gather", "index"])
+@pytest.mark.parametrize(
+    "pick",
+    [
+        lambda w, i: F.embedding(i, w) * 2,
+        lambda w, i: w.index_select(0, i) + 1,
+        lambda w, i: w.gather(0, i[:, None]).exp(),
+        lambda w, i: w[i].exp(),
+    ],
+    ids=["embedding", "index_select", "gather", "index"],
+)
 def test_index_out_of_range_raises_what_eager_raises(pick, index):
     equal_calls(pick, torch.randn(10, 8), torch.tensor([1, index, 2]))
 
 
-@pytest.mark.parametrize("pick", [lambda w, i: F.embedding(i, w) * 2, lambda w, i: w[i].exp()],
-                         ids=["embedding", "index"])
+@pytest.mark.parametrize(
+    "pick", [lambda w, i: F.embedding(i, w) * 2, lambda w, i: w[i].exp()], ids=["embedding", "index"]
+)
 def test_index_that_goes_out_of_range_later_is_noticed(pick):
     weight, index = torch.randn(10, 8), torch.tensor([1, 9, 2])
     with torch.no_grad(), patch(never_slower=False, on_error="raise"):

@@ -78,13 +78,16 @@ def step_with_a_condition(layer, last):
             loss.backward()
             optimizer.step()
             return loss
+
         return compiler(step), (model,)
+
     return build
 
 
 def test_gradients_go_back_through_a_condition_in_a_training_step():
     def build(compiler):
         return step_with_a_condition(nn.Linear(3, 3), nn.Linear(3, 2))(compiler)
+
     seen = alike(build, lambda i: (torch.randn(5, 3),), steps=6)
     assert seen.refused == []
 
@@ -93,6 +96,7 @@ def test_gradients_of_a_layer_before_and_behind_a_condition_add_up():
     def build(compiler):
         layer = nn.Linear(3, 3)
         return step_with_a_condition(layer, layer)(compiler)
+
     seen = alike(build, lambda i: (torch.randn(5, 3),), steps=6)
     assert seen.refused == []
 

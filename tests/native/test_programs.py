@@ -99,15 +99,20 @@ def test_a_softmax_is_one_kernel():
     assert [len(plan.steps) for plan in plans] == [1]
 
 
-@pytest.mark.parametrize("factor, solve", [
-    (torch.linalg.lu_factor, torch.linalg.lu_solve), (torch.linalg.ldl_factor, torch.linalg.ldl_solve)])
+@pytest.mark.parametrize(
+    "factor, solve",
+    [(torch.linalg.lu_factor, torch.linalg.lu_solve), (torch.linalg.ldl_factor, torch.linalg.ldl_solve)],
+)
 def test_systems_that_were_factorized_before_are_solved_in_the_graph(factor, solve):
     """The compiler asks for the result's type with pivots of its own. They must be valid: `ldl_solve` of torch 2.11
     does not check what it is given, and would write outside of the matrix."""
     half = torch.randn(6, 6)
     factors, pivots = factor(half @ half.t() + torch.eye(6))
-    seen = alike(lambda compiler: (compiler(lambda b: solve(factors, pivots, b * 2) + 1), {}),
-                 lambda i: (torch.randn(6, 3),), eager_random=False)
+    seen = alike(
+        lambda compiler: (compiler(lambda b: solve(factors, pivots, b * 2) + 1), {}),
+        lambda i: (torch.randn(6, 3),),
+        eager_random=False,
+    )
     assert (seen.breaks, seen.refused, seen.planned) == ([], [], 1)
 
 

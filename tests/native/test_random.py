@@ -21,11 +21,19 @@ def seeded(fn, *inputs, seed=0):
 
 def everything(x):
     return (
-        torch.rand(3, 5), torch.rand_like(x), torch.randint(-5, 60, (7,)), F.dropout(x, 0.3), torch.bernoulli(x, 0.2),
-        torch.empty_like(x).uniform_(-1, 2), torch.empty(4, dtype=torch.int32).random_(2, 9),
+        torch.rand(3, 5),
+        torch.rand_like(x),
+        torch.randint(-5, 60, (7,)),
+        F.dropout(x, 0.3),
+        torch.bernoulli(x, 0.2),
+        torch.empty_like(x).uniform_(-1, 2),
+        torch.empty(4, dtype=torch.int32).random_(2, 9),
         F.dropout2d(x[None, :, :, None], 0.5),
-        torch.rand(9, dtype=torch.float64), torch.rand(9, dtype=torch.bfloat16), torch.randint_like(x, 30),
-        F.alpha_dropout(x, 0.4), torch.ops.aten.native_dropout(x, 0.3, True)[0],
+        torch.rand(9, dtype=torch.float64),
+        torch.rand(9, dtype=torch.bfloat16),
+        torch.randint_like(x, 30),
+        F.alpha_dropout(x, 0.4),
+        torch.ops.aten.native_dropout(x, 0.3, True)[0],
     )
 
 
@@ -52,6 +60,7 @@ def x():
 
 # -- a seed repeats ----------------------------------------------------------------------------------------------------
 
+
 def test_a_seed_gives_the_same_numbers_in_every_run(x):
     compiled = burnish.compile(everything)
     with torch.no_grad():
@@ -62,8 +71,14 @@ def test_a_seed_gives_the_same_numbers_in_every_run(x):
 
 
 def test_normal_numbers_agree_but_for_their_last_digits(x):
-    compiled = burnish.compile(lambda x: (torch.randn(1000), torch.randn_like(x), torch.normal(x, 2.0),
-                                          torch.empty(50, dtype=torch.float64).normal_(3, 0.5)))
+    compiled = burnish.compile(
+        lambda x: (
+            torch.randn(1000),
+            torch.randn_like(x),
+            torch.normal(x, 2.0),
+            torch.empty(50, dtype=torch.float64).normal_(3, 0.5),
+        )
+    )
     with torch.no_grad():
         first = seeded(compiled, x)
         for _ in range(RUNS):
@@ -100,6 +115,7 @@ def test_state_of_torchs_generator_is_all_there_is(x):
 
 def test_numbers_belong_to_elements_however_they_are_walked(x):
     """Each layout is compiled for itself, and the elements keep their numbers."""
+
     def draw(x):
         return torch.empty_like(x).uniform_() * 1.0
 
@@ -121,6 +137,7 @@ def test_numbers_do_not_depend_on_threads():
 
 def test_draws_follow_one_another_as_they_stand_in_the_program():
     """A draw that depends on data comes before one that is written after it, though that could be made at once."""
+
     def fn(x):
         weights = torch.softmax(x * 3, -1)
         chosen = torch.multinomial(weights, 2)
@@ -158,10 +175,19 @@ def test_a_graph_that_cannot_be_compiled_draws_the_same_numbers(x):
             assert torch.equal(seeded(compiled, x), wanted)
 
 
-@pytest.mark.parametrize("draw", [
-    lambda x: x.normal_(), lambda x: x.normal_(2.0, 3.0), lambda x: x.uniform_(-1, 1), lambda x: x.bernoulli_(0.3),
-    lambda x: x.random_(2, 9), lambda x: nn.init.normal_(x), lambda x: nn.init.xavier_uniform_(x),
-], ids=["normal_", "normal_ of a mean", "uniform_", "bernoulli_", "random_", "init.normal_", "init.xavier_uniform_"])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: x.normal_(),
+        lambda x: x.normal_(2.0, 3.0),
+        lambda x: x.uniform_(-1, 1),
+        lambda x: x.bernoulli_(0.3),
+        lambda x: x.random_(2, 9),
+        lambda x: nn.init.normal_(x),
+        lambda x: nn.init.xavier_uniform_(x),
+    ],
+    ids=["normal_", "normal_ of a mean", "uniform_", "bernoulli_", "random_", "init.normal_", "init.xavier_uniform_"],
+)
 def test_numbers_drawn_in_place_are_part_of_the_graph(draw, x):
     compiled = burnish.compile(lambda x: draw(torch.empty_like(x)) + x)
     with torch.no_grad(), patch(never_slower=False, on_error="raise"):
@@ -174,10 +200,11 @@ def test_numbers_drawn_in_place_are_part_of_the_graph(draw, x):
 
 # -- one kernel with what reads it -------------------------------------------------------------------------------------
 
+
 def test_random_numbers_are_made_in_the_kernel_that_reads_them(x):
     with torch.no_grad(), patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(lambda x, y: F.dropout(F.gelu(x), 0.1) + y)
-        plan, = (event.data["plan"] for event in watched("loops", lambda: compiled(x, x)))
+        (plan,) = (event.data["plan"] for event in watched("loops", lambda: compiled(x, x)))
     calls = [str(step.node.op) for step in plan.steps if hasattr(step, "node")]
     assert calls == ["random_seed"] and len(plan.steps) == 2, str(plan)
 
@@ -190,12 +217,13 @@ def test_equal_layers_share_a_kernel():
 
     with torch.no_grad(), patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(fn)
-        plan, = (event.data["plan"] for event in watched("loops", lambda: compiled(torch.randn(16, 16))))
+        (plan,) = (event.data["plan"] for event in watched("loops", lambda: compiled(torch.randn(16, 16))))
     kernels = [step.kernel.key for step in plan.steps if hasattr(step, "kernel")]
     assert len(kernels) == 4 and len(set(kernels)) == 1
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
+
 
 def test_backward_drops_what_forward_dropped():
     compiled = burnish.compile(lambda x: F.dropout(x, 0.5) * 1.0)
@@ -238,8 +266,7 @@ def test_checkpoint_of_compiled_code_drops_the_same_when_it_runs_again():
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_checkpoint_in_compiled_code_drops_the_same_when_it_runs_again(use_reentrant):
-    compiled = burnish.compile(
-        lambda x: checkpoint(lambda x: F.dropout(x, 0.5) * 1.0, x, use_reentrant=use_reentrant))
+    compiled = burnish.compile(lambda x: checkpoint(lambda x: F.dropout(x, 0.5) * 1.0, x, use_reentrant=use_reentrant))
     for _ in range(RUNS):
         x = torch.ones(6, 50, requires_grad=True)
         y = compiled(x)
@@ -260,9 +287,15 @@ def test_dropout_of_a_module_trains_and_is_still_in_eval():
 
 # -- eager's numbers ---------------------------------------------------------------------------------------------------
 
+
 def eagers(x):
-    return (F.dropout(x, 0.5), torch.randn(7), torch.rand_like(x), torch.empty(4, 5).t().uniform_(),
-            torch.randint(9, (5,)))
+    return (
+        F.dropout(x, 0.5),
+        torch.randn(7),
+        torch.rand_like(x),
+        torch.empty(4, 5).t().uniform_(),
+        torch.randint(9, (5,)),
+    )
 
 
 @pytest.mark.falls_back("refused")
@@ -303,8 +336,13 @@ def test_a_generator_of_the_programs_own_is_drawn_from(x):
 
 
 def test_errors_of_random_operators_are_eagers(x):
-    for bad in (lambda x: torch.bernoulli(x * 0 + 2), lambda x: x.clone().uniform_(3, 1), lambda x: F.dropout(x, 2.0),
-                lambda x: torch.normal(x, x * 0 - 1), lambda x: torch.randint(3, 3, (2,)) + x[0, 0]):
+    for bad in (
+        lambda x: torch.bernoulli(x * 0 + 2),
+        lambda x: x.clone().uniform_(3, 1),
+        lambda x: F.dropout(x, 2.0),
+        lambda x: torch.normal(x, x * 0 - 1),
+        lambda x: torch.randint(3, 3, (2,)) + x[0, 0],
+    ):
         with pytest.raises(Exception) as wanted:
             bad(x)
         burnish.reset()

@@ -11,13 +11,16 @@ from burnish.settings import patch
 from .worlds import alike, trained
 
 LAYERS = {
-    "LSTM": lambda: nn.LSTM(4, 6), "LSTM, batch first": lambda: nn.LSTM(4, 6, batch_first=True),
+    "LSTM": lambda: nn.LSTM(4, 6),
+    "LSTM, batch first": lambda: nn.LSTM(4, 6, batch_first=True),
     "LSTM of two layers": lambda: nn.LSTM(4, 6, num_layers=2, dropout=0.3, bidirectional=True),
     "LSTM without bias": lambda: nn.LSTM(4, 6, bias=False),
     "LSTM with a projection": lambda: nn.LSTM(4, 6, proj_size=3),
-    "GRU": lambda: nn.GRU(4, 6), "GRU, batch first": lambda: nn.GRU(4, 6, batch_first=True),
+    "GRU": lambda: nn.GRU(4, 6),
+    "GRU, batch first": lambda: nn.GRU(4, 6, batch_first=True),
     "GRU of two layers": lambda: nn.GRU(4, 6, num_layers=2, dropout=0.3, bidirectional=True, batch_first=True),
-    "RNN": lambda: nn.RNN(4, 6, batch_first=True), "RNN with ReLU": lambda: nn.RNN(4, 6, nonlinearity="relu"),
+    "RNN": lambda: nn.RNN(4, 6, batch_first=True),
+    "RNN with ReLU": lambda: nn.RNN(4, 6, nonlinearity="relu"),
 }
 
 
@@ -43,8 +46,11 @@ def test_recurrent_layers_train_in_one_graph(name, is_whole):
     failed = []
     stop = events.subscribe(lambda event: failed.append(event) if event.kind == "graph.failed" else None)
     try:
-        seen = alike(lambda compiler: training(LAYERS[name], is_whole, "GRU" in name, compiler),
-                     lambda i: (torch.randn(3, 2, 4),), steps=4)
+        seen = alike(
+            lambda compiler: training(LAYERS[name], is_whole, "GRU" in name, compiler),
+            lambda i: (torch.randn(3, 2, 4),),
+            steps=4,
+        )
     finally:
         stop()
     assert (seen.breaks, seen.refused, seen.given_up, failed) == ([], [], [], [])
@@ -53,8 +59,13 @@ def test_recurrent_layers_train_in_one_graph(name, is_whole):
 
 def test_a_long_layer_is_one_call_each_way():
     nodes = []
-    stop = events.subscribe(lambda event: nodes.append(len(event.data["graph"].nodes))
-                            if event.kind == "lower" and event.data["stage"] == "trace" else None)
+    stop = events.subscribe(
+        lambda event: (
+            nodes.append(len(event.data["graph"].nodes))
+            if event.kind == "lower" and event.data["stage"] == "trace"
+            else None
+        )
+    )
     model, x = nn.GRU(4, 6, batch_first=True), torch.randn(2, 200, 4, requires_grad=True)
     try:
         with patch(never_slower=False, on_error="raise"):

@@ -34,6 +34,8 @@ def test_its_gradients_are_compiled(name):
         def step(x):
             run(x.requires_grad_()).sum().backward()
             return x.grad
+
         return step, ()
+
     seen = alike(build, lambda i: (torch.randn(4, 5),))
     assert seen.refused == [] and seen.planned

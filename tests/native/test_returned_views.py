@@ -43,8 +43,16 @@ PROGRAMS = [parts, whole_and_parts, heads, of_a_product, of_two, beside_an_input
 
 def facts(outputs):
     first = outputs[0].untyped_storage().data_ptr()
-    return [(out.stride(), out.storage_offset(), out.requires_grad, out._is_view(),
-             out.untyped_storage().data_ptr() == first) for out in outputs]
+    return [
+        (
+            out.stride(),
+            out.storage_offset(),
+            out.requires_grad,
+            out._is_view(),
+            out.untyped_storage().data_ptr() == first,
+        )
+        for out in outputs
+    ]
 
 
 def world(program, use):
@@ -58,7 +66,9 @@ def world(program, use):
             seen = facts(outputs)
             use(list(outputs)).backward()
             return seen, [out.detach().clone() for out in outputs], x.grad
+
         return step, (model,)
+
     return build
 
 
@@ -83,6 +93,7 @@ def test_a_write_to_one_is_seen_by_the_others_and_their_gradients():
         part.mul_(3)
         turned.add_(part.sum())
         return weighed((y, part, turned))
+
     seen = alike(world(whole_and_parts, write), lambda i: (torch.randn(4, 8, requires_grad=True),), steps=3)
     assert seen.refused == []
 
@@ -95,10 +106,12 @@ def test_gradients_of_gradients_go_through_them():
         def step(x):
             model.zero_grad()
             a, b = run(x)
-            gradient, = torch.autograd.grad((a * 2).square().sum() + b.sum(), x, create_graph=True)
+            (gradient,) = torch.autograd.grad((a * 2).square().sum() + b.sum(), x, create_graph=True)
             gradient.square().sum().backward()
             return x.grad
+
         return step, (model,)
+
     seen = alike(build, lambda i: (torch.randn(4, 8, requires_grad=True),), steps=3)
     assert seen.refused == []
 

@@ -28,6 +28,7 @@ def training(net):
     def train(x):
         net.zero_grad()
         net(x).square().mean().backward()
+
     return train
 
 

@@ -9,8 +9,10 @@ from .calls import equal_calls
 NAN, INF = float("nan"), float("inf")
 
 OPERATORS = {
-    "cumsum": torch.cumsum, "cumprod": torch.cumprod,
-    "cummax": lambda x, dim: tuple(torch.cummax(x, dim)), "cummin": lambda x, dim: tuple(torch.cummin(x, dim)),
+    "cumsum": torch.cumsum,
+    "cumprod": torch.cumprod,
+    "cummax": lambda x, dim: tuple(torch.cummax(x, dim)),
+    "cummin": lambda x, dim: tuple(torch.cummin(x, dim)),
 }
 
 
@@ -42,8 +44,9 @@ def test_along_each_dimension(name, dim):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8],
-                         ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8], ids=str
+)
 def test_in_each_dtype(name, dtype):
     same_bits(lambda x: OPERATORS[name](x, 1), numbers(9, 40, dtype=dtype))
 

@@ -23,8 +23,13 @@ def leaf(*shape):
 
 
 PROGRAMS = {
-    "a sum and a sum of sums": (lambda w, b, p, q: F.linear(torch.ones(3, 3), w, b) + (0 + p + q),
-                                (3, 3), (3,), (3,), (3,)),
+    "a sum and a sum of sums": (
+        lambda w, b, p, q: F.linear(torch.ones(3, 3), w, b) + (0 + p + q),
+        (3, 3),
+        (3,),
+        (3,),
+        (3,),
+    ),
     "a sum": (lambda p, q: (p + q) * ROW, (3,), (3,)),
     "three": (lambda p, q, r: (p + q + r) * ROW, (3,), (3,), (3,)),
     "a view and another": (lambda p, q: (p.view(-1) + q) * ROW, (3, 1), (3,)),
@@ -44,9 +49,14 @@ PROGRAMS = {
 
 def shared(tensors):
     """Which of them begin in the same place, and which lie in one memory."""
-    return [(a, b, x.data_ptr() == y.data_ptr()) for (a, x), (b, y) in itertools.combinations(enumerate(tensors), 2)
-            if x is not None and y is not None and x.numel() and
-            x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()]
+    return [
+        (a, b, x.data_ptr() == y.data_ptr())
+        for (a, x), (b, y) in itertools.combinations(enumerate(tensors), 2)
+        if x is not None
+        and y is not None
+        and x.numel()
+        and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    ]
 
 
 def weights(outputs):

@@ -9,13 +9,16 @@ import burnish
 from .open_sizes import called_with, watching
 
 
-@pytest.mark.parametrize("name, fn", [
-    ("joined", lambda x: torch.cat([x * 2, torch.ones(3, 5)], 1) + 1),
-    ("joined, and its size asked for", lambda x: (y := torch.cat([x * 2, torch.ones(3, 5)], 1)) * y.shape[1] + 1),
-    ("added", lambda x: x + torch.arange(3.0)[:, None]),
-    ("a product", lambda x: (torch.ones(4, 3) @ x).view(2, 2 * x.shape[1])),
-    ("asked for by Python", lambda x: torch.cat([x, torch.ones(3, 2)], 1) * (2 if x.shape[0] == 3 else 1)),
-])
+@pytest.mark.parametrize(
+    "name, fn",
+    [
+        ("joined", lambda x: torch.cat([x * 2, torch.ones(3, 5)], 1) + 1),
+        ("joined, and its size asked for", lambda x: (y := torch.cat([x * 2, torch.ones(3, 5)], 1)) * y.shape[1] + 1),
+        ("added", lambda x: x + torch.arange(3.0)[:, None]),
+        ("a product", lambda x: (torch.ones(4, 3) @ x).view(2, 2 * x.shape[1])),
+        ("asked for by Python", lambda x: torch.cat([x, torch.ones(3, 2)], 1) * (2 if x.shape[0] == 3 else 1)),
+    ],
+)
 def test_a_size_that_something_else_has_as_well_leaves_the_other_one_open(name, fn):
     seen = called_with(fn, [(torch.randn(3, n),) for n in (4, 5, 9, 40, 300, 7)], dynamic=True)
     assert seen.segments == 1 and not seen.why_closed
@@ -27,6 +30,7 @@ def test_the_row_that_is_fixed_is_guarded():
             return torch.cat([x * 2, torch.ones(3, 5)], 1).sum(1)
         except RuntimeError:
             return x.sum(0)
+
     called_with(fn, [(torch.randn(m, n),) for m, n in ((3, 4), (3, 9), (2, 9), (2, 4), (3, 30))], dynamic=True)
 
 
@@ -37,6 +41,7 @@ class Cache:
 
 def test_a_conversation_in_another_batch_is_compiled_for_all_its_lengths():
     """Tokens are known to come in many batches when a cache is first met, of which nobody knows that."""
+
     def fn(x, cache):
         x = F.layer_norm(x, (8,))
         cache.keys = torch.cat([cache.keys, x], -2)

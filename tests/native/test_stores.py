@@ -108,8 +108,9 @@ KEPT = {
     "a part that is written": lambda x, y: (x[1:4].index_fill_(0, INDEX, 5), x + 0),
     "transposed": lambda x, y: (x.t().index_fill_(0, INDEX, 5), x + 0),
     "of the joined": lambda x, y: (lambda z: (z.index_fill(0, INDEX, 1), torch.cat([z, x])))(torch.cat([x, y * 2])),
-    "of what grows": lambda x, y: (lambda a: (lambda b: torch.cat([b, a.index_fill(0, INDEX, 1)]))(
-        torch.cat([a.exp(), x])))(torch.cat([x.exp(), y])),
+    "of what grows": lambda x, y: (
+        lambda a: (lambda b: torch.cat([b, a.index_fill(0, INDEX, 1)]))(torch.cat([a.exp(), x]))
+    )(torch.cat([x.exp(), y])),
 }
 
 
@@ -179,8 +180,7 @@ def test_error_in_a_second_store_leaves_the_first_ones_writes(fn, with_gradients
         return found, cache, other
 
     k = torch.full((1, 4), 7.0, requires_grad=with_gradients)
-    with torch.set_grad_enabled(with_gradients), \
-            patch(never_slower=False, on_error="raise"):
+    with torch.set_grad_enabled(with_gradients), patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(fn)
         for _ in range(2):
             call(compiled, 1, 1)
@@ -259,8 +259,11 @@ def test_what_is_not_written_of_an_input_is_not_walked(name):
         stop()
     plan = found[0]
     assert len(set(plan.placed.values())) == 1
-    writers = [step.kernel for step in plan.steps if isinstance(step, Launch)
-               and any(step.buffers[at] in plan.placed for at in step.kernel.stored)]
+    writers = [
+        step.kernel
+        for step in plan.steps
+        if isinstance(step, Launch) and any(step.buffers[at] in plan.placed for at in step.kernel.stored)
+    ]
     assert sum(math.prod(loop.extents) for kernel in writers for loop in kernel.loops) <= most + 4 * 2 * 8
 
 

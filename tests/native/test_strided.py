@@ -39,8 +39,15 @@ def test_what_is_shown_is_what_lies_there_in_eager(name):
     equal_calls(MADE[name], torch.randn(4, 6), ways=("native", "library"))
 
 
-GRADIENTS = ("a row of it", "what lies before a part", "what lies behind where a part begins", "windows",
-             "where it lies transposed", "a copy of windows", "written through")
+GRADIENTS = (
+    "a row of it",
+    "what lies before a part",
+    "what lies behind where a part begins",
+    "windows",
+    "where it lies transposed",
+    "a copy of windows",
+    "written through",
+)
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
@@ -51,7 +58,7 @@ def test_gradients_go_where_eagers_go(name):
     with patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(fn)
         compiled(x)
-        found, = torch.autograd.grad(compiled(x).sin().sum(), x)
+        (found,) = torch.autograd.grad(compiled(x).sin().sum(), x)
     torch.testing.assert_close(found, *torch.autograd.grad(fn(x).sin().sum(), x))
     assert not refusals
 
@@ -64,7 +71,7 @@ def test_gradients_of_an_input_that_begins_elsewhere_in_a_later_call(offset):
 
     compiled, memory = burnish.compile(fn), torch.randn(16)
     for begin in (0, 1, 0, 1):
-        x = memory[begin:begin + 12].view(3, 4).requires_grad_()
+        x = memory[begin : begin + 12].view(3, 4).requires_grad_()
         torch.testing.assert_close(*(torch.autograd.grad(f(x).sum(), x)[0] for f in (compiled, fn)))
 
 

@@ -1,5 +1,4 @@
-"""Graphs that end under other switches of torch than they begin with: compiled, and they leave what eager leaves.
-"""
+"""Graphs that end under other switches of torch than they begin with: compiled, and they leave what eager leaves."""
 
 import pytest
 import torch
@@ -14,8 +13,13 @@ from .worlds import alike
 def switches():
     nesting = torch.autocast_increment_nesting()
     torch.autocast_decrement_nesting()
-    return (torch.is_grad_enabled(), nesting, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
-            torch.is_autocast_cache_enabled())
+    return (
+        torch.is_grad_enabled(),
+        nesting,
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_cache_enabled(),
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +49,9 @@ def test_a_break_inside_of_autocast_leaves_what_is_before_it_compiled():
             loss.backward()
             optimizer.step()
             return loss.detach(), switches()
+
         return compiler(train), (model,)
+
     seen = alike(build, rows, steps=4, tolerance=2e-2)
     assert seen.breaks and (seen.refused, seen.given_up) == ([], [])
 
@@ -69,7 +75,9 @@ def test_a_break_inside_of_no_grad_does():
             y, *rest = call(x)
             y.sum().backward()
             return y.detach(), rest
+
         return train, (model,)
+
     seen = alike(build, rows, steps=4)
     assert seen.breaks and (seen.refused, seen.given_up) == ([], [])
 
@@ -128,8 +136,11 @@ def test_an_error_under_other_switches_leaves_them_as_eager_does():
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, lambda: torch.autocast("cpu", torch.bfloat16)],
-                         ids=["inference", "no_grad", "autocast"])
+@pytest.mark.parametrize(
+    "mode",
+    [torch.inference_mode, torch.no_grad, lambda: torch.autocast("cpu", torch.bfloat16)],
+    ids=["inference", "no_grad", "autocast"],
+)
 def test_calls_repeated_for_other_sizes_switch_nothing(mode):
     weight = torch.randn(7, 7)
 

@@ -35,6 +35,7 @@ def step(fn, model, x):
     def call():
         model.zero_grad(set_to_none=True)
         fn(x).square().mean().backward()
+
     for _ in range(3):
         call()
     return call
@@ -59,10 +60,11 @@ def compiled_whole(fn):
     return burnish.compile(fn, options={"never_slower": False})
 
 
-@pytest.mark.parametrize("model,allowed", [
-    (lambda: nn.Sequential(*(Layer() for _ in range(6))), 0.92),
-    (lambda: convolutions(nn.SiLU), 0.8),
-], ids=["layers", "convolutions"])
+@pytest.mark.parametrize(
+    "model,allowed",
+    [(lambda: nn.Sequential(*(Layer() for _ in range(6))), 0.92), (lambda: convolutions(nn.SiLU), 0.8)],
+    ids=["layers", "convolutions"],
+)
 def test_a_whole_step_keeps_for_backward_what_it_needs(model, allowed):
     """What backward alone computes is not computed in forward's kernels, where it would lie until then."""
     shape = (16, 128, WIDTH) if allowed > 0.9 else (4, 3, 64, 64)
@@ -103,11 +105,14 @@ def convolutions(*after):
     return nn.Sequential(*layers)
 
 
-@pytest.mark.parametrize("after,allowed", [
-    ([lambda: nn.SiLU(inplace=True)], 0.85),  # of which eager saves what it is computed from, as it was
-    ([nn.SiLU], 0.85),
-    ([nn.ReLU, lambda: nn.MaxPool2d(3, 1, 1)], 0.9),  # of whose operand the shape is enough
-])
+@pytest.mark.parametrize(
+    "after,allowed",
+    [
+        ([lambda: nn.SiLU(inplace=True)], 0.85),  # of which eager saves what it is computed from, as it was
+        ([nn.SiLU], 0.85),
+        ([nn.ReLU, lambda: nn.MaxPool2d(3, 1, 1)], 0.9),  # of whose operand the shape is enough
+    ],
+)
 def test_what_follows_a_batch_norm_is_computed_again_from_what_that_needs_anyway(after, allowed):
     torch.manual_seed(0)
     model, x = convolutions(*after), torch.randn(4, 3, 64, 64)

@@ -56,8 +56,10 @@ def test_in_each_dtype(name, dtype):
 @pytest.mark.parametrize("shape", [(1, 1, 2), (1, 4, 2), (2, 12, 3), (12, 3)], ids=str)
 def test_maxima_along_a_line_that_is_laid_out_across(shape, has_gradient):
     """Contiguous in eager where no gradient flows; otherwise as the input is."""
+
     def pool(x):
         return F.max_pool1d(x.mT, 1, 2)
+
     x = torch.randn(shape, requires_grad=has_gradient)
     with patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(pool, backend="burnish")
@@ -90,10 +92,10 @@ def test_places_are_eager_s_where_somebody_reads_them():
 
 def test_gradients_go_where_the_maximum_was():
     x = image().requires_grad_()
-    want, = torch.autograd.grad(F.max_pool2d(x.relu(), 3, 2, 1).square().sum(), x)
+    (want,) = torch.autograd.grad(F.max_pool2d(x.relu(), 3, 2, 1).square().sum(), x)
     compiled = burnish.compile(lambda x: F.max_pool2d(x.relu(), 3, 2, 1).square().sum())
     for _ in range(3):
-        got, = torch.autograd.grad(compiled(x), x)
+        (got,) = torch.autograd.grad(compiled(x), x)
         torch.testing.assert_close(got, want)
 
 

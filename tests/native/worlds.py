@@ -116,8 +116,9 @@ def close(found: Any, wanted: Any, tolerance: float, path: str) -> None:
         if isinstance(x, torch.Tensor):
             assert (y.dtype, y.shape, y.requires_grad) == (x.dtype, x.shape, x.requires_grad), f"{at}: {x}, got {y}"
             dense = [t.detach().to_dense() if t.is_sparse else t.detach() for t in (y, x)]
-            torch.testing.assert_close(*dense, rtol=tolerance, atol=tolerance / 10, equal_nan=True,
-                                       msg=lambda text, at=at: f"{at}: {text}")
+            torch.testing.assert_close(
+                *dense, rtol=tolerance, atol=tolerance / 10, equal_nan=True, msg=lambda text, at=at: f"{at}: {text}"
+            )
         elif isinstance(x, float):
             assert y == x or abs(y - x) <= tolerance * max(abs(x), 1e-6) or x != x and y != y, f"{at}: {x}, got {y}"
         elif isinstance(x, (int, str, type(None))):

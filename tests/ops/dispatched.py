@@ -131,8 +131,10 @@ def fault_of_chain(chain: tuple, source: torch.Tensor, shown: torch.Tensor) -> s
     shapes = shapes_along(chain, tuple(source.shape))
     if shapes[-1] != tuple(shown.shape):
         return f"shape {shapes[-1]}"
-    if any(before == after and type(step).__name__ in ("Reshape", "Expand") and is_plain(source)
-           for step, before, after in zip(chain, shapes, shapes[1:], strict=False)):
+    if any(
+        before == after and type(step).__name__ in ("Reshape", "Expand") and is_plain(source)
+        for step, before, after in zip(chain, shapes, shapes[1:], strict=False)
+    ):
         return "a map that does nothing"
     if not 0 < shown.numel() <= MOST_ELEMENTS:
         return ""

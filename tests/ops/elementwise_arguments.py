@@ -1,7 +1,7 @@
 """Arguments for element-wise operators, made from their schemas: special values, dtypes, layouts.
 
-    >>> next(calls_of(torch.ops.aten.leaky_relu.default, special_values, torch.float32))
-    (tensor([0.0, -0.0, 1.0, ...]), 0.5), {}
+>>> next(calls_of(torch.ops.aten.leaky_relu.default, special_values, torch.float32))
+(tensor([0.0, -0.0, 1.0, ...]), 0.5), {}
 """
 
 from __future__ import annotations
@@ -83,8 +83,11 @@ def arguments(
 
 
 def tensor_names(func: Any) -> list[str]:
-    return [a.name for a in func._schema.arguments
-            if str(a.type) == "Tensor" or (str(a.type) == "Optional[Tensor]" and a.name not in HALF_EMPTY)]
+    return [
+        a.name
+        for a in func._schema.arguments
+        if str(a.type) == "Tensor" or (str(a.type) == "Optional[Tensor]" and a.name not in HALF_EMPTY)
+    ]
 
 
 def number_choices(func: Any) -> Iterator[dict[str, Any]]:
@@ -103,11 +106,13 @@ def number_choices(func: Any) -> Iterator[dict[str, Any]]:
 
 # -- special values ----------------------------------------------------------------------------------------------------
 
+
 def special_calls(func: Any, dtype: torch.dtype) -> Iterator[tuple[tuple, dict[str, Any]]]:
     """All combinations of special values, with each choice of numbers."""
     names = tensor_names(func)
-    columns = combinations([special_values(func, torch.bool if name in BOOL_TENSORS else dtype, len(names))
-                            for name in names])
+    columns = combinations(
+        [special_values(func, torch.bool if name in BOOL_TENSORS else dtype, len(names)) for name in names]
+    )
     given = dict(zip(names, columns, strict=True))
     for name in names:
         if (func._opname, name) in NUMBER_TENSORS:
@@ -146,6 +151,7 @@ def combinations(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 # -- dtypes and layouts ------------------------------------------------------------------------------------------------
 
+
 def dtype_calls(func: Any, dtypes: Sequence[torch.dtype]) -> Iterator[tuple[tuple, dict[str, Any]]]:
     """The first tensor of each dtype with the others of each."""
     names = tensor_names(func)
@@ -158,8 +164,14 @@ def dtype_calls(func: Any, dtypes: Sequence[torch.dtype]) -> Iterator[tuple[tupl
             dtype = torch.bool if name in BOOL_TENSORS else first if name == counted[0] else others
             return torch.ones(() if (func._opname, name) in NUMBER_TENSORS else 3, dtype=dtype)
 
-        for choice in (None, {name: float(values[0]) for name, values in NUMBERS.items()
-                              if type(values[0]) is int and name not in ("decimals", "reduction")}):
+        for choice in (
+            None,
+            {
+                name: float(values[0])
+                for name, values in NUMBERS.items()
+                if type(values[0]) is int and name not in ("decimals", "reduction")
+            },
+        ):
             yield arguments(func, ones, choice)
 
 

@@ -25,20 +25,29 @@ from burnish.tensors.tensor_types import NAMES, TensorType
 from .evaluate import evaluated
 
 FAMILIES = (
-    "activation_gradients activations arithmetic casts comparisons elementwise functions losses selection").split()
+    "activation_gradients activations arithmetic casts comparisons elementwise functions losses selection"
+).split()
 
 
 # Which zero is the larger differs between the vectorized and the plain part of one kernel of eager's, and its gelu is
 # a library's.
-ANY_ZERO = {f"aten.{name}" for name in (
-    "maximum.default minimum.default fmax.default fmin.default clamp.Tensor clamp_min.Tensor clamp_max.Tensor "
-    "gelu.default gelu_backward.default").split()}
+ANY_ZERO = {
+    f"aten.{name}"
+    for name in (
+        "maximum.default minimum.default fmax.default fmin.default clamp.Tensor clamp_min.Tensor clamp_max.Tensor "
+        "gelu.default gelu_backward.default"
+    ).split()
+}
 
 
 def records() -> dict[str, Op]:
     """The element-wise records: those with a scalar rule, and those that only know their type."""
-    return {name: op for name, op in RECORDS.items() if name.startswith("aten.") and (
-        isinstance(op.rule, Pointwise) or getattr(op.shape, "__module__", "").rpartition(".")[2] in FAMILIES)}
+    return {
+        name: op
+        for name, op in RECORDS.items()
+        if name.startswith("aten.")
+        and (isinstance(op.rule, Pointwise) or getattr(op.shape, "__module__", "").rpartition(".")[2] in FAMILIES)
+    }
 
 
 def overload_of(name: str) -> torch._ops.OpOverload:
@@ -91,8 +100,9 @@ def difference(func: Any, args: tuple, kwargs: dict, eager: Any, is_typed_only: 
         return None
     expression, tensors = expression_of(op, args, kwargs, found)
     got = evaluated(expression, [tensor.expand(found.shape).reshape(-1) for tensor in tensors])
-    where = difference_of_values(got, eager.reshape(-1), lambda: wide_references(func, args, kwargs),
-                                 signed_zeros=op.name not in ANY_ZERO)
+    where = difference_of_values(
+        got, eager.reshape(-1), lambda: wide_references(func, args, kwargs), signed_zeros=op.name not in ANY_ZERO
+    )
     return None if where is None else f"{op}: {where}, of {types} {named_types or ''}"
 
 
@@ -108,8 +118,10 @@ def checked(func: Any, args: tuple, kwargs: dict, is_typed_only: bool = False) -
 
 
 def has_complex(args: tuple, kwargs: dict) -> bool:
-    return any(isinstance(part, complex) or (isinstance(part, torch.Tensor) and part.is_complex())
-               for part in (*args, *kwargs.values()))
+    return any(
+        isinstance(part, complex) or (isinstance(part, torch.Tensor) and part.is_complex())
+        for part in (*args, *kwargs.values())
+    )
 
 
 def typed(tree: Any) -> Any:
@@ -137,6 +149,7 @@ def wide_references(func: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tens
     Which of the two eager's kernel means differs between its vectorized and its plain part. There is none where
     tensors of another dtype make another call.
     """
+
     def widened(part: Any) -> Any:
         return part.double() if isinstance(part, torch.Tensor) and part.is_floating_point() else part
 

@@ -17,14 +17,28 @@ import torch
 from burnish.ops.scalar_ir import BITS, FLOATS, Scalar, walk
 from burnish.tensors.tensor_types import DTYPES
 
-UNARY: dict[str, Callable] = {name: getattr(torch, name) for name in (
-    "neg abs sqrt rsqrt reciprocal floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
-    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid").split()}
+UNARY: dict[str, Callable] = {
+    name: getattr(torch, name)
+    for name in (
+        "neg abs sqrt rsqrt reciprocal floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
+        "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid"
+    ).split()
+}
 COMPARISONS: dict[str, Callable] = {name: getattr(torch, name) for name in "eq ne lt le gt ge".split()}
 BINARY: dict[str, Callable] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "pow": torch.pow, "atan2": torch.atan2, "min": torch.minimum,
-    "max": torch.maximum, "copysign": torch.copysign, "fmod": torch.fmod, "remainder": torch.remainder,
-    "and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor,
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "pow": torch.pow,
+    "atan2": torch.atan2,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "copysign": torch.copysign,
+    "fmod": torch.fmod,
+    "remainder": torch.remainder,
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
 }
 DIVISIONS: dict[str, str] = {"div": "trunc", "floor_div": "floor"}
 
@@ -76,12 +90,16 @@ def apply(x: Scalar, args: list[torch.Tensor], buffers: Sequence[torch.Tensor]) 
         if x.dtype in FLOATS:
             assert x.op in ("div", "fmod"), f"floats have no {x.op} here"
             # Where the quotient is huge, torch's vectorized fmod answers NaN.
-            return torch.true_divide(*args) if x.op == "div" \
-                else torch.from_numpy(np.fmod(*(arg.numpy() for arg in args)))
+            return (
+                torch.true_divide(*args) if x.op == "div" else torch.from_numpy(np.fmod(*(arg.numpy() for arg in args)))
+            )
         zero = args[1] == 0
         divisor = torch.where(zero, 1, args[1])
-        found = torch.div(args[0], divisor, rounding_mode=DIVISIONS[x.op]) if x.op in DIVISIONS \
+        found = (
+            torch.div(args[0], divisor, rounding_mode=DIVISIONS[x.op])
+            if x.op in DIVISIONS
             else BINARY[x.op](args[0], divisor)
+        )
         return torch.where(zero, 0, found)
     if x.op == "pow":
         assert x.dtype in FLOATS, "integers have no pow"

@@ -61,6 +61,7 @@ def operator_calls(
 def module_calls(dtypes: tuple[torch.dtype, ...], times: int = 0) -> Iterator[Call]:
     """Of each module in `module_db`, in training and in evaluation."""
     from torch.testing._internal.common_modules import module_db
+
     for info in module_db:
         for dtype, training in itertools.product(dtypes, (False, True)):
             if dtype not in info.dtypes:

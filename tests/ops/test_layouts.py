@@ -16,7 +16,8 @@ LAYOUTS = ("reversed", "channels last", "gaps")
 MOST = 3
 """Calls of one kernel."""
 
-OPERATORS = frozenset("""
+OPERATORS = frozenset(
+    """
     mm addmm bmm baddbmm addbmm addr mv dot nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d
     nn.functional.conv_transpose2d nn.functional.adaptive_avg_pool2d nn.functional.avg_pool2d
     nn.functional.avg_pool3d nn.functional.max_pool2d nn.functional.adaptive_max_pool2d
@@ -24,7 +25,8 @@ OPERATORS = frozenset("""
     nn.functional.embedding index_add index_copy index_put scatter scatter_add sum mean amax amin prod max min argmax
     argmin all any var std var_mean linalg.vector_norm cumsum cumprod sort topk softmax log_softmax
     nn.functional.layer_norm tril triu masked_select nonzero select narrow nn.functional.linear matmul
-""".split())
+""".split()
+)
 
 
 class Sweep:

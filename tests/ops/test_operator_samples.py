@@ -32,12 +32,16 @@ def test_samples_replay_as_eager(by_name, name):
     assert outcome.verdict in ("equal", "break"), outcome.detail
 
 
-@pytest.mark.parametrize("wrong", [
-    lambda fn: lambda *args, **kwargs: torch.add(fn(*args, **kwargs), 1e-6),
-    lambda fn: lambda *args, **kwargs: fn(*args, **kwargs).clone(),
-    lambda fn: lambda *args, **kwargs: fn(args[0].clone(), *args[1:], **kwargs),
-    lambda fn: lambda *args, **kwargs: 1 / 0,
-], ids=["another value", "a copy for a view", "a copy for an input", "a crash"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda fn: lambda *args, **kwargs: torch.add(fn(*args, **kwargs), 1e-6),
+        lambda fn: lambda *args, **kwargs: fn(*args, **kwargs).clone(),
+        lambda fn: lambda *args, **kwargs: fn(args[0].clone(), *args[1:], **kwargs),
+        lambda fn: lambda *args, **kwargs: 1 / 0,
+    ],
+    ids=["another value", "a copy for a view", "a copy for an input", "a crash"],
+)
 def test_check_notices(by_name, monkeypatch, wrong):
     monkeypatch.setattr(burnish, "compile", lambda fn, **_: wrong(fn))
     assert check_operator(by_name["view"], SAMPLES).verdict in ("different", "crashed")

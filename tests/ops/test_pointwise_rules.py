@@ -54,8 +54,17 @@ abs.default log.default masked_fill.Scalar addcmul.default bitwise_and.Tensor re
 floor.default threshold_backward.default sigmoid_backward.default tanh_backward.default gelu_backward.default
 silu_backward.default
 """.split()
-SAMPLED = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8,
-           torch.bool, torch.complex64)
+SAMPLED = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+)
 QUICKLY_SAMPLED = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 KNOWN = tuple(DTYPES.values())
 
@@ -73,6 +82,7 @@ def rules() -> list[str]:
 
 
 # -- torch's samples ---------------------------------------------------------------------------------------------------
+
 
 class Tally:
     """What was seen of the calls under the samples."""
@@ -118,12 +128,18 @@ def run_samples(dtype: torch.dtype, most: int | None, stride: int = 1) -> Tally:
 
 
 def run_sample(op: Any, sample: Any, watcher: Watcher) -> None:
-    leaves = [x for x in tree_leaves((sample.input, sample.args, sample.kwargs))
-              if isinstance(x, torch.Tensor) and x.requires_grad]
+    leaves = [
+        x
+        for x in tree_leaves((sample.input, sample.args, sample.kwargs))
+        if isinstance(x, torch.Tensor) and x.requires_grad
+    ]
     # Eager itself does not take every sample.
     with watching(watcher), contextlib.suppress(RuntimeError, ValueError, TypeError, NotImplementedError):
-        results = [x for x in tree_leaves([op.op(sample.input, *sample.args, **sample.kwargs)])
-                   if isinstance(x, torch.Tensor) and x.requires_grad]
+        results = [
+            x
+            for x in tree_leaves([op.op(sample.input, *sample.args, **sample.kwargs)])
+            if isinstance(x, torch.Tensor) and x.requires_grad
+        ]
         if results and leaves:
             torch.autograd.grad([x.sum() for x in results], leaves, allow_unused=True)
 
@@ -145,6 +161,7 @@ def test_types_and_elements_are_eagers_on_all_samples(dtype):
 
 # -- special values ----------------------------------------------------------------------------------------------------
 
+
 def special_differences(name: str, dtype: torch.dtype) -> list[str]:
     func = overload_of(name)
     found = (checked(func, *call) for call in special_calls(func, dtype))
@@ -160,28 +177,35 @@ def test_special_values_are_eagers(dtype):
 
 
 @slow
-@pytest.mark.parametrize("dtype", (torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int16, torch.int8),
-                         ids=NAMES.get)
+@pytest.mark.parametrize(
+    "dtype", (torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int16, torch.int8), ids=NAMES.get
+)
 def test_special_values_are_eagers_in_the_other_dtypes(dtype):
     assert [wrong for name in WITH_VALUES for wrong in special_differences(name, dtype)] == []
 
 
-@pytest.mark.parametrize("source", (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.float16),
-                         ids=NAMES.get)
+@pytest.mark.parametrize(
+    "source", (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.float16), ids=NAMES.get
+)
 def test_casts_round_as_eagers(source):
     func = torch.ops.aten._to_copy.default
     # Beyond the integer's range the answer is the processor's.
     values = torch.tensor([0, 1, 2, 3, 7, 100, 255, 0.1, 0.999, 2.5, 1.00390625, 1.005859375, 65519.0, 1 / 3])
     values = torch.cat([values, -values]) if source.is_signed else values
     for target in KNOWN:
-        given = values if target.is_floating_point or target is torch.bool else values.clamp(
-            max(torch.iinfo(target).min, -(2 ** 30)), min(torch.iinfo(target).max, 2 ** 30)) \
-            if not target.is_complex else None
+        given = (
+            values
+            if target.is_floating_point or target is torch.bool
+            else values.clamp(max(torch.iinfo(target).min, -(2**30)), min(torch.iinfo(target).max, 2**30))
+            if not target.is_complex
+            else None
+        )
         if given is not None:
             assert checked(func, (given.double().to(source),), {"dtype": target}) is None
 
 
 # -- dtypes and layouts ------------------------------------------------------------------------------------------------
+
 
 def typed_differences(name: str, calls: Any) -> list[str]:
     func = overload_of(name)
@@ -190,15 +214,25 @@ def typed_differences(name: str, calls: Any) -> list[str]:
 
 
 def test_dtypes_that_eager_refuses_have_no_shape():
-    wrong = [w for name in sorted(records()) for w in typed_differences(name, dtype_calls(overload_of(name), (
-        torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float32, torch.float64, torch.complex64)))]
+    wrong = [
+        w
+        for name in sorted(records())
+        for w in typed_differences(
+            name,
+            dtype_calls(
+                overload_of(name),
+                (torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
+            ),
+        )
+    ]
     assert wrong == []
 
 
 @slow
 def test_dtypes_that_eager_refuses_have_no_shape_whatever_they_meet():
-    assert [w for name in sorted(records()) for w in typed_differences(name, dtype_calls(overload_of(name), KNOWN))] \
-        == []
+    assert [
+        w for name in sorted(records()) for w in typed_differences(name, dtype_calls(overload_of(name), KNOWN))
+    ] == []
 
 
 def test_results_lie_as_eagers():
@@ -221,6 +255,7 @@ def test_copies_lie_in_the_memory_format_asked_for(name, format):
 
 # -- the commonest are there -------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("name", COMMONEST)
 def test_the_commonest_have_a_rule_for_floats_or_integers(name):
     func = overload_of(f"aten.{name}")
@@ -228,11 +263,15 @@ def test_the_commonest_have_a_rule_for_floats_or_integers(name):
     assert any(refusal(func, *call) is None for dtype in dtypes for call in dtype_calls(func, (dtype,)))
 
 
-@pytest.mark.parametrize("call", [
-    (torch.ops.aten.floor_divide.default, torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)),
-    (torch.ops.aten.remainder.Scalar, torch.ones(2, dtype=torch.int64), 0),
-    (torch.ops.aten.pow.Tensor_Tensor, torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)),
-], ids=lambda call: str(call[0]))
+@pytest.mark.parametrize(
+    "call",
+    [
+        (torch.ops.aten.floor_divide.default, torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)),
+        (torch.ops.aten.remainder.Scalar, torch.ones(2, dtype=torch.int64), 0),
+        (torch.ops.aten.pow.Tensor_Tensor, torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)),
+    ],
+    ids=lambda call: str(call[0]),
+)
 def test_what_eager_may_raise_for_at_run_time_has_a_type_and_no_rule(call):
     func, *args = call
     assert refusal(func, tuple(args), {}, is_typed_only=True) is None
@@ -240,6 +279,7 @@ def test_what_eager_may_raise_for_at_run_time_has_a_type_and_no_rule(call):
 
 
 # -- operators taken apart ---------------------------------------------------------------------------------------------
+
 
 class EagerBuilder:
     """Runs a decomposition at once, on tensors."""
@@ -282,8 +322,27 @@ def test_decompositions_are_eagers(name, dtype):
 
 # -- numbers and casts -------------------------------------------------------------------------------------------------
 
-VALUES = (0.1, -0.1, 1 / 3, 65519.9, 65520.0, -7e4, 3.3961775292304e38, 3.4e38, 1e39, -1e39, 1e-45, 1e-41, 6e-8, 2.0,
-          -0.0, INF, -INF, 1.00390625, 1.01171875)
+VALUES = (
+    0.1,
+    -0.1,
+    1 / 3,
+    65519.9,
+    65520.0,
+    -7e4,
+    3.3961775292304e38,
+    3.4e38,
+    1e39,
+    -1e39,
+    1e-45,
+    1e-41,
+    6e-8,
+    2.0,
+    -0.0,
+    INF,
+    -INF,
+    1.00390625,
+    1.01171875,
+)
 
 
 @pytest.mark.parametrize("name", ("f16", "bf16", "f32", "f64"))
@@ -303,10 +362,30 @@ def test_a_number_beside_a_half_precision_tensor_is_rounded_before_it_is_compare
 
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=NAMES.get)
-@pytest.mark.parametrize("name", (
-    "add.Tensor", "sub.Tensor", "rsub.Tensor", "mul.Tensor", "div.Tensor", "maximum.default", "addcmul.default",
-    "floor_divide.default", "lt.Tensor", "eq.Tensor", "add.Scalar", "rsub.Scalar", "mul.Scalar", "div.Scalar",
-    "lt.Scalar", "eq.Scalar", "leaky_relu.default", "lerp.Scalar", "softshrink.default"))
+@pytest.mark.parametrize(
+    "name",
+    (
+        "add.Tensor",
+        "sub.Tensor",
+        "rsub.Tensor",
+        "mul.Tensor",
+        "div.Tensor",
+        "maximum.default",
+        "addcmul.default",
+        "floor_divide.default",
+        "lt.Tensor",
+        "eq.Tensor",
+        "add.Scalar",
+        "rsub.Scalar",
+        "mul.Scalar",
+        "div.Scalar",
+        "lt.Scalar",
+        "eq.Scalar",
+        "leaky_relu.default",
+        "lerp.Scalar",
+        "softshrink.default",
+    ),
+)
 def test_numbers_among_halves_are_as_exact_as_eagers(name, dtype):
     """Bit by bit: some operators round a number, or a tensor without dimensions, to the half precision, some do not."""
     if name == "softshrink.default" and not rounds_bound():
@@ -343,16 +422,19 @@ def test_a_dtype_holds_what_eager_fills_into_it():
 
 
 def test_a_double_becomes_a_half_by_way_of_a_float():
-    between = torch.tensor([1 + 2.0 ** -11 + 2.0 ** -40], dtype=torch.float64)  # rounds up directly, to even in f32
+    between = torch.tensor([1 + 2.0**-11 + 2.0**-40], dtype=torch.float64)  # rounds up directly, to even in f32
     once = converted(load("f64", Access(0, 0, (1,))), "f16")
     assert evaluated(once, [between]).item() == between.to(torch.float16).item() == 1.0
 
 
 # -- the checks can fail -----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("wrong", [
-    lambda x: x + 1e-5, lambda x: x * 1.000001, lambda x: x * 0, lambda x: -(-x + 0),
-], ids=["a bit more", "in the sixth digit", "nothing", "a zero of the other sign"])
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda x: x + 1e-5, lambda x: x * 1.000001, lambda x: x * 0, lambda x: -(-x + 0)],
+    ids=["a bit more", "in the sixth digit", "nothing", "a zero of the other sign"],
+)
 def test_a_wrong_rule_is_noticed(monkeypatch, wrong):
     op = RECORDS["aten.relu.default"]
     x = torch.tensor([0.0, 1.0, 2.5, -1.0] * 16)

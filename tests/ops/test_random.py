@@ -38,10 +38,14 @@ normal_below = np.vectorize(lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2))))
 
 # -- bits --------------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("key,counter,words", [
-    # The known answers that come with the authors' own code.
-    ((0, 0), (0, 0), (0x6627E8D5, 0xE169C58D)),
-])
+
+@pytest.mark.parametrize(
+    "key,counter,words",
+    [
+        # The known answers that come with the authors' own code.
+        ((0, 0), (0, 0), (0x6627E8D5, 0xE169C58D))
+    ],
+)
 def test_bits_are_those_of_the_published_cipher(key, counter, words):
     seed = torch.tensor(key[0] | key[1] << 32)
     bits = plain.random_bits(seed, (1 + counter[0],))[counter[0]]
@@ -62,8 +66,12 @@ def test_the_cipher_written_for_these_tests_gives_the_published_answers():
     assert philox((0, 0), (0, 0, 0, 0)) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     ones = 0xFFFFFFFF
     assert philox((ones, ones), (ones,) * 4) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
-    assert philox((0xA4093822, 0x299F31D0), (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)) \
-        == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+    assert philox((0xA4093822, 0x299F31D0), (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)) == [
+        0xD16CFE09,
+        0x94FDCCEB,
+        0x5001E420,
+        0x24126EA1,
+    ]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 0x243F6A8885A308D3, (1 << 63) - 1, 1 << 32, 0xFFFFFFFF])
@@ -93,6 +101,7 @@ def test_expansion_is_made_of_base_operations():
 
 
 # -- distributions -----------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_uniform_numbers_are_uniform_and_below_one(dtype):
@@ -141,10 +150,19 @@ def test_chances_come_true_as_often_as_they_should(p):
     assert set(x.unique().tolist()) <= {0.0, 1.0}
 
 
-@pytest.mark.parametrize("low,high,dtype", [
-    (0, 10, torch.int64), (-3, 4, torch.int32), (0, 256, torch.uint8), (0, 2, torch.int64), (5, 6, torch.int8),
-    (0, 100, torch.float32), (-(1 << 40), 1 << 40, torch.int64), (0, (1 << 31) + 5, torch.int64),
-])
+@pytest.mark.parametrize(
+    "low,high,dtype",
+    [
+        (0, 10, torch.int64),
+        (-3, 4, torch.int32),
+        (0, 256, torch.uint8),
+        (0, 2, torch.int64),
+        (5, 6, torch.int8),
+        (0, 100, torch.float32),
+        (-(1 << 40), 1 << 40, torch.int64),
+        (0, (1 << 31) + 5, torch.int64),
+    ],
+)
 def test_integers_come_equally_often_and_keep_between_their_bounds(low, high, dtype):
     x = drawn(torch.randint, low, high, (COUNT,), dtype=dtype)
     assert x.dtype is dtype and int(x.min()) >= low and int(x.max()) <= high - 1
@@ -172,6 +190,7 @@ def test_two_draws_differ_and_a_seed_repeats_them():
 
 # -- what stays eager's ------------------------------------------------------------------------------------------------
 
+
 def test_a_generator_of_the_programs_own_gives_its_own_numbers():
     generator = torch.Generator().manual_seed(3)
     found = perform(torch.rand, (5,), {"generator": generator})
@@ -185,15 +204,18 @@ def test_the_setting_gives_eagers_numbers():
     assert torch.equal(found, torch.rand(5))
 
 
-@pytest.mark.parametrize("function,args", [
-    (torch.Tensor.uniform_, (torch.empty(3), 2.0, 1.0)),
-    (torch.Tensor.normal_, (torch.empty(3), 0.0, -1.0)),
-    (torch.Tensor.bernoulli_, (torch.empty(3), 1.5)),
-    (torch.randint, (5, 5, (3,))),
-    (torch.randint, (0, 1000, (3,))),
-    (torch.bernoulli, (torch.tensor([2.0]),)),
-    (torch.nn.functional.dropout, (torch.ones(3), 1.5)),
-])
+@pytest.mark.parametrize(
+    "function,args",
+    [
+        (torch.Tensor.uniform_, (torch.empty(3), 2.0, 1.0)),
+        (torch.Tensor.normal_, (torch.empty(3), 0.0, -1.0)),
+        (torch.Tensor.bernoulli_, (torch.empty(3), 1.5)),
+        (torch.randint, (5, 5, (3,))),
+        (torch.randint, (0, 1000, (3,))),
+        (torch.bernoulli, (torch.tensor([2.0]),)),
+        (torch.nn.functional.dropout, (torch.ones(3), 1.5)),
+    ],
+)
 def test_what_eager_refuses_is_refused_in_its_words(function, args):
     kwargs = {"dtype": torch.uint8} if function is torch.randint and args[1] == 1000 else {}
     with pytest.raises(Exception) as wanted:

@@ -22,7 +22,8 @@ from .samples import LAYOUTS, Call, laid_out, module_calls, operator_calls
 FLOATING = (torch.float32, torch.bfloat16)
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16)
 
-COMMON = frozenset("""
+COMMON = frozenset(
+    """
     addmm arange bmm cat chunk cumsum diagonal expand flip full gather index_add index_put index_select linspace max
     mean mm narrow new_zeros nn.functional.adaptive_avg_pool2d nn.functional.avg_pool2d nn.functional.batch_norm
     nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose2d nn.functional.cross_entropy
@@ -30,7 +31,8 @@ COMMON = frozenset("""
     nn.functional.max_pool2d nn.functional.nll_loss nn.functional.pad nn.functional.rms_norm
     nn.functional.scaled_dot_product_attention permute prod repeat reshape rot90 scatter select slice softmax sort split
     squeeze stack sum t topk transpose tril unbind unfold unsqueeze var view zeros_like __getitem__
-""".split())
+""".split()
+)
 
 
 def observed(ledger: Ledger, calls: Iterable[Call], gradients: bool = False) -> Ledger:
@@ -65,8 +67,11 @@ def backward(result: object) -> None:
 
 
 def equal_to_eager(ledger: Ledger) -> None:
-    lines = [f"{name}: {len(faults)} calls, as {faults[0]}" for name, faults in sorted(ledger.wrong.items())
-             if name != "aten._local_scalar_dense.default"]  # its result is a number, and has no tensor's type
+    lines = [
+        f"{name}: {len(faults)} calls, as {faults[0]}"
+        for name, faults in sorted(ledger.wrong.items())
+        if name != "aten._local_scalar_dense.default"
+    ]  # its result is a number, and has no tensor's type
     assert not lines, "\n".join(lines)
 
 
@@ -93,8 +98,17 @@ def drawn_convolution(drawn, tensor, size):
     x = tensor(drawn.choice((1, 2, 17)), 4, *[drawn.choice((5, 6))] * rank, dtype=dtype)
     stride, padding, dilation = ([drawn.choice(of)] * rank for of in ((1, 2), (0, 1), (1, 2)))
     bias = tensor(channels, dtype=dtype) if drawn.random() < 0.5 else None
-    return torch.convolution, (x, tensor(*weight, dtype=dtype), bias, stride, padding, dilation, transposed,
-                               [0] * rank, groups)
+    return torch.convolution, (
+        x,
+        tensor(*weight, dtype=dtype),
+        bias,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        [0] * rank,
+        groups,
+    )
 
 
 def drawn_index(drawn, tensor, size):
@@ -110,51 +124,92 @@ def drawn_index(drawn, tensor, size):
 
 def drawn_attention(drawn, tensor, size):
     batch, heads, length, width = drawn.choice((1, 2)), drawn.choice((1, 3)), drawn.choice((1, 5)), 8
+
     def operand():
         x = tensor(batch, heads, length, width)
         return drawn.choice((x, tensor(batch, length, heads, width).transpose(1, 2)))
+
     return F.scaled_dot_product_attention, (operand(), operand(), operand())
 
 
 def drawn_view(drawn, tensor, size):
     x = tensor(*(size() for _ in range(drawn.choice((1, 2, 3, 4)))))
     dim = drawn.randrange(-x.ndim, x.ndim)
-    return drawn.choice((
-        (torch.unsqueeze, (x, dim)), (torch.squeeze, (x,)), (torch.squeeze, (x, dim)), (torch.flip, (x, [dim])),
-        (torch.Tensor.view, (x, x.shape)), (torch.Tensor.view, (x, (-1,))), (torch.Tensor.view, (x, (*x.shape, 1))),
-        (torch.select, (x, dim, 0)), (torch.Tensor.expand, (x, (2, *x.shape))), (torch.unbind, (x, dim)),
-        (torch.ops.aten.slice.Tensor, (x, dim, drawn.choice((None, 0, 1, -2)), drawn.choice((None, 1, 3, -1)),
-                                       drawn.choice((1, 1, 2)))),
-        (torch.split, (x, drawn.choice((1, 2)), dim)), (torch.transpose, (x, dim, 0)), (torch.Tensor.t, (x,)),
-        (torch.Tensor.unfold, (x, dim, drawn.choice((1, 2, 3)), drawn.choice((1, 2, 3)))),
-        (torch.diagonal, (x, drawn.choice((-1, 0, 2)), dim, 0)), (torch.Tensor.repeat, (x, *[2, 1, 1, 2][:x.ndim])),
-        (torch.rot90, (x, drawn.randrange(4), [0, dim])), (torch.roll, (x, drawn.choice((-4, 0, 1)), dim)),
-    ))
+    return drawn.choice(
+        (
+            (torch.unsqueeze, (x, dim)),
+            (torch.squeeze, (x,)),
+            (torch.squeeze, (x, dim)),
+            (torch.flip, (x, [dim])),
+            (torch.Tensor.view, (x, x.shape)),
+            (torch.Tensor.view, (x, (-1,))),
+            (torch.Tensor.view, (x, (*x.shape, 1))),
+            (torch.select, (x, dim, 0)),
+            (torch.Tensor.expand, (x, (2, *x.shape))),
+            (torch.unbind, (x, dim)),
+            (
+                torch.ops.aten.slice.Tensor,
+                (x, dim, drawn.choice((None, 0, 1, -2)), drawn.choice((None, 1, 3, -1)), drawn.choice((1, 1, 2))),
+            ),
+            (torch.split, (x, drawn.choice((1, 2)), dim)),
+            (torch.transpose, (x, dim, 0)),
+            (torch.Tensor.t, (x,)),
+            (torch.Tensor.unfold, (x, dim, drawn.choice((1, 2, 3)), drawn.choice((1, 2, 3)))),
+            (torch.diagonal, (x, drawn.choice((-1, 0, 2)), dim, 0)),
+            (torch.Tensor.repeat, (x, *[2, 1, 1, 2][: x.ndim])),
+            (torch.rot90, (x, drawn.randrange(4), [0, dim])),
+            (torch.roll, (x, drawn.choice((-4, 0, 1)), dim)),
+        )
+    )
 
 
 def drawn_rows(drawn, tensor, size):
     x = tensor(*(size() for _ in range(drawn.choice((1, 2, 3, 4, 5)))))
     dim, other = drawn.randrange(-x.ndim, x.ndim), tensor(*x.shape)
-    return drawn.choice((
-        (torch.sum, (x, dim)), (torch.mean, (x, [dim], True)), (torch.amax, (x, dim)), (torch.max, (x, dim)),
-        (torch.softmax, (x, dim)), (torch.cumsum, (x, dim)), (torch.sort, (x, dim)), (torch.topk, (x, 1, dim)),
-        (torch.var, (x, dim)), (torch.argmax, (x, dim)), (torch.logsumexp, (x, dim)), (torch.cat, ([x, other], dim)),
-        (torch.stack, ([x, other], dim)), (F.layer_norm, (x, x.shape[-1:])), (F.pad, (x, (1, 2))),
-        (torch.empty_like, (x,)), (torch.tril, (x,)), (torch.gather, (x, dim, torch.zeros_like(x, dtype=torch.int64))),
-        (torch.select_scatter, (x, x.select(dim, 0), dim, 0) if x.shape[dim] else (x, x, dim, 0)),
-    ))
+    return drawn.choice(
+        (
+            (torch.sum, (x, dim)),
+            (torch.mean, (x, [dim], True)),
+            (torch.amax, (x, dim)),
+            (torch.max, (x, dim)),
+            (torch.softmax, (x, dim)),
+            (torch.cumsum, (x, dim)),
+            (torch.sort, (x, dim)),
+            (torch.topk, (x, 1, dim)),
+            (torch.var, (x, dim)),
+            (torch.argmax, (x, dim)),
+            (torch.logsumexp, (x, dim)),
+            (torch.cat, ([x, other], dim)),
+            (torch.stack, ([x, other], dim)),
+            (F.layer_norm, (x, x.shape[-1:])),
+            (F.pad, (x, (1, 2))),
+            (torch.empty_like, (x,)),
+            (torch.tril, (x,)),
+            (torch.gather, (x, dim, torch.zeros_like(x, dtype=torch.int64))),
+            (torch.select_scatter, (x, x.select(dim, 0), dim, 0) if x.shape[dim] else (x, x, dim, 0)),
+        )
+    )
 
 
 def drawn_image(drawn, tensor, size):
     x = tensor(drawn.choice((1, 2)), drawn.choice((1, 4)), *[drawn.choice((4, 5))] * 2)
     channels = x.shape[1]
-    return drawn.choice((
-        (F.max_pool2d, (x, 2)), (F.avg_pool2d, (x, 3, 1, 1)), (F.adaptive_avg_pool2d, (x, 1)),
-        (F.adaptive_avg_pool2d, (x, 2)), (F.batch_norm, (x, None, None, None, None, True)),
-        (torch.native_batch_norm, (x, None, None, torch.zeros(channels), torch.ones(channels), False, 0.1, 1e-5)),
-        (F.group_norm, (x, 1)), (F.interpolate, (x, None, 2)), (F.interpolate, (x, (7, 7), None, "bilinear")),
-        (F.adaptive_max_pool2d, (x, 2)), (F.pixel_unshuffle, (x[..., :4, :4], 2)), (F.pad, (x, (1, 1), "reflect")),
-    ))
+    return drawn.choice(
+        (
+            (F.max_pool2d, (x, 2)),
+            (F.avg_pool2d, (x, 3, 1, 1)),
+            (F.adaptive_avg_pool2d, (x, 1)),
+            (F.adaptive_avg_pool2d, (x, 2)),
+            (F.batch_norm, (x, None, None, None, None, True)),
+            (torch.native_batch_norm, (x, None, None, torch.zeros(channels), torch.ones(channels), False, 0.1, 1e-5)),
+            (F.group_norm, (x, 1)),
+            (F.interpolate, (x, None, 2)),
+            (F.interpolate, (x, (7, 7), None, "bilinear")),
+            (F.adaptive_max_pool2d, (x, 2)),
+            (F.pixel_unshuffle, (x[..., :4, :4], 2)),
+            (F.pad, (x, (1, 1), "reflect")),
+        )
+    )
 
 
 def drawn_thin(drawn, tensor, size):
@@ -165,21 +220,37 @@ def drawn_thin(drawn, tensor, size):
     x = torch.randn([shape[dim] for dim in order]).permute([order.index(dim) for dim in range(rank + 2)]).to(dtype)
     channels, one = x.shape[1], [1] * rank
     window = torch.randn(drawn.choice((1, 2)), channels, *one).to(dtype)
-    return drawn.choice((
-        (torch.convolution, (x, window, None, [drawn.choice((1, 2))] * rank, [0] * rank, one, False, [0] * rank, 1)),
-        (F.batch_norm, (x, None, None, None, None, True)), (F.group_norm, (x, 1)),
-        (torch.native_batch_norm, (x, None, None, torch.zeros(channels).to(dtype), torch.ones(channels).to(dtype),
-                                   False, 0.1, 1e-5)),
-        ((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1], (x, 1)),
-        ((F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1], (x, 1)),
-    ))
+    return drawn.choice(
+        (
+            (
+                torch.convolution,
+                (x, window, None, [drawn.choice((1, 2))] * rank, [0] * rank, one, False, [0] * rank, 1),
+            ),
+            (F.batch_norm, (x, None, None, None, None, True)),
+            (F.group_norm, (x, 1)),
+            (
+                torch.native_batch_norm,
+                (x, None, None, torch.zeros(channels).to(dtype), torch.ones(channels).to(dtype), False, 0.1, 1e-5),
+            ),
+            ((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1], (x, 1)),
+            ((F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1], (x, 1)),
+        )
+    )
 
 
-DRAWN = {"convolution": drawn_convolution, "index": drawn_index, "attention": drawn_attention, "view": drawn_view,
-         "rows": drawn_rows, "image": drawn_image, "thin": drawn_thin}
+DRAWN = {
+    "convolution": drawn_convolution,
+    "index": drawn_index,
+    "attention": drawn_attention,
+    "view": drawn_view,
+    "rows": drawn_rows,
+    "image": drawn_image,
+    "thin": drawn_thin,
+}
 
 
 # -- quick -------------------------------------------------------------------------------------------------------------
+
 
 def test_common_operators_have_eagers_types():
     ledger = observed(Ledger(), operator_calls((torch.float32, torch.int64), most=4, times=1, only=COMMON))
@@ -236,39 +307,46 @@ def test_every_record_names_an_operator_of_torchs():
     assert not unknown
 
 
-@pytest.mark.parametrize("name, args, chain", [
-    ("aten.view.default", ([2, 3],), []),
-    ("aten.view.default", ([-1],), [Reshape((6,))]),
-    ("aten.t.default", (), [Permute((1, 0))]),
-    ("aten.permute.default", ([0, -1],), []),
-    ("aten.expand.default", ([-1, 3],), []),
-    ("aten.expand.default", ([4, -1, -1],), [Expand((4, 2, 3))]),
-    ("aten.slice.Tensor", (0, 0, 2**63 - 1), []),
-    ("aten.slice.Tensor", (-1, -2, 2**63 - 1), [Slice(1, 1, 1, 2)]),
-    ("aten.select.int", (0, -1), [Slice(0, 1, 1, 1), Reshape((3,))]),
-    ("aten.detach.default", (), []),
-    ("aten.flip.default", ([0],), [Slice(0, 1, -1, 2)]),
-    ("aten.as_strided.default", ([2, 3], [3, 1]), []),
-    ("aten.repeat.default", ([2, 1],), [Reshape((1, 2, 1, 3)), Expand((2, 2, 1, 3)), Reshape((4, 3))]),
-])
+@pytest.mark.parametrize(
+    "name, args, chain",
+    [
+        ("aten.view.default", ([2, 3],), []),
+        ("aten.view.default", ([-1],), [Reshape((6,))]),
+        ("aten.t.default", (), [Permute((1, 0))]),
+        ("aten.permute.default", ([0, -1],), []),
+        ("aten.expand.default", ([-1, 3],), []),
+        ("aten.expand.default", ([4, -1, -1],), [Expand((4, 2, 3))]),
+        ("aten.slice.Tensor", (0, 0, 2**63 - 1), []),
+        ("aten.slice.Tensor", (-1, -2, 2**63 - 1), [Slice(1, 1, 1, 2)]),
+        ("aten.select.int", (0, -1), [Slice(0, 1, 1, 1), Reshape((3,))]),
+        ("aten.detach.default", (), []),
+        ("aten.flip.default", ([0],), [Slice(0, 1, -1, 2)]),
+        ("aten.as_strided.default", ([2, 3], [3, 1]), []),
+        ("aten.repeat.default", ([2, 1],), [Reshape((1, 2, 1, 3)), Expand((2, 2, 1, 3)), Reshape((4, 3))]),
+    ],
+)
 def test_maps_are_the_shortest(name, args, chain):
     x = TensorType.contiguous((2, 3), torch.float32)
     assert list(record(name).rule.maps(x, *args)) == chain
 
 
-@pytest.mark.parametrize("name, args", [
-    ("aten.nonzero.default", ((2, 3),)),
-    ("aten.index.Tensor", ((2, 3), [(2, 3)])),
-    ("aten.mm.default", ((2, 3), (4, 5))),
-    ("aten.cat.default", ([(2, 3), (2, 4)],)),
-    ("aten.view.default", ((2, 3), [4])),
-    ("aten.select.int", ((2, 3), 0, 2)),
-])
+@pytest.mark.parametrize(
+    "name, args",
+    [
+        ("aten.nonzero.default", ((2, 3),)),
+        ("aten.index.Tensor", ((2, 3), [(2, 3)])),
+        ("aten.mm.default", ((2, 3), (4, 5))),
+        ("aten.cat.default", ([(2, 3), (2, 4)],)),
+        ("aten.view.default", ((2, 3), [4])),
+        ("aten.select.int", ((2, 3), 0, 2)),
+    ],
+)
 def test_rules_decline_what_they_cannot_know(name, args):
     def typed(arg):
         if isinstance(arg, tuple):
             return TensorType.contiguous(arg, torch.bool if "index" in name else torch.float32)
         return [typed(part) for part in arg] if isinstance(arg, list) else arg
+
     with pytest.raises(NoRule):
         record(name).shape(*map(typed, args))
 
@@ -281,6 +359,7 @@ def test_several_results_of_a_view_have_a_chain_each():
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -321,8 +400,12 @@ def test_all_operators_of_models_have_rules(name):
 
 
 MIXED = {
-    "aten.mul.Tensor": torch.mul, "aten.add.Tensor": torch.add, "aten.eq.Tensor": torch.eq,
-    "aten.div.Tensor": torch.div, "aten.pow.Tensor_Tensor": torch.pow, "aten.maximum.default": torch.maximum,
+    "aten.mul.Tensor": torch.mul,
+    "aten.add.Tensor": torch.add,
+    "aten.eq.Tensor": torch.eq,
+    "aten.div.Tensor": torch.div,
+    "aten.pow.Tensor_Tensor": torch.pow,
+    "aten.maximum.default": torch.maximum,
     "aten.where.self": lambda a, b: torch.where(torch.ones(8, 3, dtype=torch.bool).t(), a, b),
 }
 

@@ -26,14 +26,17 @@ def chain(length):
         for _ in range(length):
             x = graph.call_function(torch.sin, (x,))
         return x
+
     return graph_of(write)
 
 
 def some_break(what="bool() of x > 0", line=3):
     """A break by shape only: the report must not need capture's class."""
     kind = SimpleNamespace(code="B101", title="control flow", why="Because <it> is so.", what_to_do="Use & enjoy.")
-    stack = (SimpleNamespace(filename="train.py", line=80, function="step"),
-             SimpleNamespace(filename="<memory>", line=line, function="forward"))
+    stack = (
+        SimpleNamespace(filename="train.py", line=80, function="step"),
+        SimpleNamespace(filename="<memory>", line=line, function="forward"),
+    )
     return SimpleNamespace(kind=kind, what=what, stack=stack, render=lambda: f"rendered {what}\n  at line {line}")
 
 
@@ -48,12 +51,14 @@ def test_the_fields_are_those_of_torch():
 
 
 def test_a_break_reason_has_torchs_fields_and_renders_as_the_break_does():
-    reason, = ExplainOutput.build([], [some_break()]).break_reasons
+    (reason,) = ExplainOutput.build([], [some_break()]).break_reasons
     assert reason.reason == "B101 control flow: bool() of x > 0"
     assert reason.graph_break is True
     assert all(isinstance(frame, FrameSummary) for frame in reason.user_stack)
     assert [(frame.filename, frame.lineno, frame.name) for frame in reason.user_stack] == [
-        ("train.py", 80, "step"), ("<memory>", 3, "forward")]
+        ("train.py", 80, "step"),
+        ("<memory>", 3, "forward"),
+    ]
     assert reason.render() == str(reason) == "rendered bool() of x > 0\n  at line 3"
 
 
@@ -61,6 +66,7 @@ def test_inputs_attributes_and_the_output_are_not_operations():
     def write(graph, x):
         added = graph.call_function(operator.add, (x, graph.get_attr("weight")))
         return graph.call_method("view", (graph.call_module("layer", (added,)), -1))
+
     root = torch.nn.Module()
     root.layer, root.weight = torch.nn.Linear(2, 2), torch.nn.Parameter(torch.ones(2))
     graph = torch.fx.Graph()
@@ -72,7 +78,9 @@ def test_inputs_attributes_and_the_output_are_not_operations():
 
 def test_printing_gives_a_summary_the_breaks_and_the_graphs():
     output = ExplainOutput.build([chain(1), chain(2)], [some_break()], ["a", "b"], {"capture": 0.084, "kernels": 0.048})
-    assert str(output) == """\
+    assert (
+        str(output)
+        == """\
 2 graphs, 1 graph break, 3 operations, 2 guards; compiled in 132 ms (capture 84 ms, kernels 48 ms)
 
 Break 1 of 1
@@ -90,6 +98,7 @@ Guards: the graphs are used again while these hold
   a
   b
 """
+    )
 
 
 def test_nothing_captured_is_one_plain_line():
@@ -113,6 +122,7 @@ def test_operations_read_as_python():
         e = call(torch.cat, ([d, d],), {"dim": 0})
         f = call(getattr, (e, "mT"))
         return call(torch.ops.aten.relu.default, (f,))
+
     lines = list_operations(graph_of(write))
     assert lines == [
         "linear = torch.nn.functional.linear(x, x, bias=None)",
@@ -128,17 +138,24 @@ def test_operations_read_as_python():
         ast.parse(line)
 
 
-@pytest.mark.parametrize(("value", "text"), [
-    (slice(1, None, 2), "slice(1, None, 2)"), ((1,), "(1,)"), ({"a": [1, None]}, "{'a': [1, None]}"),
-    (torch.float32, "torch.float32"), (torch.ones(2, 3), "tensor of float32[2, 3]"), (Ellipsis, "..."),
-])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (slice(1, None, 2), "slice(1, None, 2)"),
+        ((1,), "(1,)"),
+        ({"a": [1, None]}, "{'a': [1, None]}"),
+        (torch.float32, "torch.float32"),
+        (torch.ones(2, 3), "tensor of float32[2, 3]"),
+        (Ellipsis, "..."),
+    ],
+)
 def test_arguments_read_as_python(value, text):
     assert argument_text(value) == text
 
 
-@pytest.mark.parametrize(("index", "text"), [
-    (0, "0"), (slice(None, None, 2), "::2"), ((slice(1, 2),), "1:2,"), ((), "()"), (None, "None"),
-])
+@pytest.mark.parametrize(
+    ("index", "text"), [(0, "0"), (slice(None, None, 2), "::2"), ((slice(1, 2),), "1:2,"), ((), "()"), (None, "None")]
+)
 def test_indices_read_as_between_brackets(index, text):
     assert index_text(index) == text
 
@@ -156,19 +173,29 @@ def test_a_census_names_the_commonest_operations_first():
         for function in (torch.sin, torch.cos, torch.cos, torch.tan, torch.exp, torch.log, torch.abs, torch.neg):
             x = graph.call_function(function, (x,))
         return x
+
     assert census(graph_of(write)) == (
-        "8 operations (torch.cos ×2, torch.sin ×1, torch.tan ×1, torch.exp ×1, torch.log ×1, 2 more kinds)")
+        "8 operations (torch.cos ×2, torch.sin ×1, torch.tan ×1, torch.exp ×1, torch.log ×1, 2 more kinds)"
+    )
 
 
 def test_an_overlong_line_is_cut():
     graph = graph_of(lambda graph, x: graph.call_function(torch.cat, ([x] * 200,)))
-    line, = list_operations(graph)
+    (line,) = list_operations(graph)
     assert len(line) == 150 and line.endswith("…")
 
 
-@pytest.mark.parametrize(("seconds", "text"), [
-    (0.00004, "0.0 ms"), (0.0021, "2.1 ms"), (0.084, "84 ms"), (0.9996, "1.00 s"), (12.345, "12.35 s"), (250, "250 s"),
-])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.00004, "0.0 ms"),
+        (0.0021, "2.1 ms"),
+        (0.084, "84 ms"),
+        (0.9996, "1.00 s"),
+        (12.345, "12.35 s"),
+        (250, "250 s"),
+    ],
+)
 def test_durations_are_short(seconds, text):
     assert duration(seconds) == text
 
@@ -212,8 +239,15 @@ def test_the_page_shows_everything_escaped_and_fetches_nothing():
     page = output.html()
     reader = read_page(page)
     text = "".join(reader.text)
-    for shown in ("call of <lambda> & co", "Because <it> is so.", "Use & enjoy.", "train.py:80 in step",
-                  "sin_50 = torch.sin(sin_49)", "x <= 3", output.summary()):
+    for shown in (
+        "call of <lambda> & co",
+        "Because <it> is so.",
+        "Use & enjoy.",
+        "train.py:80 in step",
+        "sin_50 = torch.sin(sin_49)",
+        "x <= 3",
+        output.summary(),
+    ):
         assert shown in text
     assert "<lambda>" not in page
     assert not any({"src", "href"} & set(attrs) or tag in ("script", "link") for tag, attrs in reader.tags)

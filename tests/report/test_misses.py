@@ -28,8 +28,10 @@ def test_the_nearest_segment_is_the_one_with_the_fewest_failures():
         "",
         "  The other segments failed first at:",
     ]
-    assert lines[9:11] == ["      segment 5: x.shape[0]: expected 32, found 7",
-                           "      segment 1: self.training: expected True, found False"]
+    assert lines[9:11] == [
+        "      segment 5: x.shape[0]: expected 32, found 7",
+        "      segment 1: self.training: expected True, found False",
+    ]
     assert "torch.tensor(value)" in text
 
 
@@ -65,43 +67,46 @@ def test_many_segments_and_long_values_stay_readable():
     assert max(map(len, text.splitlines())) < 170
 
 
-@pytest.mark.parametrize(("source", "expected", "found", "category"), [
-    ("self.layers[3].scale", "0.5", "0.25", "number"),
-    ("step", "3", "4", "number"),
-    ("step", "-1", "2", "number"),
-    ("scale", "1", "True", "number"),
-    ("self.use_cache", "True", "False", "flag"),
-    ("mode", "'mean'", "'sum'", "text"),
-    ("self.training", "True", "False", "training"),
-    ("model.encoder.training", "False", "True", "training"),
-    ("training_steps", "3", "4", "number"),
-    ("grad mode", "True", "False", "grad mode"),
-    ("torch.is_grad_enabled()", "True", "False", "grad mode"),
-    ("torch.is_inference_mode_enabled()", "False", "True", "grad mode"),
-    ("torch.is_autocast_enabled('cpu')", "False", "True", "autocast"),
-    ("x.requires_grad", "True", "False", "requires grad"),
-    ("x.shape", "(3, 4)", "(3, 5)", "shape"),
-    ("x.shape[0]", "32", "7", "shape"),
-    ("x.size()", "torch.Size([3])", "torch.Size([4])", "shape"),
-    ("x", "shape (3, 4)", "shape (3, 5)", "shape"),
-    ("x.stride()", "(4, 1)", "(1, 4)", "stride"),
-    ("x", "strides (4, 1)", "strides (1, 4)", "stride"),
-    ("x.dtype", "torch.float32", "torch.float64", "dtype"),
-    ("x", "torch.float32", "torch.bfloat16", "dtype"),
-    ("x.device", "cpu", "cuda:0", "device"),
-    ("mask", "None", "tensor", "none"),
-    ("self.activation", "object 0x7f10", "object 0x7f20", "identity"),
-    ("self.activation", "<function relu at 0x7f10>", "<function gelu at 0x7f20>", "identity"),
-    ("callback", "the same object", "another object", "identity"),
-    ("type(x)", "Tensor", "Parameter", "type"),
-    ("batch", "<class 'list'>", "<class 'tuple'>", "type"),
-    ("batch", "a list", "a tuple", "type"),
-    ("len(layers)", "3", "4", "length"),
-    ("layers", "3 items", "4 items", "length"),
-    ("self.cache", "missing", "present", "missing"),
-    ("shapes", "(1, 2)", "(1, 3)", "value"),
-    ("odd", "??", "!!", "value"),
-])
+@pytest.mark.parametrize(
+    ("source", "expected", "found", "category"),
+    [
+        ("self.layers[3].scale", "0.5", "0.25", "number"),
+        ("step", "3", "4", "number"),
+        ("step", "-1", "2", "number"),
+        ("scale", "1", "True", "number"),
+        ("self.use_cache", "True", "False", "flag"),
+        ("mode", "'mean'", "'sum'", "text"),
+        ("self.training", "True", "False", "training"),
+        ("model.encoder.training", "False", "True", "training"),
+        ("training_steps", "3", "4", "number"),
+        ("grad mode", "True", "False", "grad mode"),
+        ("torch.is_grad_enabled()", "True", "False", "grad mode"),
+        ("torch.is_inference_mode_enabled()", "False", "True", "grad mode"),
+        ("torch.is_autocast_enabled('cpu')", "False", "True", "autocast"),
+        ("x.requires_grad", "True", "False", "requires grad"),
+        ("x.shape", "(3, 4)", "(3, 5)", "shape"),
+        ("x.shape[0]", "32", "7", "shape"),
+        ("x.size()", "torch.Size([3])", "torch.Size([4])", "shape"),
+        ("x", "shape (3, 4)", "shape (3, 5)", "shape"),
+        ("x.stride()", "(4, 1)", "(1, 4)", "stride"),
+        ("x", "strides (4, 1)", "strides (1, 4)", "stride"),
+        ("x.dtype", "torch.float32", "torch.float64", "dtype"),
+        ("x", "torch.float32", "torch.bfloat16", "dtype"),
+        ("x.device", "cpu", "cuda:0", "device"),
+        ("mask", "None", "tensor", "none"),
+        ("self.activation", "object 0x7f10", "object 0x7f20", "identity"),
+        ("self.activation", "<function relu at 0x7f10>", "<function gelu at 0x7f20>", "identity"),
+        ("callback", "the same object", "another object", "identity"),
+        ("type(x)", "Tensor", "Parameter", "type"),
+        ("batch", "<class 'list'>", "<class 'tuple'>", "type"),
+        ("batch", "a list", "a tuple", "type"),
+        ("len(layers)", "3", "4", "length"),
+        ("layers", "3 items", "4 items", "length"),
+        ("self.cache", "missing", "present", "missing"),
+        ("shapes", "(1, 2)", "(1, 3)", "value"),
+        ("odd", "??", "!!", "value"),
+    ],
+)
 def test_the_advice_fits_what_differs(source, expected, found, category):
     failure = Failure(0, source, expected, found)
     assert categorize(failure) == category
@@ -154,4 +159,5 @@ def test_a_category_given_with_the_failure_is_taken():
 
 def test_every_advice_has_a_way_to_be_given():
     from burnish.report.guard_misses import RULES
+
     assert {category for category, _ in RULES} | {"value"} == set(ADVICE)

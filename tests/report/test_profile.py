@@ -37,7 +37,7 @@ def test_calls_and_times_of_a_segment():
     with burnish.profile() as p:
         for _ in range(5):
             compiled(x)
-    record, = p.segments
+    (record,) = p.segments
     assert record.calls == 5 and record.misses == 0 and record.name.endswith("in chain")
     assert record.kernels > 0 and record.guards > 0 and record.python > 0
     assert record.library == record.backward == 0
@@ -58,7 +58,7 @@ def test_library_calls_are_told_from_kernels():
     compiled = warmed(lambda x: torch.sort(torch.sin(x) + 1, -1)[0] * 2, x)
     with burnish.profile() as p:
         compiled(x)
-    record, = p.segments
+    (record,) = p.segments
     assert record.library > 0 and record.kernels > 0
 
 
@@ -68,7 +68,7 @@ def test_a_graph_that_runs_eagerly_is_all_library():
     compiled(x)
     with burnish.profile() as p:
         compiled(x)
-    record, = p.segments
+    (record,) = p.segments
     assert record.library > 0 and record.kernels == 0
 
 
@@ -89,7 +89,7 @@ def test_segments_made_while_it_is_on_are_counted_from_their_second_call():
     with burnish.profile() as p:
         for _ in range(4):
             compiled(x)
-    record, = p.segments
+    (record,) = p.segments
     assert record.calls == 3 and record.kernels > 0
 
 
@@ -118,7 +118,7 @@ def test_backward_is_counted_with_the_segment_that_made_it():
     with burnish.profile() as p:
         for _ in range(2):
             compiled(x).sum().backward()
-    record, = p.segments
+    (record,) = p.segments
     assert record.calls == 2 and record.backward > 0
     assert record.seconds > record.backward
 
@@ -126,7 +126,7 @@ def test_backward_is_counted_with_the_segment_that_made_it():
 def test_nothing_is_left_behind():
     x = torch.randn(8)
     compiled = warmed(chain, x)
-    segment, = compiled.__burnish_program__.entry.segments
+    (segment,) = compiled.__burnish_program__.entry.segments
     programs = [program for program, _ in profile_segments.programs_in(segment.graph)]
     assert programs and all(isinstance(program, Program) for program in programs)
     before = segment.check, segment.graph, segment.finish, *(program.run for program in programs)
@@ -150,7 +150,7 @@ def test_profiles_inside_one_another():
 def test_an_error_inside_ends_it():
     x = torch.randn(8)
     compiled = warmed(chain, x)
-    segment, = compiled.__burnish_program__.entry.segments
+    (segment,) = compiled.__burnish_program__.entry.segments
     check = segment.check
     with pytest.raises(KeyError), burnish.profile():
         raise KeyError

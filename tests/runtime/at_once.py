@@ -1,6 +1,6 @@
 """Running things in threads that begin at the same moment.
 
-    at_once(lambda: compiled(x), lambda: compiled(y))      the results in order; an error of any thread is raised
+at_once(lambda: compiled(x), lambda: compiled(y))      the results in order; an error of any thread is raised
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Another thread raises in the one that traces, compiles or runs a graph: the caller gets that, the next call compiles.
-"""
+"""Another thread raises in the one that traces, compiles or runs a graph: the caller gets that, the next call compiles."""
 
 import ctypes
 import threading
@@ -51,10 +50,20 @@ def test_error_of_another_thread_is_known(at):
     assert deferred_os_signals.is_asynchronous(caught(asynchronously, at))
 
 
-@pytest.mark.parametrize("function,args", [
-    (raise_it, (LateError,)), (raise_it, (LateError(),)), (raise_it, (ValueError,)), (next, (iter(()),)),
-    (torch.ones(2).view, (3,)), ({}.__getitem__, (1,)), (lambda: undefined, ()),  # noqa: F821
-    (lambda: [bytearray(1 << 62)], ()), (torch.ones(2).__getitem__, (torch.tensor([9]),))])
+@pytest.mark.parametrize(
+    "function,args",
+    [
+        (raise_it, (LateError,)),
+        (raise_it, (LateError(),)),
+        (raise_it, (ValueError,)),
+        (next, (iter(()),)),
+        (torch.ones(2).view, (3,)),
+        ({}.__getitem__, (1,)),
+        (lambda: undefined, ()),  # noqa: F821
+        (lambda: [bytearray(1 << 62)], ()),
+        (torch.ones(2).__getitem__, (torch.tensor([9]),)),
+    ],
+)
 def test_error_of_this_thread_is_known(function, args):
     assert not deferred_os_signals.is_asynchronous(caught(function, *args))
 
@@ -72,8 +81,9 @@ def once_before(function, kind):
 
 
 @pytest.mark.parametrize("kind", [LateError, RecursionError, ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("owner,name", [(Heap, "admit"), (engine, "close"), (engine, "global_state"),
-                                        (engine.Program, "after")])
+@pytest.mark.parametrize(
+    "owner,name", [(Heap, "admit"), (engine, "close"), (engine, "global_state"), (engine.Program, "after")]
+)
 @pytest.mark.parametrize("on_error", ["raise", "fallback"])
 def test_error_in_a_first_call_is_raised_and_the_next_call_compiles(owner, name, kind, on_error, monkeypatch):
     factor = 2.0
@@ -99,7 +109,7 @@ def test_error_while_a_graph_runs_is_raised():
     compiled = burnish.compile(lambda x: x.sin() * 2)
     for _ in range(2):
         compiled(X)
-    segment, = compiled.__burnish_program__.entry.segments
+    (segment,) = compiled.__burnish_program__.entry.segments
     segment.graph = once_before(segment.graph, LateError)
     with pytest.raises(LateError):
         compiled(X)

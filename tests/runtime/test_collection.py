@@ -54,6 +54,7 @@ def test_nothing_is_looked_at_while_a_graph_is_compiled(eager_collector, monkeyp
             answer = make(*args)
             seen.append(len(eager_collector) - before)
             return answer
+
         return made
 
     monkeypatch.setattr(driver, "recipe_of", noting(load_or_compile.recipe_of))
@@ -100,6 +101,7 @@ def test_it_goes_on_after_a_refusal():
 
 def test_a_refusal_leaves_nothing_for_the_collector():
     """What the trace had met goes with the error, and not when somebody looks for garbage."""
+
     def fn(x):
         y = x * 2
         print(float(y.sum()))

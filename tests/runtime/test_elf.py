@@ -79,16 +79,25 @@ def test_code_cannot_be_written_to():
     linked = elf_linker.link(code(), "entry", OUTSIDE)
     start = linked.address // elf_linker.mmap.PAGESIZE * elf_linker.mmap.PAGESIZE
     with open("/proc/self/maps") as maps:
-        line = next(line for line in maps if int(line.partition("-")[0], 16) <= start
-                    < int(line.partition("-")[2].partition(" ")[0], 16))
+        line = next(
+            line
+            for line in maps
+            if int(line.partition("-")[0], 16) <= start < int(line.partition("-")[2].partition(" ")[0], 16)
+        )
     assert line.split()[1].startswith("r-x")
 
 
 def test_what_is_not_there_is_left_to_llvm():
     assert elf_linker.link(code(), "missing", OUTSIDE) is None
     assert elf_linker.link(code().replace(b"labs\0", b"lbas\0"), "entry", OUTSIDE) is None
-    assert elf_linker.link(object_code("@counter = global i64 0\n" + TEXT.replace("@numbers, i64 0", "@counter, i64 0"),
-                                host()), "entry", OUTSIDE) is None, "it has a variable"
+    assert (
+        elf_linker.link(
+            object_code("@counter = global i64 0\n" + TEXT.replace("@numbers, i64 0", "@counter, i64 0"), host()),
+            "entry",
+            OUTSIDE,
+        )
+        is None
+    ), "it has a variable"
 
 
 def test_a_file_that_is_cut_short_is_not_linked():

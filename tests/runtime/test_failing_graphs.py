@@ -13,7 +13,7 @@ def compiled_to_fail(fn, *args, in_calls=frozenset(range(100))):
     compiled = burnish.compile(fn)
     for _ in range(2):
         compiled(*args)
-    segment, = compiled.__burnish_program__.entry.segments
+    (segment,) = compiled.__burnish_program__.entry.segments
     graph, calls = segment.graph, []
 
     def failing(*inputs):
@@ -81,8 +81,8 @@ def test_segment_after_a_break_is_given_up_and_the_one_before_it_stays():
     for _ in range(3):
         compiled(X)
     program = compiled.__burnish_program__
-    after, = program.continuations.values()
-    segment, = after.segments
+    (after,) = program.continuations.values()
+    (segment,) = after.segments
 
     def failing(*inputs):
         raise RuntimeError("this kernel is broken")

@@ -99,8 +99,13 @@ def test_an_interrupted_first_call_leaves_a_usable_function(what, tmp_path):
     rounds = 40
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(path), what, str(rounds)], capture_output=True, text=True, timeout=200,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"})
+    done = subprocess.run(
+        [sys.executable, str(path), what, str(rounds)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout) > rounds // 2
 
@@ -128,6 +133,7 @@ class InterruptingRuns(Interrupting):
             if self.calls in self.at:
                 raise KeyboardInterrupt
             return gm.forward(*inputs)
+
         return run if "sin" in gm.code else gm.forward
 
 
@@ -212,6 +218,7 @@ def test_a_program_that_catches_the_interrupt_goes_on():
 
 def test_what_a_program_did_when_interrupted_is_not_what_it_does():
     """The trace saw the handler run. Other calls must not."""
+
     class Sized:
         interrupts = 1
 
@@ -243,6 +250,7 @@ class LateError(Exception):
 @pytest.fixture
 def alarm():
     """A handler that raises; the number of its signal."""
+
     def handle(number, frame):
         raise LateError
 
@@ -315,6 +323,7 @@ def test_a_time_limit_is_not_taken_for_a_failure_of_the_compiler(alarm, where):
             if len(calls) == 2:
                 signal.raise_signal(alarm)
             return gm.forward(*inputs)
+
         if where == "compiling" and not calls:
             calls.append(1)
             signal.raise_signal(alarm)
@@ -403,6 +412,7 @@ def test_the_caller_gets_the_handlers_own_error_when_the_compiler_has_just_ended
 def test_an_interrupt_behind_a_mode_that_was_put_on_leaves_no_mode(monkeypatch):
     """As one that comes between the call and the `try` that takes it off. With a mode left on, this thread would
     compile nothing any more."""
+
     def interrupted(*args):
         torch._C._push_on_torch_dispatch_stack(Depth())
         raise KeyboardInterrupt
@@ -424,9 +434,24 @@ def test_an_interrupt_behind_a_mode_that_was_put_on_leaves_no_mode(monkeypatch):
 
 def run_attack(minutes, rounds):
     return subprocess.run(
-        [sys.executable, "-m", "bench.attack.interrupts", "--minutes", str(minutes), "--rounds", str(rounds), "--seed",
-         "1"], capture_output=True, text=True, timeout=400, cwd=ROOT, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"})
+        [
+            sys.executable,
+            "-m",
+            "bench.attack.interrupts",
+            "--minutes",
+            str(minutes),
+            "--rounds",
+            str(rounds),
+            "--seed",
+            "1",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        cwd=ROOT,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"},
+    )
 
 
 def test_a_few_interrupts_at_chance_moments_leave_nothing_behind():

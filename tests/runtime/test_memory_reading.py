@@ -27,6 +27,7 @@ def nothing_is_read(monkeypatch):
 def scaled(state):
     def fn(x):
         return torch.relu(x * state["scale"]).softmax(-1)
+
     return fn
 
 

@@ -18,7 +18,9 @@ from .at_once import at_once
 SOURCE = Path(native_watch.__file__).parents[2]
 HOLD_NATIVE_CODE = ("runtime", "codegen", "backends", "compiler", "schedule")
 
-needs_watches = pytest.mark.skipif(guard_watch_function.new_watch() is None, reason="this Python keeps its objects in another way")
+needs_watches = pytest.mark.skipif(
+    guard_watch_function.new_watch() is None, reason="this Python keeps its objects in another way"
+)
 
 
 def both_inside(monkeypatch, owner, name):
@@ -91,7 +93,9 @@ def test_native_code_that_two_threads_load_at_once_is_loaded_once(monkeypatch):
     code = guard_watch_function.compiled()[0].object_code
     native_kernels._recent.clear()
     both_inside(monkeypatch, elf_linker, "link")
-    load = functools.partial(native_kernels.load, code, "watch", native_watch.c_api("PyTuple_New", "Py_IncRef", "Py_DecRef"))
+    load = functools.partial(
+        native_kernels.load, code, "watch", native_watch.c_api("PyTuple_New", "Py_IncRef", "Py_DecRef")
+    )
     one, other = at_once(load, load)
     assert one is other
 
@@ -102,8 +106,13 @@ def test_functions_near_native_code_keep_their_values_by_once():
     for part in HOLD_NATIVE_CODE:
         for path in sorted((SOURCE / part).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Attribute) and node.attr == "cache" and ast.unparse(node.value) == "functools" \
-                        or isinstance(node, ast.ImportFrom) and node.module == "functools" \
-                        and any(name.name == "cache" for name in node.names):
+                if (
+                    isinstance(node, ast.Attribute)
+                    and node.attr == "cache"
+                    and ast.unparse(node.value) == "functools"
+                    or isinstance(node, ast.ImportFrom)
+                    and node.module == "functools"
+                    and any(name.name == "cache" for name in node.names)
+                ):
                     found.append(f"{path.relative_to(SOURCE)}:{node.lineno}")
     assert found == []

@@ -62,8 +62,13 @@ def run_alone(tmp_path):
     def run(program, *arguments, ends=(0,)):
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(START) + textwrap.dedent(program), encoding="utf-8")
-        done = subprocess.run([sys.executable, str(path), *arguments], capture_output=True, text=True, timeout=150,
-                              env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"})
+        done = subprocess.run(
+            [sys.executable, str(path), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=150,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"},
+        )
         assert done.returncode in ends, done.stdout + done.stderr
         return done.stderr
 
@@ -201,7 +206,8 @@ for an operator, the process aborts: one whose daemon thread runs plain operator
 def test_processes_that_end_while_a_daemon_thread_compiles(run_alone):
     """The main thread is done at some moment of the other's work: no crash of ours, no word about it."""
     for k in range(2):
-        told = run_alone("""
+        told = run_alone(
+            """
             begun = threading.Event()
 
             def compile_again_and_again():
@@ -215,19 +221,26 @@ def test_processes_that_end_while_a_daemon_thread_compiles(run_alone):
             threading.Thread(target=compile_again_and_again, daemon=True).start()
             begun.wait()
             time.sleep(0.3 + int(sys.argv[1]) * 0.087)
-        """, str(k), ends=(0, -signal.SIGABRT))
+        """,
+            str(k),
+            ends=(0, -signal.SIGABRT),
+        )
         assert told in ("", TORCH_ABORTS)
 
 
 def test_a_process_compiles_when_it_ends(run_alone):
     """Python starts no threads any more when it calls what is registered for the end."""
-    assert run_alone("""
+    assert (
+        run_alone("""
         import atexit
         atexit.register(lambda: agrees(second, burnish.compile(second, fullgraph=True)))
-    """) == ""
+    """)
+        == ""
+    )
 
 
 # ---- pickles and copies
+
 
 def calls(model, x):
     return [model(x) for _ in range(3)]
@@ -251,8 +264,9 @@ class Net(nn.Module):
         return self.layers(x)
 
 
-@pytest.mark.parametrize("make", [lambda m: pickle.loads(pickle.dumps(m)), copy.deepcopy, copy.copy],
-                         ids=["pickle", "deepcopy", "copy"])
+@pytest.mark.parametrize(
+    "make", [lambda m: pickle.loads(pickle.dumps(m)), copy.deepcopy, copy.copy], ids=["pickle", "deepcopy", "copy"]
+)
 @pytest.mark.parametrize("called_before", [False, True])
 def test_a_copy_of_a_compiled_module_runs_compiled(make, called_before):
     compiled, x = burnish.compile(Net()), torch.randn(3, 6)
@@ -300,4 +314,5 @@ def test_what_pickle_cannot_take_is_named():
 def make_backend():
     def backend(gm, example_inputs):
         return gm.forward
+
     return backend

@@ -35,8 +35,14 @@ READS = {
     "closure": None,
 }
 
-ALLOWED = {"attribute": (5.0,), "parameter": (4.0,), "global": (5.0,), "index": (4.0,), "closure": (5.0,),
-           "whole": (1.0, 3.0)}
+ALLOWED = {
+    "attribute": (5.0,),
+    "parameter": (4.0,),
+    "global": (5.0,),
+    "index": (4.0,),
+    "closure": (5.0,),
+    "whole": (1.0, 3.0),
+}
 
 
 def closure(model):
@@ -80,8 +86,10 @@ def change_after_the_first_read(monkeypatch, kind, change):
 
     def read(heap, *args, **kwargs):
         value = original(heap, *args, **kwargs)
-        is_it = {"closure": lambda: type(args[0]) is float and args[0] == 2.0,
-                 "whole": lambda: type(getattr(args[0], "obj", None)) is list}.get(kind, lambda: args[1] == wanted)
+        is_it = {
+            "closure": lambda: type(args[0]) is float and args[0] == 2.0,
+            "whole": lambda: type(getattr(args[0], "obj", None)) is list,
+        }.get(kind, lambda: args[1] == wanted)
         if not done and is_it() and (kind != "parameter" or isinstance(value, nn.Parameter)):
             done.append(True)
             change()

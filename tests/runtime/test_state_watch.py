@@ -85,7 +85,7 @@ def test_words_lie_within_the_memory():
     start = ctypes.addressof(memory)
     reach = start, start + ctypes.sizeof(memory)
     for place in range(start, start + 36, 4):
-        word, = words_around([place], [reach])
+        (word,) = words_around([place], [reach])
         assert reach[0] <= word <= place and place + 4 <= word + 8 <= reach[1]
     assert words_around([start], [(start, start + 4)]) is None
     assert words_around([start], []) is None

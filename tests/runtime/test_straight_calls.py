@@ -5,9 +5,14 @@ import torch
 
 from burnish.runtime.program.unbound_driver import STRAIGHT, called
 
-ARGUMENTS = {"addmm": ((5,), (3, 4), (4, 5)), "addmv": ((3,), (3, 4), (4,)),
-             "baddbmm": ((2, 3, 5), (2, 3, 4), (2, 4, 5)),
-             "bmm": ((2, 3, 4), (2, 4, 5)), "mm": ((3, 4), (4, 5)), "mv": ((3, 4), (4,))}
+ARGUMENTS = {
+    "addmm": ((5,), (3, 4), (4, 5)),
+    "addmv": ((3,), (3, 4), (4,)),
+    "baddbmm": ((2, 3, 5), (2, 3, 4), (2, 4, 5)),
+    "bmm": ((2, 3, 4), (2, 4, 5)),
+    "mm": ((3, 4), (4, 5)),
+    "mv": ((3, 4), (4,)),
+}
 
 
 def operator(name):

@@ -105,10 +105,14 @@ def test_modules_with_packed_weights(hasty):
         def call(x):
             with torch.no_grad():
                 return run(x)
+
         return call
 
-    agree(without_gradients(eager), without_gradients(burnish.compile(eager)),
-          [(torch.randn(8, 16),) for _ in range(THREADS)])
+    agree(
+        without_gradients(eager),
+        without_gradients(burnish.compile(eager)),
+        [(torch.randn(8, 16),) for _ in range(THREADS)],
+    )
 
 
 def test_gradients_in_some_threads_and_none_in_others(hasty):
@@ -216,6 +220,7 @@ def test_functions_of_equal_kernels_compiled_at_once(hasty):
     def make(k):
         def fn(x, y):
             return torch.relu(x + y) * 3
+
         return burnish.compile(fn)
 
     compiled = [make(k) for k in range(THREADS)]
@@ -244,7 +249,9 @@ def test_each_compiled_function_has_switches_of_its_thread(hasty):
 
 def test_the_contest_with_eager_is_decided_by_many_threads(hasty):
     decided = []
-    stop = events.subscribe(lambda event: decided.append(event) if event.kind == "runtime.contest.inference_contest" else None)
+    stop = events.subscribe(
+        lambda event: decided.append(event) if event.kind == "runtime.contest.inference_contest" else None
+    )
     before = settings.current().never_slower
     settings.configure(never_slower=True)
     try:
@@ -272,10 +279,21 @@ def test_a_user_function_that_waits_for_the_other_threads(hasty):
 
 
 def attack(*arguments):
-    return subprocess.run([sys.executable, "-m", "bench.attack.threads", *arguments], capture_output=True, text=True,
-                          timeout=400, cwd=ROOT, check=False, env={
-                              **os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0", "BURNISH_CACHE": "1",
-                              "BURNISH_NEVER_SLOWER": "1"})
+    return subprocess.run(
+        [sys.executable, "-m", "bench.attack.threads", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        cwd=ROOT,
+        check=False,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "src"),
+            "BURNISH_CHECK": "0",
+            "BURNISH_CACHE": "1",
+            "BURNISH_NEVER_SLOWER": "1",
+        },
+    )
 
 
 def test_threads_of_a_process_that_has_compiled_nothing_yet():

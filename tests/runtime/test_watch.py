@@ -89,10 +89,16 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("make", [lambda: {"a": 1, "b": 2}, lambda: collections.OrderedDict(a=1, b=2),
-                                  lambda: collections.defaultdict(int, a=1, b=2),
-                                  lambda: vars(types.SimpleNamespace(a=1, b=2))],
-                         ids=["dict", "OrderedDict", "defaultdict", "namespace"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: {"a": 1, "b": 2},
+        lambda: collections.OrderedDict(a=1, b=2),
+        lambda: collections.defaultdict(int, a=1, b=2),
+        lambda: vars(types.SimpleNamespace(a=1, b=2)),
+    ],
+    ids=["dict", "OrderedDict", "defaultdict", "namespace"],
+)
 def test_every_change_of_a_dictionary_is_seen(make, change):
     table = make()
     check = watching(lambda watch: watch.dictionary(table))
@@ -145,12 +151,15 @@ def test_class_attribute_is_seen():
 def test_list_tuple_cell_and_slot_are_seen():
     class Slotted:
         __slots__ = ("a",)
+
     items, cell, slotted = [1, 2, object()], types.CellType(5), Slotted()
     slotted.a = items
-    checks = [watching(lambda watch: watch.list_item(items, 1, items[1])),
-              watching(lambda watch: watch.list_length(items)),
-              watching(lambda watch: watch.cell(cell, cell.cell_contents)),
-              watching(lambda watch: watch.field(slotted, slot_offset(Slotted.a), items))]
+    checks = [
+        watching(lambda watch: watch.list_item(items, 1, items[1])),
+        watching(lambda watch: watch.list_length(items)),
+        watching(lambda watch: watch.cell(cell, cell.cell_contents)),
+        watching(lambda watch: watch.field(slotted, slot_offset(Slotted.a), items)),
+    ]
     assert all(check() for check in checks)
     items[1] = 3
     assert [bool(check()) for check in checks] == [False, True, True, True]
@@ -162,11 +171,13 @@ def test_list_tuple_cell_and_slot_are_seen():
         watching(lambda watch: watch.list_item(items, 7, None))
 
 
-@pytest.mark.parametrize("name,value", [("__code__", (lambda: 1).__code__), ("__defaults__", (1,)),
-                                        ("__kwdefaults__", {"x": 1})])
+@pytest.mark.parametrize(
+    "name,value", [("__code__", (lambda: 1).__code__), ("__defaults__", (1,)), ("__kwdefaults__", {"x": 1})]
+)
 def test_fields_of_a_function_are_found_and_seen(name, value):
     def function():
         pass
+
     check = watching(lambda watch: watch.field(function, function_field(name), getattr(function, name)))
     assert check()
     setattr(function, name, value)
@@ -203,9 +214,20 @@ def test_precision_on_gpus_is_asked_for_where_torch_keeps_it(said):
 def test_description_of_a_tensor_fits_its_like_alone():
     layout = tensor_layout()
     x = torch.zeros(2, 3)
-    others = [x.double(), torch.zeros(3, 2), torch.zeros(3, 2).t(), torch.zeros(2, 3, 1), x.to("meta"),
-              x.clone().requires_grad_(), torch.nn.Parameter(x, requires_grad=False), x[:], x.to_sparse(),
-              x.to(torch.complex64).conj(), torch.zeros(4, 6)[::2, ::2], torch.zeros(2, 3).clone().requires_grad_() * 2]
+    others = [
+        x.double(),
+        torch.zeros(3, 2),
+        torch.zeros(3, 2).t(),
+        torch.zeros(2, 3, 1),
+        x.to("meta"),
+        x.clone().requires_grad_(),
+        torch.nn.Parameter(x, requires_grad=False),
+        x[:],
+        x.to_sparse(),
+        x.to(torch.complex64).conj(),
+        torch.zeros(4, 6)[::2, ::2],
+        torch.zeros(2, 3).clone().requires_grad_() * 2,
+    ]
     descriptions = [layout.describe(y) for y in (x, *others)]
     assert descriptions.count(None) == 2  # sparse, and computed: of these the words do not tell all
     for i, description in enumerate(descriptions):
@@ -217,9 +239,16 @@ def test_description_of_a_tensor_fits_its_like_alone():
             assert [check(y) is not None for y in (x, *others)] == [i == k for k in range(len(descriptions))]
 
 
-@pytest.mark.parametrize("make", [lambda: torch.zeros(1, 1, 1, 1, 2, 3), lambda: torch.zeros(2).requires_grad_() * 2,
-                                  lambda: torch.zeros(2).requires_grad_()[:], lambda: torch.zeros(2).to_sparse()],
-                         ids=["six dimensions", "computed", "view with a history", "sparse"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(1, 1, 1, 1, 2, 3),
+        lambda: torch.zeros(2).requires_grad_() * 2,
+        lambda: torch.zeros(2).requires_grad_()[:],
+        lambda: torch.zeros(2).to_sparse(),
+    ],
+    ids=["six dimensions", "computed", "view with a history", "sparse"],
+)
 def test_tensors_of_which_words_do_not_tell_all_are_not_described(make):
     assert tensor_layout().describe(make()) is None
 
@@ -241,6 +270,7 @@ def test_garbage_collection_within_a_check_cannot_pull_away_what_it_hands_out():
         watch = new_watch()
         watch.dictionary(watch.members(holder))
         return watch.function([id(holder.two)] * 300, [])
+
     threshold = gc.get_threshold()
     refused = 0
     try:

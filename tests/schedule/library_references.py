@@ -38,9 +38,17 @@ def strided(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype 
 
 
 ACTIVATIONS = [
-    Activation("relu"), Activation("gelu", algorithm="none"), Activation("gelu", algorithm="tanh"), Activation("silu"),
-    Activation("sigmoid"), Activation("tanh"), Activation("hardswish"), Activation("hardsigmoid"),
-    Activation("hardtanh", (-1.0, 1.0)), Activation("hardtanh", (0.0, 6.0)), Activation("leaky_relu", (0.1,)),
+    Activation("relu"),
+    Activation("gelu", algorithm="none"),
+    Activation("gelu", algorithm="tanh"),
+    Activation("silu"),
+    Activation("sigmoid"),
+    Activation("tanh"),
+    Activation("hardswish"),
+    Activation("hardsigmoid"),
+    Activation("hardtanh", (-1.0, 1.0)),
+    Activation("hardtanh", (0.0, 6.0)),
+    Activation("leaky_relu", (0.1,)),
 ]
 
 
@@ -53,8 +61,17 @@ def reference(spec: Spec, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
             if spec.bias:
                 y = y + values["bias"]
         case ConvSpec():
-            y = torch.ops.aten.convolution(values["x"], values["weight"], values.get("bias"), spec.stride, spec.padding,
-                                           spec.dilation, spec.transposed, spec.output_padding, spec.groups)
+            y = torch.ops.aten.convolution(
+                values["x"],
+                values["weight"],
+                values.get("bias"),
+                spec.stride,
+                spec.padding,
+                spec.dilation,
+                spec.transposed,
+                spec.output_padding,
+                spec.groups,
+            )
         case MatmulSpec():
             return values["a"] @ values["b"]
         case AttentionSpec():
@@ -64,8 +81,9 @@ def reference(spec: Spec, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return y if spec.activation is None else spec.activation(y)
 
 
-def _attention(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-               mask: torch.Tensor | None = None) -> torch.Tensor:
+def _attention(
+    spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
+) -> torch.Tensor:
     repeats = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
     scores = q @ k.transpose(-1, -2) * (spec.scale if spec.scale is not None else q.shape[-1] ** -0.5)

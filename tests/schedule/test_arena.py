@@ -18,9 +18,15 @@ from burnish.schedule.memory.plan_arena import (
 
 
 def overlapping(spans, found):
-    return [(a, b) for a in range(len(spans)) for b in range(a)
-            if spans[a].first <= spans[b].last and spans[b].first <= spans[a].last
-            and found[a] < found[b] + spans[b].size and found[b] < found[a] + spans[a].size]
+    return [
+        (a, b)
+        for a in range(len(spans))
+        for b in range(a)
+        if spans[a].first <= spans[b].last
+        and spans[b].first <= spans[a].last
+        and found[a] < found[b] + spans[b].size
+        and found[b] < found[a] + spans[a].size
+    ]
 
 
 def drawn(seed):

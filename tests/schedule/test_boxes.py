@@ -28,12 +28,18 @@ def cut(part, index, extents, **options):
 def test_box_is_cut_where_parts_meet():
     found = cut(JOINED, identity((8,)), (8,))
     assert [(box.starts, box.extents, part) for box, (part, _) in found] == [
-        ((0,), (3,), 10), ((3,), (1,), 11), ((4,), (4,), 12)]
+        ((0,), (3,), 10),
+        ((3,), (1,), 11),
+        ((4,), (4,), 12),
+    ]
 
 
 def test_part_is_indexed_from_its_own_beginning():
     assert [(index[0].offset, index[0].coefficients) for _, (_, index) in cut(JOINED, identity((8,)), (8,))] == [
-        (0, (1,)), (0, (1,)), (0, (1,))]
+        (0, (1,)),
+        (0, (1,)),
+        (0, (1,)),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(200))

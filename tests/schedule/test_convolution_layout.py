@@ -19,10 +19,17 @@ BACKWARD = "aten.convolution_backward.default"
 
 def network():
     return nn.Sequential(
-        nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
-        nn.Conv2d(16, 32, 1), nn.BatchNorm2d(32), nn.ReLU(),
-        nn.Conv2d(32, 32, 3, padding=1, groups=32), nn.Conv2d(32, 24, 3, stride=2, bias=False), nn.ReLU(),
-        nn.Conv2d(24, 8, 1, stride=2))
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 3, padding=1, groups=32),
+        nn.Conv2d(32, 24, 3, stride=2, bias=False),
+        nn.ReLU(),
+        nn.Conv2d(24, 8, 1, stride=2),
+    )
 
 
 def gradients(module, x, run):
@@ -78,6 +85,7 @@ def test_gradients_of_windows_of_one_pixel_are_products_where_those_are_faster(m
 
 def test_gradients_as_products_lie_in_rows_where_a_library_takes_rows_alone(monkeypatch):
     """The gradient of the weight is a product of a transposed matrix, which oneDNN would copy."""
+
     def measured(candidates):
         taken = next((candidate for candidate in candidates if candidate.name == "onednn"), candidates[0])
         return Measured({taken.name: 1e-6})

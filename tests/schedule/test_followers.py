@@ -13,7 +13,9 @@ from burnish.schedule.library import choose_calls as chooser
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.settings import patch
 
-pytestmark = pytest.mark.skipif(matmul_tiling_and_packing.shape_here() is None, reason="this machine has no kernels for products")
+pytestmark = pytest.mark.skipif(
+    matmul_tiling_and_packing.shape_here() is None, reason="this machine has no kernels for products"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -104,16 +106,22 @@ def test_residual_that_lies_otherwise_is_added_by_itself():
     assert {"aten.relu.default", "aten.add.Tensor"} <= names(graph)
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU(), nn.GELU(), nn.SiLU(), nn.Hardswish(), nn.ReLU6(), nn.Sigmoid(),
-                                        nn.Sequential(nn.Tanh(), nn.ReLU())], ids=str)
+@pytest.mark.parametrize(
+    "activation",
+    [nn.ReLU(), nn.GELU(), nn.SiLU(), nn.Hardswish(), nn.ReLU6(), nn.Sigmoid(), nn.Sequential(nn.Tanh(), nn.ReLU())],
+    ids=str,
+)
 def test_activations_become_part_of_a_linear_layer(activation):
     torch.manual_seed(0)
     graph = compiled_calls(nn.Sequential(nn.Linear(24, 40), activation).eval(), torch.randn(2, 9, 24))
     assert len(runs(graph)) == 1 and not any(name.startswith("aten.") for name in names(graph))
 
 
-@pytest.mark.parametrize("function", [torch.sin, torch.exp, torch.floor, lambda x: x.clamp(-0.1, 0.2) * x],
-                         ids=["sin", "exp", "floor", "clamp"])
+@pytest.mark.parametrize(
+    "function",
+    [torch.sin, torch.exp, torch.floor, lambda x: x.clamp(-0.1, 0.2) * x],
+    ids=["sin", "exp", "floor", "clamp"],
+)
 def test_functions_that_call_others_can_be_part_of_it(function):
     torch.manual_seed(0)
     linear = nn.Linear(24, 40).eval()

@@ -109,7 +109,8 @@ def test_several_at_once_and_one_of_them_refused(monkeypatch):
     assert stored == [(b[0], b[1]), (b[2], b[3])], "what is read backwards is overwritten before it is read"
     assert made.buffers == (b[1], b[3], b[4], b[5]) and made.kernel.stored == {0, 1, 3}
     assert len(walked) == len(launch.kernel.loops), "each loop is written anew once, however many buffers there are"
-    assert print_kernel(made.kernel) == print_kernel(parse_kernel("""
+    assert print_kernel(made.kernel) == print_kernel(
+        parse_kernel("""
         kernel k(b0: f32 out, b1: f32 out, b2: f32, b3: f32 out)
           loop i0 < 8
             stage
@@ -118,4 +119,5 @@ def test_several_at_once_and_one_of_them_refused(monkeypatch):
           loop i0 < 8
             stage
               b3[i0] = mul(b2[-1*i0 + 7], 2.0.f32)
-    """))
+    """)
+    )

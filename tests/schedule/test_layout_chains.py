@@ -38,8 +38,9 @@ def test_the_sum_is_near_the_least_there_is(seed):
     """Beside all 2^8: no worse than all one way, and never far from the best."""
     draw = random.Random(seed)
     times = [Both(draw.uniform(0.5, 1.5), draw.uniform(0.5, 1.5)) for _ in range(8)]
-    links = [Link(draw.choice([LAST, CONTIGUOUS, *range(k)]), k, draw.uniform(0, 0.5))
-             for k in range(8) for _ in range(2)]
+    links = [
+        Link(draw.choice([LAST, CONTIGUOUS, *range(k)]), k, draw.uniform(0, 0.5)) for k in range(8) for _ in range(2)
+    ]
     found = total(times, links, decided(times, links))
     assert found <= min(total(times, links, [label] * 8) for label in (False, True))
     assert found <= 1.05 * min(total(times, links, labels) for labels in itertools.product((False, True), repeat=8))

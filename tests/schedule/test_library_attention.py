@@ -23,11 +23,22 @@ def joined_projection(batch: int, heads: int, rows: int, size: int) -> TensorTyp
 
 
 @pytest.mark.parametrize("make", [f32, heads_apart, joined_projection])
-@pytest.mark.parametrize("rest", [
-    {}, dict(is_causal=True), dict(scale=0.3), dict(scale=0.3, is_causal=True),
-    dict(mask=f32(2, 3, 7, 9)), dict(mask=f32(1, 1, 7, 9)), dict(mask=f32(2, 1, 1, 9)), dict(mask=f32(7, 9)),
-    dict(mask=TensorType.contiguous((2, 1, 7, 9), torch.bool)), dict(mask=f32(2, 1, 7, 9), scale=1.0),
-], ids=repr)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {},
+        dict(is_causal=True),
+        dict(scale=0.3),
+        dict(scale=0.3, is_causal=True),
+        dict(mask=f32(2, 3, 7, 9)),
+        dict(mask=f32(1, 1, 7, 9)),
+        dict(mask=f32(2, 1, 1, 9)),
+        dict(mask=f32(7, 9)),
+        dict(mask=TensorType.contiguous((2, 1, 7, 9), torch.bool)),
+        dict(mask=f32(2, 1, 7, 9), scale=1.0),
+    ],
+    ids=repr,
+)
 def test_every_candidate_is_right(make, rest):
     names = check_all(AttentionSpec(make(2, 3, 7, 8), make(2, 3, 9, 8), make(2, 3, 9, 8), **rest))
     assert names[0] == "sdpa" and "math" in names

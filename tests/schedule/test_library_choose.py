@@ -55,8 +55,10 @@ def test_choice_is_right_and_was_measured():
 
 
 def test_fastest_is_chosen():
-    assert choose(SPEC, seconds=0, memory=timed({"addmm": 3e-4, "onednn": 1e-4, "onednn packed": 2e-4})
-                  ).candidate.name == "onednn"
+    assert (
+        choose(SPEC, seconds=0, memory=timed({"addmm": 3e-4, "onednn": 1e-4, "onednn packed": 2e-4})).candidate.name
+        == "onednn"
+    )
 
 
 def test_difference_within_noise_leaves_the_earlier_candidate():
@@ -88,18 +90,30 @@ def test_number_of_threads_is_part_of_the_key():
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("change", [
-    dict(x=strided((32, 64), (1, 32))), dict(weight=strided((48, 64), (1, 48))), dict(bias=None), dict(is_frozen=False),
-    dict(residual=f32(32, 48)),
-], ids=lambda change: next(iter(change)))
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(x=strided((32, 64), (1, 32))),
+        dict(weight=strided((48, 64), (1, 48))),
+        dict(bias=None),
+        dict(is_frozen=False),
+        dict(residual=f32(32, 48)),
+    ],
+    ids=lambda change: next(iter(change)),
+)
 def test_every_part_of_a_spec_is_part_of_the_key(change):
     assert key_of(replace(SPEC, **change)) != key_of(SPEC)
 
 
 def test_window_is_part_of_the_key():
     spec = ConvSpec(f32(1, 4, 9, 9), f32(4, 4, 3, 3), None, None, None, (1, 1), (1, 1), (1, 1))
-    others = [replace(spec, stride=(2, 2)), replace(spec, padding=(2, 2)), replace(spec, dilation=(2, 2)),
-              replace(spec, transposed=True), in_channels_last(spec)]
+    others = [
+        replace(spec, stride=(2, 2)),
+        replace(spec, padding=(2, 2)),
+        replace(spec, dilation=(2, 2)),
+        replace(spec, transposed=True),
+        in_channels_last(spec),
+    ]
     assert len({key_of(s) for s in [spec, *others]}) == 6
 
 
@@ -178,8 +192,10 @@ def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch
     assert memory.export() == {}
 
 
-@pytest.mark.parametrize("waits,steady,stretches", [([0, 0], True, 1), ([0, 9, 9, 9], True, 2),
-                                                    ([0, 9, 9, 99, 99, 999], False, 3), ([None], True, 1)])
+@pytest.mark.parametrize(
+    "waits,steady,stretches",
+    [([0, 0], True, 1), ([0, 9, 9, 9], True, 2), ([0, 9, 9, 99, 99, 999], False, 3), ([None], True, 1)],
+)
 def test_measuring_goes_on_while_others_have_the_cores(monkeypatch, waits, steady, stretches):
     """Seconds waited, before and after each stretch."""
     left, runs = list(waits), []
@@ -214,8 +230,9 @@ def test_candidate_that_cannot_pack_is_dropped():
 
 def test_candidate_that_gives_another_type_than_it_said_is_dropped():
     eager, *_ = candidates(SPEC)
-    liar = replace(eager, name="liar", run=lambda *tensors: eager.run(*tensors).t().contiguous().t(), run_into=None,
-                   steps=None)
+    liar = replace(
+        eager, name="liar", run=lambda *tensors: eager.run(*tensors).t().contiguous().t(), run_into=None, steps=None
+    )
     assert measure([eager, liar], 0.001).dropped == {"liar": "gives f32[32, 48]{1, 32} where it said f32[32, 48]"}
 
 
@@ -237,8 +254,10 @@ def test_one_row_of_a_large_weight_is_left_to_eager_unmeasured():
     rows, columns = FROM_MEMORY // 4 // 512, 512
     choice = choose(LinearSpec(f32(1, columns), f32(rows, columns), is_frozen=True), seconds=0.001, memory=memory)
     assert choice.candidate.name == "mm" and choice.seconds is None and memory.export() == {}
-    for spec in (LinearSpec(f32(1, columns), f32(rows // 8, columns), is_frozen=True),
-                 LinearSpec(f32(2, columns), f32(rows, columns), is_frozen=True)):
+    for spec in (
+        LinearSpec(f32(1, columns), f32(rows // 8, columns), is_frozen=True),
+        LinearSpec(f32(2, columns), f32(rows, columns), is_frozen=True),
+    ):
         assert choose(spec, seconds=0.001, memory=memory).seconds is not None
 
 
@@ -247,7 +266,10 @@ def test_small_convolution_goes_to_our_own_kernel_unmeasured():
     spec = ConvSpec(pixel, f32(8, 16, 1, 1), f32(8), None, None, (1, 1), (0, 0), (1, 1), is_frozen=True)
     memory = Memory()
     choice = choose(spec, seconds=0.001, memory=memory)
-    assert choice.candidate.name == (OWN if matmul_tiling_and_packing.shape_here() else "convolution") and memory.export() == {}
+    assert (
+        choice.candidate.name == (OWN if matmul_tiling_and_packing.shape_here() else "convolution")
+        and memory.export() == {}
+    )
 
 
 def test_single_candidate_is_not_measured():
@@ -266,17 +288,21 @@ def test_large_work_is_measured_on_less_of_it():
     assert choice.measured["addmm"] > 2.0 * 65536 / FEWEST_ROWS
 
 
-@pytest.mark.parametrize("spec", [
-    LinearSpec(f32(4096, 512), f32(50000, 512)),
-    LinearSpec(strided((4096, 512), (1, 4096)), strided((50000, 512), (1, 50000))),
-    ConvSpec(f32(64, 64, 56, 56), f32(64, 64, 3, 3), None, None, None, (1, 1), (1, 1), (1, 1)),
-    MatmulSpec(f32(4096, 512), f32(512, 50000)),
-    LinearSpec(f32(256, 50000), strided((768, 50000), (1, 768))),
-    MatmulSpec(f32(256, 50000), f32(50000, 768)),
-    MatmulSpec(f32(960, 512, 64), f32(960, 64, 512)),
-    AttentionSpec(f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 1, 1, 512)),
-    AttentionSpec(f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(1, 1, 512, 512)),
-], ids=repr)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        LinearSpec(f32(4096, 512), f32(50000, 512)),
+        LinearSpec(strided((4096, 512), (1, 4096)), strided((50000, 512), (1, 50000))),
+        ConvSpec(f32(64, 64, 56, 56), f32(64, 64, 3, 3), None, None, None, (1, 1), (1, 1), (1, 1)),
+        MatmulSpec(f32(4096, 512), f32(512, 50000)),
+        LinearSpec(f32(256, 50000), strided((768, 50000), (1, 768))),
+        MatmulSpec(f32(256, 50000), f32(50000, 768)),
+        MatmulSpec(f32(960, 512, 64), f32(960, 64, 512)),
+        AttentionSpec(f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 1, 1, 512)),
+        AttentionSpec(f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(1, 1, 512, 512)),
+    ],
+    ids=repr,
+)
 def test_shrunk_spec_is_a_spec_of_the_same_candidates(spec):
     small = shrunk(spec)
     assert small.flops < spec.flops and small.flops < 4 * LARGE
@@ -295,15 +321,21 @@ def test_resized_type_keeps_its_order_in_memory():
 
 
 def test_random_tensor_has_its_type():
-    for type in (f32(3, 4), strided((3, 4), (0, 1)), strided((3, 0), (1, 1)), TensorType.contiguous((5,), torch.bool),
-                 strided((3, 4), (10, 2), torch.bfloat16)):
+    for type in (
+        f32(3, 4),
+        strided((3, 4), (0, 1)),
+        strided((3, 0), (1, 1)),
+        TensorType.contiguous((5,), torch.bool),
+        strided((3, 4), (10, 2), torch.bfloat16),
+    ):
         assert TensorType.of(random_tensor(type)) == type
 
 
 def test_many_threads_may_choose_at_once():
     memory, choices = Memory(), []
-    threads = [threading.Thread(target=lambda: choices.append(choose(SPEC, seconds=0.002, memory=memory)))
-               for _ in range(6)]
+    threads = [
+        threading.Thread(target=lambda: choices.append(choose(SPEC, seconds=0.002, memory=memory))) for _ in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -324,12 +356,17 @@ def test_modes_of_the_caller_change_nothing():
     assert choice.measured.keys() == {candidate.name for candidate in candidates(SPEC)}
 
 
-@pytest.mark.parametrize("spec", [
-    LinearSpec(f32(4, 8), f32(8, 8), f32(8), is_frozen=True),
-    in_channels_last(ConvSpec(f32(1, 8, 4, 4), f32(8, 8, 1, 1), None, None, None, (1, 1), (0, 0), (1, 1),
-                              is_frozen=True)),
-    ConvSpec(f32(1, 8, 4, 4), f32(8, 8, 1, 1), None, None, None, (1, 1), (0, 0), (1, 1), is_frozen=True),
-], ids=repr)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        LinearSpec(f32(4, 8), f32(8, 8), f32(8), is_frozen=True),
+        in_channels_last(
+            ConvSpec(f32(1, 8, 4, 4), f32(8, 8, 1, 1), None, None, None, (1, 1), (0, 0), (1, 1), is_frozen=True)
+        ),
+        ConvSpec(f32(1, 8, 4, 4), f32(8, 8, 1, 1), None, None, None, (1, 1), (0, 0), (1, 1), is_frozen=True),
+    ],
+    ids=repr,
+)
 def test_results_lie_on_the_cpu_whatever_the_default_device_is(spec):
     inputs = make_inputs(spec)
     with torch.device("meta"):

@@ -17,48 +17,92 @@ from .library_references import ACTIVATIONS, check_all, f32, make_inputs, stride
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def convolution(x: TensorType, outputs: int, window: int, *, groups: int = 1, stride: int = 1, padding: int = 0,
-                dilation: int = 1, transposed: bool = False, output_padding: int = 0, bias: bool = True,
-                residual: bool = False, activation: Activation | None = None, **rest) -> ConvSpec:
+def convolution(
+    x: TensorType,
+    outputs: int,
+    window: int,
+    *,
+    groups: int = 1,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    transposed: bool = False,
+    output_padding: int = 0,
+    bias: bool = True,
+    residual: bool = False,
+    activation: Activation | None = None,
+    **rest,
+) -> ConvSpec:
     dims, channels = x.ndim - 2, x.shape[1]
     pair = (channels, outputs // groups) if transposed else (outputs, channels // groups)
     weight = TensorType.contiguous((*pair, *[window] * dims), x.dtype)
-    spec = ConvSpec(x, weight, TensorType.contiguous((outputs,), x.dtype) if bias else None, None, activation,
-                    (stride,) * dims, (padding,) * dims, (dilation,) * dims, transposed, (output_padding,) * dims,
-                    groups, **rest)
+    spec = ConvSpec(
+        x,
+        weight,
+        TensorType.contiguous((outputs,), x.dtype) if bias else None,
+        None,
+        activation,
+        (stride,) * dims,
+        (padding,) * dims,
+        (dilation,) * dims,
+        transposed,
+        (output_padding,) * dims,
+        groups,
+        **rest,
+    )
     return replace(spec, residual=TensorType.contiguous(spec.output_shape, x.dtype)) if residual else spec
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
 @pytest.mark.parametrize("turn", [lambda spec: spec, in_channels_last], ids=["contiguous", "channels-last"])
-@pytest.mark.parametrize("rest", [
-    dict(outputs=12, window=3, padding=1),
-    dict(outputs=12, window=3, padding=1, bias=False),
-    dict(outputs=12, window=3, stride=2),
-    dict(outputs=12, window=3, padding=2, dilation=2),
-    dict(outputs=12, window=1),
-    dict(outputs=12, window=1, bias=False),
-    dict(outputs=12, window=1, stride=2),
-    dict(outputs=16, window=3, groups=4, padding=1),
-    dict(outputs=8, window=5, groups=8, padding=2),
-    dict(outputs=1, window=3),
-    dict(outputs=12, window=3, padding=1, residual=True),
-    dict(outputs=12, window=1, residual=True),
-    dict(outputs=12, window=1, residual=True, bias=False),
-    dict(outputs=12, window=3, padding=1, residual=True, activation=Activation("relu"), keeps_nan=False),
-], ids=repr)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        dict(outputs=12, window=3, padding=1),
+        dict(outputs=12, window=3, padding=1, bias=False),
+        dict(outputs=12, window=3, stride=2),
+        dict(outputs=12, window=3, padding=2, dilation=2),
+        dict(outputs=12, window=1),
+        dict(outputs=12, window=1, bias=False),
+        dict(outputs=12, window=1, stride=2),
+        dict(outputs=16, window=3, groups=4, padding=1),
+        dict(outputs=8, window=5, groups=8, padding=2),
+        dict(outputs=1, window=3),
+        dict(outputs=12, window=3, padding=1, residual=True),
+        dict(outputs=12, window=1, residual=True),
+        dict(outputs=12, window=1, residual=True, bias=False),
+        dict(outputs=12, window=3, padding=1, residual=True, activation=Activation("relu"), keeps_nan=False),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("x", [f32(1, 8, 9, 7), f32(3, 8, 6, 5)], ids=repr)
 def test_every_candidate_is_right(x, rest, turn, is_frozen):
     check_all(turn(convolution(x, **rest, is_frozen=is_frozen)))
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-@pytest.mark.parametrize("rest", [
-    dict(outputs=6, window=3, padding=1), dict(outputs=6, window=1), dict(outputs=6, window=3, residual=True),
-    dict(outputs=8, window=3, groups=4, stride=2), dict(outputs=6, window=3, transposed=True, stride=2),
-], ids=repr)
-@pytest.mark.parametrize("x", [f32(2, 4, 11), strided((2, 4, 11), (44, 1, 4)), strided((2, 4, 11), (88, 22, 2)),
-                               f32(1, 4, 6, 5, 7), f32(2, 4, 6, 5, 7)], ids=repr)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        dict(outputs=6, window=3, padding=1),
+        dict(outputs=6, window=1),
+        dict(outputs=6, window=3, residual=True),
+        dict(outputs=8, window=3, groups=4, stride=2),
+        dict(outputs=6, window=3, transposed=True, stride=2),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "x",
+    [
+        f32(2, 4, 11),
+        strided((2, 4, 11), (44, 1, 4)),
+        strided((2, 4, 11), (88, 22, 2)),
+        f32(1, 4, 6, 5, 7),
+        f32(2, 4, 6, 5, 7),
+    ],
+    ids=repr,
+)
 def test_one_and_three_dimensions_are_right(x, rest, is_frozen):
     spec = convolution(x, **rest, is_frozen=is_frozen)
     check_all(spec)
@@ -67,10 +111,18 @@ def test_one_and_three_dimensions_are_right(x, rest, is_frozen):
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-@pytest.mark.parametrize("rest", [
-    dict(stride=2), dict(stride=2, padding=1, output_padding=1), dict(groups=2), dict(groups=4, stride=2),
-    dict(dilation=2, bias=False), dict(activation=Activation("silu")),
-], ids=repr)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        dict(stride=2),
+        dict(stride=2, padding=1, output_padding=1),
+        dict(groups=2),
+        dict(groups=4, stride=2),
+        dict(dilation=2, bias=False),
+        dict(activation=Activation("silu")),
+    ],
+    ids=repr,
+)
 def test_transposed_convolution_is_right(rest, is_frozen):
     spec = convolution(f32(2, 4, 6, 5), outputs=8, window=3, transposed=True, **rest, is_frozen=is_frozen)
     assert "onednn" in check_all(spec)
@@ -94,8 +146,9 @@ def test_nan_stays_one_unless_the_caller_gives_it_up(activation):
 
 
 def test_residual_comes_before_the_activation():
-    spec = convolution(f32(1, 8, 5, 5), 8, 3, padding=1, residual=True, activation=Activation("relu"), is_frozen=True,
-                       keeps_nan=False)
+    spec = convolution(
+        f32(1, 8, 5, 5), 8, 3, padding=1, residual=True, activation=Activation("relu"), is_frozen=True, keeps_nan=False
+    )
     inputs = make_inputs(spec)
     inputs["residual"].fill_(-1000.0)
     for candidate in candidates(spec):
@@ -160,18 +213,42 @@ def test_packed_weight_gives_channels_last():
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_strides_of_eager_are_foretold(dims, dtype):
     for n, c, size, outputs, window, groups in [
-        (1, 4, 7, 6, 3, 1), (2, 4, 7, 6, 3, 1), (0, 4, 7, 6, 3, 1), (16, 4, 7, 6, 1, 2), (1, 1, 7, 1, 3, 1),
-        (1, 1, 7, 6, 3, 1), (2, 4, 1, 6, 1, 1), (2, 8, 5, 8, 3, 8), (1, 3, 5, 1, 1, 1), (1, 1, 1, 4, 1, 1),
+        (1, 4, 7, 6, 3, 1),
+        (2, 4, 7, 6, 3, 1),
+        (0, 4, 7, 6, 3, 1),
+        (16, 4, 7, 6, 1, 2),
+        (1, 1, 7, 1, 3, 1),
+        (1, 1, 7, 6, 3, 1),
+        (2, 4, 1, 6, 1, 1),
+        (2, 8, 5, 8, 3, 8),
+        (1, 3, 5, 1, 1, 1),
+        (1, 1, 1, 4, 1, 1),
         (3, 4, 7, 1, 3, 1),
     ]:
         for transposed in (False, True) if outputs % groups == 0 else (False,):
-            plain = convolution(TensorType.contiguous((n, c, *[size] * dims), dtype), outputs, window, groups=groups,
-                                padding=window // 2, transposed=transposed, bias=False)
+            plain = convolution(
+                TensorType.contiguous((n, c, *[size] * dims), dtype),
+                outputs,
+                window,
+                groups=groups,
+                padding=window // 2,
+                transposed=transposed,
+                bias=False,
+            )
             for x in layouts(torch.randn(plain.x.shape, dtype=dtype)):
                 for weight in layouts(torch.randn(plain.weight.shape, dtype=dtype))[:2]:
                     spec = replace(plain, x=TensorType.of(x), weight=TensorType.of(weight))
-                    y = torch.ops.aten.convolution(x, weight, None, spec.stride, spec.padding, spec.dilation,
-                                                   transposed, spec.output_padding, groups)
+                    y = torch.ops.aten.convolution(
+                        x,
+                        weight,
+                        None,
+                        spec.stride,
+                        spec.padding,
+                        spec.dilation,
+                        transposed,
+                        spec.output_padding,
+                        groups,
+                    )
                     said = TensorType(spec.output_shape, eager_stride(spec), dtype)
                     assert tuple(y.shape) == said.shape and has_stride(said, y.stride()), f"{spec}: {y.stride()}"
 
@@ -192,7 +269,10 @@ def test_channels_last_is_told_as_torch_tells_it(shape):
         # oneDNN's convolution asks just this question of x and of a weight that can be read both ways.
         assert is_channels_last(TensorType.of(tensor)) == (
             torch._C._conv_determine_backend_memory_format(
-                tensor, torch.randn(8, shape[1], 1, 1), torch._C._ConvBackend.Mkldnn) is torch.channels_last)
+                tensor, torch.randn(8, shape[1], 1, 1), torch._C._ConvBackend.Mkldnn
+            )
+            is torch.channels_last
+        )
 
 
 def test_reason_names_the_activation_that_is_not_fused():

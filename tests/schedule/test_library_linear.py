@@ -22,8 +22,11 @@ has_mkl = pytest.mark.skipif(mkl.library() is None, reason="torch runs without M
 @pytest.mark.parametrize("has_residual", [False, True])
 @pytest.mark.parametrize("m,k,n", [(1, 33, 17), (5, 64, 48), (64, 96, 80), (2, 1, 1)])
 def test_every_candidate_is_right(m, k, n, has_bias, has_residual, is_frozen):
-    check_all(LinearSpec(f32(m, k), f32(n, k), f32(n) if has_bias else None, f32(m, n) if has_residual else None,
-                         is_frozen=is_frozen))
+    check_all(
+        LinearSpec(
+            f32(m, k), f32(n, k), f32(n) if has_bias else None, f32(m, n) if has_residual else None, is_frozen=is_frozen
+        )
+    )
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=repr)
@@ -66,11 +69,22 @@ def test_clamping_activation_is_fused_only_where_nan_is_given_up():
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-@pytest.mark.parametrize("x", [
-    strided((20, 32), (32, 1)), strided((20, 32), (50, 1)), strided((20, 32), (1, 20)), strided((20, 32), (1, 31)),
-    strided((20, 32), (64, 2)), strided((20, 32), (0, 1)), strided((20, 32), (1, 0)), strided((1, 32), (1, 1)),
-    strided((1, 32), (3, 2)), strided((20, 1), (1, 7)),
-], ids=repr)
+@pytest.mark.parametrize(
+    "x",
+    [
+        strided((20, 32), (32, 1)),
+        strided((20, 32), (50, 1)),
+        strided((20, 32), (1, 20)),
+        strided((20, 32), (1, 31)),
+        strided((20, 32), (64, 2)),
+        strided((20, 32), (0, 1)),
+        strided((20, 32), (1, 0)),
+        strided((1, 32), (1, 1)),
+        strided((1, 32), (3, 2)),
+        strided((20, 1), (1, 7)),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("order", ["rows", "columns", "gaps", "apart"])
 def test_strides_of_x_and_weight_are_free(x, order, is_frozen):
     n, k = 24, x.shape[1]
@@ -79,8 +93,9 @@ def test_strides_of_x_and_weight_are_free(x, order, is_frozen):
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-@pytest.mark.parametrize("residual", [strided((20, 24), (1, 20)), strided((20, 24), (30, 1)),
-                                      strided((20, 24), (0, 1))], ids=repr)
+@pytest.mark.parametrize(
+    "residual", [strided((20, 24), (1, 20)), strided((20, 24), (30, 1)), strided((20, 24), (0, 1))], ids=repr
+)
 def test_strides_of_the_residual_are_free(residual, is_frozen):
     check_all(LinearSpec(f32(20, 32), f32(24, 32), f32(24), residual, is_frozen=is_frozen))
     check_all(LinearSpec(f32(20, 32), f32(24, 32), None, residual, is_frozen=is_frozen))
@@ -106,9 +121,11 @@ def test_bfloat16_is_right(activation, is_frozen):
 
 @has_mkl
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("x", [
-    strided((20, 32), (50, 1)), strided((20, 32), (1, 31)), strided((1, 32), (3, 1)), strided((20, 1), (1, 7)),
-], ids=repr)
+@pytest.mark.parametrize(
+    "x",
+    [strided((20, 32), (50, 1)), strided((20, 32), (1, 31)), strided((1, 32), (3, 1)), strided((20, 1), (1, 7))],
+    ids=repr,
+)
 @pytest.mark.parametrize("order", ["rows", "columns", "gaps"])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_what_eager_calls_in_the_end_is_called_natively(x, order, has_bias, dtype):

@@ -9,10 +9,16 @@ from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from .library_references import bf16, check_all, f32, strided
 
 
-@pytest.mark.parametrize("a", [strided((20, 12), (12, 1)), strided((20, 12), (1, 20)), strided((20, 12), (30, 2)),
-                               strided((20, 12), (0, 1))], ids=repr)
-@pytest.mark.parametrize("b", [strided((12, 16), (16, 1)), strided((12, 16), (1, 12)), strided((12, 16), (1, 15)),
-                               strided((12, 16), (1, 0))], ids=repr)
+@pytest.mark.parametrize(
+    "a",
+    [strided((20, 12), (12, 1)), strided((20, 12), (1, 20)), strided((20, 12), (30, 2)), strided((20, 12), (0, 1))],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "b",
+    [strided((12, 16), (16, 1)), strided((12, 16), (1, 12)), strided((12, 16), (1, 15)), strided((12, 16), (1, 0))],
+    ids=repr,
+)
 def test_strides_of_matrices_are_free(a, b):
     check_all(MatmulSpec(a, b))
 
@@ -35,18 +41,26 @@ def _ordered(shape, order):
     return strided(shape, tuple(strides))
 
 
-@pytest.mark.parametrize("a,b", [
-    (f32(0, 4), f32(4, 5)), (f32(3, 0), f32(0, 5)), (f32(0, 3, 4), f32(0, 4, 5)), (f32(2, 0, 4), f32(2, 4, 5)),
-    (f32(2, 3, 0), f32(2, 0, 5)),
-], ids=repr)
+@pytest.mark.parametrize(
+    "a,b",
+    [
+        (f32(0, 4), f32(4, 5)),
+        (f32(3, 0), f32(0, 5)),
+        (f32(0, 3, 4), f32(0, 4, 5)),
+        (f32(2, 0, 4), f32(2, 4, 5)),
+        (f32(2, 3, 0), f32(2, 0, 5)),
+    ],
+    ids=repr,
+)
 def test_empty_sizes_are_right(a, b):
     check_all(MatmulSpec(a, b))
 
 
 def test_other_dtypes_are_right():
     check_all(MatmulSpec(bf16(8, 16), bf16(16, 12)))
-    check_all(MatmulSpec(strided((3, 8, 16), (128, 16, 1), torch.float64),
-                         strided((3, 16, 4), (64, 1, 16), torch.float64)))
+    check_all(
+        MatmulSpec(strided((3, 8, 16), (128, 16, 1), torch.float64), strided((3, 16, 4), (64, 1, 16), torch.float64))
+    )
 
 
 def test_transposed_batch_may_be_copied_first():

@@ -25,7 +25,9 @@ from burnish.tensors.tensor_types import TensorType
 
 from .library_references import error, f32, make_inputs, reference, strided, typical
 
-pytestmark = pytest.mark.skipif(matmul_tiling_and_packing.shape_here() is None, reason="this machine has no kernels for products")
+pytestmark = pytest.mark.skipif(
+    matmul_tiling_and_packing.shape_here() is None, reason="this machine has no kernels for products"
+)
 
 
 def last(*shape):
@@ -37,9 +39,19 @@ def linear(m, k, n, **rest):
 
 
 def conv(images, channels, height, width, outputs, window, stride=1, padding=0, dilation=1, groups=1, **rest):
-    return ConvSpec(rest.pop("x", last(images, channels, height, width)),
-                    f32(outputs, channels // groups, *window), rest.pop("bias", f32(outputs)), None, None,
-                    (stride,) * 2, (padding,) * 2, (dilation,) * 2, groups=groups, is_frozen=True, **rest)
+    return ConvSpec(
+        rest.pop("x", last(images, channels, height, width)),
+        f32(outputs, channels // groups, *window),
+        rest.pop("bias", f32(outputs)),
+        None,
+        None,
+        (stride,) * 2,
+        (padding,) * 2,
+        (dilation,) * 2,
+        groups=groups,
+        is_frozen=True,
+        **rest,
+    )
 
 
 def with_residual(spec):
@@ -72,8 +84,17 @@ def check_tilings(spec):
         check(candidate.spec)
 
 
-LINEARS = [(1, 40, 33), (4, 1, 1), (13, 7, 16), (14, 64, 32), (15, 33, 17), (29, 300, 96), (64, 257, 40), (197, 48, 33),
-           (28, 1024, 8)]
+LINEARS = [
+    (1, 40, 33),
+    (4, 1, 1),
+    (13, 7, 16),
+    (14, 64, 32),
+    (15, 33, 17),
+    (29, 300, 96),
+    (64, 257, 40),
+    (197, 48, 33),
+    (28, 1024, 8),
+]
 
 
 @pytest.mark.parametrize("m,k,n", LINEARS)
@@ -130,7 +151,7 @@ RELU = select(make("lt", "b8", (SUM, const(0, "f32"))), const(0, "f32"), SUM)
 EPILOGUES = {
     "relu": (RELU, torch.relu),
     "silu": (SUM / (1 + (-SUM).exp()), F.silu),
-    "gelu": (SUM * 0.5 * (1 + (SUM * 0.5 ** 0.5).erf()), F.gelu),
+    "gelu": (SUM * 0.5 * (1 + (SUM * 0.5**0.5).erf()), F.gelu),
 }
 
 
@@ -203,8 +224,9 @@ def test_equal_tiles_are_compiled_once():
 def test_refusals_say_why():
     spec = linear(16, 32, 24)
     assert why_not_linear(replace(spec, is_frozen=False)) == "the weight may change"
-    assert why_not_linear(replace(spec, x=strided((16, 32), (1, 16)))) \
-        == "the rows of x have gaps between their numbers"
+    assert (
+        why_not_linear(replace(spec, x=strided((16, 32), (1, 16)))) == "the rows of x have gaps between their numbers"
+    )
     grouped = conv(1, 8, 6, 6, 8, (3, 3), groups=2)
     assert why_not_convolution(grouped) == "groups of several channels"
     depthwise = conv(1, 8, 6, 6, 8, (3, 3), groups=8, x=f32(1, 8, 6, 6))
@@ -226,11 +248,21 @@ def test_parts_are_of_nearly_one_size(count, most):
 
 # Tiles that are measured ----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("spec", [
-    linear(1, 40, 33), linear(15, 33, 17), linear(64, 257, 40), linear(37, 2100, 70),
-    with_residual(linear(29, 300, 96)), conv(2, 8, 9, 7, 40, (3, 3), padding=1), conv(1, 16, 20, 20, 24, (1, 1)),
-    conv(1, 5, 13, 30, 33, (5, 3), stride=2, padding=2, x=f32(1, 5, 13, 30)),
-], ids=repr)
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        linear(1, 40, 33),
+        linear(15, 33, 17),
+        linear(64, 257, 40),
+        linear(37, 2100, 70),
+        with_residual(linear(29, 300, 96)),
+        conv(2, 8, 9, 7, 40, (3, 3), padding=1),
+        conv(1, 16, 20, 20, 24, (1, 1)),
+        conv(1, 5, 13, 30, 33, (5, 3), stride=2, padding=2, x=f32(1, 5, 13, 30)),
+    ],
+    ids=repr,
+)
 def test_every_shape_of_tiles_computes_the_same(spec):
     check_tilings(spec)
 

@@ -92,7 +92,8 @@ def test_what_a_library_made_is_there_until_the_kernels_behind_it_have_run():
     made = "graph(y: f32[256, 256])\n  x = aten.mm.default y, y : f32[256, 256]"
     b = "  b = aten.div.Tensor a1, t : f32[256, 256]"
     text = CHAIN.replace("graph(x: f32[256, 256])", made).replace(
-        b, b.replace("b =", "b0 =") + "\n  b = aten.add.Tensor b0, x : f32[256, 256]")
+        b, b.replace("b =", "b0 =") + "\n  b = aten.add.Tensor b0, x : f32[256, 256]"
+    )
     plan = plan_of(text=text)
     assert "b" in lodgers(plan)
 

@@ -39,6 +39,7 @@ def chain(length):
         for k in range(length // 2):
             x = x * 0.75 + k % 3
         return x
+
     return fn
 
 

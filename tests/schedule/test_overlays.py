@@ -47,33 +47,42 @@ RESHAPED = """c1 = view c, reshape[4096] : f32[4096]
 
 def test_in_another_shape_too_unless_it_leaves():
     assert "d" not in over(RESHAPED.format(rest="return d"))
-    plan = plan_of(RESHAPED.format(rest="""e = aten.cumsum.default d, 0 : f32[4096]
-  return e"""))
+    plan = plan_of(
+        RESHAPED.format(
+            rest="""e = aten.cumsum.default d, 0 : f32[4096]
+  return e"""
+        )
+    )
     assert any(value.shape == (4096,) and below.shape == (64, 64) for value, below in plan.over.items())
 
 
-@pytest.mark.parametrize("body", [
-    # read by another kernel afterwards
-    f"""v = sum c, (0,) : f32[1, 64]
+@pytest.mark.parametrize(
+    "body",
+    [
+        # read by another kernel afterwards
+        f"""v = sum c, (0,) : f32[1, 64]
   d = aten.div.Tensor c, v : {SIDE}
   v1 = sum d, (1,) : f32[64, 1]
   e = aten.mul.Tensor c, v1 : {SIDE}
   return d, e""",
-    # returned
-    f"""v = sum c, (0,) : f32[1, 64]
+        # returned
+        f"""v = sum c, (0,) : f32[1, 64]
   d = aten.div.Tensor c, v : {SIDE}
   return d, c""",
-    # read from elsewhere
-    f"""c1 = view c, permute[1, 0] : f32[64, 64]{{1, 64}}
+        # read from elsewhere
+        f"""c1 = view c, permute[1, 0] : f32[64, 64]{{1, 64}}
   v = sum c1, (1,) : f32[64, 1]
   d = aten.div.Tensor c1, v : {SIDE}
   return d""",
-])
+    ],
+)
 def test_nothing_else_lies_over_anything(body):
     assert "d" not in over(body)
 
 
 def test_inputs_stay_as_they_are():
-    assert not {"x", "w"} & set(over(f"""v = sum c, (0,) : f32[1, 64]
+    assert not {"x", "w"} & set(
+        over(f"""v = sum c, (0,) : f32[1, 64]
   d = aten.div.Tensor w, v : {SIDE}
-  return d""").values())
+  return d""").values()
+    )

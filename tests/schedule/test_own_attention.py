@@ -13,7 +13,9 @@ from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.schedule.library.own_kernels.attention_tiling import own_attention, why_not_attention
 from burnish.tensors.tensor_types import TensorType
 
-pytestmark = pytest.mark.skipif(matmul_tiling_and_packing.shape_here() is None, reason="there are no kernels for this machine")
+pytestmark = pytest.mark.skipif(
+    matmul_tiling_and_packing.shape_here() is None, reason="there are no kernels for this machine"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +39,10 @@ def own_result(q, k, v, mask=None, is_causal=False):
 
 def check(q, k, v, is_causal=False):
     mine = own_result(q, k, v, is_causal=is_causal)
-    eager, exact = (scaled_dot_product_attention(*(x.to(dtype) for x in (q, k, v)), is_causal=is_causal)
-                    for dtype in (torch.float32, torch.float64))
+    eager, exact = (
+        scaled_dot_product_attention(*(x.to(dtype) for x in (q, k, v)), is_causal=is_causal)
+        for dtype in (torch.float32, torch.float64)
+    )
     error, allowed = (mine - exact).norm(), (eager - exact).norm()
     assert error <= 2 * allowed + 1e-8 * exact.norm(), (error / exact.norm(), allowed / exact.norm())
 

@@ -12,7 +12,9 @@ from burnish.schedule.library.measure_candidates import bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.tensors.tensor_types import TensorType
 
-pytestmark = pytest.mark.skipif(matmul_tiling_and_packing.shape_here() is None, reason="there are no kernels for this machine")
+pytestmark = pytest.mark.skipif(
+    matmul_tiling_and_packing.shape_here() is None, reason="there are no kernels for this machine"
+)
 
 BOTH = False, True
 
@@ -36,8 +38,9 @@ def exact(spec, inputs):
     found, inputs = [], {name: x.double() for name, x in inputs.items()}
     for direction, is_reversed in enumerate(spec.is_reversed):
         weight, hidden_weight, bias, hidden_bias, hidden, cell = (
-            inputs.get(f"{name}_{direction}", torch.zeros(())) for name in
-            ("weight", "hidden_weight", "bias", "hidden_bias", "hidden", "cell"))
+            inputs.get(f"{name}_{direction}", torch.zeros(()))
+            for name in ("weight", "hidden_weight", "bias", "hidden_bias", "hidden", "cell")
+        )
         rows = []
         for x in reversed(inputs["x"]) if is_reversed else inputs["x"]:
             gates = x @ weight.T + hidden @ hidden_weight.T + bias + hidden_bias
@@ -113,6 +116,7 @@ def test_what_it_does_not_take_on():
 
 # In programs ----------------------------------------------------------------------------------------------------------
 
+
 class Tagger(nn.Module):
     def __init__(self, **rest):
         super().__init__()
@@ -126,6 +130,7 @@ class Tagger(nn.Module):
 @pytest.fixture
 def kernels(monkeypatch):
     """The texts of what was compiled, with our own kernel chosen wherever it is offered."""
+
     def prefer_own(spec, **rest):
         if not isinstance(spec, RecurrentSpec):
             return choose(spec, **rest)
@@ -144,10 +149,16 @@ def count(texts, what):
 
 
 @pytest.mark.parametrize("is_given", [False, True], ids=["no state", "state"])
-@pytest.mark.parametrize("rest, calls", [
-    ({}, 1), ({"bidirectional": True}, 1), ({"num_layers": 3, "batch_first": True}, 3),
-    ({"num_layers": 2, "bidirectional": True, "batch_first": True, "bias": False}, 2)],
-    ids=["one way", "both ways", "three layers", "two layers both ways"])
+@pytest.mark.parametrize(
+    "rest, calls",
+    [
+        ({}, 1),
+        ({"bidirectional": True}, 1),
+        ({"num_layers": 3, "batch_first": True}, 3),
+        ({"num_layers": 2, "bidirectional": True, "batch_first": True, "bias": False}, 2),
+    ],
+    ids=["one way", "both ways", "three layers", "two layers both ways"],
+)
 def test_it_stands_in_compiled_programs(kernels, rest, calls, is_given):
     model, x = Tagger(**rest), torch.randn(5, 4, 6)
     layers, batch = model.layers, x.shape[0 if rest.get("batch_first") else 1]
@@ -188,8 +199,11 @@ def test_directions_whose_results_are_read_one_by_one_are_layers_of_their_own(ke
         made = []
         for is_reversed, part in ((False, 0), (True, 4)):
             own_weights = [getattr(model, f"p{number}") for number in range(part, part + 4)]
-            made.append(torch.ops.aten.mkldnn_rnn_layer.default(
-                x, *own_weights, hidden, cell, is_reversed, [], 2, 3, 1, True, True, False, False)[:3])
+            made.append(
+                torch.ops.aten.mkldnn_rnn_layer.default(
+                    x, *own_weights, hidden, cell, is_reversed, [], 2, 3, 1, True, True, False, False
+                )[:3]
+            )
         return made
 
     model.forward = forward
@@ -210,8 +224,11 @@ def test_weights_that_may_change_stay_with_the_library(kernels):
 
 
 def test_where_eagers_kernel_is_faster_it_stays(monkeypatch):
-    monkeypatch.setattr(choose_calls, "choose", lambda spec, **rest: choose(spec, seconds=0.001, accept=(
-        lambda candidate: candidate.name != "own")))
+    monkeypatch.setattr(
+        choose_calls,
+        "choose",
+        lambda spec, **rest: choose(spec, seconds=0.001, accept=(lambda candidate: candidate.name != "own")),
+    )
     model, x = Tagger(num_layers=2, bidirectional=True), torch.randn(5, 4, 6)
     with torch.no_grad(), burnish.settings.patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(model, fullgraph=True)

@@ -41,7 +41,7 @@ def test_each_number_lies_where_the_kernels_look_for_it(name, parts):
     depth = weight[0].numel()
     cuts = [depth * k // parts for k in range(parts + 1)]
     panels = Panels(tuple((a, b - a) for a, b in zip(cuts, cuts[1:], strict=False)), WIDTH, full, last)
-    packed, = panels(weight)
+    (packed,) = panels(weight)
     assert packed.dtype == weight.dtype and torch.equal(packed, packed_slowly(panels, weight))
 
 

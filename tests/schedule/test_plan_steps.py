@@ -49,14 +49,20 @@ graph(x: f32[64, 48], w: f32[48, 32], v: f32[32, 48])
 
 def test_what_is_summed_up_does_not_wait_for_a_library_call():
     graph = parse_graph(SUMMED_LATE.replace("e = aten.exp.default y : f32[64, 32]\n", "").replace("z, e, s", "z, s"))
-    kinds = ["".join(step.kernel.name) if isinstance(step, Launch) else "call"
-             for step in make_plan(graph).steps if not isinstance(step, Show)]
+    kinds = [
+        "".join(step.kernel.name) if isinstance(step, Launch) else "call"
+        for step in make_plan(graph).steps
+        if not isinstance(step, Show)
+    ]
     assert kinds == ["call", "s", "call", "t"]
 
 
 def test_what_is_more_than_a_sum_comes_where_it_was():
-    kinds = ["loops" if isinstance(step, Launch) else "call"
-             for step in make_plan(parse_graph(SUMMED_LATE)).steps if not isinstance(step, Show)]
+    kinds = [
+        "loops" if isinstance(step, Launch) else "call"
+        for step in make_plan(parse_graph(SUMMED_LATE)).steps
+        if not isinstance(step, Show)
+    ]
     assert kinds[:2] == ["call", "call"]
 
 
@@ -74,7 +80,7 @@ def test_part_is_written_once_for_all():
 
 def test_parts_lie_in_their_home_and_nothing_else_does():
     plan = make_plan(parse_graph(GROWN))
-    (host, places), = homes_in(plan.graph).items()
+    ((host, places),) = homes_in(plan.graph).items()
     for value, offset in places.items():
         assert plan.offsets[value] == plan.offsets[host] + offset
     end = plan.offsets[host] + host.type.bytes
@@ -85,14 +91,20 @@ def test_parts_lie_in_their_home_and_nothing_else_does():
 def test_no_kernel_reads_the_home_that_it_writes_into():
     for launch in launches(make_plan(parse_graph(GROWN))):
         read = {value for at, value in enumerate(launch.buffers) if at not in launch.kernel.stored}
-        parts = {part for value in read if value.node is not None and value.node.op.name == "assembled"
-                 for part in value.node.args[0]}
+        parts = {
+            part
+            for value in read
+            if value.node is not None and value.node.op.name == "assembled"
+            for part in value.node.args[0]
+        }
         assert parts.isdisjoint(made_by(launch))
 
 
 def test_two_joined_values_have_no_home():
-    text = GROWN.replace("cat_2 = aten.cat.default [x, y, b, d], 1 : f32[64, 128]",
-                         "cat_2 = aten.cat.default [y, b, d], 1 : f32[64, 112]").replace("f32[64, 128]", "f32[64, 112]")
+    text = GROWN.replace(
+        "cat_2 = aten.cat.default [x, y, b, d], 1 : f32[64, 128]",
+        "cat_2 = aten.cat.default [y, b, d], 1 : f32[64, 112]",
+    ).replace("f32[64, 128]", "f32[64, 112]")
     graph = parse_graph(text)
     assert share_homes(graph) is graph
 
@@ -111,7 +123,7 @@ graph(x: f32[64, {n}], y: f32[10, {n}])
 
 
 def test_small_kernels_start_together():
-    launch, = launches(make_plan(parse_graph(TWO.format(n=32))))
+    (launch,) = launches(make_plan(parse_graph(TWO.format(n=32))))
     assert [loop.extents for loop in launch.kernel.loops] == [(64, 32), (10, 32)]
     assert {value.name for value in made_by(launch)} == {"a", "b"}
     assert {value.name for value in used_by(launch)} == {"a", "b", "x", "y"}
@@ -122,12 +134,14 @@ def test_large_kernels_start_by_themselves():
 
 
 def test_kernels_that_need_one_another_start_one_after_the_other():
-    plan = make_plan(parse_graph("""
+    plan = make_plan(
+        parse_graph("""
 graph(x: f32[64, 32])
   a = sum x, (1,) : f32[64, 1]
   b = sum a, (0,) : f32[1, 1]
   return b
-"""))
+""")
+    )
     assert len(launches(plan)) == 2
 
 

@@ -13,8 +13,21 @@ from burnish.ir.announce_stage import announce
 from burnish.ir.parse_graph import parse_graph
 from burnish.schedule import pipeline as planning
 
-LOWERING = ["trace", "functionalize", "clean", "decompose", "clean", "draw_at_once", "name_calls", "fold", "add_rows",
-            "clean", "weigh", "rejoin", "separate"]
+LOWERING = [
+    "trace",
+    "functionalize",
+    "clean",
+    "decompose",
+    "clean",
+    "draw_at_once",
+    "name_calls",
+    "fold",
+    "add_rows",
+    "clean",
+    "weigh",
+    "rejoin",
+    "separate",
+]
 PLANNING = ["check_first", "share_homes", "divide_long_rows", "fetch_in_loops", "scatter_in_loops"]
 
 
@@ -49,8 +62,14 @@ def test_inference_is_verified_after_each_step(verified):
 
 def test_forward_and_backward_are_verified_after_each_step(verified):
     burnish.compile(Small(), fullgraph=True)(torch.randn(32, 256)).sum().backward()
-    assert verified == [*LOWERING, "choose_calls", "split_backward forward", "split_backward backward",
-                        *PLANNING, *PLANNING]
+    assert verified == [
+        *LOWERING,
+        "choose_calls",
+        "split_backward forward",
+        "split_backward backward",
+        *PLANNING,
+        *PLANNING,
+    ]
 
 
 def test_training_step_is_verified_after_values_are_computed_again(verified):
@@ -62,7 +81,7 @@ def test_training_step_is_verified_after_values_are_computed_again(verified):
     with burnish.settings.patch(memory_budget=0.0):
         burnish.compile(step, fullgraph=True)(torch.randn(32, 256))
     at = len(LOWERING)
-    assert verified[:at + 2] == [*LOWERING, "choose_calls", "compute_again"] and verified[-5:] == PLANNING
+    assert verified[: at + 2] == [*LOWERING, "choose_calls", "compute_again"] and verified[-5:] == PLANNING
 
 
 def test_program_for_many_sizes_is_verified_at_each_of_them(verified):
@@ -79,7 +98,7 @@ def test_ways_to_compute_products_are_verified(verified):
     with torch.no_grad():
         burnish.compile(Small().eval(), options={"max_autotune": True, "shape_padding": True})(torch.randn(32, 256))
     at = verified.index("choose_calls")
-    assert verified[at - 2:at] == ["pad_products", "choose_matrices"]
+    assert verified[at - 2 : at] == ["pad_products", "choose_matrices"]
 
 
 @pytest.mark.parametrize("step", range(len(planning.STEPS)), ids=PLANNING)

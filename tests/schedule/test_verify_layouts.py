@@ -57,8 +57,10 @@ def test_a_kernel_without_a_contract_is_given_eagers_strides():
 
 
 def test_candidates_give_what_they_say():
-    for spec in (MatmulSpec(TensorType.of(torch.randn(2, 3, 4)), TensorType.of(torch.randn(2, 5, 4).mT)),
-                 MatmulSpec(TensorType.of(torch.randn(3, 4)), TensorType.of(torch.randn(5, 4).t()))):
+    for spec in (
+        MatmulSpec(TensorType.of(torch.randn(2, 3, 4)), TensorType.of(torch.randn(2, 5, 4).mT)),
+        MatmulSpec(TensorType.of(torch.randn(3, 4)), TensorType.of(torch.randn(5, 4).t())),
+    ):
         tensors = [torch.empty_strided(type.shape, type.stride).normal_() for type in spec.inputs.values()]
         for candidate in candidates(spec):
             assert candidate.takes([TensorType.of(x) for x in tensors]) is None

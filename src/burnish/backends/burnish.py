@@ -5,4 +5,5 @@ from ..compiler.adapters.eager_rng import perform
 from .registry import register_backend
 
 register_backend(runs_python=True, perform=perform, ahead=background_imports.begin, recomputes=True, restores=True)(
-    driver.burnish)
+    driver.burnish
+)

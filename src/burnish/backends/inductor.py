@@ -11,7 +11,7 @@ from .registry import CompiledFn, register_backend
 
 @register_backend
 def inductor(
-    gm: GraphModule, example_inputs: list[Any], *, mode: str | None = None, options: dict[str, Any] | None = None,
+    gm: GraphModule, example_inputs: list[Any], *, mode: str | None = None, options: dict[str, Any] | None = None
 ) -> CompiledFn:
     """Compile the graph with TorchInductor, with its own modes and options."""
     # Takes seconds to import, so only where it is asked for.

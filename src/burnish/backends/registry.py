@@ -105,21 +105,38 @@ _lock = fork_safe_locks.lock()
 
 @overload
 def register_backend(
-    compiler_fn: F, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None,
-    ahead: Callable[[], None] | None = None, recomputes: bool = False, restores: bool = False,
+    compiler_fn: F,
+    name: str | None = None,
+    *,
+    runs_python: bool = False,
+    perform: Perform | None = None,
+    ahead: Callable[[], None] | None = None,
+    recomputes: bool = False,
+    restores: bool = False,
 ) -> F: ...
 
 
 @overload
 def register_backend(
-    compiler_fn: None = None, name: str | None = None, *, runs_python: bool = False, perform: Perform | None = None,
-    ahead: Callable[[], None] | None = None, recomputes: bool = False, restores: bool = False,
+    compiler_fn: None = None,
+    name: str | None = None,
+    *,
+    runs_python: bool = False,
+    perform: Perform | None = None,
+    ahead: Callable[[], None] | None = None,
+    recomputes: bool = False,
+    restores: bool = False,
 ) -> Callable[[F], F]: ...
 
 
 def register_backend(
-    compiler_fn: CompilerFn | None = None, name: str | None = None, *, runs_python: bool = False,
-    perform: Perform | None = None, ahead: Callable[[], None] | None = None, recomputes: bool = False,
+    compiler_fn: CompilerFn | None = None,
+    name: str | None = None,
+    *,
+    runs_python: bool = False,
+    perform: Perform | None = None,
+    ahead: Callable[[], None] | None = None,
+    recomputes: bool = False,
     restores: bool = False,
 ) -> Any:
     """Let `burnish.compile(backend=name)` find a function. Called, or as a decorator with or without arguments.
@@ -129,8 +146,15 @@ def register_backend(
     `runs_python`, `perform`, `ahead`, `recomputes` and `restores` see `Backend`.
     """
     if compiler_fn is None:
-        return functools.partial(register_backend, name=name, runs_python=runs_python, perform=perform, ahead=ahead,
-                                 recomputes=recomputes, restores=restores)
+        return functools.partial(
+            register_backend,
+            name=name,
+            runs_python=runs_python,
+            perform=perform,
+            ahead=ahead,
+            recomputes=recomputes,
+            restores=restores,
+        )
     if not callable(compiler_fn):
         raise UserError(
             f"register_backend was given {compiler_fn!r:.80}, which cannot be called. Give it a function that takes "

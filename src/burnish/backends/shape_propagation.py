@@ -49,7 +49,8 @@ class Shapes:
         if shape is not None:
             shape = tuple(shape)
             example = torch.empty_strided(
-                shape, packed_stride(shape, order), dtype=example.dtype, device=example.device)
+                shape, packed_stride(shape, order), dtype=example.dtype, device=example.device
+            )
         return self.tracer.input(example.detach(), "input", False)
 
     def call(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -32,15 +32,24 @@ TIMES_THE_LIMIT = 2
 
 MOST_ENTRIES = 100_000
 LINES_SHOWN = 8
-UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError,
-              ValueError, OverflowError)
+UNREADABLE = (
+    OSError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+)
 """What Python's reader of archives raises over one that is damaged."""
 
 
 def described(shelf: DiskCache) -> list[str]:
     """How much is in it, for a person."""
     sizes = [size for _, size, _ in shelf.entries()]
-    head = (f"{shelf.folder}: {len(sizes)} entries, {sum(sizes) / 1e6:.1f} MB of at most {shelf.limit / 1e6:.0f} MB")
+    head = f"{shelf.folder}: {len(sizes)} entries, {sum(sizes) / 1e6:.1f} MB of at most {shelf.limit / 1e6:.0f} MB"
     kinds: Counter[str] = Counter()
     for _, entry in read_all(shelf):
         kinds[entry.kind] += 1
@@ -125,16 +134,20 @@ def check_archive(archive: zipfile.ZipFile, file: Path, limit: int) -> None:
         if item.filename in seen:
             raise UserError(f"{written}: it holds {item.filename!r:.80} twice.")
         if item.file_size > LARGEST:
-            raise UserError(f"{file} is not imported: its entry {item.filename!r:.80} unpacks to {mega(item.file_size)}"
-                            f", and at most {mega(LARGEST)} are taken.")
+            raise UserError(
+                f"{file} is not imported: its entry {item.filename!r:.80} unpacks to {mega(item.file_size)}"
+                f", and at most {mega(LARGEST)} are taken."
+            )
         if item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or item.flag_bits & 1:
             raise UserError(f"{written}: its entry {item.filename!r:.80} is packed in another way.")
         seen.add(item.filename)
     total = sum(item.file_size for item in items)
     if total > limit:
-        raise UserError(f"{file} is not imported: it unpacks to {mega(total)}, and at most {mega(limit)} are taken, "
-                        f"{TIMES_THE_LIMIT} times what the cache holds. Empty the cache it comes from "
-                        f"(`burnish cache clear`), run there what you need here, and export it again.")
+        raise UserError(
+            f"{file} is not imported: it unpacks to {mega(total)}, and at most {mega(limit)} are taken, "
+            f"{TIMES_THE_LIMIT} times what the cache holds. Empty the cache it comes from "
+            f"(`burnish cache clear`), run there what you need here, and export it again."
+        )
 
 
 def checked_entry(content: bytes, name: str, file: Path) -> Entry | None:
@@ -142,17 +155,23 @@ def checked_entry(content: bytes, name: str, file: Path) -> Entry | None:
     try:
         entry = read_entry(content)
     except ValueError as error:
-        raise UserError(f"{file} is not a file that `burnish cache export` wrote: of its entry {name}, {error}. "
-                        f"Nothing was taken over.") from error
+        raise UserError(
+            f"{file} is not a file that `burnish cache export` wrote: of its entry {name}, {error}. "
+            f"Nothing was taken over."
+        ) from error
     if entry is not None and entry.name != name.replace("/", ""):
-        raise UserError(f"{file} is not a file that `burnish cache export` wrote: its entry {name} holds what belongs "
-                        f"under another name, {entry.name!r:.80}. Nothing was taken over.")
+        raise UserError(
+            f"{file} is not a file that `burnish cache export` wrote: its entry {name} holds what belongs "
+            f"under another name, {entry.name!r:.80}. Nothing was taken over."
+        )
     return entry
 
 
 def why_left_out(unfit: Counter[tuple[str, str]], damaged: int, here: dict[str, str]) -> list[str]:
-    lines = [f"{count} of {shown(kind)} do not fit: {why_unfit(shown(made), here.get(kind))}"
-             for (kind, made), count in unfit.most_common(LINES_SHOWN)]
+    lines = [
+        f"{count} of {shown(kind)} do not fit: {why_unfit(shown(made), here.get(kind))}"
+        for (kind, made), count in unfit.most_common(LINES_SHOWN)
+    ]
     if len(unfit) > LINES_SHOWN:
         rest = sum(unfit.values()) - sum(count for _, count in unfit.most_common(LINES_SHOWN))
         lines.append(f"{rest} others do not fit either")

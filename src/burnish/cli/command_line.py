@@ -88,7 +88,9 @@ def cache(options: argparse.Namespace) -> int:
         case "info":
             print("\n".join(cache_archive.described(found)))
         case "export":
-            print(f"{cache_archive.export_cache(found, options.file)} entries of {found.folder} are now in {options.file}")
+            print(
+                f"{cache_archive.export_cache(found, options.file)} entries of {found.folder} are now in {options.file}"
+            )
         case "import":
             print("\n".join(cache_archive.import_cache(found, options.file)))
     return 0
@@ -120,14 +122,18 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=breaks)
 
     command = commands.add_parser("cache", help="what earlier processes left on disk")
-    command.add_argument("action", choices=["info", "clear", "export", "import"],
-                         help="say how much, delete it, or carry it to another machine")
+    command.add_argument(
+        "action",
+        choices=["info", "clear", "export", "import"],
+        help="say how much, delete it, or carry it to another machine",
+    )
     command.add_argument("file", nargs="?", type=Path, help="to write to, or to read from")
     command.set_defaults(run=cache)
 
     # Its arguments, `--help` too, are its own: with another prefix none of them looks like an option here.
-    command = commands.add_parser("bench", help="side by side with eager, torch.compile and others",
-                                  prefix_chars="\0", add_help=False)
+    command = commands.add_parser(
+        "bench", help="side by side with eager, torch.compile and others", prefix_chars="\0", add_help=False
+    )
     command.add_argument("arguments", nargs="*")
     command.set_defaults(run=bench)
     return parser

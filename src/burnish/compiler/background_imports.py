@@ -18,8 +18,12 @@ from ..concurrency.loaded_modules import loaded
 from ..runtime.disk.disk_cache import disk_cache
 
 TO_READ = ("llvmlite.binding", "burnish.compiler.program_cache", "burnish.compiler.graph_cache_key")
-TO_COMPILE = ("burnish.codegen.llvm", "burnish.lower.pipeline", "burnish.schedule.pipeline",
-              "burnish.compiler.compile_graph")
+TO_COMPILE = (
+    "burnish.codegen.llvm",
+    "burnish.lower.pipeline",
+    "burnish.schedule.pipeline",
+    "burnish.compiler.compile_graph",
+)
 LONGEST_WAIT = 5.0
 """Seconds that a fork waits for the thread: what it is in the middle of importing, the child could not import."""
 

@@ -41,8 +41,9 @@ class Reach:
 class Check:
     """Whether the trace of a graph for other sizes is what formulas, found at the points of the space, say."""
 
-    def __init__(self, gm: GraphModule, space: Space, examples: Examples, gradients: bool,
-                 open_numbers: tuple[type, ...]):
+    def __init__(
+        self, gm: GraphModule, space: Space, examples: Examples, gradients: bool, open_numbers: tuple[type, ...]
+    ):
         self.gm, self.space, self.examples = gm, space, examples
         self.gradients, self.open_numbers = gradients, open_numbers
         self.pattern: list[str] | None = None
@@ -71,8 +72,9 @@ class Check:
         if any(piece != pieces[0] for piece in pieces):
             raise NoFormula("the trace is another one for other sizes")
         self.pattern = pieces[0]
-        self.numbers = [self.space.fit(list(map(int, values)))
-                        for values in zip(*map(NUMBER.findall, texts), strict=True)]
+        self.numbers = [
+            self.space.fit(list(map(int, values))) for values in zip(*map(NUMBER.findall, texts), strict=True)
+        ]
         self.formulas = tuple(dict.fromkeys(number for number in self.numbers if isinstance(number, Formula)))
 
     def text(self, point: Point) -> str:
@@ -100,8 +102,11 @@ class Check:
             return False
         expected = [n if isinstance(n, int) else n.at(point) for n in self.numbers]
         is_right = NUMBER.split(text) == self.pattern and list(map(int, NUMBER.findall(text))) == expected
-        events.emit("guards.sizes", text=f"{'holds' if is_right else 'does not hold'} for "
-                                 f"{', '.join(map('{} = {}'.format, self.space.names, point))}")
+        events.emit(
+            "guards.sizes",
+            text=f"{'holds' if is_right else 'does not hold'} for "
+            f"{', '.join(map('{} = {}'.format, self.space.names, point))}",
+        )
         return is_right
 
 

@@ -110,12 +110,15 @@ def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
     halves, layout = halved(choose_calls(lowered.graph), gradients, len(lowered.constants))
     values = list(lowered.constants.values())
     plans = [make_plan(half, gives_back=True) for half in (halves.forward, halves.backward)]
-    kernels = kernels_for([launch for plan in plans for launch in launches_of(plan)],
-                          [call for plan in plans for call in own_calls_of(plan)])
+    kernels = kernels_for(
+        [launch for plan in plans for launch in launches_of(plan)],
+        [call for plan in plans for call in own_calls_of(plan)],
+    )
     count = len(launches_of(plans[0]))
     forward, backward = (
         write_driver(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), takes_list)
-        for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True))
+        for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True)
+    )
     return Halved(forward, backward, layout)
 
 
@@ -129,25 +132,36 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
     graph.outputs = [None if k in views else out for k, out in enumerate(graph.outputs)]
     halves = split_backward(graph, gradients, constants, current().memory_budget)
     outputs = halves.forward.outputs
-    shown = {k: shown_input(out, halves.forward) for k, out in enumerate(outputs[:gradients.outputs])
-             if isinstance(out, Alias)}
+    shown = {
+        k: shown_input(out, halves.forward)
+        for k, out in enumerate(outputs[: gradients.outputs])
+        if isinstance(out, Alias)
+    }
     halves.forward.outputs = [out for k, out in enumerate(outputs) if not isinstance(out, Alias) and k not in views]
     place = {k: at for at, k in enumerate(k for k in range(gradients.outputs) if k not in shown and k not in views)}
-    tangents = graph.inputs[gradients.tangents:gradients.tangents + len(gradients.flows)]
+    tangents = graph.inputs[gradients.tangents : gradients.tangents + len(gradients.flows)]
     layout = Layout(
-        outputs=gradients.outputs, shown=shown, flows=tuple(place[k] for k in gradients.flows),
+        outputs=gradients.outputs,
+        shown=shown,
+        flows=tuple(place[k] for k in gradients.flows),
         closed=tuple((place[k], words) for k, words in gradients.closed),
         tangents=tuple((value.shape, value.type.stride, value.dtype) for value in tangents),
-        saved_inputs=halves.saved_inputs, saved_outputs=tuple(place[k] for k in halves.saved_outputs),
-        watched=halves.watched, gradients=gradients.inputs, inputs=gradients.tangents,
+        saved_inputs=halves.saved_inputs,
+        saved_outputs=tuple(place[k] for k in halves.saved_outputs),
+        watched=halves.watched,
+        gradients=gradients.inputs,
+        inputs=gradients.tangents,
         why_not_twice=why_not_twice(halves.forward),
-        views={k: replace(view, input=place[base]) for k, (base, view) in views.items()}, hidden=gradients.hidden,
-        again=gradients.again, reached=gradients.reached,
-        gradient_views=tuple((k, Shown(view.first, view.shape, view.stride, view.offset))
-                             for k, view in gradients.gradient_views),
+        views={k: replace(view, input=place[base]) for k, (base, view) in views.items()},
+        hidden=gradients.hidden,
+        again=gradients.again,
+        reached=gradients.reached,
+        gradient_views=tuple(
+            (k, Shown(view.first, view.shape, view.stride, view.offset)) for k, view in gradients.gradient_views
+        ),
         of_tangents=tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.of_tangents),
-        held=held_gradients(gradients, graph.outputs[gradients.outputs:]),
-        order=order_of_inputs(gradients, graph.outputs[gradients.outputs:]),
+        held=held_gradients(gradients, graph.outputs[gradients.outputs :]),
+        order=order_of_inputs(gradients, graph.outputs[gradients.outputs :]),
     )
     return halves, layout
 
@@ -200,8 +214,9 @@ def why_not_twice(forward: Graph) -> str | None:
     return "draws random numbers" if any(is_random(node) for node in forward.nodes) else None
 
 
-def compiled(graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = (), turns: bool = False
-             ) -> Draft:
+def compiled(
+    graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = (), turns: bool = False
+) -> Draft:
     plan = make_plan(graph, turns=turns)
     return write_driver(plan, kernels_for(launches_of(plan), own_calls_of(plan)), constants, bound=bound)
 
@@ -212,8 +227,7 @@ def launches_of(plan: Plan) -> list[Launch]:
 
 def kernels_for(launches: list[Launch], others: list[Callable[[], object]]) -> list[NativeKernel | CudaKernel]:
     """`others` are compiled beside those of the CPU."""
-    return compile_launches(
-        launches, lambda some: compile_kernels([launch.kernel for launch in some], others))
+    return compile_launches(launches, lambda some: compile_kernels([launch.kernel for launch in some], others))
 
 
 class MeasurementShelf:
@@ -238,8 +252,12 @@ memory.shelf = MeasurementShelf()
 
 def made_here() -> dict[str, str]:
     """By what and for what this process makes each kind of entry on disk."""
-    here = {KIND: built(), WATCHER_KIND: built(), OBJECT_CODE: made_with(host()),
-            "measured": memory.shelf.key("").partition("\n")[0]}
+    here = {
+        KIND: built(),
+        WATCHER_KIND: built(),
+        OBJECT_CODE: made_with(host()),
+        "measured": memory.shelf.key("").partition("\n")[0],
+    }
     return here | cubins_here()
 
 

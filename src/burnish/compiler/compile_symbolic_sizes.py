@@ -49,10 +49,10 @@ from .program_recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
 Meanwhile = Callable[[], object]
 
 
-def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int] = (),
-                 gradients: bool = False) -> OpenRecipe:
-    """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`.
-    """
+def compile_open(
+    gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int] = (), gradients: bool = False
+) -> OpenRecipe:
+    """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`."""
     try:
         return compiled_near(gm, space, examples, open_inputs, gradients)
     except NotAlike as why:
@@ -61,8 +61,9 @@ def compile_open(gm: GraphModule, space: Space, examples: Examples, open_inputs:
         raise NoFormula(str(why)) from why
 
 
-def compiled_near(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int],
-                  gradients: bool) -> OpenRecipe:
+def compiled_near(
+    gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
+) -> OpenRecipe:
     """From as few points as will do."""
     few = space.few()
     if few is not space:
@@ -71,16 +72,20 @@ def compiled_near(gm: GraphModule, space: Space, examples: Examples, open_inputs
     return compiled_at(gm, space, examples, open_inputs, gradients)
 
 
-def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int],
-                gradients: bool) -> OpenRecipe:
+def compiled_at(
+    gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
+) -> OpenRecipe:
     """From the points of the space."""
     if gpus_of(examples(space.points[0])):
         offer_gpus()
     open_numbers = open_beside_sizes(examples(space.points[0]))
     lowered = [lowered_at(gm, examples(point), gradients, open_numbers) for point in space.points]
     first = lowered[0]
-    if any(len(low.constants) != len(first.constants) or not all(
-            map(is_equal, low.constants.values(), first.constants.values())) for low in lowered):
+    if any(
+        len(low.constants) != len(first.constants)
+        or not all(map(is_equal, low.constants.values(), first.constants.values()))
+        for low in lowered
+    ):
         raise NoFormula("the graph brings other constants along for other sizes")
     if any((low.gradients is None) != (first.gradients is None) for low in lowered):
         raise NoFormula("gradients flow for some sizes")
@@ -96,14 +101,26 @@ def compiled_at(gm: GraphModule, space: Space, examples: Examples, open_inputs: 
         parts = differentiable(lowered, space, reach)
     else:
         parts = parts_of(lowered, space, reach)
-    return OpenRecipe(parts, isinstance(parts, OpenPlain | OpenFrozen) and first.gradients is not None, written,
-                      reaches, tuple(open_inputs), reach())
+    return OpenRecipe(
+        parts,
+        isinstance(parts, OpenPlain | OpenFrozen) and first.gradients is not None,
+        written,
+        reaches,
+        tuple(open_inputs),
+        reach(),
+    )
 
 
 def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors that a graph brought along are the same, or made alike."""
-    return a is b or a.numel() <= FEW and a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride() \
+    return (
+        a is b
+        or a.numel() <= FEW
+        and a.dtype == b.dtype
+        and a.shape == b.shape
+        and a.stride() == b.stride()
         and torch.equal(a, b)
+    )
 
 
 FEW = 1 << 16
@@ -137,8 +154,9 @@ def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> 
     main = built([part[1] for part in parts if part is not None], constants, space, meanwhile)
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
-    return OpenFrozen(main, once, tuple(k for k, value in enumerate(prologue.inputs)
-                                        if value in read and value.is_state))
+    return OpenFrozen(
+        main, once, tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
+    )
 
 
 def chosen(graphs: Sequence[Graph]) -> list[Graph]:
@@ -152,12 +170,20 @@ def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhil
     """Forward and backward, both for all sizes."""
     values = list(lowered[0].constants.values())
     graphs = chosen([low.graph for low in lowered])
-    halves, layouts = zip(*(halved(graph, low.gradients, len(values))  # type: ignore[arg-type]
-                            for graph, low in zip(graphs, lowered, strict=True)), strict=True)
+    halves, layouts = zip(
+        *(
+            halved(graph, low.gradients, len(values))  # type: ignore[arg-type]
+            for graph, low in zip(graphs, lowered, strict=True)
+        ),
+        strict=True,
+    )
     forward, backward = (
         built(graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, meanwhile, takes_list)
-        for graphs, takes_list in (([half.forward for half in halves], False),
-                                   ([half.backward for half in halves], True)))
+        for graphs, takes_list in (
+            ([half.forward for half in halves], False),
+            ([half.backward for half in halves], True),
+        )
+    )
     return OpenHalved(forward, backward, fitted(layouts, space))
 
 
@@ -196,9 +222,12 @@ def equal_nodes(graphs: Sequence[Graph]) -> set[Node]:
 
 def is_same_use(a: Node, b: Node) -> bool:
     """Whether two nodes read the same in print."""
-    return is_same_argument(a.args, b.args) and is_same_argument(tuple(a.kwargs.items()), tuple(b.kwargs.items())) \
-        and is_same_argument(a.results, b.results) \
+    return (
+        is_same_argument(a.args, b.args)
+        and is_same_argument(tuple(a.kwargs.items()), tuple(b.kwargs.items()))
+        and is_same_argument(a.results, b.results)
         and all(x is y or x is None or y is None or x.type == y.type for x, y in zip(a.results, b.results, strict=True))
+    )
 
 
 def is_same_argument(a: Any, b: Any) -> bool:
@@ -214,25 +243,37 @@ def is_same_argument(a: Any, b: Any) -> bool:
     return print_argument(a) == print_argument(b)
 
 
-def built(graphs: Sequence[Graph], constants: Mapping[int, torch.Tensor], space: Space, meanwhile: Meanwhile,
-          takes_list: bool = False) -> OpenDraft:
+def built(
+    graphs: Sequence[Graph],
+    constants: Mapping[int, torch.Tensor],
+    space: Space,
+    meanwhile: Meanwhile,
+    takes_list: bool = False,
+) -> OpenDraft:
     plans = [make_plan(graph, is_open=True) for graph in divide_open_rows(graphs, space)]
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
         raise NotAlike("the plan has other steps for other sizes")
     slots = share_slots(plans, space)
     kernels = open_kernels(plans, space, meanwhile)
-    examples = [OpenDriverWriter(plan, kernels, constants, point, takes_list).example()
-                for plan, point in zip(plans, space.points, strict=True)]
+    examples = [
+        OpenDriverWriter(plan, kernels, constants, point, takes_list).example()
+        for plan, point in zip(plans, space.points, strict=True)
+    ]
     # A driver that takes a list is told the sizes by whoever calls it.
-    given = [] if takes_list else [[value for k, value in enumerate(graph.inputs) if k not in constants]
-                                   for graph in graphs]
+    given = (
+        []
+        if takes_list
+        else [[value for k, value in enumerate(graph.inputs) if k not in constants] for graph in graphs]
+    )
     return open_draft(examples, slots, space, given)
 
 
 def open_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) -> list[OpenKernel]:
     alike = list(zip(*map(launches_of, plans), strict=True))
-    keys = [(launches[0].device, launches[0].numbers, *[launch.kernel.identity for launch in launches])
-            for launches in alike]
+    keys = [
+        (launches[0].device, launches[0].numbers, *[launch.kernel.identity for launch in launches])
+        for launches in alike
+    ]
     different = dict(zip(keys, alike, strict=True))
     same = {key: launches[0] for key, launches in different.items() if len(set(key[2:])) == 1}
     others = {key: launches for key, launches in different.items() if key not in same}
@@ -249,7 +290,8 @@ def open_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) -> l
         else:
             kernels = compiler([others[key] for key in there], space)
             made.update((key, OpenKernel(kernel, ())) for key, kernel in zip(there, kernels, strict=True))
-    natives = compile_launches(list(same.values()), lambda some: compile_kernels(
-        [launch.kernel for launch in some], jobs, meanwhile))
+    natives = compile_launches(
+        list(same.values()), lambda some: compile_kernels([launch.kernel for launch in some], jobs, meanwhile)
+    )
     made.update((key, OpenKernel(native, ())) for key, native in zip(same, natives, strict=True))
     return [made[key] for key in keys]

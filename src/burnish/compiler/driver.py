@@ -103,8 +103,9 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
             # Not the product of all their sizes: with a cache of many tensors no two calls would be alike.
             return float(sum(inputs[k].numel() for k in positions))
 
-        return contest(compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work=work,
-                       clock=clock_for(example_inputs))
+        return contest(
+            compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work=work, clock=clock_for(example_inputs)
+        )
     except (NoFormula, Untraceable) as reason:
         why, cause = str(reason), "sizes"
     except Exception as error:
@@ -171,8 +172,11 @@ class PerSize:
                 if found is None:
                     if len(self.made) >= LIMIT:
                         return self.eager(*inputs)
-                    found = self.made[sizes] = Waiting(self.gm, self.compile_copy, 2) if self.made \
+                    found = self.made[sizes] = (
+                        Waiting(self.gm, self.compile_copy, 2)
+                        if self.made
                         else self.compile_copy(self.gm, list(inputs))
+                    )
         return found(*inputs)
 
 
@@ -227,8 +231,9 @@ FIXED = (bool, complex)
 """The types of numbers that are never open."""
 
 
-def _compile_numbers(gm: GraphModule, example_inputs: list[Any],
-                     may_be_open: tuple[type, ...] = (int, float)) -> CompiledFn:
+def _compile_numbers(
+    gm: GraphModule, example_inputs: list[Any], may_be_open: tuple[type, ...] = (int, float)
+) -> CompiledFn:
     """Numbers of the types `may_be_open` stay open if that can be, whole ones for the shorter: they may be sizes."""
     open_numbers = tuple(kind for kind in may_be_open if has_numbers(example_inputs, (kind,)))
     if not open_numbers:
@@ -237,8 +242,12 @@ def _compile_numbers(gm: GraphModule, example_inputs: list[Any],
         return _compile(gm, example_inputs, open_numbers)
     except NumberLost as why:
         kind, *others = open_numbers
-        events.emit("lower.trace.number_inputs", text=f"compiled once for each combination of {kind.__name__}s: {why}",
-                    graph_module=gm, fallback="numbers")
+        events.emit(
+            "lower.trace.number_inputs",
+            text=f"compiled once for each combination of {kind.__name__}s: {why}",
+            graph_module=gm,
+            fallback="numbers",
+        )
         rest = functools.partial(_compile_numbers, may_be_open=tuple(others))
         return compile_per_number(as_asked(rest), gm, example_inputs, drawing(gm), (kind,))
 
@@ -298,9 +307,7 @@ def turns_gradients_on(node: Node) -> bool:
     return node.target is torch.enable_grad
 
 
-def with_cuda_graphs(
-    compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]
-) -> Any:
+def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]) -> Any:
     """Recorded, where it computes on one GPU."""
     devices = gpus_of(example_inputs)
     name = f"a graph of {len(gm.graph.nodes)} nodes"
@@ -328,6 +335,7 @@ def autocast_is_on() -> bool:
 
 def without_autocast(compiled: CompiledFn) -> CompiledFn:
     """What autocast casts is part of the compiled graph. It must not cast a second time when that runs."""
+
     def call(*inputs: Any) -> Any:
         # The switches themselves: a context of torch's takes ten microseconds.
         before = [(device, torch.is_autocast_enabled(device)) for device in AUTOCAST]
@@ -338,4 +346,5 @@ def without_autocast(compiled: CompiledFn) -> CompiledFn:
         finally:
             for device, is_on in before:
                 torch.set_autocast_enabled(device, is_on)
+
     return call

@@ -55,11 +55,25 @@ def clock_of_torch() -> Clock:
 
 
 TRITON = Machine(
-    "triton", is_shared_out=is_shared_out, fewest_rows=FEWEST_ROWS, side_by_side=COLUMNS, short=(LONGEST_WHOLE, 256),
-    parts=(1024, 512, 256, 128, 64, 32, 16, 8, 4, 2), least_part=(2048, 16), most_programs=1056, cuts_several=True,
-    most_together=1 << 21, keeps_operands=True, has_arena=False, has_checks=False, has_atomics=True,
-    why_not_printed=why_not_printable, aligned=16, matrices=matrix_maker,
-    copy_seconds=0.8e-12, clock=clock,
+    "triton",
+    is_shared_out=is_shared_out,
+    fewest_rows=FEWEST_ROWS,
+    side_by_side=COLUMNS,
+    short=(LONGEST_WHOLE, 256),
+    parts=(1024, 512, 256, 128, 64, 32, 16, 8, 4, 2),
+    least_part=(2048, 16),
+    most_programs=1056,
+    cuts_several=True,
+    most_together=1 << 21,
+    keeps_operands=True,
+    has_arena=False,
+    has_checks=False,
+    has_atomics=True,
+    why_not_printed=why_not_printable,
+    aligned=16,
+    matrices=matrix_maker,
+    copy_seconds=0.8e-12,
+    clock=clock,
 )
 
 Compile = Callable[[Sequence[Launch]], Sequence["NativeKernel | CudaKernel"]]
@@ -113,7 +127,7 @@ def compile_kernel_for_gpu(kernel: Kernel, device: torch.device) -> CudaKernel:
     """One that is no part of a plan."""
     from ..codegen.triton.compile_kernels import compile_kernels
 
-    made, = compile_kernels([Launch(kernel, ())], index_of(device))
+    (made,) = compile_kernels([Launch(kernel, ())], index_of(device))
     return made
 
 

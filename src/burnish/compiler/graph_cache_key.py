@@ -30,8 +30,19 @@ from ..settings import current
 from ..tensors.checkpoint_hooks import MARK
 from .adapters.specialize_numbers import open_beside_sizes
 
-NAMESPACES = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch._C._nn",
-              "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C", "torch.functional")
+NAMESPACES = (
+    "torch",
+    "torch.nn.functional",
+    "torch.linalg",
+    "torch.fft",
+    "torch.special",
+    "torch._C._nn",
+    "torch._C._linalg",
+    "torch._C._fft",
+    "torch._C._special",
+    "torch._C",
+    "torch.functional",
+)
 OPERATORS = ("aten", "prims", "mkldnn", "mkl")
 PLAIN = (torch.dtype, torch.layout, torch.memory_format, torch.device)
 
@@ -40,11 +51,18 @@ class NoKey(Exception):
     """Something in the graph has no name that means the same in every process."""
 
 
-def key_of(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool,
-           open_numbers: tuple[type, ...]) -> str | None:
+def key_of(
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open_numbers: tuple[type, ...]
+) -> str | None:
     try:
-        return "\n".join([*surroundings(), f"gradients {gradients}", f"open {[kind.__name__ for kind in open_numbers]}",
-                          *graph_lines(gm, example_inputs, open_numbers)])
+        return "\n".join(
+            [
+                *surroundings(),
+                f"gradients {gradients}",
+                f"open {[kind.__name__ for kind in open_numbers]}",
+                *graph_lines(gm, example_inputs, open_numbers),
+            ]
+        )
     except NoKey:
         return None
 
@@ -56,10 +74,16 @@ def open_key_of(gm: GraphModule, opened: Any, gradients: bool) -> str | None:
         first, *others = ([*opened.examples(point)] for point in space.points)
         open_numbers = open_beside_sizes(first)
         varied = [k for k in range(len(first)) if k in opened.shapes or k in opened.numbers]
-        return "\n".join([
-            *surroundings(), f"gradients {gradients}", f"open {list(opened.shapes)}", f"{space.names} {space.points}",
-            *(f"input {k} {input_text(example[k], open_numbers)}" for example in others for k in varied),
-            *graph_lines(gm, first, open_numbers)])
+        return "\n".join(
+            [
+                *surroundings(),
+                f"gradients {gradients}",
+                f"open {list(opened.shapes)}",
+                f"{space.names} {space.points}",
+                *(f"input {k} {input_text(example[k], open_numbers)}" for example in others for k in varied),
+                *graph_lines(gm, first, open_numbers),
+            ]
+        )
     except NoKey:
         return None
 
@@ -101,11 +125,25 @@ def input_text(example: Any, open_numbers: tuple[type, ...]) -> str:
 def input_facts(example: torch.Tensor) -> tuple:
     """How a tensor lies, and what else the compiler looks at."""
     kind = type(example)
-    if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or example.layout is not torch.strided \
-            or example.is_quantized or example.is_nested:
+    if (
+        kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        or example.layout is not torch.strided
+        or example.is_quantized
+        or example.is_nested
+    ):
         raise NoKey(str(kind))
-    return (kind.__name__, tuple(example.shape), example.stride(), example.storage_offset(), example.dtype,
-            example.device, example.requires_grad, example.is_inference(), example.is_conj(), example.is_neg())
+    return (
+        kind.__name__,
+        tuple(example.shape),
+        example.stride(),
+        example.storage_offset(),
+        example.dtype,
+        example.device,
+        example.requires_grad,
+        example.is_inference(),
+        example.is_conj(),
+        example.is_neg(),
+    )
 
 
 def text_of(value: Any, numbers: dict[Node, int]) -> str:
@@ -122,8 +160,10 @@ def text_of(value: Any, numbers: dict[Node, int]) -> str:
         return str(value)
     if isinstance(value, (list, tuple)):
         name = "list" if isinstance(value, list) else kind.__name__
-        if kind not in (list, tuple, torch.Size) and kind.__module__ not in ("torch.fx.immutable_collections",
-                                                                            "torch.return_types"):
+        if kind not in (list, tuple, torch.Size) and kind.__module__ not in (
+            "torch.fx.immutable_collections",
+            "torch.return_types",
+        ):
             raise NoKey(str(kind))
         return f"{name}({', '.join([text_of(part, numbers) for part in value])})"
     if isinstance(value, dict):
@@ -199,18 +239,47 @@ def switches() -> tuple:
     backends, c = torch.backends, torch._C
     modes = c._len_torch_function_stack()  # a default device is one of them
     return (
-        "eager random", asked.eager_random, "max autotune", asked.max_autotune,
-        "memory budget", asked.memory_budget, "shape padding", asked.shape_padding,
-        "threads", torch.get_num_threads(), "default", torch.get_default_dtype(),
-        "device", torch.get_default_device() if modes else None, "modes", modes, c._is_torch_function_enabled(),
-        "gradients", torch.is_grad_enabled(), "inference", torch.is_inference_mode_enabled(),
-        "autocast", *(about(device) for device in ("cpu", "cuda")
-                      for about in (torch.is_autocast_enabled, torch.get_autocast_dtype)),
-        "deterministic", torch.are_deterministic_algorithms_enabled(),
+        "eager random",
+        asked.eager_random,
+        "max autotune",
+        asked.max_autotune,
+        "memory budget",
+        asked.memory_budget,
+        "shape padding",
+        asked.shape_padding,
+        "threads",
+        torch.get_num_threads(),
+        "default",
+        torch.get_default_dtype(),
+        "device",
+        torch.get_default_device() if modes else None,
+        "modes",
+        modes,
+        c._is_torch_function_enabled(),
+        "gradients",
+        torch.is_grad_enabled(),
+        "inference",
+        torch.is_inference_mode_enabled(),
+        "autocast",
+        *(
+            about(device)
+            for device in ("cpu", "cuda")
+            for about in (torch.is_autocast_enabled, torch.get_autocast_dtype)
+        ),
+        "deterministic",
+        torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
-        "mkldnn", backends.mkldnn.enabled, backends.mkldnn.matmul.fp32_precision, backends.mkldnn.conv.fp32_precision,
-        "GPU", backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision,
-        "attention", c._get_flash_sdp_enabled(), c._get_math_sdp_enabled(), c._get_mem_efficient_sdp_enabled(),
+        "mkldnn",
+        backends.mkldnn.enabled,
+        backends.mkldnn.matmul.fp32_precision,
+        backends.mkldnn.conv.fp32_precision,
+        "GPU",
+        backends.cuda.matmul.fp32_precision,
+        backends.cudnn.conv.fp32_precision,
+        "attention",
+        c._get_flash_sdp_enabled(),
+        c._get_math_sdp_enabled(),
+        c._get_mem_efficient_sdp_enabled(),
     )
 
 
@@ -219,8 +288,10 @@ def built() -> str:
     """Who compiles, for which machine. LLVM comes with llvmlite, which is not loaded to ask."""
     import llvmlite
 
-    return (f"burnish {source_digest()} torch {torch.__version__} llvmlite {llvmlite.__version__} {machine()} "
-            f"{current().cpu} {os.cpu_count()}")
+    return (
+        f"burnish {source_digest()} torch {torch.__version__} llvmlite {llvmlite.__version__} {machine()} "
+        f"{current().cpu} {os.cpu_count()}"
+    )
 
 
 OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")

@@ -48,8 +48,9 @@ def watchers() -> tuple[int, int] | None:
     except Exception as error:  # without it guards are checked in Python, as they are where this is switched off
         if current().on_error == "raise":
             raise
-        events.emit("guards.unwatched", text=f"no native code for guards: {type(error).__name__}: {error}",
-                    fallback="internal")
+        events.emit(
+            "guards.unwatched", text=f"no native code for guards: {type(error).__name__}: {error}", fallback="internal"
+        )
         return None
 
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
 
 
-def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool,
-              open_numbers: tuple[type, ...]) -> tuple[Recipe, Tools]:
+def recipe_of(
+    gm: GraphModule, example_inputs: list[Any], gradients: bool, open_numbers: tuple[type, ...]
+) -> tuple[Recipe, Tools]:
     def key() -> str | None:
         from .graph_cache_key import key_of
 
@@ -42,6 +43,7 @@ def recipe_of(gm: GraphModule, example_inputs: list[Any], gradients: bool,
 
 def open_recipe_of(gm: GraphModule, opened: Any, gradients: bool) -> tuple[OpenRecipe, Tools]:
     """`opened` are the OpenInputs that capture tells of."""
+
     def key() -> str | None:
         from .graph_cache_key import open_key_of
 

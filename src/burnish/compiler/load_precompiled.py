@@ -22,8 +22,13 @@ from .load_or_compile import COMPILED_STAGES
 
 def ready(content: bytes, digest: str, eager: Callable[..., Any]) -> CompiledFn | None:
     settings = current()
-    if settings.null_device is not None or settings.cuda_graphs or settings.dump is not None \
-            or settings.show & COMPILED_STAGES or autograd_is_watched():
+    if (
+        settings.null_device is not None
+        or settings.cuda_graphs
+        or settings.dump is not None
+        or settings.show & COMPILED_STAGES
+        or autograd_is_watched()
+    ):
         return None
     found = program_cache.read(content, digest)
     if found is None:

@@ -44,8 +44,12 @@ def rehearse(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) ->
         printed = print_kernel(launch.kernel, launch.numbers)
         cubin = compile_cubin(printed, architecture)
         events.emit("kernels", name=printed.name, text=printed.text)
-        events.emit("kernels", name=printed.name, text=f"# {printed.name}: {printed.grid} programs of {cubin.threads} "
-                    f"threads, {cubin.shared} bytes shared, {len(cubin.code)} bytes of machine code")
+        events.emit(
+            "kernels",
+            name=printed.name,
+            text=f"# {printed.name}: {printed.grid} programs of {cubin.threads} "
+            f"threads, {cubin.shared} bytes shared, {len(cubin.code)} bytes of machine code",
+        )
     return len(launches)
 
 

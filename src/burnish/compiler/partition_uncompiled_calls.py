@@ -106,8 +106,9 @@ def piece_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> St
     makes = [node for node in stretch if any(user not in inside for user in node.users)]
     for node in reads:
         placeholder = copies[node] = graph.placeholder(node.name)
-        placeholder.meta.update({name: node.meta[name] for name in ("burnish_state", "burnish_facts")
-                                 if name in node.meta})
+        placeholder.meta.update(
+            {name: node.meta[name] for name in ("burnish_state", "burnish_facts") if name in node.meta}
+        )
     for node in stretch:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in makes))
@@ -130,8 +131,11 @@ class Piece:
             with self.lock:
                 if self.compiled is None:
                     # An open autocast context, say, is nothing a compiler takes for an input.
-                    self.compiled = self.compile_graph(self.gm, list(inputs)) \
-                        if all(isinstance(value, NUMBERS) for value in inputs) else self.eager
+                    self.compiled = (
+                        self.compile_graph(self.gm, list(inputs))
+                        if all(isinstance(value, NUMBERS) for value in inputs)
+                        else self.eager
+                    )
         return self.compiled(*inputs)
 
 

@@ -44,20 +44,24 @@ KIND = "program"
 LARGEST_CONSTANT = 1 << 20
 """Bytes of a tensor that the graph brings along."""
 
-RECORDS: dict[str, str] = {name: module for module, names in {
-    "compiler.check_symbolic_sizes": "Reach",
-    "compiler.program_recipe": "Recipe Plain Frozen Halved OpenRecipe OpenPlain OpenFrozen OpenHalved",
-    "runtime.program.unbound_driver": "Draft View",
-    "runtime.program.unbound_symbolic_driver": "OpenDraft OpenLaunch OpenEntry OpenView",
-    "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
-    "runtime.program.autograd_function": "Layout",
-    "runtime.program.shared_gradients": "PassedOn Shown",
-    "tensors.weight_packing": "Panels LayerPanels",
-    "tensors.symbolic_sizes": "Formula",
-    "tensors.tensor_types": "TensorType",
-    "tensors.view_maps": "Reshape Permute Expand Slice Diagonal",
-    "schedule.library.call_specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation",
-}.items() for name in names.split()}
+RECORDS: dict[str, str] = {
+    name: module
+    for module, names in {
+        "compiler.check_symbolic_sizes": "Reach",
+        "compiler.program_recipe": "Recipe Plain Frozen Halved OpenRecipe OpenPlain OpenFrozen OpenHalved",
+        "runtime.program.unbound_driver": "Draft View",
+        "runtime.program.unbound_symbolic_driver": "OpenDraft OpenLaunch OpenEntry OpenView",
+        "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
+        "runtime.program.autograd_function": "Layout",
+        "runtime.program.shared_gradients": "PassedOn Shown",
+        "tensors.weight_packing": "Panels LayerPanels",
+        "tensors.symbolic_sizes": "Formula",
+        "tensors.tensor_types": "TensorType",
+        "tensors.view_maps": "Reshape Permute Expand Slice Diagonal",
+        "schedule.library.call_specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation",
+    }.items()
+    for name in names.split()
+}
 """Where the classes are of what is written by its fields. They are imported when one is met: most programs need few."""
 
 TORCH: dict[type, str] = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
@@ -138,12 +142,14 @@ def read(content: bytes, digest: str) -> tuple[Any, Tools] | None:
     except Exception as error:
         if settings.current().on_error == "raise":
             raise
-        events.emit("cache.unreadable", text=f"what is kept of a compiled graph cannot be read: {error}",
-                    fallback="internal")
+        events.emit(
+            "cache.unreadable", text=f"what is kept of a compiled graph cannot be read: {error}", fallback="internal"
+        )
         return None
 
 
 # ---- writing
+
 
 def packed(recipe: Kept, tools: Tools, digest: str) -> bytes:
     writer = Writer()
@@ -235,8 +241,16 @@ class Writer:
         return ["of", x.attribute, candidate.name, self.value(candidate.spec)]
 
     def tensor(self, x: torch.Tensor) -> Any:
-        if type(x) is not torch.Tensor or x.device.type != "cpu" or x.layout is not torch.strided or x.requires_grad \
-                or not x.is_contiguous() or x.nbytes > LARGEST_CONSTANT or x.is_conj() or x.is_neg():
+        if (
+            type(x) is not torch.Tensor
+            or x.device.type != "cpu"
+            or x.layout is not torch.strided
+            or x.requires_grad
+            or not x.is_contiguous()
+            or x.nbytes > LARGEST_CONSTANT
+            or x.is_conj()
+            or x.is_neg()
+        ):
             raise NotKept(f"a tensor of shape {tuple(x.shape)}")
         content = bytes(x.detach().reshape(-1).view(torch.uint8).tolist())
         return ["tensor", self.value(x.dtype), list(x.shape), self.blob(content)]
@@ -254,15 +268,16 @@ class Writer:
 
 # ---- reading
 
+
 def unpacked(content: bytes, digest: str) -> tuple[Any, Tools]:
     size = int.from_bytes(content[:8], "little")
-    written = json.loads(content[8:8 + size])
+    written = json.loads(content[8 : 8 + size])
     if written["key"] != digest:
         raise ValueError(f"it was compiled for the graph {written['key']!r:.20}, and stands under {digest!r:.20}")
     if "refused" in written:
         kind, why = written["refused"]
         raise REFUSALS[kind](why)
-    return Reader(written, memoryview(content)[8 + size:]).root()
+    return Reader(written, memoryview(content)[8 + size :]).root()
 
 
 class Reader:
@@ -330,10 +345,14 @@ def constant(kind: type, name: str) -> Any:
 
 
 MAKE: dict[str, Callable[[list], Any]] = {
-    "list": list, "tuple": tuple, "size": torch.Size, "complex": lambda parts: complex(*parts),
+    "list": list,
+    "tuple": tuple,
+    "size": torch.Size,
+    "complex": lambda parts: complex(*parts),
     "float": lambda parts: float.fromhex(parts[0]),
     "dict": lambda parts: dict(zip(parts[::2], parts[1::2], strict=True)),
-    "device": lambda parts: torch.device(parts[0]), "slice": lambda parts: slice(*parts),
+    "device": lambda parts: torch.device(parts[0]),
+    "slice": lambda parts: slice(*parts),
     **{name: lambda parts, kind=kind: constant(kind, parts[0]) for kind, name in TORCH.items()},
     "operator": lambda parts: operator(parts[0]),
     "ours": lambda parts: getattr(importlib.import_module(OURS + parts[0]), parts[1]),

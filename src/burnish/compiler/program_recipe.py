@@ -74,8 +74,9 @@ class Recipe(NamedTuple):
             case Plain(driver):
                 made = driver.program(join)
             case Frozen(main, prologue, state):
-                made = FrozenProgram(main.program(join), prologue.program(join), state, tools.sampler, eager,
-                                     tools.new_watch)
+                made = FrozenProgram(
+                    main.program(join), prologue.program(join), state, tools.sampler, eager, tools.new_watch
+                )
             case Halved(forward, backward, layout):
                 made = Differentiable(*halves(forward, backward, join), layout, eager)
         if self.is_aside:
@@ -84,6 +85,7 @@ class Recipe(NamedTuple):
 
 
 # ---- for sizes that are told at run time
+
 
 class OpenPlain(NamedTuple):
     driver: OpenDraft
@@ -111,10 +113,12 @@ class OpenRecipe(NamedTuple):
     """The tensors of open sizes."""
     reach: Reach | None = None
 
-    def assembled(self, tools: Tools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck,
-                  count: int) -> Any:
+    def assembled(
+        self, tools: Tools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck, count: int
+    ) -> Any:
         """`eager` runs the graph as it stands, `otherwise` for sizes that the program turns out not to be right for. It
         takes `count` inputs; a frozen program's main part is given what was prepared as well."""
+
         def elsewhere(*inputs: Any) -> Any:
             return otherwise(*inputs[:count])
 
@@ -124,12 +128,22 @@ class OpenRecipe(NamedTuple):
             case OpenPlain(driver):
                 made = driver.program(join, check, elsewhere)
             case OpenFrozen(main, prologue, state):
-                made = FrozenProgram(main.program(join, check, elsewhere), prologue.program(join),  # type: ignore
-                                     state, tools.sampler, eager, tools.new_watch)
+                made = FrozenProgram(
+                    main.program(join, check, elsewhere),
+                    prologue.program(join),  # type: ignore
+                    state,
+                    tools.sampler,
+                    eager,
+                    tools.new_watch,
+                )
             case OpenHalved(forward, backward, layout):
-                made = OpenDifferentiable(forward.program(join, check, otherwise),
-                                          backward.program(join, check, otherwise),
-                                          lambda point: settled(layout, point), eager, otherwise)
+                made = OpenDifferentiable(
+                    forward.program(join, check, otherwise),
+                    backward.program(join, check, otherwise),
+                    lambda point: settled(layout, point),
+                    eager,
+                    otherwise,
+                )
         if self.is_aside:
             made = Aside(made)
         return Apart(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made

@@ -43,20 +43,48 @@ from ..ops.operator_record import RECORDS
 
 # Not among the functions that torch lets classes override, but a trace meets them.
 FACTORIES = (
-    "arange", "as_tensor", "bartlett_window", "blackman_window", "empty", "empty_permuted", "empty_strided", "eye",
-    "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "normal", "ones", "rand",
-    "randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "vander", "zeros",
-    "rand_like", "randn_like", "randint_like", "_assert",
+    "arange",
+    "as_tensor",
+    "bartlett_window",
+    "blackman_window",
+    "empty",
+    "empty_permuted",
+    "empty_strided",
+    "eye",
+    "full",
+    "hamming_window",
+    "hann_window",
+    "kaiser_window",
+    "linspace",
+    "logspace",
+    "normal",
+    "ones",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
+    "scalar_tensor",
+    "tensor",
+    "tril_indices",
+    "triu_indices",
+    "vander",
+    "zeros",
+    "rand_like",
+    "randn_like",
+    "randint_like",
+    "_assert",
 )
 ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
-METHODS = frozenset((
-    *(f"__{way}{name}__" for name in ARITHMETIC for way in ("", "r", "i")),
-    *"""
+METHODS = frozenset(
+    (
+        *(f"__{way}{name}__" for name in ARITHMETIC for way in ("", "r", "i")),
+        *"""
     __abs__ __eq__ __ge__ __gt__ __invert__ __le__ __lt__ __ne__ __neg__ __pos__ __getitem__ __setitem__ __div__
     __rdiv__ __idiv__ _conj as_strided new_empty new_empty_strided new_full new_ones new_tensor new_zeros unflatten
     bfloat16 bool byte cdouble cfloat char double float half int long short type cuda cpu lu unique
     """.split(),
-))
+    )
+)
 """Methods that are pure and go by another name than their operator, or by none."""
 
 COMMON = frozenset(
@@ -72,14 +100,31 @@ IN_PYTHON = frozenset(("torch.functional", "torch.nn.functional", "torch._jit_in
 NEVER = READS | STATE | {"as_subclass", "_make_wrapper_subclass", "backward", "is_shared", "share_memory"}
 """What hands out Python values, or changes a tensor as an object: no exported graph holds it."""
 
-TYPES = frozenset((
-    "Tensor", "int", "bool", "float", "complex", "number", "Device", "Generator", "List[int]", "List[Tensor]",
-    "List[bool]", "List[float]", "List[number]", "List[complex]", "List[Optional[Tensor]]",
-))
-WORDS = frozenset("""
+TYPES = frozenset(
+    (
+        "Tensor",
+        "int",
+        "bool",
+        "float",
+        "complex",
+        "number",
+        "Device",
+        "Generator",
+        "List[int]",
+        "List[Tensor]",
+        "List[bool]",
+        "List[float]",
+        "List[number]",
+        "List[complex]",
+        "List[Optional[Tensor]]",
+    )
+)
+WORDS = frozenset(
+    """
     norm reduce rounding_mode driver interpolation UPLO approximate padding ord side mode activation equation indexing
     padding_side pad_mode reduction p assert_msg
-""".split())
+""".split()
+)
 """Arguments of operators that take one word of a few."""
 
 OF_TORCH = ("aten", "prims")
@@ -91,6 +136,7 @@ class Unwritable(Exception):
 
 
 # ---- pure operators
+
 
 def why_not_pure(overload: torch._ops.OpOverload) -> str | None:
     """Why an operator of torch could do more than compute tensors of tensors, by its schema."""
@@ -143,13 +189,18 @@ def recorded() -> frozenset[str]:
 
 # ---- functions and methods by name
 
+
 @once
 def operations() -> dict[str, Callable[..., Any]]:
     """Every function a file may name, but for operators."""
     found: dict[str, Callable[..., Any]] = {"operator.getitem": operator.getitem}
-    for prefix, namespace, family in (("torch", torch, ""), ("torch.nn.functional", torch.nn.functional, ""),
-                                      ("torch.linalg", torch.linalg, "linalg_"), ("torch.fft", torch.fft, "fft_"),
-                                      ("torch.special", torch.special, "special_")):
+    for prefix, namespace, family in (
+        ("torch", torch, ""),
+        ("torch.nn.functional", torch.nn.functional, ""),
+        ("torch.linalg", torch.linalg, "linalg_"),
+        ("torch.fft", torch.fft, "fft_"),
+        ("torch.special", torch.special, "special_"),
+    ):
         for function in torch.overrides.get_overridable_functions().get(namespace, ()):
             name = getattr(function, "__name__", "")
             if getattr(namespace, name, None) is function and is_harmless(function, name, family):
@@ -197,6 +248,7 @@ def methods() -> frozenset[str]:
 
 # ---- both ways
 
+
 def name_of(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
@@ -217,23 +269,29 @@ def operation(name: Any, trust: bool = False) -> Callable[..., Any]:
         return found
     match = OPERATOR.fullmatch(name) if isinstance(name, str) else None
     if match is None:
-        raise UserError(f"it asks for the operation {name!r:.100}, which this version of torch ({torch.__version__}) "
-                        f"does not have, or which no exported graph may use")
+        raise UserError(
+            f"it asks for the operation {name!r:.100}, which this version of torch ({torch.__version__}) "
+            f"does not have, or which no exported graph may use"
+        )
     return registered(name, *match.groups(), trust=trust)
 
 
 @functools.lru_cache(4096)
 def registered(name: str, namespace: str, packet: str, overload: str, *, trust: bool) -> torch._ops.OpOverload:
     if namespace not in OF_TORCH and not trust:
-        raise UserError(f"it asks for the operation {name!r:.100} of the library {namespace!r:.40}. Burnish does not "
-                        f"know what that does, so no exported graph may use it unless you trust the file as you trust "
-                        f"a program and load it with trust=True")
+        raise UserError(
+            f"it asks for the operation {name!r:.100} of the library {namespace!r:.40}. Burnish does not "
+            f"know what that does, so no exported graph may use it unless you trust the file as you trust "
+            f"a program and load it with trust=True"
+        )
     found: Any = getattr(getattr(torch.ops, namespace), packet, None)
     if isinstance(found, torch._ops.OpOverloadPacket) and overload in found.overloads():
         found = getattr(found, overload)
     if not isinstance(found, torch._ops.OpOverload):
-        raise UserError(f"it asks for the operation {name!r:.100}, which torch {torch.__version__} does not have, and "
-                        f"no library that is imported here has registered")
+        raise UserError(
+            f"it asks for the operation {name!r:.100}, which torch {torch.__version__} does not have, and "
+            f"no library that is imported here has registered"
+        )
     why = why_not_pure(found) if namespace in OF_TORCH else None
     if why is not None:
         raise UserError(f"it asks for the operation {name!r:.100}, which no exported graph may use: {why}")

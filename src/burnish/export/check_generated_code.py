@@ -27,8 +27,18 @@ OF_CONSTANTS = frozenset(("slice", "complex", "device"))
 """What torch.fx prints constants with: `slice(0, None, None)`, `device(type='cpu')`."""
 
 STATEMENTS = (ast.Assign, ast.AnnAssign, ast.Return)
-EXPRESSIONS = (ast.Call, ast.Attribute, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Subscript,
-               ast.UnaryOp, ast.BinOp)
+EXPRESSIONS = (
+    ast.Call,
+    ast.Attribute,
+    ast.Name,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.Dict,
+    ast.Subscript,
+    ast.UnaryOp,
+    ast.BinOp,
+)
 PIECES = (ast.keyword, ast.Load, ast.Store, ast.USub, ast.Add, ast.Sub)
 
 
@@ -40,9 +50,11 @@ class CheckedCode(CodeGen):
         if not options.get("colored"):  # which is for people's eyes, and does not run
             why = next(why_not_code(printed, list(nodes)), None)
             if why is not None:
-                raise UserError(f"The graph of a loaded file does not run: the Python source that torch.fx prints of "
-                                f"it holds {why}, which the graph does not. Do not use the file: export the function "
-                                f"again.")
+                raise UserError(
+                    f"The graph of a loaded file does not run: the Python source that torch.fx prints of "
+                    f"it holds {why}, which the graph does not. Do not use the file: export the function "
+                    f"again."
+                )
         return printed
 
 
@@ -112,14 +124,21 @@ class Checker:
     def is_call(self, called: ast.expr) -> bool:
         if dotted(called) in self.functions:
             return True
-        return isinstance(called, ast.Attribute) and called.attr in self.methods \
-            and isinstance(called.value, ast.Name) and called.value.id in self.locals
+        return (
+            isinstance(called, ast.Attribute)
+            and called.attr in self.methods
+            and isinstance(called.value, ast.Name)
+            and called.value.id in self.locals
+        )
 
     def is_constant(self, path: str | None) -> bool:
         """One of torch's: `torch.float32`."""
         root, _, name = (path or "").partition(".")
-        return root == "torch" and root not in self.locals and isinstance(getattr(torch, name, None),
-                                              (torch.dtype, torch.layout, torch.memory_format))
+        return (
+            root == "torch"
+            and root not in self.locals
+            and isinstance(getattr(torch, name, None), (torch.dtype, torch.layout, torch.memory_format))
+        )
 
 
 def dotted(part: ast.AST) -> str | None:

@@ -150,8 +150,10 @@ class Exported:
         leaves, nesting = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
         if nesting != self.arguments:
             expected = pytree.tree_unflatten([i.name for i in self.inputs], self.arguments)
-            raise UserError(f"{self.name} was exported with arguments nested like {_call_text(*expected)}. "
-                            f"Call it the same way, or export it again with these arguments.")
+            raise UserError(
+                f"{self.name} was exported with arguments nested like {_call_text(*expected)}. "
+                f"Call it the same way, or export it again with these arguments."
+            )
         wrong: list[str] = []
         found: dict[int, torch.Tensor] = {}
         for expected, leaf in zip(self.inputs, leaves, strict=True):
@@ -162,8 +164,10 @@ class Exported:
         if self.writes_inputs and len(set(map(id, found.values()))) < len(found):
             wrong.append("two arguments are the same tensor, the graph writes to its inputs, and they were different")
         if wrong:
-            raise UserError(f"{self.name} cannot be called with these arguments: {'; '.join(wrong)}. "
-                            f"An exported graph holds for the arguments it was made with: export again with these.")
+            raise UserError(
+                f"{self.name} cannot be called with these arguments: {'; '.join(wrong)}. "
+                f"An exported graph holds for the arguments it was made with: export again with these."
+            )
         return [found[node] for node in sorted(found)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -182,8 +186,10 @@ class Exported:
     def __str__(self) -> str:
         signature = ", ".join(f"{i.name}: {i}" if isinstance(i, TensorInput) else f"{i.name}={i}" for i in self.inputs)
         listing = list_operations(self.graph_module)
-        parts = [f"{self.name}({signature}): {count(len(listing), 'operation')}",
-                 shifted("\n".join(shorten(listing, OPERATIONS_SHOWN, 5, "operations")))]
+        parts = [
+            f"{self.name}({signature}): {count(len(listing), 'operation')}",
+            shifted("\n".join(shorten(listing, OPERATIONS_SHOWN, 5, "operations"))),
+        ]
         for title, lines, noun in (("Taken to hold", self.guards, "guards"), ("Left out", self.left_out, "calls")):
             if lines:
                 parts.append(f"{title}\n" + shifted("\n".join(shorten(lines, GUARDS_SHOWN, 0, noun))))
@@ -222,11 +228,15 @@ def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None
     refusal = trace.why_not_export(name)
     if refusal is not None:
         raise refusal
-    writes = any(isinstance(leaf, torch.Tensor) and trace.writes_to(copied, leaf)
-                 for leaf, copied in zip(leaves, copies, strict=True))
+    writes = any(
+        isinstance(leaf, torch.Tensor) and trace.writes_to(copied, leaf)
+        for leaf, copied in zip(leaves, copies, strict=True)
+    )
     if writes and (pair := _sharing(leaves, names)) is not None:
-        raise UserError(f"{name} writes to its arguments, and {pair[0]} and {pair[1]} share memory: what it does "
-                        f"depends on how they overlap, which an exported graph does not know. Pass copies.")
+        raise UserError(
+            f"{name} writes to its arguments, and {pair[0]} and {pair[1]} share memory: what it does "
+            f"depends on how they overlap, which an exported graph does not know. Pass copies."
+        )
     module, outputs = _put_together(original, trace, inputs, copies)
     from .precompile import Held
 
@@ -238,17 +248,22 @@ def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dic
     if why is not None:
         raise UserError(why.replace("burnish.compile", "burnish.export"))
     if not isinstance(args, (tuple, list)):
-        raise UserError(f"burnish.export takes the arguments as a tuple, export(fn, (x,)), "
-                        f"not a {type(args).__name__}.")
+        raise UserError(
+            f"burnish.export takes the arguments as a tuple, export(fn, (x,)), not a {type(args).__name__}."
+        )
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise UserError(f"burnish.export takes keyword arguments as a dictionary, not a {type(kwargs).__name__}.")
     original = original_of(fn)
     if is_disabled(original) or is_asynchronous(original):
-        raise UserError(f"burnish.export cannot make a graph of {getattr(fn, '__qualname__', fn)}: "
-                        f"{'it is disabled' if is_disabled(original) else 'it is an `async def`'}.")
+        raise UserError(
+            f"burnish.export cannot make a graph of {getattr(fn, '__qualname__', fn)}: "
+            f"{'it is disabled' if is_disabled(original) else 'it is an `async def`'}."
+        )
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise UserError("burnish.export was called under torch.autocast, which the graph would not know later. "
-                        "Enter autocast inside the function, and it becomes a part of the graph.")
+        raise UserError(
+            "burnish.export was called under torch.autocast, which the graph would not know later. "
+            "Enter autocast inside the function, and it becomes a part of the graph."
+        )
     return original, tuple(args), dict(sorted((kwargs or {}).items()))
 
 
@@ -256,14 +271,14 @@ def _argument_names(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, A
     """The leaves of the arguments as one would write them: ``x``, ``state[0]``."""
     try:
         signature = inspect.signature(original.forward if isinstance(original, torch.nn.Module) else original)
-        known = [p.name for p in signature.parameters.values()
-                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        known = [
+            p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
     except (ValueError, TypeError):
         known = []
     names = [known[i] if i < len(known) else f"args[{i}]" for i in range(len(args))]
     named = [*zip(names, args, strict=True), *kwargs.items()]
-    return [name + pytree.keystr(path) for name, value in named
-            for path, _ in pytree.tree_flatten_with_path(value)[0]]
+    return [name + pytree.keystr(path) for name, value in named for path, _ in pytree.tree_flatten_with_path(value)[0]]
 
 
 def _describe(leaves: Iterable[Any], names: Iterable[str]) -> Iterator[TensorInput | FixedInput]:
@@ -275,9 +290,11 @@ def _describe(leaves: Iterable[Any], names: Iterable[str]) -> Iterator[TensorInp
         elif is_fixed(leaf):
             yield FixedInput(name, leaf)
         else:
-            raise UserError(f"burnish.export: {name} is a {type(leaf).__module__}.{type(leaf).__qualname__}. Arguments "
-                            f"are tensors, numbers, strings, None and dtypes, in tuples, lists and dictionaries. Other "
-                            f"objects can be held by the function: functools.partial(fn, config=...), or a closure.")
+            raise UserError(
+                f"burnish.export: {name} is a {type(leaf).__module__}.{type(leaf).__qualname__}. Arguments "
+                f"are tensors, numbers, strings, None and dtypes, in tuples, lists and dictionaries. Other "
+                f"objects can be held by the function: functools.partial(fn, config=...), or a closure."
+            )
 
 
 def _copied(leaves: Iterable[Any]) -> list[Any]:
@@ -309,8 +326,9 @@ def _sharing(leaves: Iterable[Any], names: Iterable[str]) -> tuple[str, str] | N
     return None
 
 
-def _put_together(original: Any, trace: Trace, inputs: list[TensorInput | FixedInput],
-                  copies: list[Any]) -> tuple[torch.fx.GraphModule, list[Output]]:
+def _put_together(
+    original: Any, trace: Trace, inputs: list[TensorInput | FixedInput], copies: list[Any]
+) -> tuple[torch.fx.GraphModule, list[Output]]:
     """The traced graph with arguments for inputs and everything else for attributes."""
     graph = torch.fx.Graph()
     of_argument: dict[int, torch.fx.Node] = {}
@@ -403,5 +421,3 @@ def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported
     from .file_format import load as load_file
 
     return load_file(path, trust)
-
-

@@ -70,12 +70,23 @@ ALIGNMENT = 64
 LOCAL_HEADER, ZIP64_FIELD, PADDING_FIELD = 30, 20, 0xD935
 """Of the zip format: bytes before an entry's name, of the field for long files, and the field that aligns entries."""
 
-DAMAGED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, EOFError,
-           OSError, struct.error)
+DAMAGED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    MemoryError,
+    EOFError,
+    OSError,
+    struct.error,
+)
 """What Python and torch raise over a file that is not as it should be, where none of our checks came first."""
 
 
 # ---- writing
+
 
 def save(exported: Exported, path: str | os.PathLike[str]) -> None:
     storages = Storages()
@@ -85,16 +96,22 @@ def save(exported: Exported, path: str | os.PathLike[str]) -> None:
         if node.op == "get_attr":
             attributes[str(node.target)] = operator.attrgetter(str(node.target))(module)
     description = {
-        "format": FORMAT, "torch": torch.__version__, "name": exported.name,
+        "format": FORMAT,
+        "torch": torch.__version__,
+        "name": exported.name,
         "graph": encode_graph(module.graph),
         "attributes": [storages.describe(name, tensor) for name, tensor in attributes.items()],
         "inputs": list(_encode_inputs(exported)),
-        "outputs": [_writable(lambda o=o: {"node": o.node} if o.node is not None else {"value": encode(o.value, {})})
-                    for o in exported.outputs],
+        "outputs": [
+            _writable(lambda o=o: {"node": o.node} if o.node is not None else {"value": encode(o.value, {})})
+            for o in exported.outputs
+        ],
         "arguments": _writable(lambda: encode_nesting(exported.arguments)),
         "result": _writable(lambda: encode_nesting(exported.result)),
         "ready": exported.native.ready if exported.native is not None else {},
-        "writes_inputs": exported.writes_inputs, "guards": exported.guards, "left_out": exported.left_out,
+        "writes_inputs": exported.writes_inputs,
+        "guards": exported.guards,
+        "left_out": exported.left_out,
     }
     path = Path(path)
     # Written beside its place and then moved there: a reader sees the old file or the new one, never half of one.
@@ -124,8 +141,13 @@ def _encode_inputs(exported: Exported) -> Iterator[dict[str, Any]]:
 
     for described in exported.inputs:
         if isinstance(described, TensorInput):
-            yield {"name": described.name, "node": described.node, "shape": list(described.shape),
-                   "dtype": encode(described.dtype, {}), "device": str(described.device)}
+            yield {
+                "name": described.name,
+                "node": described.node,
+                "shape": list(described.shape),
+                "dtype": encode(described.dtype, {}),
+                "device": str(described.device),
+            }
         else:
             yield {"name": described.name, "value": encode(described.value, {})}
 
@@ -134,8 +156,10 @@ def _writable(encoded: Callable[[], Any]) -> Any:
     try:
         return encoded()
     except Unwritable as what:
-        raise UserError(f"The graph cannot be saved: its arguments or its result hold {what}. A file holds tensors and "
-                        f"plain values in tuples, lists and dictionaries. The exported graph itself works.") from None
+        raise UserError(
+            f"The graph cannot be saved: its arguments or its result hold {what}. A file holds tensors and "
+            f"plain values in tuples, lists and dictionaries. The exported graph itself works."
+        ) from None
 
 
 def aligned(name: str, start: int) -> zipfile.ZipInfo:
@@ -148,6 +172,7 @@ def aligned(name: str, start: int) -> zipfile.ZipInfo:
 
 
 # ---- reading
+
 
 def load(path: str | os.PathLike[str], trust: bool | None = None) -> Exported:
     path = os.fspath(path)
@@ -168,13 +193,16 @@ def explained(path: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(f"{path} cannot be loaded: {error}. Nothing of it has run. If you expected a sound file, get "
-                        f"it once more, or save the function again.") from error
+        raise UserError(
+            f"{path} cannot be loaded: {error}. Nothing of it has run. If you expected a sound file, get "
+            f"it once more, or save the function again."
+        ) from error
     except zipfile.BadZipFile as error:
         raise UserError(f"{path} is not a file that Exported.save wrote: {error}.") from error
     except DAMAGED as error:
-        raise UserError(f"{path} is damaged, or was not written by Exported.save: "
-                        f"{type(error).__name__}: {error}.") from error
+        raise UserError(
+            f"{path} is damaged, or was not written by Exported.save: {type(error).__name__}: {error}."
+        ) from error
 
 
 class Archive:
@@ -194,10 +222,16 @@ class Archive:
             if name in self.entries:
                 raise UserError(f"it has two entries {name!r:.60}")
             # What is stored as it is cannot unpack to more than there is, and entries that overlap would.
-            if item.compress_type != zipfile.ZIP_STORED or item.flag_bits & 1 or item.file_size != item.compress_size \
-                    or total > len(self.whole):
-                raise UserError(f"its entry {name!r:.60} is not as Exported.save writes it: stored, without packing, "
-                                f"{item.file_size} bytes of a file of {len(self.whole)}")
+            if (
+                item.compress_type != zipfile.ZIP_STORED
+                or item.flag_bits & 1
+                or item.file_size != item.compress_size
+                or total > len(self.whole)
+            ):
+                raise UserError(
+                    f"its entry {name!r:.60} is not as Exported.save writes it: stored, without packing, "
+                    f"{item.file_size} bytes of a file of {len(self.whole)}"
+                )
             self.entries[name] = item
         if not self.entries:
             raise UserError("it is a zip archive, but not one that Exported.save wrote")
@@ -218,7 +252,7 @@ class Archive:
         item = self.entries.get(f"{STORAGE}{number}")
         if item is None:
             raise UserError(f"its memory, the entry {STORAGE}{number}, is not there: the file is damaged")
-        header = self.whole[item.header_offset:item.header_offset + LOCAL_HEADER]
+        header = self.whole[item.header_offset : item.header_offset + LOCAL_HEADER]
         if header[:4] != b"PK\3\4" or len(header) < LOCAL_HEADER:
             raise UserError(f"its entry {item.filename!r} is not where the archive says: the file is damaged")
         name, extra = struct.unpack("<HH", header[26:30])
@@ -238,15 +272,23 @@ def _read(archive: Archive, trust: bool | None, path: str) -> Exported:
     written = json.loads(content.decode())  # as text: of bytes, json would guess the encoding
     version = entry(written, "format")
     if type(version) is not int or version != FORMAT:
-        raise UserError(f"it is of format {version!r:.20}, and this version of Burnish reads format {FORMAT}: save the "
-                        f"function again with this version, or load the file with the one that wrote it")
-    programs = {name.removeprefix(PROGRAM): archive.read(name, len(archive.whole))
-                for name in archive.entries if name.startswith(PROGRAM)}
+        raise UserError(
+            f"it is of format {version!r:.20}, and this version of Burnish reads format {FORMAT}: save the "
+            f"function again with this version, or load the file with the one that wrote it"
+        )
+    programs = {
+        name.removeprefix(PROGRAM): archive.read(name, len(archive.whole))
+        for name in archive.entries
+        if name.startswith(PROGRAM)
+    }
     is_trusted = bool(trust) or trust is None and is_signed(archive, content, programs)
     if programs and not is_trusted and trust is None:
-        warn(f"{path} holds machine code that this user's Burnish did not write. It is left aside, and the graph "
-             f"is compiled anew. If you trust the file as you trust a program, load it with trust=True; with "
-             f"trust=False this is not said again.", UserWarning)
+        warn(
+            f"{path} holds machine code that this user's Burnish did not write. It is left aside, and the graph "
+            f"is compiled anew. If you trust the file as you trust a program, load it with trust=True; with "
+            f"trust=False this is not said again.",
+            UserWarning,
+        )
     attributes = read_tensors(entry(written, "attributes"), archive.memory)
 
     def decoded() -> torch.fx.GraphModule:
@@ -260,10 +302,19 @@ def _read(archive: Archive, trust: bool | None, path: str) -> Exported:
         native = NativeGraph(held, programs if is_trusted else {}, _read_ready(written) if is_trusted else {})
     inputs = [_read_input(what) for what in parts(entry(written, "inputs"))]
     outputs = [_read_output(what) for what in parts(entry(written, "outputs"))]
-    return Exported(shown(entry(written, "name"), "a name"), held, inputs, outputs,
-                    _read_nesting(written, "arguments", len(inputs)), _read_nesting(written, "result", len(outputs)),
-                    flag(entry(written, "writes_inputs"), "whether it writes to its inputs"),
-                    _read_lines(written, "guards"), _read_lines(written, "left_out"), native, is_trusted)
+    return Exported(
+        shown(entry(written, "name"), "a name"),
+        held,
+        inputs,
+        outputs,
+        _read_nesting(written, "arguments", len(inputs)),
+        _read_nesting(written, "result", len(outputs)),
+        flag(entry(written, "writes_inputs"), "whether it writes to its inputs"),
+        _read_lines(written, "guards"),
+        _read_lines(written, "left_out"),
+        native,
+        is_trusted,
+    )
 
 
 def _read_input(what: Any) -> TensorInput | FixedInput:
@@ -272,8 +323,13 @@ def _read_input(what: Any) -> TensorInput | FixedInput:
     name = shown(entry(what, "name"), "the name of an input")
     if "node" not in what:
         return FixedInput(name, decode(entry(what, "value"), {}))
-    return TensorInput(name, whole(what["node"], "the number of an input"), decode(entry(what, "dtype"), {}),
-                       sizes(entry(what, "shape"), "a size"), read_device(entry(what, "device"), {}, 0))
+    return TensorInput(
+        name,
+        whole(what["node"], "the number of an input"),
+        decode(entry(what, "dtype"), {}),
+        sizes(entry(what, "shape"), "a size"),
+        read_device(entry(what, "device"), {}, 0),
+    )
 
 
 def _read_output(what: Any) -> Output:

@@ -42,9 +42,11 @@ def encode_graph(graph: torch.fx.Graph) -> list[dict[str, Any]]:
             made["kwargs"] = {key: encode(part, nodes) for key, part in node.kwargs.items()}
         except Unwritable as what:
             line = node.meta.get("stack_trace")
-            raise UserError(f"The graph cannot be saved: it holds {what}{f' ({line.strip()})' if line else ''}. A file "
-                            f"holds torch's own operations, on tensors and plain values. The exported graph itself "
-                            f"works; to save it, write that part with torch operations.") from None
+            raise UserError(
+                f"The graph cannot be saved: it holds {what}{f' ({line.strip()})' if line else ''}. A file "
+                f"holds torch's own operations, on tensors and plain values. The exported graph itself "
+                f"works; to save it, write that part with torch operations."
+            ) from None
         if line := node.meta.get("stack_trace"):
             made["line"] = line
         written.append(made)
@@ -53,9 +55,11 @@ def encode_graph(graph: torch.fx.Graph) -> list[dict[str, Any]]:
 
 def needs_trust(graph: torch.fx.Graph) -> bool:
     """Whether it calls operators that a file from a stranger may not name."""
-    return any(isinstance(node.target, torch._ops.OpOverload)
-               and (node.target.namespace not in OF_TORCH or why_not_pure(node.target) is not None)
-               for node in graph.nodes)
+    return any(
+        isinstance(node.target, torch._ops.OpOverload)
+        and (node.target.namespace not in OF_TORCH or why_not_pure(node.target) is not None)
+        for node in graph.nodes
+    )
 
 
 def decode_graph(written: Any, attributes: Collection[str], trust: bool = False) -> torch.fx.Graph:
@@ -75,8 +79,9 @@ def decode_graph(written: Any, attributes: Collection[str], trust: bool = False)
     return graph
 
 
-def _decode_node(graph: torch.fx.Graph, written: Any, nodes: dict[str, torch.fx.Node], attributes: Collection[str],
-                 trust: bool) -> torch.fx.Node:
+def _decode_node(
+    graph: torch.fx.Graph, written: Any, nodes: dict[str, torch.fx.Node], attributes: Collection[str], trust: bool
+) -> torch.fx.Node:
     op, name = entry(written, "op"), identifier(entry(written, "name"))
     if unknown := written.keys() - FIELDS:
         raise UserError(f"{sorted(unknown)!r:.60} stands where nothing should")
@@ -111,8 +116,11 @@ def _check_ends(graph: torch.fx.Graph) -> None:
     if not nodes or nodes[-1].op != "output" or sum(node.op == "output" for node in nodes) != 1:
         raise UserError("its graph does not end in its one output")
     results = nodes[-1].args
-    if len(results) != 1 or not isinstance(results[0], (tuple, list)) \
-            or not all(isinstance(part, torch.fx.Node) for part in results[0]):
+    if (
+        len(results) != 1
+        or not isinstance(results[0], (tuple, list))
+        or not all(isinstance(part, torch.fx.Node) for part in results[0])
+    ):
         raise UserError("the output of its graph is not a tuple of results")
     taken = {"self"}
     for node in nodes:

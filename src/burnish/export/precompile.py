@@ -215,6 +215,7 @@ def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
 
 # ---- who wrote a file
 
+
 def signature(content: bytes, programs: Mapping[str, bytes]) -> str | None:
     """Made with a secret of this user's; None where there is no place for one."""
     secret = own_secret()

@@ -36,11 +36,19 @@ class Storages:
         self.at: dict[int, int] = {}
 
     def describe(self, name: str, tensor: torch.Tensor) -> dict[str, Any]:
-        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_conj() \
-                or tensor.is_neg() or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        if (
+            tensor.layout is not torch.strided
+            or tensor.is_quantized
+            or tensor.is_meta
+            or tensor.is_conj()
+            or tensor.is_neg()
+            or type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+        ):
             kind = type(tensor).__qualname__ if type(tensor) is not torch.nn.Parameter else "Parameter"
-            raise UserError(f"The graph cannot be saved: its attribute {name} is a {kind} with layout {tensor.layout} "
-                            f"on {tensor.device.type}, and a file holds plain strided tensors.")
+            raise UserError(
+                f"The graph cannot be saved: its attribute {name} is a {kind} with layout {tensor.layout} "
+                f"on {tensor.device.type}, and a file holds plain strided tensors."
+            )
         try:
             attribute_path(name)
         except UserError as error:
@@ -49,10 +57,17 @@ class Storages:
         number = self.at.setdefault(storage._cdata, len(self.pieces))
         if number == len(self.pieces):
             self.pieces.append(storage)
-        return {"name": name, "storage": number, "dtype": str(tensor.dtype).removeprefix("torch."),
-                "shape": list(tensor.shape), "strides": list(tensor.stride()), "offset": tensor.storage_offset(),
-                "device": str(tensor.device), "parameter": isinstance(tensor, torch.nn.Parameter),
-                "requires_grad": tensor.requires_grad}
+        return {
+            "name": name,
+            "storage": number,
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": list(tensor.shape),
+            "strides": list(tensor.stride()),
+            "offset": tensor.storage_offset(),
+            "device": str(tensor.device),
+            "parameter": isinstance(tensor, torch.nn.Parameter),
+            "requires_grad": tensor.requires_grad,
+        }
 
 
 def memory_of(storage: torch.UntypedStorage) -> Any:
@@ -114,10 +129,16 @@ def read_tensor(what: Any, memory: Callable[[int], torch.Tensor], pieces: Memory
     for size in shape:
         elements *= size
     last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    if elements >= 1 << 60 or offset * dtype.itemsize > on_device.nbytes \
-            or elements and (last + 1) * dtype.itemsize > on_device.nbytes:
-        raise UserError(f"it does not fit into its memory: {list(shape)} of {dtype} with strides {list(strides)} from "
-                        f"{offset} on, in {on_device.nbytes} bytes")
+    if (
+        elements >= 1 << 60
+        or offset * dtype.itemsize > on_device.nbytes
+        or elements
+        and (last + 1) * dtype.itemsize > on_device.nbytes
+    ):
+        raise UserError(
+            f"it does not fit into its memory: {list(shape)} of {dtype} with strides {list(strides)} from "
+            f"{offset} on, in {on_device.nbytes} bytes"
+        )
     tensor = torch.empty(0, dtype=dtype, device=device).set_(on_device.untyped_storage(), offset, shape, strides)
     return torch.nn.Parameter(tensor, requires_grad=learns) if is_parameter else tensor.requires_grad_(learns)
 

@@ -29,8 +29,23 @@ from ..errors import InternalError, Unsupported, UserError
 from ..frontend.explain_call import guard_text
 from ..report.text_layout import labelled
 
-FIXED = frozenset((type(None), bool, int, float, complex, str, bytes, type(Ellipsis), torch.dtype, torch.device,
-                   torch.layout, torch.memory_format, torch.Size))
+FIXED = frozenset(
+    (
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        type(Ellipsis),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+        torch.Size,
+    )
+)
 EFFECT_WORDS = {"print_to": "print", "warn_at": "a warning", "call_logger": "a log record", "ask_cache": None}
 ABSENT = object()
 
@@ -79,18 +94,26 @@ class Trace:
 
     def why_not_export(self, name: str) -> Unsupported | None:
         if self.changed:
-            return Unsupported(Refusal(
-                f"Cannot export {name}: it changes Python objects", tuple(f"writes to {what}" for what in self.changed),
-                "A compiled function does such writes again on each run. An exported graph runs without the objects, "
-                "so they would be lost.",
-                "Return the value, keep it in a buffer (self.register_buffer), which is a tensor and part of the "
-                "graph, or leave the write out while burnish.is_compiling() is True. The objects are as they were."))
+            return Unsupported(
+                Refusal(
+                    f"Cannot export {name}: it changes Python objects",
+                    tuple(f"writes to {what}" for what in self.changed),
+                    "A compiled function does such writes again on each run. An exported graph runs without the objects, "
+                    "so they would be lost.",
+                    "Return the value, keep it in a buffer (self.register_buffer), which is a tensor and part of the "
+                    "graph, or leave the write out while burnish.is_compiling() is True. The objects are as they were.",
+                )
+            )
         if self.foreign:
-            return Unsupported(Refusal(
-                f"Cannot export {name}: its result is not only tensors", tuple(self.foreign),
-                "The result of an exported graph is put together from tensors, numbers, strings, None and dtypes, in "
-                "tuples, lists, dictionaries and what is registered with torch.utils._pytree.",
-                "Return the tensors the object holds."))
+            return Unsupported(
+                Refusal(
+                    f"Cannot export {name}: its result is not only tensors",
+                    tuple(self.foreign),
+                    "The result of an exported graph is put together from tensors, numbers, strings, None and dtypes, in "
+                    "tuples, lists, dictionaries and what is registered with torch.utils._pytree.",
+                    "Return the tensors the object holds.",
+                )
+            )
         return None
 
 
@@ -170,7 +193,7 @@ class Undo:
             if origin.snapshot is not None:
                 _put_back(origin.obj, origin.snapshot)
             elif origin.appended_from is not None:
-                del origin.obj[origin.appended_from:]
+                del origin.obj[origin.appended_from :]
         for (_, key), (table, before) in self.entries.items():
             if before is not ABSENT:
                 dict.__setitem__(table, key, before)
@@ -229,11 +252,21 @@ def _take(tracer: Any, undo: Undo) -> Trace:
     writes = set(map(id, recorder.written_inputs()))
     written = [value for handle, value in zip(recorder.inputs, recorder.examples, strict=True) if id(handle) in writes]
     told = (EFFECT_WORDS.get(effect.function.__name__, effect.function.__name__) for effect in tracer.effects)
-    return Trace(graph_module, inputs, outputs, nesting, list(map(guard_text, heap.guards)), written,
-                 list(undo.changes()), [words for words in told if words is not None], foreign)
+    return Trace(
+        graph_module,
+        inputs,
+        outputs,
+        nesting,
+        list(map(guard_text, heap.guards)),
+        written,
+        list(undo.changes()),
+        [words for words in told if words is not None],
+        foreign,
+    )
 
 
 # ---- leaving nothing behind
+
 
 @contextmanager
 def kept_as_they_were(original: Any) -> Iterator[None]:
@@ -242,8 +275,10 @@ def kept_as_they_were(original: Any) -> Iterator[None]:
     for module in modules:
         for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
             if isinstance(tensor, UninitializedTensorMixin):
-                raise UserError(f"burnish.export: {type(module).__qualname__}.{name} has no shape yet. Call the module "
-                                f"once, so that its lazy parameters are made, then export it.")
+                raise UserError(
+                    f"burnish.export: {type(module).__qualname__}.{name} has no shape yet. Call the module "
+                    f"once, so that its lazy parameters are made, then export it."
+                )
     kept_tensors = [_KeptTensor(tensor) for tensor in tensors]
     random = torch.get_rng_state()
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
@@ -331,8 +366,9 @@ class _KeptTensor:
                 tensor.grad = self.gradient
             if self.kept_gradient is not None:
                 self.kept_gradient.restore()
-        if tensor.layout is torch.strided and (tensor.shape != self.alias.shape
-                                               or tensor.data_ptr() != self.alias.data_ptr()):
+        if tensor.layout is torch.strided and (
+            tensor.shape != self.alias.shape or tensor.data_ptr() != self.alias.data_ptr()
+        ):
             tensor.data = self.alias
         # Batch normalization writes to its statistics without counting a new version, so the data is compared as well.
         if _version(tensor) != self.version or not same_data(self.alias, self.data):

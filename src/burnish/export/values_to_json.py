@@ -35,12 +35,14 @@ CONSTANTS: dict[type, tuple[str, ...]] = {
     torch.layout: tuple(name for name in dir(torch) if isinstance(getattr(torch, name), torch.layout)),
     torch.memory_format: ("contiguous_format", "channels_last", "channels_last_3d", "preserve_format"),
 }
-STRUCTS: dict[str, type] = {name: kind for name, kind in vars(torch.return_types).items()
-                            if isinstance(kind, type) and issubclass(kind, tuple)}
+STRUCTS: dict[str, type] = {
+    name: kind for name, kind in vars(torch.return_types).items() if isinstance(kind, type) and issubclass(kind, tuple)
+}
 DEVICE = re.compile(r"[a-z0-9_]{1,20}(:\d{1,3})?", re.ASCII)
 
 
 # ---- writing
+
 
 def encode(value: Any, nodes: dict[torch.fx.Node, str]) -> Any:
     """A value as JSON has it: plain where JSON has the very type, else one entry that says what it is."""
@@ -85,6 +87,7 @@ def encode_nesting(nesting: Any) -> Any:
 
 # ---- reading
 
+
 def decode(value: Any, nodes: Mapping[str, torch.fx.Node], depth: int = 0) -> Any:
     kind = type(value)
     if kind in PLAIN:
@@ -93,7 +96,7 @@ def decode(value: Any, nodes: Mapping[str, torch.fx.Node], depth: int = 0) -> An
         raise UserError(f"{value!r:.60} stands where a value should")
     if depth == DEEPEST:
         raise UserError(f"it holds containers nested more than {DEEPEST} deep")
-    (what, content), = value.items()
+    ((what, content),) = value.items()
     make = READERS.get(what)
     if make is None:
         raise UserError(f"it holds a value of the unknown kind {what!r:.60}")
@@ -176,8 +179,7 @@ def read_struct(content: Any, nodes: Nodes, depth: int) -> Any:
         raise UserError(f"it holds a value of the unknown kind {name!r:.60}")
     found = read_list(fields, nodes, depth)
     if len(found) != kind.n_sequence_fields:  # type: ignore[attr-defined]
-        raise UserError(f"it holds a {name} of {len(found)} parts, and one has "
-                        f"{kind.n_sequence_fields}")  # type: ignore[attr-defined]
+        raise UserError(f"it holds a {name} of {len(found)} parts, and one has {kind.n_sequence_fields}")  # type: ignore[attr-defined]
     return kind(found)
 
 
@@ -189,14 +191,24 @@ def constant_reader(kind: type) -> Callable[[Any, Nodes, int], Any]:
         if found is None:
             raise UserError(f"it holds {content!r:.60}, a value of the unknown kind {kind.__name__!r}")
         return found
+
     return read
 
 
 READERS: dict[str, Callable[[Any, Nodes, int], Any]] = {
-    "node": read_node, "float": lambda content, nodes, depth: read_number(content), "complex": read_complex,
-    "bytes": read_bytes, "list": read_list, "tuple": lambda *args: tuple(read_list(*args)), "size": read_size,
-    "slice": read_slice, "dict": read_dict, "ordered": lambda *args: collections.OrderedDict(read_dict(*args)),
-    "ellipsis": read_ellipsis, "device": read_device, "struct": read_struct,
+    "node": read_node,
+    "float": lambda content, nodes, depth: read_number(content),
+    "complex": read_complex,
+    "bytes": read_bytes,
+    "list": read_list,
+    "tuple": lambda *args: tuple(read_list(*args)),
+    "size": read_size,
+    "slice": read_slice,
+    "dict": read_dict,
+    "ordered": lambda *args: collections.OrderedDict(read_dict(*args)),
+    "ellipsis": read_ellipsis,
+    "device": read_device,
+    "struct": read_struct,
     **{kind.__name__: constant_reader(kind) for kind in CONSTANTS},
 }
 
@@ -206,6 +218,7 @@ def decode_nesting(written: Any) -> Any:
 
 
 # ---- the parts of a description
+
 
 def entry(written: Any, name: str) -> Any:
     """What an object of the description holds under a name."""
@@ -252,7 +265,13 @@ def sizes(content: Any, what: str) -> tuple[int, ...]:
 
 def identifier(name: Any) -> str:
     """A plain name: the graph is printed as Python source where it runs uncompiled, so nothing else may stand there."""
-    if type(name) is not str or not name.isascii() or not name.isidentifier() or keyword.iskeyword(name) \
-            or name.startswith("__") or len(name) > 200:
+    if (
+        type(name) is not str
+        or not name.isascii()
+        or not name.isidentifier()
+        or keyword.iskeyword(name)
+        or name.startswith("__")
+        or len(name) > 200
+    ):
         raise UserError(f"{name!r:.60} stands where a name should")
     return name

@@ -36,8 +36,13 @@ Module = TypeVar("Module", bound=torch.nn.Module)
 
 # Hooks around a call. Both modules hold the same tables, so a hook put on either is run once, by the original.
 HOOK_TABLES = (
-    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
 )
 
 # Modules around another one that talk to other processes. What can be compiled is the one inside.
@@ -63,8 +68,12 @@ class CompiledModule(torch.nn.Module):
         self._modules["_orig_mod"] = original
         self.__dict__.pop("_is_full_backward_hook", None)  # goes with the tables, so the original's counts
         self.__dict__.update({name: original.__dict__[name] for name in HOOK_TABLES if name in original.__dict__})
-        self.__dict__.update(__burnish_program__=program, _kwargs=kwargs, _options=options,
-                             _inside=None if inside is None else _runs_within(program, inside))
+        self.__dict__.update(
+            __burnish_program__=program,
+            _kwargs=kwargs,
+            _options=options,
+            _inside=None if inside is None else _runs_within(program, inside),
+        )
 
     @property
     def __burnish_original__(self) -> torch.nn.Module:
@@ -183,7 +192,7 @@ class CompiledModule(torch.nn.Module):
         """The original's own keys are understood as well: what was saved of it can be loaded here."""
         inside = f"{prefix}_orig_mod."
         for key in [key for key in state_dict if key.startswith(prefix) and not key.startswith(inside)]:
-            state_dict[inside + key[len(prefix):]] = state_dict.pop(key)
+            state_dict[inside + key[len(prefix) :]] = state_dict.pop(key)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     # ---- copies
@@ -287,6 +296,7 @@ def call_block(block: Any, args: Any, kwargs: Any) -> Any:
 
 # ---- a wrapper that compiled code calls: a break, in which what is inside it runs compiled
 
+
 def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
     @marks.disable(reason="it talks to other processes; the module inside it runs compiled")
     def run_wrapper(region: Region, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -328,8 +338,16 @@ def _shown_class(kind: type) -> type:
         # A model that writes its own files is told to only if it is of the class that does (transformers' Trainer).
         saves_itself = type(kind) is type and callable(getattr(kind, "save_pretrained", None))
         bases = (Unannounced, base, kind) if saves_itself else (base,)
-        made[base] = type(kind.__name__, bases, {"forward": kind.forward, "__module__": kind.__module__,
-                                                 "__qualname__": kind.__qualname__, "__doc__": kind.__doc__})
+        made[base] = type(
+            kind.__name__,
+            bases,
+            {
+                "forward": kind.forward,
+                "__module__": kind.__module__,
+                "__qualname__": kind.__qualname__,
+                "__doc__": kind.__doc__,
+            },
+        )
     return made[base]
 
 
@@ -360,8 +378,10 @@ def compile_(module: Module, **kwargs: Any) -> Module:
     from ..api import compile, options_of
 
     if not isinstance(module, torch.nn.Module):
-        raise UserError(f"burnish.compile_ compiles a module in place, not {module!r:.80}. "
-                        f"For a function, use what burnish.compile(fn) returns.")
+        raise UserError(
+            f"burnish.compile_ compiles a module in place, not {module!r:.80}. "
+            f"For a function, use what burnish.compile(fn) returns."
+        )
     if isinstance(module, CompiledModule):
         module.__dict__.pop("_asked", None)
         module._start(module._orig_mod, options_of(**_all_arguments(kwargs)), _all_arguments(kwargs))

@@ -53,7 +53,9 @@ def explain(fn: Any) -> Callable[..., ExplainOutput]:
         output = ExplainOutput.build(
             [s.graph_module for s in segments if s.graph_module is not None],
             [s.break_ for s in segments if s.break_ is not None],
-            [guard_text(guard) for s in segments for guard in s.guards], seconds)
+            [guard_text(guard) for s in segments for guard in s.guards],
+            seconds,
+        )
         output.break_reasons += plain_parts(program)
         return output
 

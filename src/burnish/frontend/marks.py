@@ -50,8 +50,10 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
         fn.forward = MethodType(_plain(forward.__func__, reason), fn) if bound else _plain(forward, reason)
         return fn
     if not callable(fn):
-        raise UserError(f"burnish.disable takes a function, a class or a module, not {fn!r:.80}. "
-                        f"As a decorator with arguments: @burnish.disable(reason=...).")
+        raise UserError(
+            f"burnish.disable takes a function, a class or a module, not {fn!r:.80}. "
+            f"As a decorator with arguments: @burnish.disable(reason=...)."
+        )
     return _plain(fn, reason)
 
 
@@ -117,8 +119,10 @@ def _mark(fn: Any, name: str, asked_by: str) -> None:
         setattr(fn, name, True)
     except (AttributeError, TypeError):
         called = getattr(fn, "__name__", "fn")
-        raise UserError(f"burnish.{asked_by}: {fn!r:.80} is not a Python function, so it cannot be marked. "
-                        f"Wrap it in one: def wrapped(*args): return {called}(*args)") from None
+        raise UserError(
+            f"burnish.{asked_by}: {fn!r:.80} is not a Python function, so it cannot be marked. "
+            f"Wrap it in one: def wrapped(*args): return {called}(*args)"
+        ) from None
 
 
 def is_compiling() -> bool:
@@ -127,6 +131,7 @@ def is_compiling() -> bool:
 
 
 # ---- on tensors
+
 
 class SizeMarks(NamedTuple):
     open: frozenset[int]
@@ -142,8 +147,9 @@ BOUNDS = "_burnish_size_bounds"
 NO_MARKS = SizeMarks(frozenset(), frozenset(), {})
 
 
-def mark_dynamic(tensor: torch.Tensor, dim: int | list[int] | tuple[int, ...], *, min: int | None = None,
-                 max: int | None = None) -> None:
+def mark_dynamic(
+    tensor: torch.Tensor, dim: int | list[int] | tuple[int, ...], *, min: int | None = None, max: int | None = None
+) -> None:
     """Say that a size varies: the first call with this tensor already compiles for all sizes of ``dim``.
 
     dim: a dimension, or several.
@@ -154,9 +160,11 @@ def mark_dynamic(tensor: torch.Tensor, dim: int | list[int] | tuple[int, ...], *
     for k in _dimensions(tensor, dim, "mark_dynamic"):
         size = tensor.shape[k]
         if min is not None and size < min or max is not None and size > max:
-            raise UserError(f"burnish.mark_dynamic: dimension {k} is to be {'' if min is None else f'at least {min}'}"
-                            f"{' and ' if None not in (min, max) else ''}{'' if max is None else f'at most {max}'}, "
-                            f"and it is {size}. Widen the bounds, or pass another example.")
+            raise UserError(
+                f"burnish.mark_dynamic: dimension {k} is to be {'' if min is None else f'at least {min}'}"
+                f"{' and ' if None not in (min, max) else ''}{'' if max is None else f'at most {max}'}, "
+                f"and it is {size}. Widen the bounds, or pass another example."
+            )
         _put(tensor, OPEN, k)
         tensor.__dict__.get(STATIC, set()).discard(k)
         tensor.__dict__.setdefault(BOUNDS, {})[k] = min, max
@@ -176,8 +184,10 @@ def _dimensions(tensor: Any, dim: Any, asked_by: str) -> list[int]:
     dims = range(tensor.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     for k in dims:
         if not isinstance(k, int) or not -tensor.ndim <= k < tensor.ndim:
-            raise UserError(f"burnish.{asked_by}: there is no dimension {k!r} in a tensor of shape "
-                            f"{tuple(tensor.shape)}; give one from {-tensor.ndim} to {tensor.ndim - 1}.")
+            raise UserError(
+                f"burnish.{asked_by}: there is no dimension {k!r} in a tensor of shape "
+                f"{tuple(tensor.shape)}; give one from {-tensor.ndim} to {tensor.ndim - 1}."
+            )
     return [k % tensor.ndim for k in dims]
 
 
@@ -190,5 +200,8 @@ def size_marks(tensor: torch.Tensor) -> SizeMarks:
     marks = tensor.__dict__
     if not marks:
         return NO_MARKS
-    return SizeMarks(frozenset({*marks.get(OPEN, ()), *marks.get(WEAKLY_OPEN, ())}), frozenset(marks.get(STATIC, ())),
-                     marks.get(BOUNDS, {}))
+    return SizeMarks(
+        frozenset({*marks.get(OPEN, ()), *marks.get(WEAKLY_OPEN, ())}),
+        frozenset(marks.get(STATIC, ())),
+        marks.get(BOUNDS, {}),
+    )

@@ -27,9 +27,13 @@ MODES: dict[str, dict[str, Any]] = {
 """A mode is a set of options. On a CPU the default makes as few calls as there can be, and `reduce-overhead` adds
 nothing: it is about GPUs."""
 
-COUNTERPARTS = {"fallback_random": "eager_random", "max_autotune_gemm": "max_autotune",
-                "max_autotune_pointwise": "max_autotune", "coordinate_descent_tuning": "max_autotune",
-                "triton.cudagraphs": "cuda_graphs"}
+COUNTERPARTS = {
+    "fallback_random": "eager_random",
+    "max_autotune_gemm": "max_autotune",
+    "max_autotune_pointwise": "max_autotune",
+    "coordinate_descent_tuning": "max_autotune",
+    "triton.cudagraphs": "cuda_graphs",
+}
 """torch's name, and the setting that does the same here."""
 
 NOTHING_TO_DO = {
@@ -42,8 +46,10 @@ NOTHING_TO_DO = {
 """Options of torch's that ask for what is done anyway, or cannot be done here, and why."""
 
 NOTHING_TO_DO_IN = {
-    "aot_inductor.": "`burnish.export` writes programs", "cpp.": "no C++ is compiled",
-    "cuda.": "it is about code that TorchInductor makes for GPUs", "trace.": "BURNISH_SHOW and BURNISH_DUMP show all",
+    "aot_inductor.": "`burnish.export` writes programs",
+    "cpp.": "no C++ is compiled",
+    "cuda.": "it is about code that TorchInductor makes for GPUs",
+    "trace.": "BURNISH_SHOW and BURNISH_DUMP show all",
     "triton.": "it is about code that TorchInductor makes for GPUs",
 }
 """The same for all names that begin so."""
@@ -64,8 +70,9 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> d
 
 def checked_mode(mode: str) -> str:
     if mode not in MODES:
-        raise UserError(f"mode={mode!r:.80} is unknown.{did_you_mean(str(mode), MODES)} "
-                        f"The modes are: {', '.join(MODES)}.")
+        raise UserError(
+            f"mode={mode!r:.80} is unknown.{did_you_mean(str(mode), MODES)} The modes are: {', '.join(MODES)}."
+        )
     return mode
 
 
@@ -90,8 +97,10 @@ def changes(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
         why = why_nothing(name)
         if why is None:
             known = [*OURS, *COUNTERPARTS, *NOTHING_TO_DO]
-            raise UserError(f"There is no option called {name!r:.80}.{did_you_mean(str(name), known)} "
-                            f"The options are: {', '.join(OURS)}.")
+            raise UserError(
+                f"There is no option called {name!r:.80}.{did_you_mean(str(name), known)} "
+                f"The options are: {', '.join(OURS)}."
+            )
         events.emit("runtime", text=f"The option {name} has no effect here: {why}.", option=name)
     settings.patch(**found)  # a value that cannot be used is an error here
     return found
@@ -100,4 +109,5 @@ def changes(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
 def why_nothing(name: str) -> str | None:
     """Why an option of torch's has no effect, or None where it is unknown."""
     return NOTHING_TO_DO.get(name) or next(
-        (why for prefix, why in NOTHING_TO_DO_IN.items() if str(name).startswith(prefix)), None)
+        (why for prefix, why in NOTHING_TO_DO_IN.items() if str(name).startswith(prefix)), None
+    )

@@ -72,11 +72,15 @@ class set_stance:  # noqa: N801  # a function to the user that also works with `
 
     def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None):
         if stance not in STANCES:
-            raise UserError(f"There is no stance {stance!r:.80}.{did_you_mean(str(stance), STANCES)} "
-                            f"The stances are: {', '.join(STANCES)}.")
+            raise UserError(
+                f"There is no stance {stance!r:.80}.{did_you_mean(str(stance), STANCES)} "
+                f"The stances are: {', '.join(STANCES)}."
+            )
         if force_backend is not None:
-            raise UserError("set_stance(force_backend=...) is not supported. Compile with the backend you want: "
-                            "burnish.compile(fn, backend=...).")
+            raise UserError(
+                "set_stance(force_backend=...) is not supported. Compile with the backend you want: "
+                "burnish.compile(fn, backend=...)."
+            )
         if skip_guard_eval_unsafe:
             raise UserError("set_stance(skip_guard_eval_unsafe=True) is not supported: guards are always checked.")
         global _current

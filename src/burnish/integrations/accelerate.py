@@ -35,8 +35,10 @@ class BurnishPlugin(TorchDynamoPlugin):
         self.backend = backend  # type: ignore[assignment]
         super().__post_init__()
         if self.backend is not DynamoBackend.NO and self.backend.value.lower() not in list_backends():
-            raise UserError(f"BurnishPlugin(backend={backend!r}): Burnish has no such backend. Leave it out, or take "
-                            f"TorchDynamoPlugin, whose backends these are.")
+            raise UserError(
+                f"BurnishPlugin(backend={backend!r}): Burnish has no such backend. Leave it out, or take "
+                f"TorchDynamoPlugin, whose backends these are."
+            )
         know_burnish()
 
     def to_kwargs(self) -> dict[str, Any]:
@@ -44,7 +46,9 @@ class BurnishPlugin(TorchDynamoPlugin):
         name = self.backend.value.lower()
         kwargs: dict[str, Any] = {
             "backend": "burnish" if name == "inductor" else name,
-            "fullgraph": bool(self.fullgraph), "dynamic": self.dynamic, "options": self.options,
+            "fullgraph": bool(self.fullgraph),
+            "dynamic": self.dynamic,
+            "options": self.options,
             # A mode is a set of options, and one is always there: the environment's, or "default".
             "mode": None if self.options is not None and self.mode == "default" else self.mode,
         }

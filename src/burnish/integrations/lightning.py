@@ -105,9 +105,11 @@ class EagerComparison(Callback):
             self.print_to(f"EagerComparison: {self._batches} batches are too few for blocks of {self.block}.")
             return
         ratio = medians["eager"] / medians["compiled"]
-        self.print_to(f"EagerComparison: a batch takes {medians['eager'] * 1e3:.2f} ms eagerly and "
-                      f"{medians['compiled'] * 1e3:.2f} ms compiled, {ratio:.2f}x "
-                      f"(medians of {len(self.seconds['eager'])} and {len(self.seconds['compiled'])})")
+        self.print_to(
+            f"EagerComparison: a batch takes {medians['eager'] * 1e3:.2f} ms eagerly and "
+            f"{medians['compiled'] * 1e3:.2f} ms compiled, {ratio:.2f}x "
+            f"(medians of {len(self.seconds['eager'])} and {len(self.seconds['compiled'])})"
+        )
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._leave()

@@ -42,8 +42,14 @@ def compile_regions(model: Any, *, disable: bool = False, **kwargs: Any) -> Any:
         raise UserError(why_not_compile(model) or f"burnish.compile_regions takes a module, not {model!r:.80}.")
     if isinstance(model, CompiledModule):
         model = model._orig_mod
-    arguments: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None,
-                                 "options": None, **kwargs}
+    arguments: dict[str, Any] = {
+        "fullgraph": False,
+        "dynamic": None,
+        "backend": "burnish",
+        "mode": None,
+        "options": None,
+        **kwargs,
+    }
     options = options_of(**arguments)
     groups = list(repeated_blocks(model))
     if not groups:
@@ -83,8 +89,12 @@ def repeated_blocks(model: torch.nn.Module) -> Iterator[list[torch.nn.Module]]:
     """The outermost lists of equal blocks in a model."""
     members = list(model.children())
     kinds = {type(member) for member in members}
-    if isinstance(model, (torch.nn.ModuleList, torch.nn.Sequential)) and len(members) >= FEWEST and len(kinds) == 1 \
-            and any(True for _ in members[0].children()):
+    if (
+        isinstance(model, (torch.nn.ModuleList, torch.nn.Sequential))
+        and len(members) >= FEWEST
+        and len(kinds) == 1
+        and any(True for _ in members[0].children())
+    ):
         yield members
         return
     for member in members:

@@ -58,8 +58,10 @@ class TrunkProgram(Program):
             return "the trunk did not become a graph"
         if len(continuation.segments) >= MOST or self.options.stance() != "default":
             return "it is called in too many ways, or a stance asks for no more graphs"
-        kind = (*(kind_of(value) for value in (*slots[1], *slots[2], *slots[2].values())),
-                *(len(program.entry.segments) for program in self.blocks))
+        kind = (
+            *(kind_of(value) for value in (*slots[1], *slots[2], *slots[2].values())),
+            *(len(program.entry.segments) for program in self.blocks),
+        )
         self.calls = self.calls + 1 if kind == self.kind else 0
         self.kind = kind
         if self.calls < WAITS:
@@ -74,8 +76,15 @@ class TrunkProgram(Program):
     def finish_trace(self, tracer: Any, continuation: Any, signal: Any, *others: Any) -> None:
         if continuation is not self.entry:
             return
-        why = signal.what if signal is not None else "it writes to its inputs" if tracer.recorder.written_inputs() \
-            else "it leaves a context variable set" if tracer.set_variables else None
+        why = (
+            signal.what
+            if signal is not None
+            else "it writes to its inputs"
+            if tracer.recorder.written_inputs()
+            else "it leaves a context variable set"
+            if tracer.set_variables
+            else None
+        )
         if why is not None:
             self.give_up(continuation, why, is_told=False)
             return

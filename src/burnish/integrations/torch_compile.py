@@ -167,12 +167,15 @@ def torch_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 # ---- behind Dynamo
 
+
 def dynamo_backend(gm: GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """The backend "burnish" of a ``torch.compile`` that Burnish does not stand in for."""
     events.emit(
-        "graph.dynamo", graph_module=gm,
+        "graph.dynamo",
+        graph_module=gm,
         text=f"a graph of {len(gm.graph.nodes)} nodes was captured by Dynamo and is compiled by Burnish. "
-             f"With burnish.install(), or burnish.compile in place of torch.compile, Burnish captures too.")
+        f"With burnish.install(), or burnish.compile in place of torch.compile, Burnish captures too.",
+    )
     return AfterDynamo(gm, lookup("burnish"))
 
 
@@ -204,8 +207,14 @@ class AfterDynamo:
 def _kind(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return type(value), value
-    return (type(value), value.dtype, value.device, value.requires_grad, tuple(value.shape),
-            tuple(value.stride()) if value.layout is torch.strided else value.layout)
+    return (
+        type(value),
+        value.dtype,
+        value.device,
+        value.requires_grad,
+        tuple(value.shape),
+        tuple(value.stride()) if value.layout is torch.strided else value.layout,
+    )
 
 
 def _with_tensors_as_inputs(gm: GraphModule) -> tuple[GraphModule, tuple[torch.Tensor, ...]]:
@@ -213,8 +222,11 @@ def _with_tensors_as_inputs(gm: GraphModule) -> tuple[GraphModule, tuple[torch.T
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    own = [(node, value) for node in gm.graph.nodes
-           if node.op == "get_attr" and isinstance(value := _member(gm, node.target), torch.Tensor)]
+    own = [
+        (node, value)
+        for node in gm.graph.nodes
+        if node.op == "get_attr" and isinstance(value := _member(gm, node.target), torch.Tensor)
+    ]
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
     for node, _ in own:

@@ -1,7 +1,7 @@
 """An exported graph as torch.export has it. Importing torch.export's tracer loads torch's compiler, so it is done here.
 
-    program = burnish.export(model, (x,)).to_torch_export()      # a torch.export.ExportedProgram
-    program.module()(x)
+program = burnish.export(model, (x,)).to_torch_export()      # a torch.export.ExportedProgram
+program.module()(x)
 """
 
 from __future__ import annotations

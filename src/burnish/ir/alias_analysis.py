@@ -1,8 +1,8 @@
 """Which values lie in the memory of others.
 
-    v = view x, permute[1, 0]         storage_of(v) is x
-    w = aten.view.dtype v, i32        storage_of(w) is x
-    y = view x, slice[0: 3, -1, 4]    storage_of(y) is y: no strides go backwards, so this is a copy
+v = view x, permute[1, 0]         storage_of(v) is x
+w = aten.view.dtype v, i32        storage_of(w) is x
+y = view x, slice[0: 3, -1, 4]    storage_of(y) is y: no strides go backwards, so this is a copy
 """
 
 from __future__ import annotations

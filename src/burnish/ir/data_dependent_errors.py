@@ -1,11 +1,11 @@
 """Whether a node may raise for the data it is given, and how that is checked ahead of it.
 
-    y = aten.index_select.default x, 0, i            conditions: each element of i is in 0 … 4
+y = aten.index_select.default x, 0, i            conditions: each element of i is in 0 … 4
 
-    c = aten.lt.Scalar i, 0
-    d = aten.ge.Scalar i, 5                          the node `check` before it
-    e = any (aten.bitwise_or.Tensor c, d)
-    check e, …
+c = aten.lt.Scalar i, 0
+d = aten.ge.Scalar i, 5                          the node `check` before it
+e = any (aten.bitwise_or.Tensor c, d)
+check e, …
 """
 
 from __future__ import annotations
@@ -60,15 +60,17 @@ def violated(build: Builder, condition: Condition) -> Value:
     wrong: Any
     if isinstance(condition, InRange):
         index = condition.index
-        wrong = build("bitwise_or.Tensor", build("lt.Scalar", index, condition.low),
-                      build("ge.Scalar", index, condition.size))
+        wrong = build(
+            "bitwise_or.Tensor", build("lt.Scalar", index, condition.low), build("ge.Scalar", index, condition.size)
+        )
         if condition.ignored is not None:
             wrong = build("bitwise_and.Tensor", wrong, build("ne.Scalar", index, condition.ignored))
     elif isinstance(condition, NotZero):
         wrong = build("eq.Scalar", condition.divisor, 0)
     else:
-        right = build("bitwise_and.Tensor", build("ge.Scalar", condition.value, 0),
-                      build("le.Scalar", condition.value, 1))
+        right = build(
+            "bitwise_and.Tensor", build("ge.Scalar", condition.value, 0), build("le.Scalar", condition.value, 1)
+        )
         wrong = build("bitwise_not", right)  # NaN is wrong, too
     return build.reduce("any", wrong, ())
 

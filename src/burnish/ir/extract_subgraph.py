@@ -1,7 +1,7 @@
 """A graph of some of another graph's nodes.
 
-    graph, env = part(nodes, inputs)       `inputs`: the old values that the new graph is given
-    graph.outputs = [env[value]]           `env`: from old values to new ones
+graph, env = part(nodes, inputs)       `inputs`: the old values that the new graph is given
+graph.outputs = [env[value]]           `env`: from old values to new ones
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ def part(nodes: Iterable[Node], inputs: Sequence[Value]) -> tuple[Graph, dict[Va
     new = Graph()
     env = {value: new.copy_input(value) for value in inputs}
     for node in nodes:
-        made = new.add(node.op, replaced(node.args, env.__getitem__),
-                       {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
-                       tuple(v and v.type for v in node.results), node.line)
+        made = new.add(
+            node.op,
+            replaced(node.args, env.__getitem__),
+            {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
+            tuple(v and v.type for v in node.results),
+            node.line,
+        )
         new.nodes[-1].given = node.given
         env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
     return new, env

@@ -144,9 +144,9 @@ class Graph:
         if len(types) == 1 and types[0] is not None:
             node.results = (Value(types[0], self.fresh_name(name), node),)
         else:
-            node.results = tuple([
-                None if type is None else Value(type, self.fresh_name(name), node, k) for k, type in enumerate(types)
-            ])
+            node.results = tuple(
+                [None if type is None else Value(type, self.fresh_name(name), node, k) for k, type in enumerate(types)]
+            )
         self.nodes.append(node)
         return node.results
 
@@ -197,8 +197,12 @@ def replaced(tree: Any, change: Callable[[Value], Any]) -> Any:
     if kind in LEAVES:
         return tree
     if isinstance(tree, tuple):
-        return tuple([change(part) if type(part) is Value else part if type(part) in LEAVES else replaced(part, change)
-                      for part in tree])
+        return tuple(
+            [
+                change(part) if type(part) is Value else part if type(part) in LEAVES else replaced(part, change)
+                for part in tree
+            ]
+        )
     if isinstance(tree, list):
         return [replaced(part, change) for part in tree]
     return tree
@@ -223,8 +227,10 @@ def print_graph(graph: Graph) -> str:
     if len(head) > WIDTH:
         head = "".join(["graph(\n", *(f"    {text},\n" for text in inputs), ")"])
     lines = [head, *(f"  {print_node(node)}" for node in graph.nodes)]
-    lines += [f"  write {'silently ' * write.is_silent}{graph.inputs[write.input].name} <- {write.value.name}"
-              for write in graph.writes]
+    lines += [
+        f"  write {'silently ' * write.is_silent}{graph.inputs[write.input].name} <- {write.value.name}"
+        for write in graph.writes
+    ]
     lines.append(f"  return {', '.join(print_output(graph, out) for out in graph.outputs)}".rstrip())
     return "\n".join(lines)
 

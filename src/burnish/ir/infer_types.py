@@ -1,7 +1,7 @@
 """The type of an operator's result: by its shape rule, or by asking the eager kernel.
 
-    >>> result_types(lookup(torch.ops.aten.mm.default), (x, y), {})
-    f32[2, 4]
+>>> result_types(lookup(torch.ops.aten.mm.default), (x, y), {})
+f32[2, 4]
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Ask the eager kernel, on tensors of zeros, and pivots of ones."""
     if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:  # type: ignore
         raise Untraceable(f"the shape of {func}'s result depends on data")
-    gpus = {value.type.device.index or 0 for value in values_in((args, tuple(kwargs.values())))
-            if value.type.device.type == "cuda"}
+    gpus = {
+        value.type.device.index or 0
+        for value in values_in((args, tuple(kwargs.values())))
+        if value.type.device.type == "cuda"
+    }
     with torch.random.fork_rng(devices=gpus, device_type="cuda"):
-        names = [argument.name for argument in func._schema.arguments[:len(args)]]
+        names = [argument.name for argument in func._schema.arguments[: len(args)]]
         given = [example_of(name, arg) for name, arg in zip(names, args, strict=True)]
         try:
             found = func(*given, **{name: example_of(name, arg) for name, arg in kwargs.items()})

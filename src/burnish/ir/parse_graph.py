@@ -27,14 +27,17 @@ from ..tensors.tensor_types import CPU, DTYPES, TensorType, contiguous_stride
 from ..tensors.view_maps import Diagonal, Expand, Map, Permute, Reshape, Slice
 from .graph import RESERVED, Alias, Graph, Value, Write
 
-TOKEN = re.compile(r"""\s*(?:
+TOKEN = re.compile(
+    r"""\s*(?:
     (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*") |
     (?P<number>-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf\b|nan\b)) |
     (?P<word>[^\W\d]\w*(?:\.\w+)*) |
     (?P<thing><[^>-][^>]*>) |
     (?P<mark><-|[][(){}<>,:=@*+]) |
     (?P<end>(?:\#.*)?$)
-)""", re.VERBOSE)
+)""",
+    re.VERBOSE,
+)
 
 CONSTANTS = {"None": None, "True": True, "False": False}
 TORCH_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
@@ -111,7 +114,7 @@ class Tokens:
             raise self.error("expected the end of the line")
 
     def error(self, why: str) -> ParseError:
-        place = len(self.line[:self.start]) + len(self.line[self.start:]) - len(self.line[self.start:].lstrip())
+        place = len(self.line[: self.start]) + len(self.line[self.start :]) - len(self.line[self.start :].lstrip())
         return ParseError(f"line {self.number}: {why}\n    {self.line}\n    {' ' * place}^")
 
 
@@ -204,7 +207,7 @@ class GraphParser:
         while tokens.kind != "end" and not tokens.is_at(":"):
             if args or kwargs:
                 tokens.expect(",")
-            name = tokens.text if tokens.kind == "word" and re.match(r"\s*=", tokens.line[tokens.at:]) else None
+            name = tokens.text if tokens.kind == "word" and re.match(r"\s*=", tokens.line[tokens.at :]) else None
             if name is None:
                 args.append(self.argument(tokens))
             else:
@@ -214,8 +217,9 @@ class GraphParser:
         if names:
             tokens.expect(":")
             types = tuple(tokens.until("", lambda: None if tokens.taken("_") else tensor_type(tokens)))
-        if len(types) != len(names) or any((name == "_") != (type is None)
-                                           for name, type in zip(names, types, strict=True)):
+        if len(types) != len(names) or any(
+            (name == "_") != (type is None) for name, type in zip(names, types, strict=True)
+        ):
             raise tokens.error(f"the results are {', '.join(names)}, which needs as many types")
         self.graph.add(op, tuple(args), kwargs, ())
         node = self.graph.nodes[-1]
@@ -233,8 +237,10 @@ class GraphParser:
         if tokens.kind == "number":
             return number(tokens.take())
         if tokens.kind == "thing":
-            raise tokens.error(f"{tokens.text} is an object of the compiler, which has no text: graphs are read back "
-                               "as they were before library calls were chosen")
+            raise tokens.error(
+                f"{tokens.text} is an object of the compiler, which has no text: graphs are read back "
+                "as they were before library calls were chosen"
+            )
         if tokens.taken("["):
             return tokens.until("]", lambda: self.argument(tokens))
         if tokens.taken("("):
@@ -291,7 +297,7 @@ def tensor_type(tokens: Tokens) -> TensorType:
 
 def device(tokens: Tokens) -> torch.device:
     name = tokens.word("a device")
-    if tokens.is_at(":") and re.match(r"\d", tokens.line[tokens.at:]):
+    if tokens.is_at(":") and re.match(r"\d", tokens.line[tokens.at :]):
         tokens.read()
         return torch.device(name, tokens.integer())
     return torch.device(name)

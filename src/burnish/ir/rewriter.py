@@ -1,10 +1,10 @@
 """What passes that replace single nodes share: a walk that copies the graph, node by node.
 
-    class Halve(Rewriter):
-        def rewrite(self, node, args, kwargs):      the node's arguments, in the new graph
-            if node.op.name == "aten.mul.Tensor" ...:
-                return self.build(...)              the value, or values, that take the place of its results
-            return None                             it stays as it is
+class Halve(Rewriter):
+    def rewrite(self, node, args, kwargs):      the node's arguments, in the new graph
+        if node.op.name == "aten.mul.Tensor" ...:
+            return self.build(...)              the value, or values, that take the place of its results
+        return None                             it stays as it is
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class Rewriter:
         """What leaves the graph has the strides that eager gives it."""
         for old in dict.fromkeys(value for value in values_in(tuple(self.old.outputs))):
             self.restore(old)
-        self.new.outputs = [out if isinstance(out, Alias) else replaced(out, self.env.__getitem__)
-                            for out in self.old.outputs]
+        self.new.outputs = [
+            out if isinstance(out, Alias) else replaced(out, self.env.__getitem__) for out in self.old.outputs
+        ]
         self.new.writes = [write.of(self.env[write.value]) for write in self.old.writes]

@@ -29,8 +29,20 @@ from ..tensors.tensor_types import NumberType, TensorType, has_stride
 from ..tensors.view_maps import Map, view_type
 from .graph import RESERVED, Alias, Graph, Node, Value, print_node, types_of, values_in
 
-CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format,
-             torch.Generator, Map)
+CONSTANTS = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.Generator,
+    Map,
+)
 NEIGHBOURS = 3
 
 
@@ -80,19 +92,23 @@ def new_name(value: Value, node: Node | None, names: set[str]) -> Iterator[Fault
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
+
 def wrong_arguments(node: Node) -> Iterator[str]:
     # Chosen library calls hold their functions.
     args = node.args[1:] if node.op in (RUN, PREPARE) else node.args
     for arg in (*args, *node.kwargs.values()):
-        yield from (f"{part!r} is no constant that a graph may hold" for part in leaves(arg)
-                    if not isinstance(part, (Value, *CONSTANTS)))
+        yield from (
+            f"{part!r} is no constant that a graph may hold"
+            for part in leaves(arg)
+            if not isinstance(part, (Value, *CONSTANTS))
+        )
     if node.op.target is None:
         return
     positional, required, known = parameters(node.op.target)
     if len(node.args) > len(positional):
         yield f"{node.op} takes at most {len(positional)} arguments by position, not {len(node.args)}"
     yield from (f"{node.op} has no argument called {name}" for name in node.kwargs if name not in known)
-    missing = required.difference(positional[:len(node.args)], node.kwargs)
+    missing = required.difference(positional[: len(node.args)], node.kwargs)
     if missing:
         yield f"{node.op} lacks {', '.join(sorted(missing))}"
 
@@ -101,9 +117,11 @@ def wrong_arguments(node: Node) -> Iterator[str]:
 def parameters(target: torch._ops.OpOverload) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
     """The names of the positional ones, of those without default, and of all."""
     arguments = target._schema.arguments
-    return (tuple(argument.name for argument in arguments if not argument.kwarg_only),
-            frozenset(argument.name for argument in arguments if not argument.has_default_value()),
-            frozenset(argument.name for argument in arguments))
+    return (
+        tuple(argument.name for argument in arguments if not argument.kwarg_only),
+        frozenset(argument.name for argument in arguments if not argument.has_default_value()),
+        frozenset(argument.name for argument in arguments),
+    )
 
 
 def leaves(tree: Any) -> Iterator[Any]:
@@ -128,8 +146,11 @@ def wrong_types(node: Node, strides: bool) -> Iterator[str]:
             # A result that is left out is no fault: nobody asked for it.
             if value is not None:
                 yield f"{value} is made, but its operator's rule leaves it out"
-        elif (value.shape, value.dtype, value.type.device) != (type.shape, type.dtype, type.device) \
-                or strides and not same_type(value.type, type):
+        elif (
+            (value.shape, value.dtype, value.type.device) != (type.shape, type.dtype, type.device)
+            or strides
+            and not same_type(value.type, type)
+        ):
             yield f"{value} has the type {value.type}, but its operator's rule says {type}"
 
 
@@ -151,6 +172,7 @@ def ruled_types(node: Node) -> tuple | str | None:
 
 
 # -- the graph's ends --------------------------------------------------------------------------------------------------
+
 
 def wrong_writes(graph: Graph, made: set[Value]) -> Iterator[str]:
     written: set[int] = set()
@@ -180,8 +202,11 @@ def wrong_outputs(graph: Graph, made: set[Value]) -> Iterator[str]:
                 yield f"an output is an alias of {input} and has the type {out.type}, but its maps say {shown}"
         else:
             yield from (f"the output {value} was never made" for value in values_in(out) if value not in made)
-            yield from (f"the output {part!r} is no constant" for part in leaves(out)
-                        if not isinstance(part, (Value, *CONSTANTS)))
+            yield from (
+                f"the output {part!r} is no constant"
+                for part in leaves(out)
+                if not isinstance(part, (Value, *CONSTANTS))
+            )
 
 
 def changed_signature(before: Graph, after: Graph) -> Iterator[str]:
@@ -216,5 +241,7 @@ def surroundings(graph: Graph, node: Node) -> str:
     """The node between its neighbours, with an arrow."""
     at = next(k for k, other in enumerate(graph.nodes) if other is node)
     first = max(at - NEIGHBOURS, 0)
-    return "\n".join(f"    {'> ' if other is node else '  '}{print_node(other)}"
-                     for other in graph.nodes[first:at + NEIGHBOURS + 1])
+    return "\n".join(
+        f"    {'> ' if other is node else '  '}{print_node(other)}"
+        for other in graph.nodes[first : at + NEIGHBOURS + 1]
+    )

@@ -130,8 +130,17 @@ def linear(
 
 @shape("conv")
 def conv(
-    x: TensorType, weight: TensorType, bias: TensorType | None, residual: TensorType | None, activation: Any,
-    stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int,
+    x: TensorType,
+    weight: TensorType,
+    bias: TensorType | None,
+    residual: TensorType | None,
+    activation: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
 ) -> TensorType:
     rule = record("aten.convolution.default").shape
     assert rule is not None

@@ -50,18 +50,31 @@ UNKNOWN: Conditions = None
 
 def check(*names: str) -> Callable[[Callable[..., Conditions]], Callable[..., Conditions]]:
     """Register the conditions of operators."""
+
     def register(rule: Callable[..., Conditions]) -> Callable[..., Conditions]:
         for name in names:
             record(name).check = rule
         return rule
+
     return register
 
 
 # -- by an index -------------------------------------------------------------------------------------------------------
 
-@check("aten.index_select.default", "aten.gather.default", "aten.scatter.src", "aten.scatter.value",
-       "aten.scatter.reduce", "aten.scatter.value_reduce", "aten.scatter_add.default", "aten.scatter_reduce.two",
-       "aten.index_add.default", "aten.index_copy.default", "aten.index_reduce.default")
+
+@check(
+    "aten.index_select.default",
+    "aten.gather.default",
+    "aten.scatter.src",
+    "aten.scatter.value",
+    "aten.scatter.reduce",
+    "aten.scatter.value_reduce",
+    "aten.scatter_add.default",
+    "aten.scatter_reduce.two",
+    "aten.index_add.default",
+    "aten.index_copy.default",
+    "aten.index_reduce.default",
+)
 def along_a_dimension(x: Any, dim: int, index: Any, *_: object, **__: object) -> Conditions:
     return (InRange(index, 0, x.shape[wrapped_dim(dim, x.ndim)] if x.ndim else 1),)
 
@@ -97,8 +110,16 @@ def nll_loss(x: Any, target: Any, weight: Any, reduction: int, ignore_index: int
 
 # -- by a divisor ------------------------------------------------------------------------------------------------------
 
-@check("aten.floor_divide.default", "aten.floor_divide.Scalar", "aten.remainder.Tensor", "aten.remainder.Scalar",
-       "aten.remainder.Scalar_Tensor", "aten.fmod.Tensor", "aten.fmod.Scalar")
+
+@check(
+    "aten.floor_divide.default",
+    "aten.floor_divide.Scalar",
+    "aten.remainder.Tensor",
+    "aten.remainder.Scalar",
+    "aten.remainder.Scalar_Tensor",
+    "aten.fmod.Tensor",
+    "aten.fmod.Scalar",
+)
 def whole_division(x: Any, y: Any) -> Conditions:
     if not (is_whole(x) and is_whole(y)):
         return ()
@@ -124,6 +145,7 @@ def is_whole(x: Any) -> bool:
 
 # -- by a probability --------------------------------------------------------------------------------------------------
 
+
 @check("aten.bernoulli.default", "aten.bernoulli.Tensor")
 def bernoulli(x: Any, p: Any = None, *, generator: object = None) -> Conditions:
     return (Probability(x if p is None else p),)
@@ -131,7 +153,8 @@ def bernoulli(x: Any, p: Any = None, *, generator: object = None) -> Conditions:
 
 # -- what only the operator can tell -----------------------------------------------------------------------------------
 
-TOLD_BY_ITSELF = frozenset("""
+TOLD_BY_ITSELF = frozenset(
+    """
     _index_put_impl masked_scatter _embedding_bag _embedding_bag_forward_only embedding_renorm multi_margin_loss
     multilabel_margin_loss_forward max_unpool2d max_unpool3d bincount repeat_interleave histc histogram
     _histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors multinomial normal poisson binomial
@@ -140,9 +163,11 @@ TOLD_BY_ITSELF = frozenset("""
     _functional_assert_async _functional_assert_scalar
     linalg_pinv linalg_matrix_sqrth linalg_polar _linalg_eigh linalg_eig linalg_eigvals _linalg_eigvals _linalg_svd
     linalg_lstsq
-""".split())
-WHERE_ASKED = frozenset("linalg_inv_ex linalg_cholesky_ex linalg_lu_factor_ex linalg_ldl_factor_ex "
-                        "_linalg_solve_ex".split())
+""".split()
+)
+WHERE_ASKED = frozenset(
+    "linalg_inv_ex linalg_cholesky_ex linalg_lu_factor_ex linalg_ldl_factor_ex _linalg_solve_ex".split()
+)
 """With `check_errors`. Else an operator of its own looks at what they found."""
 
 

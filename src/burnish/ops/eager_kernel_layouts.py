@@ -23,7 +23,9 @@ from ..tensors.eager_strides import is_dense, preserved_stride
 from ..tensors.tensor_types import TensorType, has_stride
 from .operator_record import Op
 
-ANY = frozenset(f"aten.{name}" for name in """
+ANY = frozenset(
+    f"aten.{name}"
+    for name in """
     mm.default addmm.default bmm.default baddbmm.default addbmm.default addr.default mv.default dot.default
     convolution.default convolution_backward.default constant_pad_nd.default
     _adaptive_avg_pool2d.default _adaptive_avg_pool2d_backward.default
@@ -44,7 +46,8 @@ ANY = frozenset(f"aten.{name}" for name in """
     cumsum.default cumprod.default sort.default sort.stable topk.default
     _softmax.default _log_softmax.default _softmax_backward_data.default _log_softmax_backward_data.default
     native_layer_norm.default tril.default triu.default masked_select.default nonzero.default
-""".split())
+""".split()
+)
 
 
 def takes_any(op: Op) -> bool:

@@ -1,7 +1,7 @@
 """All families of operators: importing this fills `record.RECORDS`.
 
-    >>> from burnish.ops import operator_families as families
-    >>> len(record.RECORDS)
+>>> from burnish.ops import operator_families as families
+>>> len(record.RECORDS)
 """
 
 from . import data_dependent_errors as data_dependent_errors

@@ -122,33 +122,40 @@ def lookup(target: torch._ops.OpOverload) -> Op:
 
 def shape(*names: str) -> Callable[[Callable], Callable]:
     """Register a shape rule: from types to the type of the result, or a tuple of types."""
+
     def register(rule: Callable) -> Callable:
         for name in names:
             record(name).shape = rule
         return rule
+
     return register
 
 
 def decomposition(*names: str) -> Callable[[Callable], Callable]:
     """Register how an operator is written in simpler ones. The rule gets the builder, then the arguments."""
+
     def register(rule: Callable) -> Callable:
         for name in names:
             record(name).decompose = rule
         return rule
+
     return register
 
 
 def value_decomposition(*names: str) -> Callable[[Callable], Callable]:
     """Register how an operator's first result is written in simpler ones, for where nobody reads the others."""
+
     def register(rule: Callable) -> Callable:
         for name in names:
             record(name).decompose_value = rule
         return rule
+
     return register
 
 
 def view(*names: str, is_alias: bool = True) -> Callable[[Callable], Callable]:
     """Register an operator that rearranges its first argument: the rule gives the maps for a type and the arguments."""
+
     def register(maps: Callable) -> Callable:
         def result(x: TensorType, *args: Any, **kwargs: Any) -> TensorType:
             steps = tuple(maps(x, *args, **kwargs))
@@ -156,12 +163,14 @@ def view(*names: str, is_alias: bool = True) -> Callable[[Callable], Callable]:
             if found is None:
                 raise NoRule("no strides can express this view")
             return found
+
         for name in names:
             made = record(name)
             made.rule = View(maps, is_alias)
             if is_alias:
                 made.shape = result
         return maps
+
     return register
 
 
@@ -169,12 +178,14 @@ def pointwise(
     *names: str, promotion: Promotion = "common", apart: Sequence[int] = (), cost: int = 1
 ) -> Callable[[Callable], Callable]:
     """Register an element-wise operator. Its shape rule follows."""
+
     def register(rule: Callable) -> Callable:
         made = Pointwise(rule, promotion, frozenset(apart), cost)
         for name in names:
             record(name).rule = made
             record(name).shape = lambda *args, **kwargs: pointwise_type(made, args, kwargs)
         return rule
+
     return register
 
 
@@ -188,7 +199,7 @@ def pointwise_type(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any])
 
 
 def computed_operands(
-    rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any], dtype: torch.dtype,
+    rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any], dtype: torch.dtype
 ) -> list[TensorType]:
     """The tensors among the operands as they lie when eager computes with them: what is converted first, on a CPU, is a
     copy by then, and one of an expanded tensor lies dense."""
@@ -196,8 +207,13 @@ def computed_operands(
     for position, arg in enumerate((*args, *kwargs.values())):
         if not isinstance(arg, TensorType):
             continue
-        if arg.dtype != dtype and rule.promotion != "first" and position not in rule.apart \
-                and arg.device.type == "cpu" and not is_dense(arg):
+        if (
+            arg.dtype != dtype
+            and rule.promotion != "first"
+            and position not in rule.apart
+            and arg.device.type == "cpu"
+            and not is_dense(arg)
+        ):
             arg = TensorType(arg.shape, preserved_stride(arg), dtype, arg.device)
         found.append(arg)
     if not found:
@@ -207,16 +223,22 @@ def computed_operands(
 
 def operand_dtype(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.dtype:
     """What the operands are converted to."""
-    counted = [arg for position, arg in enumerate((*args, *kwargs.values()))
-               if position not in rule.apart and isinstance(arg, TensorType)]
+    counted = [
+        arg
+        for position, arg in enumerate((*args, *kwargs.values()))
+        if position not in rule.apart and isinstance(arg, TensorType)
+    ]
     if rule.promotion == "first":
         if not counted:
             raise NoRule("no tensor among the operands")
         return counted[0].dtype
     # Numbers count as operands where they stand for one; an option like `approximate="none"` or a slope does not
     # change what a tensor of floats is computed in, and for integers it decides.
-    numbers = [arg for position, arg in enumerate(args)
-               if position not in rule.apart and isinstance(arg, (bool, int, float, complex))]
+    numbers = [
+        arg
+        for position, arg in enumerate(args)
+        if position not in rule.apart and isinstance(arg, (bool, int, float, complex))
+    ]
     if not counted and not numbers:
         raise NoRule("no tensor among the operands")
     found = common_dtype([*counted, *numbers])
@@ -263,6 +285,22 @@ def wrapped_dim(dim: int, rank: int) -> int:
 
 
 __all__ = [
-    "NoRule", "Op", "Pointwise", "RECORDS", "Reduction", "TensorType", "View", "broadcast_shape", "decomposition",
-    "fresh", "lookup", "number_dtype", "pointwise", "record", "result_device", "shape", "view", "wrapped_dim",
+    "NoRule",
+    "Op",
+    "Pointwise",
+    "RECORDS",
+    "Reduction",
+    "TensorType",
+    "View",
+    "broadcast_shape",
+    "decomposition",
+    "fresh",
+    "lookup",
+    "number_dtype",
+    "pointwise",
+    "record",
+    "result_device",
+    "shape",
+    "view",
+    "wrapped_dim",
 ]

@@ -61,6 +61,7 @@ Size = Sequence[int]
 
 # -- types -------------------------------------------------------------------------------------------------------------
 
+
 @shape("random_seed")
 def seed_type(device: torch.device = CPU) -> TensorType:
     return TensorType.contiguous((), torch.int64, device)
@@ -195,15 +196,17 @@ def place_of(device: Any) -> torch.device:
     return found
 
 
-def draw_uniform(g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, low: float = 0.0,
-                 high: float = 1.0) -> Any:
+def draw_uniform(
+    g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, low: float = 0.0, high: float = 1.0
+) -> Any:
     if not (low <= high and holds(NAMES.get(dtype, ""), high - low) and math.isfinite(high - low)):
         raise NoRule(f"numbers from {low} to {high}")
     return g.apply(UNIFORM, (draw(g, size, generator, device, dtype), float(low), float(high), dtype))
 
 
-def draw_normal(g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, mean: float = 0.0,
-                std: float = 1.0) -> Any:
+def draw_normal(
+    g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, mean: float = 0.0, std: float = 1.0
+) -> Any:
     if not std >= 0:
         raise NoRule(f"a standard deviation of {std}")
     return g.apply(NORMAL, (draw(g, size, generator, device, dtype), float(mean), float(std), dtype))
@@ -236,15 +239,33 @@ def plain(layout: torch.layout | None, pin_memory: bool | None) -> None:
         raise NoRule("a layout or pinned memory")
 
 
-def made(draw_some: Any, g: Any, size: Size, *, generator: Any = None, dtype: torch.dtype | None = None,
-         layout: torch.layout | None = None, device: Any = None, pin_memory: bool | None = None) -> Any:
+def made(
+    draw_some: Any,
+    g: Any,
+    size: Size,
+    *,
+    generator: Any = None,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+) -> Any:
     plain(layout, pin_memory)
     return draw_some(g, size, dtype or torch.get_default_dtype(), generator, device)
 
 
-def made_like(draw_some: Any, g: Any, x: Any, *, generator: Any = None, dtype: torch.dtype | None = None,
-              layout: torch.layout | None = None, device: Any = None, pin_memory: bool | None = None,
-              memory_format: torch.memory_format | None = None) -> Any:
+def made_like(
+    draw_some: Any,
+    g: Any,
+    x: Any,
+    *,
+    generator: Any = None,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
     plain(layout, pin_memory)
     return draw_some(g, x.shape, dtype or x.dtype, generator, device or place(x))
 
@@ -288,8 +309,18 @@ def native_dropout(g: Any, x: Any, p: float, train: bool | None) -> Any:
 
 
 @draws("aten.randint.low", "aten.randint.low_generator")
-def randint(g: Any, low: int, high: int, size: Size, *, generator: Any = None, dtype: torch.dtype | None = torch.int64,
-            layout: torch.layout | None = None, device: Any = None, pin_memory: bool | None = None) -> Any:
+def randint(
+    g: Any,
+    low: int,
+    high: int,
+    size: Size,
+    *,
+    generator: Any = None,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+) -> Any:
     plain(layout, pin_memory)
     return draw_integers(g, size, low, high, dtype or torch.int64, generator, device)
 
@@ -300,9 +331,18 @@ def randint_to(g: Any, high: int, size: Size, **options: Any) -> Any:
 
 
 @draws("aten.randint_like.low_dtype")
-def randint_like(g: Any, x: Any, low: int, high: int, *, dtype: torch.dtype | None = None,
-                 layout: torch.layout | None = None, device: Any = None, pin_memory: bool | None = None,
-                 memory_format: torch.memory_format | None = None) -> Any:
+def randint_like(
+    g: Any,
+    x: Any,
+    low: int,
+    high: int,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
     plain(layout, pin_memory)
     return draw_integers(g, x.shape, low, high, dtype or x.dtype, None, device or place(x))
 

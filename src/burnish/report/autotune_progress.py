@@ -32,7 +32,7 @@ def start(is_wanted: Callable[[], bool], to: TextIO | None = None) -> Callable[[
         stream = to or sys.stderr
         if not is_wanted() or not stream.isatty():
             return
-        stream.write("\r\x1b[K" + line(**event.data)[:shutil.get_terminal_size().columns - 1])
+        stream.write("\r\x1b[K" + line(**event.data)[: shutil.get_terminal_size().columns - 1])
         stream.flush()
 
     return subscribe(show, kinds=["kernels.measuring"])

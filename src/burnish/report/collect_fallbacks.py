@@ -27,8 +27,15 @@ CAUSES = {
     "limit": "a place has more variants than the setting segment_limit, and runs eagerly",
 }
 
-KINDS = ("lower.refused", "lower.trace.number_inputs", "guards.sizes", "guards.given_up", "guards.raced", "guards.unwatched",
-         "cache.unreadable")
+KINDS = (
+    "lower.refused",
+    "lower.trace.number_inputs",
+    "guards.sizes",
+    "guards.given_up",
+    "guards.raced",
+    "guards.unwatched",
+    "cache.unreadable",
+)
 """The kinds of events that may be fallbacks."""
 
 

@@ -113,8 +113,11 @@ def _in_words(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor, {tensor_type(value)}"
     if kind in (tuple, list, set, frozenset):
-        return f"{kind.__name__}({', '.join(map(_in_words, value))})" if kind is not tuple \
+        return (
+            f"{kind.__name__}({', '.join(map(_in_words, value))})"
+            if kind is not tuple
             else f"({', '.join(map(_in_words, value))})"
+        )
     if kind.__module__ in ("builtins", "torch", "types") and kind is not dict:
         return repr(value)
     return f"<{kind.__module__}.{kind.__qualname__}>"

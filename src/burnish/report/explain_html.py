@@ -39,8 +39,10 @@ def page(output: ExplainOutput) -> str:
     if output.out_guards:
         body.append("<h2>Guards</h2>")
         body.append(folded("The graphs are used again while these hold", map(str, output.out_guards)))
-    return (f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>Burnish: explain</title>\n'
-            f"<style>\n{STYLE}</style></head>\n<body>\n" + "\n".join(body) + "\n</body>\n</html>\n")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>Burnish: explain</title>\n'
+        f"<style>\n{STYLE}</style></head>\n<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
+    )
 
 
 def break_section(reason: BreakReason) -> str:

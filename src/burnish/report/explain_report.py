@@ -34,11 +34,24 @@ GUARDS_SHOWN = 20
 LINE_SHOWN = 150
 CALLS = ("call_function", "call_method", "call_module")
 OPERATORS = {
-    operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * {}", operator.truediv: "{} / {}",
-    operator.floordiv: "{} // {}", operator.mod: "{} % {}", operator.pow: "{} ** {}", operator.matmul: "{} @ {}",
-    operator.lt: "{} < {}", operator.le: "{} <= {}", operator.gt: "{} > {}", operator.ge: "{} >= {}",
-    operator.eq: "{} == {}", operator.ne: "{} != {}", operator.and_: "{} & {}", operator.or_: "{} | {}",
-    operator.neg: "-{}", operator.invert: "~{}",
+    operator.add: "{} + {}",
+    operator.sub: "{} - {}",
+    operator.mul: "{} * {}",
+    operator.truediv: "{} / {}",
+    operator.floordiv: "{} // {}",
+    operator.mod: "{} % {}",
+    operator.pow: "{} ** {}",
+    operator.matmul: "{} @ {}",
+    operator.lt: "{} < {}",
+    operator.le: "{} <= {}",
+    operator.gt: "{} > {}",
+    operator.ge: "{} >= {}",
+    operator.eq: "{} == {}",
+    operator.ne: "{} != {}",
+    operator.and_: "{} & {}",
+    operator.or_: "{} | {}",
+    operator.neg: "-{}",
+    operator.invert: "~{}",
 }
 
 
@@ -80,13 +93,23 @@ class ExplainOutput:
     compile_times: dict[str, float] | None = None
 
     @classmethod
-    def build(cls, graphs: Iterable[torch.fx.GraphModule], breaks: Iterable[Any], guards: Iterable[Any] = (),
-              compile_times: Mapping[str, float] | None = None) -> ExplainOutput:
+    def build(
+        cls,
+        graphs: Iterable[torch.fx.GraphModule],
+        breaks: Iterable[Any],
+        guards: Iterable[Any] = (),
+        compile_times: Mapping[str, float] | None = None,
+    ) -> ExplainOutput:
         graphs, reasons = list(graphs), [BreakReason.of(found) for found in breaks]
         operations = [[node.target for node in operation_nodes(graph)] for graph in graphs]
         return cls(
-            graphs=graphs, graph_count=len(graphs), graph_break_count=len(reasons), break_reasons=reasons,
-            op_count=sum(map(len, operations)), ops_per_graph=operations, out_guards=list(guards),
+            graphs=graphs,
+            graph_count=len(graphs),
+            graph_break_count=len(reasons),
+            break_reasons=reasons,
+            op_count=sum(map(len, operations)),
+            ops_per_graph=operations,
+            out_guards=list(guards),
             compile_times=dict(compile_times or {}),
         )
 
@@ -106,8 +129,11 @@ class ExplainOutput:
 
     def summary(self) -> str:
         """One line: how many of what, and how long it took."""
-        counts = [count(self.graph_count, "graph"), count(self.graph_break_count, "graph break"),
-                  count(self.op_count, "operation")]
+        counts = [
+            count(self.graph_count, "graph"),
+            count(self.graph_break_count, "graph break"),
+            count(self.op_count, "operation"),
+        ]
         if self.out_guards:
             counts.append(count(len(self.out_guards), "guard"))
         return ", ".join(counts) + self.timing()
@@ -144,8 +170,10 @@ def list_operations(graph: torch.fx.GraphModule) -> list[str]:
     nodes = operation_nodes(graph)
     calls = [cut(f"{node.name} = {call_text(node)}", LINE_SHOWN) for node in nodes]
     width = min(max(map(len, calls), default=0), 72)
-    return [f"{call:<{width}}  # {kind}" if (kind := result_type(node)) else call
-            for call, node in zip(calls, nodes, strict=True)]
+    return [
+        f"{call:<{width}}  # {kind}" if (kind := result_type(node)) else call
+        for call, node in zip(calls, nodes, strict=True)
+    ]
 
 
 def operation_name(node: torch.fx.Node) -> str:

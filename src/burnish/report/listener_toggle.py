@@ -14,8 +14,9 @@ from typing import Any
 Stop = Callable[[], None]
 
 
-def while_wanted(on_change: Callable[[Callable[[Any], None]], Stop], is_wanted: Callable[[Any], bool],
-                 start: Callable[[], Stop]) -> Stop:
+def while_wanted(
+    on_change: Callable[[Callable[[Any], None]], Stop], is_wanted: Callable[[Any], bool], start: Callable[[], Stop]
+) -> Stop:
     """Keep what ``start`` begins running while the settings of some thread want it. The result ends it for good.
 
     ``on_change`` tells in each thread what holds there; which events are for which thread is the listener's matter.

@@ -164,6 +164,7 @@ class Profile:
                 else:
                     record.calls += 1
             return found
+
         return timed
 
     def _timed_finish(self, record: SegmentProfile, finish: Callable) -> Callable:
@@ -176,6 +177,7 @@ class Profile:
                 seconds = perf_counter() - start
                 with self._lock:
                     record.python += seconds
+
         return timed
 
     def _timed_graph(self, record: SegmentProfile, graph: Callable) -> Callable:
@@ -199,6 +201,7 @@ class Profile:
             with self._lock:
                 record.bytes += moved
             return outputs
+
         return timed
 
     def _timed_driver(self, record: SegmentProfile, run: FunctionType, is_backward: bool) -> Callable:
@@ -210,9 +213,11 @@ class Profile:
                 names[name] = self._timed_call(thing, "library")
         driver = FunctionType(run.__code__, names, run.__name__, run.__defaults__, run.__closure__)
         if not is_backward:
+
             def timed(*args: Any) -> Any:
                 self._here.inside.programs += 1
                 return driver(*args)
+
             return timed
 
         def timed_backward(*args: Any) -> Any:
@@ -229,6 +234,7 @@ class Profile:
                     record.kernels += inside.kernels
                     record.library += inside.library
                     record.python += seconds - inside.kernels - inside.library
+
         return timed_backward
 
     def _timed_call(self, function: Callable, kind: str) -> Callable:
@@ -239,6 +245,7 @@ class Profile:
             finally:
                 inside = self._here.inside
                 setattr(inside, kind, getattr(inside, kind) + perf_counter() - start)
+
         return timed
 
     # ---- telling
@@ -253,14 +260,22 @@ class Profile:
             shares = (record.guards, record.kernels, record.library, record.python)
             each = max(record.calls, 1)
             moved = record.bytes / each
-            rows.append((
-                end_of(record.name), str(record.calls), short(record.seconds / each),
-                *(f"{100 * share / record.seconds if record.seconds else 0:.1f}%" for share in shares),
-                size(moved) if moved else "", f"{record.bandwidth / copy_bandwidth():.2f}×" if record.bandwidth else "",
-            ))
+            rows.append(
+                (
+                    end_of(record.name),
+                    str(record.calls),
+                    short(record.seconds / each),
+                    *(f"{100 * share / record.seconds if record.seconds else 0:.1f}%" for share in shares),
+                    size(moved) if moved else "",
+                    f"{record.bandwidth / copy_bandwidth():.2f}×" if record.bandwidth else "",
+                )
+            )
         widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-        lines = [row[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in
-                                                   zip(row[1:], widths[1:], strict=True)) for row in rows]
+        lines = [
+            row[0].ljust(widths[0])
+            + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
+            for row in rows
+        ]
         missed = sum(record.misses for record in met)
         head = f"{count(calls, 'call')} of {count(len(met), 'segment')}, {duration(total)}"
         if missed:
@@ -270,7 +285,7 @@ class Profile:
 
 def end_of(name: str) -> str:
     """Of a place in a file, what tells it from others."""
-    return name if len(name) <= NAME_WIDTH else f"…{name[1 - NAME_WIDTH:]}"
+    return name if len(name) <= NAME_WIDTH else f"…{name[1 - NAME_WIDTH :]}"
 
 
 def programs_in(thing: Any, is_backward: bool = False, seen: set[int] | None = None) -> Iterator[tuple[Any, bool]]:
@@ -340,8 +355,13 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def short(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms" if seconds < 1 else \
-        f"{seconds:.2f} s"
+    return (
+        f"{seconds * 1e6:.1f} µs"
+        if seconds < 1e-3
+        else f"{seconds * 1e3:.3f} ms"
+        if seconds < 1
+        else f"{seconds:.2f} s"
+    )
 
 
 def size(number: float) -> str:

@@ -10,8 +10,14 @@ WIDTH = 100
 
 def labelled(label: str, text: str) -> list[str]:
     """``text`` wrapped, hanging beside its label."""
-    return textwrap.wrap(" ".join(text.split()), WIDTH, initial_indent=f"  {label:<12}", subsequent_indent=" " * 14,
-                         break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        " ".join(text.split()),
+        WIDTH,
+        initial_indent=f"  {label:<12}",
+        subsequent_indent=" " * 14,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def shifted(text: str) -> str:
@@ -26,7 +32,7 @@ def shorten(lines: Sequence[str], head: int, tail: int, noun: str) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[:width - 1] + "…"
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def count(number: int, noun: str) -> str:

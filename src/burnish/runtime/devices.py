@@ -1,6 +1,6 @@
 """Where tensors are.
 
-    gpus_of([x, 2.0, w])        {device(type='cuda', index=0)}
+gpus_of([x, 2.0, w])        {device(type='cuda', index=0)}
 """
 
 from __future__ import annotations

@@ -30,13 +30,46 @@ class ResultsChanged(Exception):
 
 
 class Segment:
-    __slots__ = ("__weakref__", "break_", "call", "check", "contest", "draws", "finish", "followed_by", "graph_module",
-                 "guards", "has_effects", "is_step", "leads_to", "looks_first", "nests", "on", "reruns_watched",
-                 "state", "writes_inputs")
+    __slots__ = (
+        "__weakref__",
+        "break_",
+        "call",
+        "check",
+        "contest",
+        "draws",
+        "finish",
+        "followed_by",
+        "graph_module",
+        "guards",
+        "has_effects",
+        "is_step",
+        "leads_to",
+        "looks_first",
+        "nests",
+        "on",
+        "reruns_watched",
+        "state",
+        "writes_inputs",
+    )
 
-    def __init__(self, check: Callable, graph: Callable | None, finish: Callable, leads_to: Any, *, guards: list,
-                 graph_module: Any, break_: Any, state: tuple, writes_inputs: bool, nests: bool, is_step: bool = False,
-                 has_effects: bool = True, draws: bool = False, compares_results: bool = False):
+    def __init__(
+        self,
+        check: Callable,
+        graph: Callable | None,
+        finish: Callable,
+        leads_to: Any,
+        *,
+        guards: list,
+        graph_module: Any,
+        break_: Any,
+        state: tuple,
+        writes_inputs: bool,
+        nests: bool,
+        is_step: bool = False,
+        has_effects: bool = True,
+        draws: bool = False,
+        compares_results: bool = False,
+    ):
         self.call: Callable | None
         self.on: Callable[[tuple], Any] | None
         self.check, self.graph, self.finish = check, graph, finish
@@ -91,14 +124,28 @@ class Holders:
         """From here on they ask by this check, which has these holders too."""
         for reference in self.segments:
             segment = reference()
-            if segment is not None and getattr(segment.check, "holders", None) is self \
-                    and not hasattr(segment.check, "__wrapped__"):  # else somebody watches it
+            if (
+                segment is not None
+                and getattr(segment.check, "holders", None) is self
+                and not hasattr(segment.check, "__wrapped__")
+            ):  # else somebody watches it
                 segment.check = check
 
 
 class Continuation:
-    __slots__ = ("claims", "given_up", "label", "last", "layout", "location", "made_in", "races", "segments",
-                 "waits", "why_given_up")
+    __slots__ = (
+        "claims",
+        "given_up",
+        "label",
+        "last",
+        "layout",
+        "location",
+        "made_in",
+        "races",
+        "segments",
+        "waits",
+        "why_given_up",
+    )
 
     def __init__(self, layout: Any, label: str, location: Any):
         self.layout, self.label, self.location = layout, label, location

@@ -1,9 +1,9 @@
 """The plan: what runs, in which order, and where every value lies.
 
-    plan = make_plan(graph)
-    plan.steps       Launch (a kernel), Call (an operator's eager kernel) and Show (a view of something in memory)
-    plan.offsets     for each intermediate value its place in the arena
-    plan.lodged      or in memory that is made for an output, and is not written until the value is done with
+plan = make_plan(graph)
+plan.steps       Launch (a kernel), Call (an operator's eager kernel) and Show (a view of something in memory)
+plan.offsets     for each intermediate value its place in the arena
+plan.lodged      or in memory that is made for an output, and is not written until the value is done with
 """
 
 from __future__ import annotations
@@ -85,8 +85,11 @@ def touched(step: Step) -> list[Value]:
 
 def explain(classes: Classes, fusion: Fusion) -> str:
     """Why things were not fused, in words."""
-    lines = [f"library call: {node.results[0] if node.results else node}: {why}"
-             for node, why in classes.why_library.items() if node.op is not ASSEMBLED and node.op is not CHECK]
+    lines = [
+        f"library call: {node.results[0] if node.results else node}: {why}"
+        for node, why in classes.why_library.items()
+        if node.op is not ASSEMBLED and node.op is not CHECK
+    ]
     for unit in fusion.units:
         if isinstance(unit.what, Group):
             lines += [f"not fused with {', '.join(map(str, unit.what.roots))}: {why}" for why in unit.what.refusals]

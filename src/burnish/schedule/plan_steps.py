@@ -62,8 +62,11 @@ class Plan:
                     parts.append(f"show {value}: {type} = {source} from {offset}")
         parts += [f"{value} lies over {below}" for value, below in self.over.items()]
         for host in dict.fromkeys(host for host, _ in self.lodged.values()):
-            inside = [f"{value if isinstance(value, Value) else f'what {value.results[0]} needs'} at {at}"
-                      for value, (where, at) in self.lodged.items() if where is host]
+            inside = [
+                f"{value if isinstance(value, Value) else f'what {value.results[0]} needs'} at {at}"
+                for value, (where, at) in self.lodged.items()
+                if where is host
+            ]
             parts.append(f"in {host} before it is written: {', '.join(inside)}")
         return "\n".join(parts)
 

@@ -72,8 +72,14 @@ class Machine:
     as on a CPU."""
 
 
-CPU = Machine("cpu", is_shared_out=lambda rows, *_: rows >= 16, fewest_rows=8, side_by_side=1024, short=(0, 256),
-              parts=(64, 32, 16, 8, 4, 2))
+CPU = Machine(
+    "cpu",
+    is_shared_out=lambda rows, *_: rows >= 16,
+    fewest_rows=8,
+    side_by_side=1024,
+    short=(0, 256),
+    parts=(64, 32, 16, 8, 4, 2),
+)
 
 _machines: dict[str, Machine] = {"cpu": CPU}
 

@@ -25,8 +25,9 @@ class Affine:
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
             return Affine(self.offset + other, self.coefficients)
-        return Affine(self.offset + other.offset,
-                      tuple(a + b for a, b in zip(self.coefficients, other.coefficients, strict=True)))
+        return Affine(
+            self.offset + other.offset, tuple(a + b for a, b in zip(self.coefficients, other.coefficients, strict=True))
+        )
 
     def __mul__(self, factor: int) -> Affine:
         return Affine(self.offset * factor, tuple(c * factor for c in self.coefficients))
@@ -96,7 +97,9 @@ def split_hint(x: Affine, step: int, extents: tuple[int, ...]) -> tuple[int, int
 
 def cut(index: Index, variable: int, inner: int) -> Index:
     """The same index after `variable` became two: itself over `inner`, and what is left, next to it."""
+
     def one(x: Affine) -> Affine:
         c = x.coefficients
         return Affine(x.offset, (*c[:variable], c[variable] * inner, *c[variable:]))
+
     return tuple(one(x) for x in index)

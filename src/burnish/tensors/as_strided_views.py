@@ -29,8 +29,10 @@ class Strided:
     @property
     def dims(self) -> list[int]:
         """Those that lead anywhere, from the largest stride to the smallest."""
-        return sorted([k for k, (n, step) in enumerate(zip(self.size, self.stride, strict=True)) if n != 1 and step],
-                      key=lambda k: -self.stride[k])
+        return sorted(
+            [k for k, (n, step) in enumerate(zip(self.size, self.stride, strict=True)) if n != 1 and step],
+            key=lambda k: -self.stride[k],
+        )
 
     def span(self, dims: Sequence[int]) -> int:
         """From the first element that is shown to the last one."""
@@ -45,7 +47,7 @@ class Strided:
             return None
         dims, start, made = self.dims, self.offset, []
         for at, dim in enumerate(dims):
-            n, step, inner = self.size[dim], self.stride[dim], self.span(dims[at + 1:])
+            n, step, inner = self.size[dim], self.stride[dim], self.span(dims[at + 1 :])
             if at == len(dims) - 1:
                 made.append(Slice(at, start, step, n))
                 break
@@ -53,8 +55,7 @@ class Strided:
             column = max(0, start + n * step - length)
             if column > min(start, step - inner):
                 return None
-            made += [Slice(at, start - column, 1, n * step),
-                     Reshape((*(self.size[k] for k in dims[:at + 1]), step))]
+            made += [Slice(at, start - column, 1, n * step), Reshape((*(self.size[k] for k in dims[: at + 1]), step))]
             start, length = column, step
         return (*(made or [Slice(0, start, 1, 1)]), *self.in_place(dims))
 
@@ -63,12 +64,15 @@ class Strided:
         (length, step); and what shows the last ones as they should be."""
         dims = self.dims
         cut, last = Slice(0, self.offset, 1, self.span(dims)), len(dims) - 1
-        windows = [(self.span(dims[at + 1:]), self.stride[dim]) for at, dim in enumerate(dims[:last])]
+        windows = [(self.span(dims[at + 1 :]), self.stride[dim]) for at, dim in enumerate(dims[:last])]
         return cut, windows, (Slice(last, 0, self.stride[dims[last]], self.size[dims[last]]), *self.in_place(dims))
 
     def in_place(self, dims: Sequence[int]) -> list[Map]:
         """From the dimensions that lead anywhere to all of them, in their own order."""
         rest = [k for k in range(len(self.size)) if k not in dims]
         order = [*dims, *rest]
-        return [Reshape((*(self.size[k] for k in dims), *(1 for _ in rest))),
-                Permute(tuple(order.index(k) for k in range(len(order)))), Expand(self.size)]
+        return [
+            Reshape((*(self.size[k] for k in dims), *(1 for _ in rest))),
+            Permute(tuple(order.index(k) for k in range(len(order)))),
+            Expand(self.size),
+        ]

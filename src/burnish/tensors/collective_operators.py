@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 NAMESPACES = frozenset(
-    ("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem"))
+    ("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem")
+)
 
 
 def is_collective_operator(operator: Any) -> bool:

@@ -14,8 +14,9 @@ import torch
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 
 
-def graph_module(root: torch.nn.Module | dict[str, Any], graph: torch.fx.Graph,
-                 name: str = "GraphModule") -> torch.fx.GraphModule:
+def graph_module(
+    root: torch.nn.Module | dict[str, Any], graph: torch.fx.Graph, name: str = "GraphModule"
+) -> torch.fx.GraphModule:
     """The graph over what it names of `root`. Its code is written when somebody runs it or asks for it."""
     with _use_lazy_graph_module(True):
         made = _make_graph_module(root, graph, name)

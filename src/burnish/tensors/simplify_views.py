@@ -1,8 +1,8 @@
 """Chains of view maps, made as short as they can be.
 
-    permute[1, 0] permute[1, 0]            =>    (nothing)
-    reshape[6] reshape[2, 3]               =>    reshape[2, 3]
-    expand[2, 3] of a tensor [2, 3]        =>    (nothing)
+permute[1, 0] permute[1, 0]            =>    (nothing)
+reshape[6] reshape[2, 3]               =>    reshape[2, 3]
+expand[2, 3] of a tensor [2, 3]        =>    (nothing)
 """
 
 from __future__ import annotations

@@ -110,8 +110,14 @@ class Space:
         points = []
         for number in range(POINTS):
             factors = [FACTORS[(number + k) % len(FACTORS)] for k in range(len(self.names))]
-            points.append(tuple([prime_from(-(-size // factor)) * factor
-                                 for size, factor in zip(self.points[0], factors, strict=True)]))
+            points.append(
+                tuple(
+                    [
+                        prime_from(-(-size // factor)) * factor
+                        for size, factor in zip(self.points[0], factors, strict=True)
+                    ]
+                )
+            )
         return Space(self.names, points)
 
     def fit(self, values: Sequence[int]) -> int | Formula:
@@ -136,13 +142,15 @@ class Space:
                 return Formula(self.names, ((factor, powers),))
         none = (0,) * len(self.names)
         for powers, products in self.monomials():
-            step, rest = divmod(values[1] - values[0], products[1] - products[0]) if products[1] != products[0] \
-                else (0, 1)
+            step, rest = (
+                divmod(values[1] - values[0], products[1] - products[0]) if products[1] != products[0] else (0, 1)
+            )
             added = values[0] - step * products[0]
             if not rest and all(step * p + added == v for p, v in zip(products, values, strict=True)):
                 return Formula(self.names, ((step, powers), (added, none)))
         return self.of_two(values) or (
-            self.of_two_and_more(values) if len(self.names) == 1 and len(self.points) > 3 else None)
+            self.of_two_and_more(values) if len(self.names) == 1 and len(self.points) > 3 else None
+        )
 
     def of_two(self, values: tuple[int, ...]) -> Formula | None:
         """A sum of two products."""
@@ -152,8 +160,7 @@ class Space:
                 continue
             x, x_rest = divmod(values[0] * b[1] - values[1] * b[0], base)
             y, y_rest = divmod(a[0] * values[1] - a[1] * values[0], base)
-            if not x_rest and not y_rest and all(
-                    x * p + y * q == v for p, q, v in zip(a, b, values, strict=True)):
+            if not x_rest and not y_rest and all(x * p + y * q == v for p, q, v in zip(a, b, values, strict=True)):
                 return Formula(self.names, ((x, first), (y, second)))
         return None
 

@@ -15,8 +15,12 @@ import torch
 
 from .tensor_types import TensorType
 
-COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128,
-              torch.bfloat16: getattr(torch, "bcomplex32", torch.complex64)}
+COMPLEX_OF = {
+    torch.float16: torch.complex32,
+    torch.float32: torch.complex64,
+    torch.float64: torch.complex128,
+    torch.bfloat16: getattr(torch, "bcomplex32", torch.complex64),
+}
 
 
 def common_dtype(operands: Sequence[TensorType | bool | int | float | complex]) -> torch.dtype:
@@ -36,8 +40,13 @@ def common_dtype(operands: Sequence[TensorType | bool | int | float | complex]) 
         if found is None:
             found = dtype
         elif kind(dtype) > kind(found):
-            found = COMPLEX_OF.get(found, dtype) if kind(dtype) == 3 else torch.promote_types(found, dtype) \
-                if kind(found) == 0 else dtype
+            found = (
+                COMPLEX_OF.get(found, dtype)
+                if kind(dtype) == 3
+                else torch.promote_types(found, dtype)
+                if kind(found) == 0
+                else dtype
+            )
     assert found is not None, "no operand"
     return found
 

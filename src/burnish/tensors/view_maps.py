@@ -106,8 +106,11 @@ class Expand:
         found: list[int] = []
         # From the last dimension to the first: one added in front takes what the dimension after it spans.
         for k in range(len(self.shape) - 1, -1, -1):
-            size, stride = (source.shape[k - missing], source.stride[k - missing]) if k >= missing \
+            size, stride = (
+                (source.shape[k - missing], source.stride[k - missing])
+                if k >= missing
                 else (1, self.shape[k + 1] * found[-1])
+            )
             found.append(stride if size == self.shape[k] else 0)
         return tuple(reversed(found))
 
@@ -119,7 +122,7 @@ class Expand:
     def inverse(self, source: Shape) -> Reshape | None:
         """Only where nothing grew."""
         grew = any(n != 1 for n in self.shape[: len(self.shape) - len(source)])
-        return Reshape(source) if not grew and self.shape[len(self.shape) - len(source):] == source else None
+        return Reshape(source) if not grew and self.shape[len(self.shape) - len(source) :] == source else None
 
     def __str__(self) -> str:
         return f"expand{list(self.shape)}"
@@ -133,7 +136,7 @@ class Slice:
     size: int
 
     def result_shape(self, source: Shape) -> Shape:
-        return (*source[: self.dim], self.size, *source[self.dim + 1:])
+        return (*source[: self.dim], self.size, *source[self.dim + 1 :])
 
     def stride(self, source: TensorType) -> Shape | None:
         if self.step < 0:
@@ -168,8 +171,10 @@ class Diagonal:
     def source_index(self, index: Index, source: Shape, extents: Shape, hints: Hints = None) -> Index | None:
         rest = iter(index[:-1])
         along = index[-1]
-        return tuple(along + max(-self.shift, 0) if k == self.a else along + max(self.shift, 0) if k == self.b
-                     else next(rest) for k in range(len(source)))
+        return tuple(
+            along + max(-self.shift, 0) if k == self.a else along + max(self.shift, 0) if k == self.b else next(rest)
+            for k in range(len(source))
+        )
 
     def inverse(self, source: Shape) -> None:
         return None

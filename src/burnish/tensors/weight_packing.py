@@ -46,7 +46,7 @@ class Panels(NamedTuple):
             return (packed, bias) if self.has_bias else (packed,)
         at, weight = 0, weight.flatten(1)
         for start, depth in self.parts:
-            self.fill(packed[at:at + depth * columns], weight[:, start:start + depth])
+            self.fill(packed[at : at + depth * columns], weight[:, start : start + depth])
             at += depth * columns
         return (packed, bias) if self.has_bias else (packed,)
 
@@ -54,9 +54,9 @@ class Panels(NamedTuple):
         """From where it lies: a copy in the order of the sum would take as much memory again."""
         outputs, *inner = weight.shape
         depth, whole = math.prod(inner), self.full * self.width
-        front = packed[:depth * whole].view(self.full, *inner, self.width)
+        front = packed[: depth * whole].view(self.full, *inner, self.width)
         front.copy_(weight[:whole].unflatten(0, (self.full, self.width)).movedim(1, -1))
-        back = packed[depth * whole:].view(*inner, self.last)
+        back = packed[depth * whole :].view(*inner, self.last)
         rest = outputs - whole
         back[..., :rest].copy_(weight[whole:].movedim(0, -1))
         back[..., rest:].zero_()
@@ -76,7 +76,10 @@ class LayerPanels(NamedTuple):
         """For each direction: of the input, of the hidden state, and the biases of both, where there are some."""
         each = 4 if self.inputs.has_bias else 2
         inputs = torch.cat([w.detach() for w in weights[::each]])
-        biases = [torch.cat([(a + b).detach() for a, b in zip(weights[2::4], weights[3::4], strict=True)])
-                  ] if self.inputs.has_bias else []
+        biases = (
+            [torch.cat([(a + b).detach() for a, b in zip(weights[2::4], weights[3::4], strict=True)])]
+            if self.inputs.has_bias
+            else []
+        )
         hidden = torch.cat([packed for w in weights[1::each] for packed in self.hidden(w) if packed is not None])
         return *self.inputs(inputs, *biases), hidden

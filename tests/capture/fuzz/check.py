@@ -85,6 +85,7 @@ class Loaded:
                 notes.update(owned, limits=(spaces["Box"].limit, spaces["Deep"].limit))
                 if isinstance(spaces["fn"], torch.nn.Module):
                     notes["model"] = spaces["fn"]
+
         return call
 
 
@@ -149,8 +150,9 @@ def shared_memory(value: Any) -> list[list[str]]:
             same[id(tensor)].append(path)
         if tensor.numel():
             storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(f"{path}@{tensor.storage_offset()}")
-    return [["is", *group] for group in same.values() if len(group) > 1] + \
-           [["~", *group] for group in storages.values() if len(group) > 1]
+    return [["is", *group] for group in same.values() if len(group) > 1] + [
+        ["~", *group] for group in storages.values() if len(group) > 1
+    ]
 
 
 def try_backward(result: Any) -> str:

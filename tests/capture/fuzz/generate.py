@@ -14,11 +14,43 @@ from .choose import Choose
 from .prelude import PRELUDE
 
 HOLE = re.compile(r"<([=~@$!+.]?)(\w+)(?::(\w+))?>")
-ARGUMENTS = {"x": "mat", "y": "vec", "items": "mats", "table": "table", "box": "box", "n": "int", "rate": "float",
-             "flag": "bool", "mode": "str", "opt": "opt"}
-CASES = ["rows=2", "rows=1", "rows=4", "count=1", "count=3", "count=0", "n=0", "n=1", "n=3", "n=True", "n=2.0",
-         "rate=-0.5", "rate=2", "flag=False", "mode='slow'", "mode='other'", "opt=True", "alias=True", "strided=True",
-         "keys='abc'", "keys='ba'", "keys='b'", *["grad=True"] * 3]
+ARGUMENTS = {
+    "x": "mat",
+    "y": "vec",
+    "items": "mats",
+    "table": "table",
+    "box": "box",
+    "n": "int",
+    "rate": "float",
+    "flag": "bool",
+    "mode": "str",
+    "opt": "opt",
+}
+CASES = [
+    "rows=2",
+    "rows=1",
+    "rows=4",
+    "count=1",
+    "count=3",
+    "count=0",
+    "n=0",
+    "n=1",
+    "n=3",
+    "n=True",
+    "n=2.0",
+    "rate=-0.5",
+    "rate=2",
+    "flag=False",
+    "mode='slow'",
+    "mode='other'",
+    "opt=True",
+    "alias=True",
+    "strided=True",
+    "keys='abc'",
+    "keys='ba'",
+    "keys='b'",
+    *["grad=True"] * 3,
+]
 ATTEMPTS = 20
 
 
@@ -122,8 +154,12 @@ class Writer:
             rule = "return " + (self.choose.one(statements.RESULTS) if scope.is_main else "<mat>")
             return self.expand(rule, inner)
         if hole == "nonlocal":
-            names = [name for kind in ("mat", "vec", "int", "float") for name in scope.readable.get(kind, ())
-                     if name not in ARGUMENTS or self.choose.chance(30)]
+            names = [
+                name
+                for kind in ("mat", "vec", "int", "float")
+                for name in scope.readable.get(kind, ())
+                if name not in ARGUMENTS or self.choose.chance(30)
+            ]
             names = [name for name in names if name not in sum(scope.writable.values(), [])][-2:]
             for name in names:
                 scope.add(name, next(kind for kind, known in scope.readable.items() if name in known))
@@ -163,10 +199,11 @@ class Writer:
 
             def fill(hole: re.Match, labels=labels) -> str:
                 mark, inner, label = hole.groups()
-                text = (self.fill(hole, scope, labels, [], []) if mark else self.expression(inner, scope, depth + 1))
+                text = self.fill(hole, scope, labels, [], []) if mark else self.expression(inner, scope, depth + 1)
                 if label:
                     labels[label] = text
                 return text
+
             rule = self.choose.one(grammar.EXPRESSIONS[kind])
             try:
                 return f"({HOLE.sub(fill, rule)})"
@@ -188,8 +225,12 @@ def generate(choose: Choose) -> str:
     if is_module:
         scope.add("self", "module")
     lines = writer.statements(scope, 4, 9)
-    known = [name for kind, names in scope.readable.items() if kind not in ("fn", "counter", "module", "box")
-             for name in names]
+    known = [
+        name
+        for kind, names in scope.readable.items()
+        if kind not in ("fn", "counter", "module", "box")
+        for name in names
+    ]
     lines.append(f"return {', '.join(known[-8:])}, x")
     if assigns_total(lines):
         lines.insert(0, "global TOTAL")
@@ -198,10 +239,11 @@ def generate(choose: Choose) -> str:
 
 
 def target(lines: list[str], is_module: bool) -> str:
-    arguments = ", ".join(ARGUMENTS)[:-len("opt")] + "opt=None"
+    arguments = ", ".join(ARGUMENTS)[: -len("opt")] + "opt=None"
     if not is_module:
         return f"\ndef fn({arguments}):\n" + "".join(f"    {line}\n" for line in lines)
-    return f"""
+    return (
+        f"""
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -210,7 +252,10 @@ class Model(torch.nn.Module):
         self.register_buffer("seen", torch.zeros(4))
 
     def forward(self, {arguments}):
-""" + "".join(f"        {line}\n" for line in lines) + "\nfn = Model()\n"
+"""
+        + "".join(f"        {line}\n" for line in lines)
+        + "\nfn = Model()\n"
+    )
 
 
 def write_calls(choose: Choose) -> str:
@@ -218,8 +263,9 @@ def write_calls(choose: Choose) -> str:
     base = [choose.one(CASES) for _ in range(choose.integer(0, 2))]
     other = [choose.one(CASES) for _ in range(choose.integer(1, 2))]
     third = [choose.one(CASES)]
-    pattern = choose.one([[base, base, other, base], [base, other, base, other], [base, base, base, base],
-                          [base, other, third, base]])
+    pattern = choose.one(
+        [[base, base, other, base], [base, other, base, other], [base, base, base, base], [base, other, third, base]]
+    )
     written = []
     for i, case in enumerate(pattern):
         settings = dict(setting.split("=") for setting in case)

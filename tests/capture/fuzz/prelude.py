@@ -3,7 +3,7 @@
 It is text, so that a failing program is one self-contained file: its ``fn`` and ``calls()`` follow below it.
 """
 
-PRELUDE = '''\
+PRELUDE = """\
 import collections
 import contextlib
 import dataclasses
@@ -164,4 +164,4 @@ def call(seed, rows=3, count=2, n=2, rate=0.5, flag=True, mode="fast", opt=False
         y.requires_grad_()
     return x, y, items, table, BOX, n, rate, flag, mode, make_vec(seed + 30) if opt else None
 
-'''
+"""

@@ -59,8 +59,10 @@ def main() -> int:
     for signature, cases in groups.items():
         report(signature, cases, settings)
     common = ", ".join(f"{name} {count}" for name, count in errors.most_common(6))
-    print(f"{done} programs in {time.monotonic() - start:.0f} s: {sum(map(len, groups.values()))} differ from eager in "
-          f"{len(groups)} ways; {quiet} end without an exception ({common})")
+    print(
+        f"{done} programs in {time.monotonic() - start:.0f} s: {sum(map(len, groups.values()))} differ from eager in "
+        f"{len(groups)} ways; {quiet} end without an exception ({common})"
+    )
     return 1 if groups else 0
 
 
@@ -68,8 +70,10 @@ def report(signature: str, cases: list[tuple[int, str, Failure]], settings: argp
     seed, source, failure = min(cases, key=lambda case: len(case[1]))
     small = shrink(source, failure, settings.shrink_seconds)
     again = check(small)[0] or failure
-    print(f"{'=' * 100}\n{len(cases)} programs, the first ones from --seed {', '.join(str(s) for s, *_ in cases[:5])}: "
-          f"{signature}\n{'-' * 100}\n{own_part(small)}{'-' * 100}\n{again.message}\n")
+    print(
+        f"{'=' * 100}\n{len(cases)} programs, the first ones from --seed {', '.join(str(s) for s, *_ in cases[:5])}: "
+        f"{signature}\n{'-' * 100}\n{own_part(small)}{'-' * 100}\n{again.message}\n"
+    )
     if settings.save:
         settings.save.mkdir(parents=True, exist_ok=True)
         (settings.save / f"{seed}.py").write_text(small)

@@ -14,8 +14,23 @@ from collections.abc import Iterator
 from .check import Failure, Hang, check
 
 BODIES = ("body", "orelse", "finalbody")
-KEPT = {"fn", "calls", "call", "BOX", "LOG", "TOTAL", "SETTINGS", "LAYER", "WEIGHT", "NOTES", "Box", "Deep", "make_mat",
-        "make_vec", "Model"}
+KEPT = {
+    "fn",
+    "calls",
+    "call",
+    "BOX",
+    "LOG",
+    "TOTAL",
+    "SETTINGS",
+    "LAYER",
+    "WEIGHT",
+    "NOTES",
+    "Box",
+    "Deep",
+    "make_mat",
+    "make_vec",
+    "Model",
+}
 
 
 def shrink(source: str, failure: Failure, seconds: float = 30.0) -> str:
@@ -92,11 +107,12 @@ def statement_edits(root: ast.AST) -> Iterator:
                     if parts and isinstance(parts, list) and not isinstance(body[i], (ast.FunctionDef, ast.ClassDef)):
                         flat = [s for p in parts for s in (p.body if inner in ("handlers", "cases") else [p])]
                         yield lambda node=node, field=field, body=body, i=i, flat=flat: replace(
-                            node, field, body, i, flat)
+                            node, field, body, i, flat
+                        )
 
 
 def replace(node: ast.AST, field: str, body: list, i: int, new: list) -> None:
-    body[i:i + 1] = new
+    body[i : i + 1] = new
     if not body and (field == "body" or (field == "finalbody" and not getattr(node, "handlers", [1]))):
         body.append(ast.Pass())
 
@@ -111,7 +127,8 @@ def expression_edits(root: ast.AST) -> Iterator:
                 if isinstance(part, ast.expr) and isinstance(getattr(part, "ctx", ast.Load()), ast.Load):
                     for simpler in simpler_than(part):
                         yield lambda node=node, field=field, value=value, i=i, simpler=simpler: put(
-                            node, field, value, i, simpler)
+                            node, field, value, i, simpler
+                        )
 
 
 def simpler_than(part: ast.expr) -> list[ast.expr]:

@@ -678,10 +678,18 @@ raise TypeError('late') from Trouble(<str>)
 """)
 
 STATEMENTS = {
-    "assign": (12, ASSIGN), "mutate": (8, MUTATE), "branch": (8, BRANCH), "loop": (6, LOOP),
+    "assign": (12, ASSIGN),
+    "mutate": (8, MUTATE),
+    "branch": (8, BRANCH),
+    "loop": (6, LOOP),
     "container": (6, CONTAINER),
-    "object": (5, OBJECT), "function": (5, FUNCTION), "generator": (3, GENERATOR), "try": (4, TRY),
-    "context": (3, CONTEXT), "output": (3, OUTPUT), "module": (3, MODULE),
+    "object": (5, OBJECT),
+    "function": (5, FUNCTION),
+    "generator": (3, GENERATOR),
+    "try": (4, TRY),
+    "context": (3, CONTEXT),
+    "output": (3, OUTPUT),
+    "module": (3, MODULE),
 }
 
 RESULTS = rules("""

@@ -25,8 +25,14 @@ def programs(draw):
 
 # Hypothesis would shrink the decisions, which changes the whole program; our own shrinker deletes statements instead.
 @pytest.mark.falls_back("refused")
-@settings(max_examples=60, derandomize=True, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
-          suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=60,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 @given(programs())
 def test_generated_programs_run_as_eager(source):
     if source not in passed:  # other decisions may write the same program
@@ -45,6 +51,7 @@ def test_same_seed_writes_the_same_program():
 
 def test_check_notices_a_function_that_is_not_the_same(monkeypatch):
     import burnish
+
     monkeypatch.setattr(burnish, "compile", lambda fn, **_: lambda x, *rest: fn(x + 1, *rest))
     source = generate(from_seed(3))
     failure, _ = check(source)

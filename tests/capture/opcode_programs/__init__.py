@@ -33,5 +33,19 @@ from . import (  # noqa: E402  # the programs enter themselves
     patterns,
 )
 
-__all__ = ["CASES", "calls", "case", "classes", "containers", "delegation", "exceptions", "generators", "loops",
-           "managers", "names", "newer", "operators", "patterns"]
+__all__ = [
+    "CASES",
+    "calls",
+    "case",
+    "classes",
+    "containers",
+    "delegation",
+    "exceptions",
+    "generators",
+    "loops",
+    "managers",
+    "names",
+    "newer",
+    "operators",
+    "patterns",
+]

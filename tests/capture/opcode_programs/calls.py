@@ -13,19 +13,37 @@ def takes_all(a, b=2, /, c=3, *rest, d, e=5, **others):
 @case()
 def calls_of_every_shape():
     args, kwargs = (1, 2), {"d": 4, "z": 6}
-    return (takes_all(1, d=2), takes_all(*args, **kwargs), takes_all(*args, 7, 8, 9, d=1, **{"q": 1}),
-            takes_all(0, *[1], c=5, d=6), takes_all(*iter("ab"), d=0), takes_all(*Pair(5, 6), **kwargs, e=9),
-            dict(a=1, **kwargs), max(*args, key=lambda v: -v))
+    return (
+        takes_all(1, d=2),
+        takes_all(*args, **kwargs),
+        takes_all(*args, 7, 8, 9, d=1, **{"q": 1}),
+        takes_all(0, *[1], c=5, d=6),
+        takes_all(*iter("ab"), d=0),
+        takes_all(*Pair(5, 6), **kwargs, e=9),
+        dict(a=1, **kwargs),
+        max(*args, key=lambda v: -v),
+    )
 
 
 NOTHING = None
 
 
-@case((lambda: takes_all(),), (lambda: takes_all(1),), (lambda: takes_all(1, a=1, d=2),),
-      (lambda: takes_all(1, 2, 3, c=3, d=2),), (lambda: takes_all(1, d=1, **{"d": 2}),), (lambda: takes_all(*5, d=1),),
-      (lambda: takes_all(1, **5),), (lambda: len(*5),), (lambda: takes_all(1, **{1: 2}),),
-      (lambda: (lambda x: x)(1, 2),), (lambda: (lambda *, x: x)(),), (lambda: NOTHING(),),
-      (lambda: len(1, **{"a": 1}, **{"a": 2}),), (lambda: takes_all(*Unwilling(), d=1),))
+@case(
+    (lambda: takes_all(),),
+    (lambda: takes_all(1),),
+    (lambda: takes_all(1, a=1, d=2),),
+    (lambda: takes_all(1, 2, 3, c=3, d=2),),
+    (lambda: takes_all(1, d=1, **{"d": 2}),),
+    (lambda: takes_all(*5, d=1),),
+    (lambda: takes_all(1, **5),),
+    (lambda: len(*5),),
+    (lambda: takes_all(1, **{1: 2}),),
+    (lambda: (lambda x: x)(1, 2),),
+    (lambda: (lambda *, x: x)(),),
+    (lambda: NOTHING(),),
+    (lambda: len(1, **{"a": 1}, **{"a": 2}),),
+    (lambda: takes_all(*Unwilling(), d=1),),
+)
 def calls_that_fail(attempt):
     try:
         return attempt()

@@ -174,6 +174,7 @@ def functions_made_with_everything():
         def apply(function):
             seen.append((marks, function.__name__))
             return function
+
         return apply
 
     @decorate("outer")

@@ -124,8 +124,12 @@ def extending_with_the_wrong_thing(items, members, table):
 @case((3.14159, "text", 42))
 def formatted_strings(a, b, c):
     width = 8
-    return (f"{a:.2f} {b!r:>{width}} {c!s} {b!a} {c:#x} {{}} {a!r:^{width}.4}", f"{a}{b}", f"{c=}",
-            f"plain {Vector(1, 2):03d}")
+    return (
+        f"{a:.2f} {b!r:>{width}} {c!s} {b!a} {c:#x} {{}} {a!r:^{width}.4}",
+        f"{a}{b}",
+        f"{c=}",
+        f"plain {Vector(1, 2):03d}",
+    )
 
 
 class Badly:

@@ -7,7 +7,7 @@ import sys
 
 from . import case
 
-SINCE_3_12 = '''
+SINCE_3_12 = """
 @case()
 def type_parameters():
     def first[T: int](items: list[T]) -> T:
@@ -40,16 +40,16 @@ def inlined_comprehensions_and_classes():
         found = [x for x in range(3)]
         nested = [[x for _ in range(1)] for x in range(2)]
     return Inner.found, Inner.nested, Inner.x, [(lambda: y)() for y in x], [x for x in x]
-'''
+"""
 
-SINCE_3_13 = '''
+SINCE_3_13 = """
 @case()
 def defaults_of_type_parameters():
     def made[T = int, *S = *tuple[int]](x: T) -> T:
         return x
 
     return made(4), made.__type_params__[0].__default__, str(made.__type_params__[1].__default__)
-'''
+"""
 
 
 def _enter(name: str, text: str) -> None:

@@ -5,7 +5,7 @@ from . import case
 
 @case((7, 3), (2.5, 0.5), (-7, 2))
 def arithmetic(a, b):
-    return a + b, a - b, a * b, a / b, a // b, a % b, a ** 2, -a, +a, not a
+    return a + b, a - b, a * b, a / b, a // b, a % b, a**2, -a, +a, not a
 
 
 @case((12, 10))

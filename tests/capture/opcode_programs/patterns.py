@@ -15,9 +15,25 @@ class Slotted:
         self.a = a
 
 
-@case((1,), ("text",), ([1, 2],), ([1, 2, 3],), ([],), ({"a": 1, "b": 2},), ({"kind": "p", "at": [1, 2]},),
-      (Point(1, 2),), (Point(0, 5),), (Slotted(3),), (2.5,), (None,), (True,), (b"bytes",), ((1, (2, 3)),),
-      ([[1], {"k": 5}],), ({"a": 1},))
+@case(
+    (1,),
+    ("text",),
+    ([1, 2],),
+    ([1, 2, 3],),
+    ([],),
+    ({"a": 1, "b": 2},),
+    ({"kind": "p", "at": [1, 2]},),
+    (Point(1, 2),),
+    (Point(0, 5),),
+    (Slotted(3),),
+    (2.5,),
+    (None,),
+    (True,),
+    (b"bytes",),
+    ((1, (2, 3)),),
+    ([[1], {"k": 5}],),
+    ({"a": 1},),
+)
 def match_statement(subject):
     match subject:
         case True | None:

@@ -42,8 +42,12 @@ class ProgramJudge(Judge):
     """Exact values are equal; the others are as near to the truth as eager's, or as anybody's (see `rounding`)."""
 
     def __init__(self, program: Program, more: int):
-        super().__init__(program.function(), (program.arguments(more), {}), program.function(torch.float64),
-                         program.function(torch.float32))
+        super().__init__(
+            program.function(),
+            (program.arguments(more), {}),
+            program.function(torch.float64),
+            program.function(torch.float32),
+        )
         self.program, self.more = program, more
 
     def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:
@@ -115,4 +119,5 @@ def without_numbers(text: str) -> str:
 def silence() -> None:
     """What torch warns of is no matter here."""
     import warnings
+
     warnings.simplefilter("ignore")

@@ -72,8 +72,9 @@ class Maker:
 
     # ---- values
 
-    def new_input(self, shape: tuple[int, ...] | None = None, dtype: str | None = None, layout: str | None = None,
-                  limit: int = 4) -> str:
+    def new_input(
+        self, shape: tuple[int, ...] | None = None, dtype: str | None = None, layout: str | None = None, limit: int = 4
+    ) -> str:
         shape = self.shape() if shape is None else shape
         dtype = dtype or self.one(("f32",) * 6 + ("f64", "bf16", "bf16", "f16", "i64", "i64", "i32", "u8", "b8", "i16"))
         layout = layout or (self.one(LAYOUTS) if self.chance(40) else "plain")
@@ -88,8 +89,11 @@ class Maker:
 
     def pick(self, test: Test | None = None, exact: bool = False) -> str:
         """One of the values, a late one rather; a new input where none will do."""
-        found = [name for name, value in self.values.items()
-                 if (test is None or test(value)) and (self.exact[name] or not exact)]
+        found = [
+            name
+            for name, value in self.values.items()
+            if (test is None or test(value)) and (self.exact[name] or not exact)
+        ]
         if not found:
             raise Rejected
         return found[-1 - min(int(self.random.expovariate(0.35)), len(found) - 1)]
@@ -112,15 +116,21 @@ class Maker:
         shape = self.values[name].shape
         if not self.chance(30):
             try:
-                return self.pick(lambda x: broadcasts(x.shape, shape) and numel(torch.broadcast_shapes(x.shape, shape))
-                                 <= MOST_ELEMENTS and (dtype is None or x.dtype is DTYPES[dtype]), exact)
+                return self.pick(
+                    lambda x: (
+                        broadcasts(x.shape, shape)
+                        and numel(torch.broadcast_shapes(x.shape, shape)) <= MOST_ELEMENTS
+                        and (dtype is None or x.dtype is DTYPES[dtype])
+                    ),
+                    exact,
+                )
             except Rejected:
                 pass
         return self.new_input(self.narrowed(shape), dtype)
 
     def narrowed(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The same shape with dimensions left out in front, and others 1."""
-        kept = list(shape[self.integer(0, len(shape)) if self.chance(30) else 0:])
+        kept = list(shape[self.integer(0, len(shape)) if self.chance(30) else 0 :])
         return tuple(1 if self.chance(20) else n for n in kept)
 
     def dim(self, name: str) -> int:
@@ -167,16 +177,20 @@ class Maker:
         uses = self.read_in(text)
         storage = self.values[target].untyped_storage().data_ptr()
         sharing = [name for name, value in self.values.items() if value.untyped_storage().data_ptr() == storage]
-        if any(name not in sharing or name == target or self.values[name].numel() for name in uses if name != target
-               and name in sharing):
+        if any(
+            name not in sharing or name == target or self.values[name].numel()
+            for name in uses
+            if name != target and name in sharing
+        ):
             raise Rejected
         exact = all(self.exact[name] for name in uses) if exact is None else exact
         if self.draws and not exact:
             raise Rejected
         before = {name: self.values[name].clone() for name in sharing}
         self.run(text)
-        if not exact and any(self.values[name].is_floating_point() and not is_tame(self.values[name])
-                             for name in sharing):
+        if not exact and any(
+            self.values[name].is_floating_point() and not is_tame(self.values[name]) for name in sharing
+        ):
             # Nothing was added to the program: take the change back.
             for name in sharing:
                 try:
@@ -209,7 +223,10 @@ class Maker:
         if self.chance(5):
             outputs += (f"x{self.integer(0, len(self.inputs) - 1)}",)
         return Program(
-            tuple(self.inputs), tuple(self.lines), outputs, frozenset(n for n, e in self.exact.items() if e),
+            tuple(self.inputs),
+            tuple(self.lines),
+            outputs,
+            frozenset(n for n, e in self.exact.items() if e),
             dict(self.shortest),
         )
 

@@ -16,6 +16,7 @@ def operator(weight: int) -> Callable[[Grow], Grow]:
     def register(grow: Grow) -> Grow:
         OPERATORS.append((weight, grow))
         return grow
+
     return register
 
 
@@ -81,8 +82,10 @@ def whole(m: Maker) -> object:
 def pair(m: Maker) -> object:
     x = m.pick()
     y = m.mate(x)
-    text = m.one("{x} + {y};{x} - {y};{x} * {y};{y} - {x};torch.maximum({x}, {y});torch.minimum({x}, {y});"
-                 "torch.add({x}, {y}, alpha=2);torch.fmax({x}, {y});torch.rsub({x}, {y})".split(";"))
+    text = m.one(
+        "{x} + {y};{x} - {y};{x} * {y};{y} - {x};torch.maximum({x}, {y});torch.minimum({x}, {y});"
+        "torch.add({x}, {y}, alpha=2);torch.fmax({x}, {y});torch.rsub({x}, {y})".split(";")
+    )
     if m.is_special and ("max" in text or "min" in text):
         # Which of two zeros is the greater depends in eager on their place in memory.
         text = f"{text} + 0"
@@ -100,9 +103,11 @@ def quotient(m: Maker) -> object:
 def comparison(m: Maker) -> object:
     x = m.pick(exact=True)
     y = m.mate(x, exact=True)
-    text = m.one("{x} < {y};{x} >= {y};{x} == {y};{x} != {y};torch.logical_and({x}, {y});torch.logical_xor({x}, {y});"
-                 "torch.floor_divide({x}, {y}.abs() + 1);torch.remainder({x}, {y}.abs() + 2);"
-                 "torch.copysign({x}, {y});torch.fmod({x}, {y}.abs() + 1)".split(";"))
+    text = m.one(
+        "{x} < {y};{x} >= {y};{x} == {y};{x} != {y};torch.logical_and({x}, {y});torch.logical_xor({x}, {y});"
+        "torch.floor_divide({x}, {y}.abs() + 1);torch.remainder({x}, {y}.abs() + 2);"
+        "torch.copysign({x}, {y});torch.fmod({x}, {y}.abs() + 1)".split(";")
+    )
     if "floor_divide" in text and torch.result_type(m.values[x], m.values[y]) is torch.bfloat16:
         raise Rejected  # eager rounds between its steps: 185 // 1.609375 is 113 there
     return m.add(filled(text, x=x, y=y))
@@ -112,10 +117,12 @@ def comparison(m: Maker) -> object:
 def two_functions(m: Maker) -> object:
     x = m.floating()
     y = m.mate(x)
-    text = m.one("torch.atan2({x}, {y});torch.hypot({x}, {y});({x}.abs() + 0.1) ** {y}.clamp(-2, 2);"
-                 "torch.lerp({x}, {y}.to({x}.dtype), 0.3);torch.addcmul({x}, {y}, {y}, value=0.5);"
-                 "torch.addcdiv({x}, {x}, {y}.abs() + 1);torch.xlogy({x}, {y}.abs() + 1);"
-                 "torch.logaddexp({x}, {y}.to({x}.dtype))".split(";"))
+    text = m.one(
+        "torch.atan2({x}, {y});torch.hypot({x}, {y});({x}.abs() + 0.1) ** {y}.clamp(-2, 2);"
+        "torch.lerp({x}, {y}.to({x}.dtype), 0.3);torch.addcmul({x}, {y}, {y}, value=0.5);"
+        "torch.addcdiv({x}, {x}, {y}.abs() + 1);torch.xlogy({x}, {y}.abs() + 1);"
+        "torch.logaddexp({x}, {y}.to({x}.dtype))".split(";")
+    )
     return m.add(filled(text, x=x, y=y), exact=False)
 
 
@@ -124,8 +131,14 @@ def choice(m: Maker) -> object:
     x = m.pick()
     y = m.mate(x)
     condition = m.boolean(tuple(m.values[x].shape))
-    text = m.one(("torch.where({c}, {x}, {y})", "torch.where({c}, {x}, 0.5)", "{x}.masked_fill({c}, 2)",
-                  "torch.where({c}, 1, {x})"))
+    text = m.one(
+        (
+            "torch.where({c}, {x}, {y})",
+            "torch.where({c}, {x}, 0.5)",
+            "{x}.masked_fill({c}, 2)",
+            "torch.where({c}, 1, {x})",
+        )
+    )
     return m.add(filled(text, x=x, y=y, c=condition))
 
 
@@ -143,6 +156,7 @@ def cast(m: Maker) -> object:
 
 # -- many to one -------------------------------------------------------------------------------------------------------
 
+
 @operator(10)
 def reduction(m: Maker) -> object:
     x = m.pick()
@@ -150,8 +164,23 @@ def reduction(m: Maker) -> object:
     keep = f"keepdim={m.chance(50)}" if over else ""
     rest = ", ".join(part for part in (over, keep) if part)
     is_whole = not m.values[x].is_floating_point()
-    name = m.one(("sum", "sum", "mean", "amax", "amin", "any", "all", "var", "std", "logsumexp", "norm",
-                  "count_nonzero", "nansum"))
+    name = m.one(
+        (
+            "sum",
+            "sum",
+            "mean",
+            "amax",
+            "amin",
+            "any",
+            "all",
+            "var",
+            "std",
+            "logsumexp",
+            "norm",
+            "count_nonzero",
+            "nansum",
+        )
+    )
     if name in ("any", "all", "count_nonzero") and not m.exact[x]:
         raise Rejected
     if name == "count_nonzero":
@@ -195,12 +224,22 @@ def one_dim(m: Maker) -> object:
 def along_rows(m: Maker) -> object:
     x = m.floating(least=1)
     d = m.dim(x)
-    text = m.one(("torch.softmax({x}, {d})", "torch.log_softmax({x}, {d})", "F.normalize({x}, dim={d}, eps=0.1)",
-                  "{x} - {x}.mean({d}, keepdim=True)", "{x} / ({x}.abs().amax({d}, keepdim=True) + 1)",
-                  "torch.cumsum({x}, {d})",
-                  "{x}.clamp(-1, 1.5).cumprod({d})", "F.softmin({x}, {d})", "F.glu({x}, {d})",
-                  "torch.softmax({x}, {d}, dtype=F32)", "torch.var_mean({x}, dim={d})[0]",
-                  "({x} - {x}.amax({d}, keepdim=True)).exp().sum({d})"))
+    text = m.one(
+        (
+            "torch.softmax({x}, {d})",
+            "torch.log_softmax({x}, {d})",
+            "F.normalize({x}, dim={d}, eps=0.1)",
+            "{x} - {x}.mean({d}, keepdim=True)",
+            "{x} / ({x}.abs().amax({d}, keepdim=True) + 1)",
+            "torch.cumsum({x}, {d})",
+            "{x}.clamp(-1, 1.5).cumprod({d})",
+            "F.softmin({x}, {d})",
+            "F.glu({x}, {d})",
+            "torch.softmax({x}, {d}, dtype=F32)",
+            "torch.var_mean({x}, dim={d})[0]",
+            "({x} - {x}.amax({d}, keepdim=True)).exp().sum({d})",
+        )
+    )
     return m.add(filled(text, x=x, d=str(d)), exact=False)
 
 
@@ -211,7 +250,7 @@ def normalisation(m: Maker) -> object:
     name = {"torch.float32": "f32", "torch.float64": "f64", "torch.bfloat16": "bf16", "torch.float16": "f16"}[dtype]
     weight = bias = "None"
     kind = m.one(("layer", "layer", "rms", "group", "batch", "instance", "batch statistics"))
-    over = shape[-m.integer(1, min(2, len(shape))):] if kind in ("layer", "rms") else shape[1:2]
+    over = shape[-m.integer(1, min(2, len(shape))) :] if kind in ("layer", "rms") else shape[1:2]
     if m.chance(70):
         weight = m.new_input(over, name)
         bias = m.new_input(over, name)
@@ -235,6 +274,7 @@ def normalisation(m: Maker) -> object:
 
 # -- the same elements otherwise ---------------------------------------------------------------------------------------
 
+
 @operator(16)
 def view(m: Maker) -> object:
     x = m.pick(lambda x: x.ndim > 0)
@@ -245,19 +285,41 @@ def view(m: Maker) -> object:
     start, step = m.integer(-n - 1, n), m.integer(1, 3)
     stop = m.integer(start, n)
     options = [
-        f"{x}.transpose({d}, {e})", f"{x}.permute({tuple(order)})", f"{x}.reshape({reshaped(m, shape)})",
-        f"{x}.flatten()", f"{x}.reshape(-1)", f"{x}.narrow({d}, {n // 2}, {n - n // 2})",
-        f"{x}.unsqueeze({d})", f"{x}.squeeze()", f"{x}.squeeze({d})", f"{x}.select({d}, {max(n - 1, 0)})",
-        f"{x}[{', '.join([':'] * (d % rank) + [f'{start}:{stop}:{step}'])}]", f"{x}[..., {start}:{stop}]",
-        f"{x}[..., ::{step}]", f"{x}[None]", f"{x}[..., None]", f"{x}[0]", f"{x}[-1]",
-        f"{x}.flip({m.dims(x)})", f"{x}.roll({m.integer(-3, 3)}, {d})", f"{x}.movedim({d}, {e})",
-        f"{x}.unfold({d}, {m.integer(1, max(n, 1))}, {step})", f"{x}.diagonal({m.integer(-2, 2)}, {d}, {e})",
-        f"{x}.repeat({', '.join(str(m.integer(1, 2)) for _ in range(rank + m.integer(0, 1)))})", f"{x}.contiguous()",
-        f"{x}.mT", f"{x}.tril({m.integer(-1, 1)})", f"{x}.triu({m.integer(-1, 1)})",
-        f"{x}.unflatten({d}, (-1, {m.integer(1, 3)}))", f"{x}.expand({expanded(m, shape)})",
+        f"{x}.transpose({d}, {e})",
+        f"{x}.permute({tuple(order)})",
+        f"{x}.reshape({reshaped(m, shape)})",
+        f"{x}.flatten()",
+        f"{x}.reshape(-1)",
+        f"{x}.narrow({d}, {n // 2}, {n - n // 2})",
+        f"{x}.unsqueeze({d})",
+        f"{x}.squeeze()",
+        f"{x}.squeeze({d})",
+        f"{x}.select({d}, {max(n - 1, 0)})",
+        f"{x}[{', '.join([':'] * (d % rank) + [f'{start}:{stop}:{step}'])}]",
+        f"{x}[..., {start}:{stop}]",
+        f"{x}[..., ::{step}]",
+        f"{x}[None]",
+        f"{x}[..., None]",
+        f"{x}[0]",
+        f"{x}[-1]",
+        f"{x}.flip({m.dims(x)})",
+        f"{x}.roll({m.integer(-3, 3)}, {d})",
+        f"{x}.movedim({d}, {e})",
+        f"{x}.unfold({d}, {m.integer(1, max(n, 1))}, {step})",
+        f"{x}.diagonal({m.integer(-2, 2)}, {d}, {e})",
+        f"{x}.repeat({', '.join(str(m.integer(1, 2)) for _ in range(rank + m.integer(0, 1)))})",
+        f"{x}.contiguous()",
+        f"{x}.mT",
+        f"{x}.tril({m.integer(-1, 1)})",
+        f"{x}.triu({m.integer(-1, 1)})",
+        f"{x}.unflatten({d}, (-1, {m.integer(1, 3)}))",
+        f"{x}.expand({expanded(m, shape)})",
         f"{x}.rot90(1, ({d}, {e}))",
-        f"{x}.repeat_interleave({m.integer(1, 3)}, {d})", f"torch.atleast_3d({x})", f"{x}.swapaxes({d}, {e})",
-        f"{x}.view({reshaped(m, shape)})", f"torch.broadcast_to({x}, {expanded(m, shape)})",
+        f"{x}.repeat_interleave({m.integer(1, 3)}, {d})",
+        f"torch.atleast_3d({x})",
+        f"{x}.swapaxes({d}, {e})",
+        f"{x}.view({reshaped(m, shape)})",
+        f"torch.broadcast_to({x}, {expanded(m, shape)})",
     ]
     return m.add(m.one(options))
 
@@ -332,6 +394,7 @@ def padded(m: Maker) -> object:
 
 # -- by index ----------------------------------------------------------------------------------------------------------
 
+
 @operator(7)
 def indexed(m: Maker) -> object:
     x = m.pick(lambda x: x.ndim > 0)
@@ -360,8 +423,11 @@ def indexed(m: Maker) -> object:
         return m.add(m.one((f"{x}[{a}, {b}]", f"{x}[{a}, :, {b}]" if len(shape) > 2 else f"{x}[:, {b}]")))
     if kind == 5:
         index = m.new_input(shape, "i64", "indices", n)
-        return m.add(f"{x}.scatter({d}, {index}, {m.number()})") if numel(shape) < 2 else \
-            m.add(f"{x}.scatter_add({d}, {index}, {x})", exact=False)
+        return (
+            m.add(f"{x}.scatter({d}, {index}, {m.number()})")
+            if numel(shape) < 2
+            else m.add(f"{x}.scatter_add({d}, {index}, {x})", exact=False)
+        )
     if kind == 6:
         index = m.new_input((n,), "i64", "indices", n)
         return m.add(f"{x}.index_add({d}, {index}, {x})", exact=False)
@@ -377,12 +443,14 @@ def indexed(m: Maker) -> object:
 
 # -- products ----------------------------------------------------------------------------------------------------------
 
+
 @operator(6)
 def product(m: Maker) -> object:
     x = m.floating(least=1)
     value = m.values[x]
     dtype = {"torch.float32": "f32", "torch.float64": "f64", "torch.bfloat16": "bf16", "torch.float16": "f16"}[
-        str(value.dtype)]
+        str(value.dtype)
+    ]
     shape, n = tuple(value.shape), value.shape[-1]
     out = m.integer(1, 9)
     activation = m.one(("{y}", "{y}", "torch.relu({y})", "F.gelu({y})", "torch.tanh({y})", "F.silu({y})"))
@@ -410,7 +478,8 @@ def window(m: Maker) -> object:
     x = m.pick(lambda x: x.is_floating_point() and x.ndim in (3, 4))
     value = m.values[x]
     dtype = {"torch.float32": "f32", "torch.float64": "f64", "torch.bfloat16": "bf16", "torch.float16": "f16"}[
-        str(value.dtype)]
+        str(value.dtype)
+    ]
     channels, spatial = value.shape[1], value.ndim - 2
     out, size = m.integer(1, 5), m.integer(1, 3)
     match m.integer(0, 5):
@@ -425,21 +494,40 @@ def window(m: Maker) -> object:
             return m.add(f"F.avg_pool{spatial}d({x}, {size}, stride={m.integer(1, 2)})", exact=False)
         case 4:
             return m.add(f"F.max_pool{spatial}d({x}, {size}, stride={m.integer(1, 2)})")
-    return m.add(f"F.interpolate({x}, scale_factor=2, mode='nearest')" if m.chance(50) else
-                 f"F.adaptive_avg_pool{spatial}d({x}, {m.integer(1, 3)})", exact=False)
+    return m.add(
+        f"F.interpolate({x}, scale_factor=2, mode='nearest')"
+        if m.chance(50)
+        else f"F.adaptive_avg_pool{spatial}d({x}, {m.integer(1, 3)})",
+        exact=False,
+    )
 
 
 # -- from nothing ------------------------------------------------------------------------------------------------------
+
 
 @operator(3)
 def fresh(m: Maker) -> object:
     x = m.pick()
     n = m.integer(0, 6)
-    return m.add(m.one((f"torch.zeros_like({x})", f"torch.ones_like({x})", f"torch.full_like({x}, 2)",
-                        f"torch.arange({n})", f"torch.arange({n}, dtype=F32) * 2", f"torch.eye({n})",
-                        f"torch.zeros({m.shape(2)})", f"{x}.new_ones({m.shape(2)})", f"torch.full({m.shape(2)}, 3)",
-                        f"torch.linspace(0, 1, {n})", f"torch.tensor({m.number()})",
-                        f"torch.ones({m.shape(2)}, dtype=BF16)")), exact=True)
+    return m.add(
+        m.one(
+            (
+                f"torch.zeros_like({x})",
+                f"torch.ones_like({x})",
+                f"torch.full_like({x}, 2)",
+                f"torch.arange({n})",
+                f"torch.arange({n}, dtype=F32) * 2",
+                f"torch.eye({n})",
+                f"torch.zeros({m.shape(2)})",
+                f"{x}.new_ones({m.shape(2)})",
+                f"torch.full({m.shape(2)}, 3)",
+                f"torch.linspace(0, 1, {n})",
+                f"torch.tensor({m.number()})",
+                f"torch.ones({m.shape(2)}, dtype=BF16)",
+            )
+        ),
+        exact=True,
+    )
 
 
 @operator(5)
@@ -447,11 +535,20 @@ def drawn(m: Maker) -> object:
     if not m.draws:
         raise Rejected
     x = m.floating()
-    return m.add(m.one((f"torch.rand_like({x})", f"F.dropout({x}, 0.5)", f"torch.randn({m.shape(2)})",
-                        f"torch.bernoulli(torch.full_like({x}, 0.5))")))
+    return m.add(
+        m.one(
+            (
+                f"torch.rand_like({x})",
+                f"F.dropout({x}, 0.5)",
+                f"torch.randn({m.shape(2)})",
+                f"torch.bernoulli(torch.full_like({x}, 0.5))",
+            )
+        )
+    )
 
 
 # -- in place ----------------------------------------------------------------------------------------------------------
+
 
 def shown(m: Maker, x: str) -> str:
     """A value, or a view of it."""
@@ -460,10 +557,24 @@ def shown(m: Maker, x: str) -> str:
         return x
     d, n = m.dim(x), shape[0]
     start = m.integer(0, n)
-    return m.one((f"{x}[{start}:]", f"{x}[..., ::2]", f"{x}.transpose(0, {d})", f"{x}[0]", f"{x}.unsqueeze({d})",
-                  f"{x}.diagonal()", f"{x}[:{start}].mT", f"{x}.select({d}, 0)", f"{x}.view(-1)",
-                  f"{x}.narrow({d}, 0, {shape[d] // 2})", f"{x}.flatten()", f"{x}.unfold({d}, 1, 2)", f"{x}[1::2]",
-                  f"{x}.permute({tuple(reversed(range(len(shape))))})"))
+    return m.one(
+        (
+            f"{x}[{start}:]",
+            f"{x}[..., ::2]",
+            f"{x}.transpose(0, {d})",
+            f"{x}[0]",
+            f"{x}.unsqueeze({d})",
+            f"{x}.diagonal()",
+            f"{x}[:{start}].mT",
+            f"{x}.select({d}, 0)",
+            f"{x}.view(-1)",
+            f"{x}.narrow({d}, 0, {shape[d] // 2})",
+            f"{x}.flatten()",
+            f"{x}.unfold({d}, 1, 2)",
+            f"{x}[1::2]",
+            f"{x}.permute({tuple(reversed(range(len(shape))))})",
+        )
+    )
 
 
 @operator(9)
@@ -473,10 +584,30 @@ def in_place(m: Maker) -> object:
     y = m.mate(x)
     jumps = ("{t}.floor_()", "{t}.sign_()", "{t}.round_()")
     inexact = ("{t}.sigmoid_()", "{t}.tanh_()", "{t}.cos_()", "{t}.addcmul_({y}, {y})")
-    text = m.one(("{t}.add_(1)", "{t}.mul_(2)", "{t}.add_({y})", "{t}.mul_({y})", "{t}.sub_({y})", "{t}.copy_({y})",
-                  "{t}.fill_(3)", "{t}.zero_()", "{t}.clamp_(-1, 1)", "{t}.relu_()", "{t}.neg_()", "{t}.abs_()",
-                  "{t}.div_(2)", "{t}.masked_fill_({c}, 1)", "{t}.copy_({n})", "{t}.add_({s})", "{t}.mul_({s})",
-                  "{t}.t_()" if m.chance(5) else "{t}.add_(2)", *jumps, *inexact))
+    text = m.one(
+        (
+            "{t}.add_(1)",
+            "{t}.mul_(2)",
+            "{t}.add_({y})",
+            "{t}.mul_({y})",
+            "{t}.sub_({y})",
+            "{t}.copy_({y})",
+            "{t}.fill_(3)",
+            "{t}.zero_()",
+            "{t}.clamp_(-1, 1)",
+            "{t}.relu_()",
+            "{t}.neg_()",
+            "{t}.abs_()",
+            "{t}.div_(2)",
+            "{t}.masked_fill_({c}, 1)",
+            "{t}.copy_({n})",
+            "{t}.add_({s})",
+            "{t}.mul_({s})",
+            "{t}.t_()" if m.chance(5) else "{t}.add_(2)",
+            *jumps,
+            *inexact,
+        )
+    )
     if text in jumps and not m.exact[x]:
         raise Rejected
     if "{c}" in text:
@@ -498,11 +629,17 @@ def stored_by_index(m: Maker) -> object:
     part = tuple(count if k == d % len(shape) else size for k, size in enumerate(shape))
     dtype = name_of(m.values[x])
     y = m.new_input(part, dtype)
-    text = m.one((f"{x}.index_copy_({d}, {index}, {y})", f"{x}.index_fill_({d}, {index}, 2)",
-                  f"{x}.index_add_({d}, {index}, {y})", f"{x}[{':, ' * (d % len(shape))}{index}] = {y}",
-                  f"{x}.index_put_(({index},), {m.new_input((), dtype)}, accumulate=True)",
-                  f"{x}.scatter_({d}, {m.new_input(part, 'i64', 'indices', n)}, 1)",
-                  f"{x}.scatter_add_({d}, {m.new_input(part, 'i64', 'indices', n)}, {y})"))
+    text = m.one(
+        (
+            f"{x}.index_copy_({d}, {index}, {y})",
+            f"{x}.index_fill_({d}, {index}, 2)",
+            f"{x}.index_add_({d}, {index}, {y})",
+            f"{x}[{':, ' * (d % len(shape))}{index}] = {y}",
+            f"{x}.index_put_(({index},), {m.new_input((), dtype)}, accumulate=True)",
+            f"{x}.scatter_({d}, {m.new_input(part, 'i64', 'indices', n)}, 1)",
+            f"{x}.scatter_add_({d}, {m.new_input(part, 'i64', 'indices', n)}, {y})",
+        )
+    )
     adds = "add_" in text or "accumulate" in text
     return m.change(x, text, exact=False if adds and m.values[x].is_floating_point() else None)
 
@@ -515,6 +652,16 @@ def set_item(m: Maker) -> object:
     if not n:
         raise Rejected
     y = m.one((m.mate(x), m.number(), m.number()))
-    where = m.one((f"[{m.integer(-n, n - 1)}]", "[..., 0]", f"[{m.integer(0, n)}:]", "[::2]", "[...]", "[..., -1:]",
-                   f"[{m.boolean(shape)}]", f"[{m.new_input((2,), 'i64', 'indices', n)}]"))
+    where = m.one(
+        (
+            f"[{m.integer(-n, n - 1)}]",
+            "[..., 0]",
+            f"[{m.integer(0, n)}:]",
+            "[::2]",
+            "[...]",
+            "[..., -1:]",
+            f"[{m.boolean(shape)}]",
+            f"[{m.new_input((2,), 'i64', 'indices', n)}]",
+        )
+    )
     return m.change(x, f"{x}{where} = {y}")

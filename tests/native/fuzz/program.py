@@ -21,8 +21,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16,
-          "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "u8": torch.uint8, "b8": torch.bool}
+DTYPES = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "u8": torch.uint8,
+    "b8": torch.bool,
+}
 FLOATS = ("f32", "f64", "bf16", "f16")
 LAYOUTS = ("plain", "transposed", "gaps", "wider", "expanded", "offset", "channels last")
 
@@ -40,13 +49,17 @@ class Input:
     """Numbers lie between -limit and limit; indices between 0 and limit - 1 have the layout "indices"."""
 
     def __str__(self) -> str:
-        extra = "".join(f", {name}={getattr(self, name)!r}" for name in ("special", "limit")
-                        if getattr(self, name) != getattr(Input((), ""), name))
+        extra = "".join(
+            f", {name}={getattr(self, name)!r}"
+            for name in ("special", "limit")
+            if getattr(self, name) != getattr(Input((), ""), name)
+        )
         return f"given({self.shape}, {self.dtype!r}, {self.layout!r}, {self.seed}{extra})"
 
 
-def given(shape: tuple[int, ...], dtype: str, layout: str = "plain", seed: int = 0, special: bool = False,
-          limit: int = 4) -> torch.Tensor:
+def given(
+    shape: tuple[int, ...], dtype: str, layout: str = "plain", seed: int = 0, special: bool = False, limit: int = 4
+) -> torch.Tensor:
     """Numbers of a few bits, so that most sums and products of few of them are exact, lying in memory as told."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -114,7 +127,7 @@ class Program:
         """`floats`: what every floating dtype named in it shall be."""
         text = str(self)
         space = namespace(floats)
-        exec(compile(text[text.index("def f("):], "<fuzz>", "exec"), space)
+        exec(compile(text[text.index("def f(") :], "<fuzz>", "exec"), space)
         return space["f"]
 
     def arguments(self, more: int = 0) -> tuple[torch.Tensor, ...]:
@@ -131,7 +144,9 @@ class Program:
         gone = {f"x{k}" for k in range(len(self.inputs)) if k not in numbers}
         changed = [renamed(line, names) for line in kept]
         return replace(
-            self, inputs=tuple(self.inputs[k] for k in numbers), lines=tuple(changed),
+            self,
+            inputs=tuple(self.inputs[k] for k in numbers),
+            lines=tuple(changed),
             outputs=tuple(names.get(name, name) for name in outputs),
             exact=frozenset(names.get(name, name) for name in self.exact if name not in gone),
             shortest={names.get(name, name): dtype for name, dtype in self.shortest.items() if name not in gone},

@@ -46,8 +46,10 @@ LOGARITHMS = re.compile(r"log_softmax|logsumexp|cross_entropy")
 GELUS = re.compile(r"^\w+ = F\.gelu\(")
 """Lines that are one, of what stands in the brackets."""
 
-SUMS = re.compile(r"sum\(|mean\(|\.var\(|\.std\(|\.norm\(|F\.linear|matmul| @ |addmm|einsum|F\.conv|avg_pool|"
-                  r"index_add\(|scatter_add\(")
+SUMS = re.compile(
+    r"sum\(|mean\(|\.var\(|\.std\(|\.norm\(|F\.linear|matmul| @ |addmm|einsum|F\.conv|avg_pool|"
+    r"index_add\(|scatter_add\("
+)
 """Lines that add up, or multiply and add up."""
 
 Space = dict[str, Any]
@@ -61,8 +63,9 @@ def in_single(dtype: torch.dtype | None) -> Callable[[tuple], tuple]:
     return singled if dtype is torch.float32 else lambda arguments: arguments
 
 
-def errors_beside_values(program: Program, more: int, name: str, floats: torch.dtype | None = None,
-                         ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def errors_beside_values(
+    program: Program, more: int, name: str, floats: torch.dtype | None = None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Pairs of what eager and float64 make of a value's neighbours. `floats` is what eager's floats are meant to be."""
     movable = movable_lines(program, name)
     if not movable:
@@ -102,7 +105,7 @@ def movable_lines(program: Program, name: str | None = None) -> set[int]:
     wanted = leading_to(program, name)
     for k, line in enumerate(program.lines):
         below, read_by_jump = set(line.defines or line.uses), False
-        for later in program.lines[k + 1:]:
+        for later in program.lines[k + 1 :]:
             if later in wanted and below & set(later.uses):
                 read_by_jump |= jumps(later)
                 # What is written to is the first name of the line.
@@ -120,8 +123,9 @@ def leading_to(program: Program, name: str | None) -> list[Line]:
     places = {name: x.untyped_storage().data_ptr() for name, x in space.items() if isinstance(x, torch.Tensor)}
     needed, found = {name}, []
     for line in reversed(program.lines):
-        counts = needed & set(line.defines) if line.defines \
-            else places[line.uses[0]] in {places[other] for other in needed}
+        counts = (
+            needed & set(line.defines) if line.defines else places[line.uses[0]] in {places[other] for other in needed}
+        )
         if counts:
             needed |= set(line.uses)
             found.append(line)
@@ -143,8 +147,11 @@ def writes_to_whole(program: Program, number: int) -> bool:
     space = ran(program, number + 1)
     name = program.lines[number].uses[0]
     place = space[name].untyped_storage().data_ptr()
-    return not any(isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() == place
-                   for other, value in space.items() if other != name) and not is_expanded(space[name])
+    return not any(
+        isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() == place
+        for other, value in space.items()
+        if other != name
+    ) and not is_expanded(space[name])
 
 
 def is_expanded(x: torch.Tensor) -> bool:
@@ -162,11 +169,52 @@ def makes_memory(program: Program, number: int) -> bool:
     return not theirs & set(mine) and len(set(mine)) == len(mine) and not any(map(is_expanded, made))
 
 
-JUMP = re.compile("|".join(map(re.escape, (
-    "floor", "ceil", "trunc", "round", "sign", "frac", " > ", " < ", " >= ", " <= ", " == ", " != ", " // ", " % ",
-    "fmod", "remainder", "heaviside", "hardshrink", "softshrink", "threshold", "bool", "torch.int", "torch.uint",
-    "one_hot", "isnan", "isfinite", "isinf", "logical_", "arg", "median", "sort", "nan_to_num", "any(", "all(",
-    "nonzero", "max(dim", "min(dim"))))
+JUMP = re.compile(
+    "|".join(
+        map(
+            re.escape,
+            (
+                "floor",
+                "ceil",
+                "trunc",
+                "round",
+                "sign",
+                "frac",
+                " > ",
+                " < ",
+                " >= ",
+                " <= ",
+                " == ",
+                " != ",
+                " // ",
+                " % ",
+                "fmod",
+                "remainder",
+                "heaviside",
+                "hardshrink",
+                "softshrink",
+                "threshold",
+                "bool",
+                "torch.int",
+                "torch.uint",
+                "one_hot",
+                "isnan",
+                "isfinite",
+                "isinf",
+                "logical_",
+                "arg",
+                "median",
+                "sort",
+                "nan_to_num",
+                "any(",
+                "all(",
+                "nonzero",
+                "max(dim",
+                "min(dim",
+            ),
+        )
+    )
+)
 """What decides, rather than computes."""
 
 
@@ -177,8 +225,11 @@ def jumps(line: Line) -> bool:
 def noise(program: Program, more: int, name: str, where: torch.Tensor) -> torch.Tensor | None:
     """For those elements of a value that a mask names, the most that half a rounding unit makes of it: of the largest
     number in each line that centres, of each term in each that adds up."""
-    if not any(line.defines and where.search(line.text) for line in program.lines
-               for where in (CENTRES, LOGARITHMS, GELUS, SUMS)):
+    if not any(
+        line.defines and where.search(line.text)
+        for line in program.lines
+        for where in (CENTRES, LOGARITHMS, GELUS, SUMS)
+    ):
         return None
     eager = started(program, program.arguments(more), None)
     set_seed(1)
@@ -233,15 +284,19 @@ class WithoutGelu:
         return getattr(torch.nn.functional, name)
 
 
-def off_by(value: torch.Tensor, where: torch.Tensor, halves: list[tuple[torch.Tensor, torch.Tensor]],
-           ) -> torch.Tensor | None:
+def off_by(
+    value: torch.Tensor, where: torch.Tensor, halves: list[tuple[torch.Tensor, torch.Tensor]]
+) -> torch.Tensor | None:
     if value.shape != where.shape or not value.requires_grad:
         return None
     found = torch.zeros(value.shape, dtype=torch.float64)
     for place in where.nonzero()[:MOST_ELEMENTS].tolist():
         slopes = torch.autograd.grad(value[tuple(place)], [x for x, _ in halves], retain_graph=True, allow_unused=True)
-        parts = [(slope.abs() * size).nan_to_num(0.0, 0.0, 0.0).sum()
-                 for slope, (_, size) in zip(slopes, halves, strict=True) if slope is not None]
+        parts = [
+            (slope.abs() * size).nan_to_num(0.0, 0.0, 0.0).sum()
+            for slope, (_, size) in zip(slopes, halves, strict=True)
+            if slope is not None
+        ]
         found[tuple(place)] = sum(parts, torch.zeros(()))
     return found
 

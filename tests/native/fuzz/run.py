@@ -76,8 +76,10 @@ class Finding:
 
     def __str__(self) -> str:
         seeds = ", ".join(map(str, self.seeds[:8]))
-        return (f"{'=' * 100}\n{len(self.seeds)} graphs, from --seed {seeds}: {self.name}\n{'-' * 100}\n{self.program}"
-                f"{'-' * 100}\n{self.failure.message}\n")
+        return (
+            f"{'=' * 100}\n{len(self.seeds)} graphs, from --seed {seeds}: {self.name}\n{'-' * 100}\n{self.program}"
+            f"{'-' * 100}\n{self.failure.message}\n"
+        )
 
 
 def smallest(seed: int, program: Program, failure: Failure, seconds: float) -> Finding:

@@ -49,13 +49,13 @@ def candidates(program: Program) -> Iterator[Program]:
             yield bypassed(program, k, line.defines[0], name)
     for k, given in enumerate(program.inputs):
         for simpler in simpler_inputs(given):
-            yield replace(program, inputs=(*program.inputs[:k], simpler, *program.inputs[k + 1:]))
+            yield replace(program, inputs=(*program.inputs[:k], simpler, *program.inputs[k + 1 :]))
 
 
 def without_line(program: Program, k: int) -> Program:
     """The program without a line, and without what needs it."""
     gone, names = {k}, set(program.lines[k].defines)
-    for n, line in enumerate(program.lines[k + 1:], k + 1):
+    for n, line in enumerate(program.lines[k + 1 :], k + 1):
         if names & set(line.uses):
             gone.add(n)
             names |= set(line.defines)
@@ -72,11 +72,17 @@ def without_dead(program: Program) -> Program:
 
 def bypassed(program: Program, k: int, value: str, instead: str) -> Program:
     """The program without a line, one of its operands taken where its value was."""
+
     def changed(text: str) -> str:
         return re.sub(rf"\b{value}\b", instead, text)
 
-    lines = [Line(changed(line.text), line.defines, tuple(instead if n == value else n for n in line.uses))
-             if n > k else line for n, line in enumerate(program.lines) if n != k]
+    lines = [
+        Line(changed(line.text), line.defines, tuple(instead if n == value else n for n in line.uses))
+        if n > k
+        else line
+        for n, line in enumerate(program.lines)
+        if n != k
+    ]
     outputs = tuple(dict.fromkeys(instead if name == value else name for name in program.outputs))
     return replace(program, lines=tuple(lines), outputs=outputs).without(set(), outputs)
 
@@ -91,4 +97,4 @@ def simpler_inputs(given: Input) -> Iterator[Input]:
     for k, n in enumerate(given.shape):
         for smaller in (1, 2, n // 2):
             if 0 < smaller < n:
-                yield replace(given, shape=(*given.shape[:k], smaller, *given.shape[k + 1:]))
+                yield replace(given, shape=(*given.shape[:k], smaller, *given.shape[k + 1 :]))

@@ -51,13 +51,23 @@ def variants(program: Program, seed: int) -> Iterator[Program]:
     size = program.inputs[k].shape[dim]
     if seed % 2:
         name = f"x{k}.shape[{dim}]"
-        program = replace(program, lines=tuple(
-            replace(line, text=re.sub(rf"(?<![\w.-]){size}(?![\w.])", name, line.text),
-                    uses=tuple({*line.uses, f"x{k}"})) for line in program.lines))
+        program = replace(
+            program,
+            lines=tuple(
+                replace(
+                    line,
+                    text=re.sub(rf"(?<![\w.-]){size}(?![\w.])", name, line.text),
+                    uses=tuple({*line.uses, f"x{k}"}),
+                )
+                for line in program.lines
+            ),
+        )
     for step in STEPS:
         other = step(size)
-        yield replace(program, inputs=tuple(
-            replace(x, shape=tuple(other if n == size else n for n in x.shape)) for x in program.inputs))
+        yield replace(
+            program,
+            inputs=tuple(replace(x, shape=tuple(other if n == size else n for n in x.shape)) for x in program.inputs),
+        )
 
 
 def check(program: Program, seed: int) -> tuple[Failure | None, str]:
@@ -82,8 +92,10 @@ def check(program: Program, seed: int) -> tuple[Failure | None, str]:
                 for call in ("first", "second"):
                     failure = why_different(changed, want, observe_call(compiled, inputs), 0)
                     if failure is not None:
-                        return Failure(failure.kind, f"{call} call, {[x.shape for x in changed.inputs]}: "
-                                                     f"{failure.message}\n{words}\n{changed}"), way
+                        return Failure(
+                            failure.kind,
+                            f"{call} call, {[x.shape for x in changed.inputs]}: {failure.message}\n{words}\n{changed}",
+                        ), way
                 way = "open" if any(w.startswith("compiled for all") for w in words) else "for each size"
     finally:
         end()

@@ -53,16 +53,20 @@ def test_most_programs_have_kernels_of_their_own():
 
 def spoilt(fn):
     """Wrong wherever a result has more than one element."""
+
     def run(*args):
         return tuple(x + 1 if x.is_floating_point() and x.numel() > 1 else x for x in fn(*args))
+
     return run
 
 
 def test_a_wrong_compiler_is_noticed_and_shrunk(monkeypatch):
     monkeypatch.setattr(burnish, "compile", lambda fn, **_: spoilt(fn))
     verdicts = {seed: check(generate(seed)) for seed in range(40)}
-    seed = max((seed for seed, verdict in verdicts.items() if verdict.failure is not None),
-               key=lambda seed: len(generate(seed).lines))
+    seed = max(
+        (seed for seed, verdict in verdicts.items() if verdict.failure is not None),
+        key=lambda seed: len(generate(seed).lines),
+    )
     program, failure = generate(seed), verdicts[seed].failure
     small = shrink(program, failure.kind, 20.0)
     assert len(small.lines) <= 2 < len(program.lines)

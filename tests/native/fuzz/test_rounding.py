@@ -19,8 +19,13 @@ def program(inputs, *lines, exact=()):
     made = [line.partition(" = ")[0] for line in lines]
     uses = [tuple(dict.fromkeys(re.findall(r"\b[xv]\d+\b", line.partition(" = ")[2]))) for line in lines]
     names = [*(f"x{k}" for k in range(len(inputs))), *made]
-    return Program(tuple(inputs), tuple(Line(text, (name,), used) for text, name, used in zip(
-        lines, made, uses, strict=True)), (made[-1],), frozenset(exact), dict.fromkeys(names, "f32"))
+    return Program(
+        tuple(inputs),
+        tuple(Line(text, (name,), used) for text, name, used in zip(lines, made, uses, strict=True)),
+        (made[-1],),
+        frozenset(exact),
+        dict.fromkeys(names, "f32"),
+    )
 
 
 def judged(tested, change):
@@ -34,11 +39,13 @@ def judged(tested, change):
 
 def off(units, *, of_largest=False, at=None):
     """So many rounding units more; by default at the smallest number, where it weighs most."""
+
     def change(x):
         flat = x.view(-1)
         place = int(flat.abs().argmin()) if at is None else at
         unit = rounding_unit((flat.abs().max() if of_largest else flat[place]).double(), x.dtype)
         flat[place] = flat[place].double() + units * unit
+
     return change
 
 
@@ -46,8 +53,9 @@ GROUP_NORM = program([Input((1, 7, 33), "f32", seed=293)], "v0 = F.group_norm(x0
 SOFTMAX = program([Input((4, 9), "f32", seed=3, limit=12)], "v0 = torch.softmax(x0, 1)")
 OF_BOOLEANS = program([Input((7, 7, 9), "b8", seed=927)], "v0 = x0.to(F32).mean((0,))", "v1 = torch.softmax(v0, 1)")
 EXP = program([Input((64,), "f32", seed=5)], "v0 = torch.exp(x0)")
-MEAN = program([Input((4,), "f32")], "v0 = torch.tensor([1.0, 3.75, -3.5, 0.125])", "v1 = v0.view(2, 2)",
-               "v2 = v1.mean()")
+MEAN = program(
+    [Input((4,), "f32")], "v0 = torch.tensor([1.0, 3.75, -3.5, 0.125])", "v1 = v0.view(2, 2)", "v2 = v1.mean()"
+)
 SUM = program([Input((5, 60), "f32", seed=8)], "v0 = x0.sum(1)")
 CENTRED_EXP = program([Input((4, 9), "f32", seed=5)], "v0 = F.layer_norm(x0, (9,), None, None)", "v1 = torch.exp(v0)")
 
@@ -74,7 +82,7 @@ def test_eager_errors_beside_values_on_the_way_count():
 def test_a_sum_that_is_exact_by_luck_may_be_off_by_half_a_unit_of_each_term():
     terms = (1.0, 3.75, -3.5, 0.125)
     eager = MEAN.function()(*MEAN.arguments())[0]
-    halves = sum(2.0**-24 * 2.0**math.floor(math.log2(abs(x))) for x in terms) / len(terms)
+    halves = sum(2.0**-24 * 2.0 ** math.floor(math.log2(abs(x))) for x in terms) / len(terms)
     where = torch.ones_like(eager, dtype=torch.bool)
     assert torch.equal(noise(MEAN, 0, "v2", where), torch.full_like(eager, halves, dtype=torch.float64))
 
@@ -134,15 +142,22 @@ def test_two_elements_that_changed_places_are_noticed():
 
 
 def test_nothing_is_moved_that_decides():
-    tested = program([Input((4, 9), "f32")], "v0 = torch.sin(x0)", "v1 = v0.view(-1)", "v2 = v1 > 0",
-                     "v3 = torch.where(v2, v1, 2)", "v4 = torch.exp(v3)")
+    tested = program(
+        [Input((4, 9), "f32")],
+        "v0 = torch.sin(x0)",
+        "v1 = v0.view(-1)",
+        "v2 = v1 > 0",
+        "v3 = torch.where(v2, v1, 2)",
+        "v4 = torch.exp(v3)",
+    )
     assert movable_lines(tested) & {0, 1} == set()
     assert movable_lines(tested) >= {3, 4}
 
 
 def test_what_shares_memory_is_not_moved():
-    tested = program([Input((4, 9), "f32")], "v0 = x0.view(-1)", "v1 = v0.exp()", "v2 = v1.expand(3, 36)",
-                     "v3 = v2.sum()")
+    tested = program(
+        [Input((4, 9), "f32")], "v0 = x0.view(-1)", "v1 = v0.exp()", "v2 = v1.expand(3, 36)", "v3 = v2.sum()"
+    )
     assert movable_lines(tested) == {1, 3}
 
 

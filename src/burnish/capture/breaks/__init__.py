@@ -137,8 +137,14 @@ def place_lines(place: Location, relation: str) -> list[str]:
 
 def labelled(label: str, text: str) -> list[str]:
     """``text`` wrapped, hanging beside its label."""
-    return textwrap.wrap(text, WIDTH, initial_indent=f"  {label:<12}", subsequent_indent=" " * 14,
-                         break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=f"  {label:<12}",
+        subsequent_indent=" " * 14,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def indented(text: str) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from .record import kind
 
 OPAQUE_CALL = kind(
-    "B201", "opaque-call",
+    "B201",
+    "opaque-call",
     title="a call into native code with unknown behaviour",
     why="""The function is written in C (NumPy, SciPy, an extension module), so there is no Python to follow. What it
         reads, changes or returns is not known and cannot be recorded; it is called for real every time.""",
@@ -31,7 +32,8 @@ OPAQUE_CALL = kind(
 )
 
 OPAQUE_FUNCTION = kind(
-    "B202", "opaque-function",
+    "B202",
+    "opaque-function",
     title="a Python function that only Python itself can run",
     why="""It looks at the interpreter's frames (`sys._getframe`, `inspect.stack`), is a coroutine, or runs code made
         on the spot (`exec`, `eval`). Followed by capture it would see something else than in eager mode, so it is
@@ -61,7 +63,8 @@ OPAQUE_FUNCTION = kind(
 )
 
 DISABLED_CALL = kind(
-    "B203", "disabled-call",
+    "B203",
+    "disabled-call",
     title="the function is marked to stay out of compilation",
     why="""`burnish.disable` or `torch.compiler.disable` was put on it, by you or by a library, to have it run as
         plain Python. The mark's own reason, where one was given, is shown with the call.""",
@@ -99,7 +102,8 @@ DISABLED_CALL = kind(
 )
 
 GRAPH_BREAK_REQUEST = kind(
-    "B204", "graph-break-request",
+    "B204",
+    "graph-break-request",
     title="the code asks for a break here",
     why="""`burnish.graph_break()` or `torch._dynamo.graph_break()` is called, and it means exactly this: end the
         graph at this line.""",
@@ -127,7 +131,8 @@ GRAPH_BREAK_REQUEST = kind(
 )
 
 FOREIGN_COMPILED = kind(
-    "B205", "foreign-compiled",
+    "B205",
+    "foreign-compiled",
     title="code that another compiler has made is called",
     why="""A `torch.jit` module or a function that was compiled elsewhere is a finished program: there is no Python
         left for capture to follow, so it is called as it is.""",
@@ -157,7 +162,8 @@ FOREIGN_COMPILED = kind(
 )
 
 BACKWARD_CALL = kind(
-    "B206", "backward-call",
+    "B206",
+    "backward-call",
     title="gradients are computed here for something the graph does not hold",
     why="""`backward()` and `torch.autograd.grad` go into the graph when everything between the loss and its leaves was
         computed in this same graph. Here autograd runs for real: the forward ran before the graph began (before the
@@ -191,7 +197,8 @@ BACKWARD_CALL = kind(
 )
 
 RANDOM_CALL = kind(
-    "B207", "random-call",
+    "B207",
+    "random-call",
     title="a random number is drawn from Python's or NumPy's generator",
     why="""Each call must draw a new number, and the generator must move on exactly as it does in eager mode. Graphs
         know torch's generators only, so the number is drawn by Python.""",
@@ -217,7 +224,8 @@ RANDOM_CALL = kind(
 )
 
 COLLECTIVE_CALL = kind(
-    "B208", "collective-call",
+    "B208",
+    "collective-call",
     title="a call that other processes take part in",
     why="""The function is one of `torch.distributed`: it waits for other processes, sends them tensors, or makes a
         `DTensor`, of which each holds a part. A graph is what one process does, so it is called as it is.""",

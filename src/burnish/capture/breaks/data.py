@@ -5,7 +5,8 @@ from __future__ import annotations
 from .record import kind
 
 DATA_BRANCH = kind(
-    "B101", "data-branch",
+    "B101",
+    "data-branch",
     title="Python control flow depends on a tensor's value",
     why="""A graph is made once and then run on other data, so it cannot know which way an `if`, `while`, `and`,
         or `not` on a tensor will go. The value has to be read and Python has to choose, on every call.""",
@@ -34,7 +35,8 @@ DATA_BRANCH = kind(
 )
 
 DATA_READ = kind(
-    "B102", "data-read",
+    "B102",
+    "data-read",
     title="a tensor's values are read into Python",
     why="""`.item()`, `.tolist()`, `.numpy()`, `int(x)` and `float(x)` hand the values to Python, so everything before
         must have been computed by then (on a GPU the processor waits for it), and what Python does with the values is
@@ -63,7 +65,8 @@ DATA_READ = kind(
 )
 
 LIVE_VALUE = kind(
-    "B103", "live-value",
+    "B103",
+    "live-value",
     title="Python needs a number that was read from a tensor",
     why="""A number that came out of a tensor differs from call to call, so it must not become a constant of the
         graph. A text, a comparison, a `range`, a list index or a dictionary key needs the number itself, at this
@@ -93,7 +96,8 @@ LIVE_VALUE = kind(
 )
 
 DATA_SHAPE = kind(
-    "B104", "data-shape",
+    "B104",
+    "data-shape",
     title="the size of a result depends on the data",
     why="""`x[mask]`, `nonzero`, `unique`, `masked_select` and `repeat_interleave` with a tensor of counts return as
         many elements as the data happens to ask for. What follows is recorded for the size that Python sees, so it
@@ -119,7 +123,8 @@ DATA_SHAPE = kind(
 )
 
 TENSOR_ERROR = kind(
-    "B105", "tensor-error",
+    "B105",
+    "tensor-error",
     title="a torch operation raised an error",
     why="""The operation failed. A graph cannot hold a step that does not finish, so the step is left to plain Python,
         where it raises what it raises without Burnish and your `except` clauses see it.""",
@@ -150,7 +155,8 @@ TENSOR_ERROR = kind(
 )
 
 UNKNOWN_TENSOR = kind(
-    "B106", "unknown-tensor",
+    "B106",
+    "unknown-tensor",
     title="a tensor appeared that capture did not see being made",
     why="""It was not passed in, it is not kept on an object that was, and no recorded operation returned it: native
         code made it. The graph has no step that would make it again on the next call.""",
@@ -181,7 +187,8 @@ UNKNOWN_TENSOR = kind(
 )
 
 SUBCLASS_TENSOR = kind(
-    "B107", "subclass-tensor",
+    "B107",
+    "subclass-tensor",
     title="an object of a tensor subclass is made",
     why="""The constructor of a tensor subclass makes a tensor object, and may do anything to it in Python of the
         class's own. A graph has no form for that. Operations on objects that are there already are captured, and run

@@ -5,7 +5,8 @@ from __future__ import annotations
 from .record import kind
 
 OPAQUE_OPCODE = kind(
-    "B301", "opaque-opcode",
+    "B301",
+    "opaque-opcode",
     title="a Python instruction that capture does not follow",
     why="""Some bytecode instructions, above all those of `await`, `async for` and `async with`, hand control to code
         outside the function and have no graph form. Python runs them.""",
@@ -37,7 +38,8 @@ OPAQUE_OPCODE = kind(
 )
 
 OUTSIDE_ITERATOR = kind(
-    "B302", "outside-iterator",
+    "B302",
+    "outside-iterator",
     title="an iterator from outside the function is advanced",
     why="""The iterator or generator existed before the call and hands out the next item on each call. How far it has
         come cannot be checked beforehand, and a step once taken cannot be taken back, so Python takes it.""",
@@ -66,7 +68,8 @@ OUTSIDE_ITERATOR = kind(
 )
 
 USER_HASH = kind(
-    "B303", "user-hash",
+    "B303",
+    "user-hash",
     title="a dictionary or set key runs Python code of its own",
     why="""A lookup calls the key's `__hash__` and `__eq__` from native code, where capture cannot follow. What these
         methods read or change would go unnoticed, so the lookup runs natively on every call.""",
@@ -106,7 +109,8 @@ USER_HASH = kind(
 )
 
 UNREBUILDABLE = kind(
-    "B304", "unrebuildable",
+    "B304",
+    "unrebuildable",
     title="a value made here cannot be made again from the graph",
     why="""What the function makes and hands on (returns it, stores it, needs it after a break) is put together anew
         on every run, from its parts. An open file, a match of a regular expression, a lock or an iterator of C code
@@ -136,7 +140,8 @@ UNREBUILDABLE = kind(
 )
 
 RAISED = kind(
-    "B305", "raised",
+    "B305",
+    "raised",
     title="an exception cannot be made again from the graph",
     why="""On later runs the exception is put together anew from its class, its arguments and its attributes. This one
         holds something that has no such form, or was raised by native code with a state that Python cannot set.""",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from .record import kind
 
 SEGMENT_LIMIT = kind(
-    "B501", "segment-limit",
+    "B501",
+    "segment-limit",
     title="one place was compiled for too many different cases",
     why="""Each time a guard fails, the code from this place on is compiled once more, for the new case. Here
         something differs on almost every call, so that compiling again costs more than it gives: further cases run as

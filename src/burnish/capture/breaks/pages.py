@@ -1,8 +1,8 @@
 """The pages about breaks, written from the catalog so that they cannot say something else.
 
-    python -m burnish.capture.breaks.pages            write docs/breaks.md
-    python -m burnish.capture.breaks.pages --check    fail when docs/breaks.md is not what would be written
-    python -m burnish.capture.breaks.pages B101       print the page of one break
+python -m burnish.capture.breaks.pages            write docs/breaks.md
+python -m burnish.capture.breaks.pages --check    fail when docs/breaks.md is not what would be written
+python -m burnish.capture.breaks.pages B101       print the page of one break
 """
 
 from __future__ import annotations
@@ -78,15 +78,18 @@ Does not break:
 
 def print_page(kind: BreakKind) -> str:
     """One page for a terminal."""
-    examples = [f"  {label}\n\n" + "".join(f"    {line}".rstrip() + "\n" for line in code.splitlines())
-                for label, code in (("Breaks:", kind.broken), ("Does not break:", kind.fixed))]
+    examples = [
+        f"  {label}\n\n" + "".join(f"    {line}".rstrip() + "\n" for line in code.splitlines())
+        for label, code in (("Breaks:", kind.broken), ("Does not break:", kind.fixed))
+    ]
     prose = labelled("Why", kind.why) + labelled("What to do", kind.what_to_do)
     return "\n".join([f"{kind.code} {kind.name}: {kind.title}", "", *prose, "", *examples])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m burnish.capture.breaks.pages",
-                                     description="The pages about breaks.")
+    parser = argparse.ArgumentParser(
+        prog="python -m burnish.capture.breaks.pages", description="The pages about breaks."
+    )
     parser.add_argument("codes", nargs="*", metavar="code", help="print the page of this break, for example B101")
     parser.add_argument("--check", action="store_true", help="write nothing, fail when the file is stale")
     parser.add_argument("--file", type=Path, default=PAGES, help="the file to write (default: docs/breaks.md)")

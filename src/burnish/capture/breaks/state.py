@@ -5,7 +5,8 @@ from __future__ import annotations
 from .record import kind
 
 TENSOR_STATE = kind(
-    "B401", "tensor-state",
+    "B401",
+    "tensor-state",
     title="the state of a tensor object is changed",
     why="""`requires_grad_()`, the removal of a hook, or `x.data = y` with data of another shape change the tensor
         object that the caller holds, not a value that flows through the graph. Autograd looks at that state while
@@ -34,7 +35,8 @@ TENSOR_STATE = kind(
 )
 
 UNSUPPORTED_WRITE = kind(
-    "B402", "unsupported-write",
+    "B402",
+    "unsupported-write",
     title="a write to an outside object that cannot be repeated",
     why="""Writes to attributes, lists, dictionaries, sets, globals and closures are noted and done again on every
         run. This object does its own writing in native code (an `array.array`, a `memoryview`, a `ctypes` structure),
@@ -66,7 +68,8 @@ UNSUPPORTED_WRITE = kind(
 )
 
 GLOBAL_SWITCH = kind(
-    "B403", "global-switch",
+    "B403",
+    "global-switch",
     title="a global setting of torch is changed",
     why="""The setting (`torch.set_num_threads`, a torch function mode and the like) holds for the whole process and
         is no operation of a graph. What comes before must run under the old setting and what comes after under the
@@ -95,7 +98,8 @@ GLOBAL_SWITCH = kind(
 )
 
 GPU_CALL = kind(
-    "B404", "gpu-call",
+    "B404",
+    "gpu-call",
     title="a GPU is told something besides the work",
     why="""To wait for a GPU, to change streams, to note a time on it, to ask for its memory or to set its seed is about
         what was started before that line. In a graph there is no such line: what it computes is started as is fastest.

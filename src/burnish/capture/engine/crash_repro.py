@@ -26,8 +26,9 @@ def write_failure(tracer: Any, error: BaseException) -> Path | None:
         base = settings.current().dump
         place = Path(tempfile.mkdtemp(prefix="burnish-failure-", dir=base if base is None or base.is_dir() else None))
         (place / "report.txt").write_text(_report(tracer, error), encoding="utf-8")
-        (place / "guards.txt").write_text("\n".join(f"{g.kind} {g.source} {g.expected!r}" for g in tracer.heap.guards),
-                                          encoding="utf-8")
+        (place / "guards.txt").write_text(
+            "\n".join(f"{g.kind} {g.source} {g.expected!r}" for g in tracer.heap.guards), encoding="utf-8"
+        )
         (place / "replay.py").write_text(_replay(tracer), encoding="utf-8")
     except Exception:
         return None
@@ -45,9 +46,11 @@ def _replay(tracer: Any) -> str:
     recorder = tracer.recorder
     module = recorder.graph_module([])
     inputs = ",\n    ".join(_input(example) for example in recorder.examples)
-    return (f'"""The torch calls recorded before the failure, on inputs of the same shapes."""\n\nimport torch\n'
-            f"from torch import device, inf, nan  # names the graph may use\n\n"
-            f"{module.code}\n\ninputs = [\n    {inputs}\n]\nforward(None, *inputs)\n")
+    return (
+        f'"""The torch calls recorded before the failure, on inputs of the same shapes."""\n\nimport torch\n'
+        f"from torch import device, inf, nan  # names the graph may use\n\n"
+        f"{module.code}\n\ninputs = [\n    {inputs}\n]\nforward(None, *inputs)\n"
+    )
 
 
 def _input(example: Any) -> str:

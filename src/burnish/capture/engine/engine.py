@@ -102,9 +102,7 @@ class Program:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.run(self.bind(self.function, args, kwargs), args, kwargs)
 
-    def run(
-        self, slots: list, args: tuple | None = None, kwargs: dict | None = None, takes_part: bool = True
-    ) -> Any:
+    def run(self, slots: list, args: tuple | None = None, kwargs: dict | None = None, takes_part: bool = True) -> Any:
         """With ``args`` and ``kwargs`` bound to ``slots``; without them the slots are the arguments. ``takes_part``: in
         the contest of whole calls, if there is one.
 
@@ -247,8 +245,11 @@ class Program:
         failing.in_a_row += 1
         if failing.in_a_row >= MOST_IN_A_ROW:
             continuation.drop(segment)
-            self.give_up(continuation, f"a graph raised {text!r} in {MOST_IN_A_ROW} calls in a row, and plain Python "
-                                       f"did not", cause="internal")
+            self.give_up(
+                continuation,
+                f"a graph raised {text!r} in {MOST_IN_A_ROW} calls in a row, and plain Python did not",
+                cause="internal",
+            )
         return result
 
     def run_eagerly(self, continuation: Continuation, slots: list, args: tuple | None, kwargs: dict | None) -> Any:
@@ -299,11 +300,14 @@ class Program:
 
     def give_up(self, continuation: Continuation, why: str, is_told: bool = True, cause: str = "refused") -> None:
         continuation.given_up, continuation.why_given_up = True, why
-        events.emit("guards.given_up", text=f"{continuation.location}: runs eagerly from here, because {why}",
-                    fallback=cause)
+        events.emit(
+            "guards.given_up", text=f"{continuation.location}: runs eagerly from here, because {why}", fallback=cause
+        )
         if is_told:
-            warn(f"burnish: {continuation.location} runs eagerly from now on, because {why}. "
-                 f"Set BURNISH_SHOW=guards to see what changes between calls.")
+            warn(
+                f"burnish: {continuation.location} runs eagerly from now on, because {why}. "
+                f"Set BURNISH_SHOW=guards to see what changes between calls."
+            )
 
     def explain_miss(self, continuation: Continuation, slots: list) -> None:
         if not continuation.segments:
@@ -316,14 +320,23 @@ class Program:
             failure = first_failure(segment.guards, slots)
             if failure is not None:
                 failures.append((i, *failure))
-        events.emit("guards.missed", function=self.entry.location.function, location=continuation.location,
-                    failures=failures)
+        events.emit(
+            "guards.missed", function=self.entry.location.function, location=continuation.location, failures=failures
+        )
         if fails:
             lines = [f"  {source}: expected {expected}, found {found}" for _, source, expected, found in failures]
-            raise Unsupported(Plain("\n".join([
-                f"{continuation.location} would be compiled once more, and the stance is fail_on_recompile.",
-                "What is compiled asks for something else:", *lines,
-                "What to do: keep it as it was, or set the stance eager_on_recompile or default."])))
+            raise Unsupported(
+                Plain(
+                    "\n".join(
+                        [
+                            f"{continuation.location} would be compiled once more, and the stance is fail_on_recompile.",
+                            "What is compiled asks for something else:",
+                            *lines,
+                            "What to do: keep it as it was, or set the stance eager_on_recompile or default.",
+                        ]
+                    )
+                )
+            )
 
     def trace(self, continuation: Continuation, slots: list, has_traced: set[Continuation]) -> tuple[Any, Any]:
         """Trace from ``continuation``; answers the machine after the segment (and the break's instruction).
@@ -387,8 +400,13 @@ class Program:
                 raise
             return self.recover(tracer, continuation, error)
         seconds = time.perf_counter() - started
-        events.emit("traced", instructions=tracer.count, seconds=seconds, torch_seconds=tracer.recorder.seconds,
-                    calls=len(tracer.recorder.calls))
+        events.emit(
+            "traced",
+            instructions=tracer.count,
+            seconds=seconds,
+            torch_seconds=tracer.recorder.seconds,
+            calls=len(tracer.recorder.calls),
+        )
         why = None
         at = tracer.frame
         is_lasting = not keyboard_interrupts.was_met(tracer, signal) and not self.was_raced(tracer, continuation)
@@ -413,10 +431,13 @@ class Program:
         if what is None:
             return False
         continuation.races += 1
-        continuation.waits = min(2 ** continuation.races - 2, MOST_WAITING)
-        events.emit("guards.raced", text=f"{continuation.location}: {what} was changed by another thread while it was "
-                                         f"traced; it is traced again after {continuation.waits} calls",
-                    fallback="raced")
+        continuation.waits = min(2**continuation.races - 2, MOST_WAITING)
+        events.emit(
+            "guards.raced",
+            text=f"{continuation.location}: {what} was changed by another thread while it was "
+            f"traced; it is traced again after {continuation.waits} calls",
+            fallback="raced",
+        )
         return True
 
     def open_sizes(self, tracer: Tracer, continuation: Continuation, slots: list) -> OpenSizes | None:
@@ -451,8 +472,15 @@ class Program:
         # With open sizes it serves another size than those before, and the next call may be the last.
         is_again = any(not segment.is_step or tracer.open_sizes is not None for segment in continuation.segments)
         try:
-            segment = close(tracer, tracer.result, at if signal is not None else None, why, self.options.backend,
-                            slots if continuation.layout is None else None, is_again)
+            segment = close(
+                tracer,
+                tracer.result,
+                at if signal is not None else None,
+                why,
+                self.options.backend,
+                slots if continuation.layout is None else None,
+                is_again,
+            )
         except Unrebuildable as error:
             if self.was_raced(tracer, continuation):
                 return
@@ -494,12 +522,12 @@ class Program:
         """What executes the break's instruction, or holds the result."""
         if signal is None:
             machine = Machine(None)
-            machine.result, = scrub(tracer, tracer.result, leaves=True)
+            (machine.result,) = scrub(tracer, tracer.result, leaves=True)
             tracer.result = None
             return machine, None
         machine = self.plain_machine(tracer)
         if not isinstance(signal, Stop):
-            value, = scrub(tracer, signal.value)
+            (value,) = scrub(tracer, signal.value)
             machine = Answering(at, value, signal.error)
             machine.trail = tracer.trail
         return machine, signal
@@ -535,8 +563,12 @@ class Program:
                 source = heap.sources.slot(i, self.code.names[i])
                 number = heap.changing_number(value, source)
                 values.append(value if value is UNBOUND else heap.admit(value, source) if number is None else number)
-            frame = Frame(self.code, self.entry_globals, self.entry_builtins,
-                          values + [UNBOUND] * (self.code.n_locals - len(values)))
+            frame = Frame(
+                self.code,
+                self.entry_globals,
+                self.entry_builtins,
+                values + [UNBOUND] * (self.code.n_locals - len(values)),
+            )
             tracer.enter(frame, self.function)
             return frame
         labels = continuation.layout.labels()
@@ -584,14 +616,18 @@ def code_of(subject: Any) -> CodeType | None:
 def last_difference(continuation: Continuation, slots: list) -> str:
     """Why the most recent segment does not serve these slots."""
     failure = first_failure(continuation.segments[0].guards, slots)
-    return "the cause is not known" if failure is None else (
-        f"{failure.source} was {failure.expected} and is now {failure.found}")
+    return (
+        "the cause is not known"
+        if failure is None
+        else (f"{failure.source} was {failure.expected} and is now {failure.found}")
+    )
 
 
 def of_failure(tracer: Tracer, error: Exception) -> str:
     place = write_failure(tracer, error)
-    return (f"of an error inside Burnish ({type(error).__name__}: {error}), which is ours to mend"
-            + (f"; please report it with {place}" if place is not None else ""))
+    return f"of an error inside Burnish ({type(error).__name__}: {error}), which is ours to mend" + (
+        f"; please report it with {place}" if place is not None else ""
+    )
 
 
 class Plain:
@@ -602,11 +638,14 @@ class Plain:
 
     def render(self) -> str:
         return self.text
+
+
 def make_binder(function: FunctionType) -> Callable:
     """``bind(function, args, kwargs)`` as straight as the signature allows."""
     co = function.__code__
     n = co.co_argcount
     if co.co_kwonlyargcount == 0 and not co.co_flags & 12:
+
         def bind_simple(fn: FunctionType, args: tuple, kwargs: dict) -> list:
             if not kwargs and len(args) == n:
                 return list(args)
@@ -614,5 +653,3 @@ def make_binder(function: FunctionType) -> Callable:
 
         return bind_simple
     return argument_binding.bind
-
-

@@ -118,8 +118,7 @@ class Recorder(TorchFunctionMode):
         return breaks.OPAQUE_CALL, f"a call by the rules of {kind.__qualname__}, which may read what was just written"
 
     def call(self, function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict) -> Any:
-        """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``.
-        """
+        """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``."""
         self.seen += 1
         if self.tracer.region is not None:
             self.tracer.region.will_call(shown, shown_args, shown_kwargs)
@@ -135,8 +134,9 @@ class Recorder(TorchFunctionMode):
         else:
             result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
         self.seconds += perf_counter() - started
-        if self.trouble is None and not (type(result) is torch.Tensor and self.is_written_down(
-                shown, shown_args, shown_kwargs, result)):
+        if self.trouble is None and not (
+            type(result) is torch.Tensor and self.is_written_down(shown, shown_args, shown_kwargs, result)
+        ):
             self.trouble = self.why_not_record(shown, shown_args, shown_kwargs, result)
         return result
 
@@ -182,7 +182,8 @@ class Recorder(TorchFunctionMode):
                         self.tracer.open_sizes.close(value)
                 return None
             if role != torch_calls.RECORD and not (
-                    args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)):
+                args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)
+            ):
                 return role, what
         if type(result) in (tuple, list) and self.tracer.open_sizes is not None:
             self.tracer.open_sizes.close_parted(torch_calls.name_of(func), args, kwargs)
@@ -197,9 +198,13 @@ class Recorder(TorchFunctionMode):
     def changes_its_own(self, name: str, tensor: Any) -> bool:
         """Whether a call changes a tensor object that the graph makes, and nobody outside has, in a way that can be a
         step of the graph. Torch's own tracer refuses ``detach_``."""
-        return (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python) \
-            and type(tensor) is torch.Tensor and self.tracer.open_sizes is None \
-            and id(tensor) not in self.tracer.origins and self.handle_of(tensor) is not None
+        return (
+            (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python)
+            and type(tensor) is torch.Tensor
+            and self.tracer.open_sizes is None
+            and id(tensor) not in self.tracer.origins
+            and self.handle_of(tensor) is not None
+        )
 
     def guard_rules(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
         """A fact that a class of the user's tells by rules of its own: it may tell another one of the same tensor."""
@@ -216,8 +221,12 @@ class Recorder(TorchFunctionMode):
                 raise NotRecordable("a torch.Size of no dimensions")
             args = (*args[:-1], *args[-1])  # in a graph it would be a tuple
         self.takes_numbers = torch_calls.name_of(target) not in torch_calls.BY_ELEMENT_TYPE
-        call = Call(target, tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
-                    {k: argument(v, live_allowed) for k, v in kwargs.items()}, self.tracer.user_line())
+        call = Call(
+            target,
+            tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
+            {k: argument(v, live_allowed) for k, v in kwargs.items()},
+            self.tracer.user_line(),
+        )
         if target is torch.cat:
             dim = grown_dim(args, kwargs, result)
             if dim is not None:
@@ -308,14 +317,22 @@ class Recorder(TorchFunctionMode):
         return any(torch_calls.writes(call.target, call.kwargs) for call in self.calls[position:])
 
     def written_inputs(self) -> list[Handle]:
-        written = {id(a) for call in self.calls if torch_calls.writes_silently(call.target)
-                   for a in (*call.args, *call.kwargs.values()) if isinstance(a, Handle)}
+        written = {
+            id(a)
+            for call in self.calls
+            if torch_calls.writes_silently(call.target)
+            for a in (*call.args, *call.kwargs.values())
+            if isinstance(a, Handle)
+        }
         for call in self.calls:  # a call that is the first to meet an input may be the one that writes to it
             if torch_calls.writes(call.target, call.kwargs):
                 for target in (*call.args[:1], call.kwargs.get("out")):
                     written.update(map(id, target if isinstance(target, (list, tuple)) else (target,)))
-        return [h for h, v, t in zip(self.inputs, self.versions, self.examples, strict=True)
-                if v != _version(t) or id(h) in written]
+        return [
+            h
+            for h, v, t in zip(self.inputs, self.versions, self.examples, strict=True)
+            if v != _version(t) or id(h) in written
+        ]
 
     def live_input(self, value: Any) -> Handle:
         expression = value.expression
@@ -335,7 +352,7 @@ class Recorder(TorchFunctionMode):
         return len(self.calls), len(self.inputs)
 
     def undo_to(self, mark: tuple[int, int]) -> None:
-        del self.calls[mark[0]:]
+        del self.calls[mark[0] :]
         self.grown = {call: dim for call, dim in self.grown.items() if call < mark[0]}
         self.forget_inputs(mark[1])
 
@@ -362,8 +379,11 @@ class Recorder(TorchFunctionMode):
             example = self.examples[i]
             node.meta["burnish_state"] = is_module_state(handle.source)
             with WithoutRules():
-                if isinstance(example, torch.Tensor) and not (example.is_sparse or example.is_nested) \
-                        and not isinstance(example, UninitializedTensorMixin):
+                if (
+                    isinstance(example, torch.Tensor)
+                    and not (example.is_sparse or example.is_nested)
+                    and not isinstance(example, UninitializedTensorMixin)
+                ):
                     node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
 
         def value_of(handle: Handle) -> torch.fx.Node:
@@ -419,8 +439,13 @@ class Recorder(TorchFunctionMode):
         emit_clones(len(self.calls))
         for number, (_, _, _, given) in enumerate(self.regions):
             for handle in given:
-                at = values.get(("input", handle.key) if handle.call is None else
-                                (handle.call, handle.path) if handle.path else handle.call)
+                at = values.get(
+                    ("input", handle.key)
+                    if handle.call is None
+                    else (handle.call, handle.path)
+                    if handle.path
+                    else handle.call
+                )
                 if at is not None:
                     at.meta[GIVEN] = (*at.meta.get(GIVEN, ()), number)
         graph.output(tuple(value_of(h) for h in outputs))
@@ -428,8 +453,11 @@ class Recorder(TorchFunctionMode):
 
     def region_marks(self) -> dict[int, tuple[Mark, bool]]:
         """For the calls of checkpointed regions: the mark, and whether it is the region's first call."""
-        return {i: (Mark(number, draws), i == start) for number, (start, end, draws, _) in enumerate(self.regions)
-                for i in range(start, end)}
+        return {
+            i: (Mark(number, draws), i == start)
+            for number, (start, end, draws, _) in enumerate(self.regions)
+            for i in range(start, end)
+        }
 
 
 def _node_of(value: torch.Tensor) -> Any:

@@ -40,26 +40,30 @@ VALUE_MODULES = frozenset(
     ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
 )
 # Compared by identity: one object is one meaning.
-IDENTITIES = frozenset(
-    (
-        type,
-        torch.dtype,
-        torch.layout,
-        torch.memory_format,
-        types.ModuleType,
-        types.BuiltinFunctionType,
-        types.MethodDescriptorType,
-        types.WrapperDescriptorType,
-        types.GetSetDescriptorType,
-        types.MemberDescriptorType,
-        types.ClassMethodDescriptorType,
-        property,
-        staticmethod,
-        classmethod,
-        types.GenericAlias,
-        types.UnionType,
+IDENTITIES = (
+    frozenset(
+        (
+            type,
+            torch.dtype,
+            torch.layout,
+            torch.memory_format,
+            types.ModuleType,
+            types.BuiltinFunctionType,
+            types.MethodDescriptorType,
+            types.WrapperDescriptorType,
+            types.GetSetDescriptorType,
+            types.MemberDescriptorType,
+            types.ClassMethodDescriptorType,
+            property,
+            staticmethod,
+            classmethod,
+            types.GenericAlias,
+            types.UnionType,
+        )
     )
-) | numpy_kinds.FACTS | numpy_kinds.FUNCTION_KINDS
+    | numpy_kinds.FACTS
+    | numpy_kinds.FUNCTION_KINDS
+)
 FIXED_WITH_STATE = (type, types.ModuleType, types.FunctionType, enum.Enum)
 """Of these it is fixed which object is meant, while its attributes may be set at any time."""
 FIXED_MODULES = ("torch._ops", "typing")
@@ -117,22 +121,46 @@ def dict_of(obj: Any) -> Any:
 
 
 def is_compared_by_value(kind: type) -> bool:
-    return kind in VALUES or kind.__module__ in VALUE_MODULES and kind.__hash__ is not None \
-        and kind.__eq__ is not object.__eq__  # decimal's context, say, which is one object with a changing state
+    return (
+        kind in VALUES
+        or kind.__module__ in VALUE_MODULES
+        and kind.__hash__ is not None
+        and kind.__eq__ is not object.__eq__
+    )  # decimal's context, say, which is one object with a changing state
 
 
 _plain_kinds: dict[type, bool] = {}
-SPECIAL_KINDS = (tuple, frozenset, functools.partial, functools._lru_cache_wrapper, types.FunctionType, METHOD_WRAPPER,
-                 types.BuiltinFunctionType, types.MethodType, torch.Tensor, type, enum.Enum, types.ModuleType)
+SPECIAL_KINDS = (
+    tuple,
+    frozenset,
+    functools.partial,
+    functools._lru_cache_wrapper,
+    types.FunctionType,
+    METHOD_WRAPPER,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    torch.Tensor,
+    type,
+    enum.Enum,
+    types.ModuleType,
+)
 
 
 def is_plain_kind(kind: type) -> bool:
     """Whether of an object of this kind no more is noted than what kind it is, when it is met."""
     found = _plain_kinds.get(kind)
     if found is None:
-        found = remember(_plain_kinds, kind, not (
-            is_compared_by_value(kind) or kind in IDENTITIES or issubclass(kind, SPECIAL_KINDS)
-            or kind.__module__ in FIXED_MODULES or any(type(value) is kind for value in SINGLETONS)))
+        found = remember(
+            _plain_kinds,
+            kind,
+            not (
+                is_compared_by_value(kind)
+                or kind in IDENTITIES
+                or issubclass(kind, SPECIAL_KINDS)
+                or kind.__module__ in FIXED_MODULES
+                or any(type(value) is kind for value in SINGLETONS)
+            ),
+        )
     return found
 
 
@@ -206,7 +234,9 @@ class Heap:
                 if value:
                     self.add("equal", source, value)
                 else:  # zeros have a sign
-                    asked = live_scalars.Expression(numpy_kinds.is_same, (live_scalars.Expression(None, (source,)), value))
+                    asked = live_scalars.Expression(
+                        numpy_kinds.is_same, (live_scalars.Expression(None, (source,)), value)
+                    )
                     self.guard("outcome", None, (asked, True))
                 return value
         origin = self.origins.get(id(value))
@@ -254,8 +284,10 @@ class Heap:
         """An outside object whose end can be seen: the program alone holds it."""
         key, kind = id(value), type(value)
         # Proxies do not say.
-        calls = any(issubclass(type(reference), weakref.ref) and reference.__callback__ is not None
-                    for reference in weakref.getweakrefs(value))
+        calls = any(
+            issubclass(type(reference), weakref.ref) and reference.__callback__ is not None
+            for reference in weakref.getweakrefs(value)
+        )
 
         def forget(_: Any) -> None:
             self.origins.pop(key, None)
@@ -287,8 +319,13 @@ class Heap:
     def adopt(self, value: Any) -> Any:
         """A mutable object found under a fixed name of torch or the standard library: pinned, its content guarded."""
         kind = type(value)
-        if id(value) not in self.origins and id(value) not in self.fresh and id(value) not in SINGLETON_IDS \
-                and not self.is_compared_by_value(kind) and not self.has_fixed_meaning(value):
+        if (
+            id(value) not in self.origins
+            and id(value) not in self.fresh
+            and id(value) not in SINGLETON_IDS
+            and not self.is_compared_by_value(kind)
+            and not self.has_fixed_meaning(value)
+        ):
             self.origins[id(value)] = Origin(value, self.sources.pin(value))
         return value
 
@@ -303,8 +340,12 @@ class Heap:
 
     def adopt_pinned(self, value: Any) -> None:
         """An object found in a class under a guarded name (a descriptor with state, for one)."""
-        if id(value) not in self.origins and id(value) not in self.fresh and hasattr(value, "__dict__") \
-                and not isinstance(value, (types.FunctionType, type, property, staticmethod, classmethod)):
+        if (
+            id(value) not in self.origins
+            and id(value) not in self.fresh
+            and hasattr(value, "__dict__")
+            and not isinstance(value, (types.FunctionType, type, property, staticmethod, classmethod))
+        ):
             self.origins[id(value)] = Origin(value, self.sources.pin(value))
 
     def origin_of(self, value: Any) -> Origin | None:
@@ -409,8 +450,11 @@ class Heap:
             self.guard("type", source, tuple)
             self.guard("length", source, len(value))
             found = self.live_numbers[id(source)] = tuple(
-                [self.admit(part, source.item(i)) if number is None else number
-                 for i, (part, number) in enumerate(zip(value, parts, strict=True))])
+                [
+                    self.admit(part, source.item(i)) if number is None else number
+                    for i, (part, number) in enumerate(zip(value, parts, strict=True))
+                ]
+            )
         return found
 
     def module_table(self, members: Origin, name: str, table: dict) -> Origin:
@@ -506,8 +550,12 @@ class Heap:
         kind = type(key)
         if kind is tuple:
             return all(map(self.is_constant_key, key))
-        return kind in (int, str, bool, bytes, float, type(None), torch.dtype, torch.device) \
-            or isinstance(key, (type, enum.Enum)) or kind is types.FunctionType and self.has_fixed_meaning(key)
+        return (
+            kind in (int, str, bool, bytes, float, type(None), torch.dtype, torch.device)
+            or isinstance(key, (type, enum.Enum))
+            or kind is types.FunctionType
+            and self.has_fixed_meaning(key)
+        )
 
     def expose(self, value: Any, depth: int = 0) -> None:
         """Guard everything native code could read by walking the containers in ``value``."""
@@ -572,9 +620,16 @@ class Heap:
         """Whether what a key held is kept when it is written: not what might notice that it lives longer, and no
         numbers, which change from call to call and are not to be guarded."""
         kind, origin = type(value), self.origin_of(value)
-        return kind not in NUMBERS and kind is not tuple and (
-            self.is_compared_by_value(kind) or isinstance(value, enum.Enum)
-            or origin is not None and not isinstance(origin, WeakOrigin))
+        return (
+            kind not in NUMBERS
+            and kind is not tuple
+            and (
+                self.is_compared_by_value(kind)
+                or isinstance(value, enum.Enum)
+                or origin is not None
+                and not isinstance(origin, WeakOrigin)
+            )
+        )
 
     def will_write(self, value: Any, an_item: bool = False) -> None:
         """A container is about to be changed in a way only its whole content can describe."""
@@ -613,7 +668,8 @@ class Heap:
         if isinstance(obj, DICTS):
             now = list(items_of(obj))
             return len(now) != len(origin.snapshot) or any(
-                k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True))
+                k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True)
+            )
         base = next(b for b in (list, set, frozenset, collections.deque) if isinstance(obj, b))
         now = list(base.__iter__(obj))
         if isinstance(obj, set):
@@ -668,5 +724,3 @@ class Heap:
         """The program dropped a generator, which is closed now."""
         if runs_code_when_closed(generator):
             self.dropped = f"the generator {generator.__qualname__} inside try or with"
-
-

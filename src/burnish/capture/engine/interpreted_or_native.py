@@ -18,7 +18,8 @@ from typing import Any
 from ...errors import OURS
 
 # Torch's Python files whose functions are leaves: they compute with tensors and hold no user state.
-LEAVES = frozenset("""
+LEAVES = frozenset(
+    """
     torch torch.functional torch.nn.functional torch._tensor torch._jit_internal torch._C torch._lowrank torch.special
     torch.linalg torch.fft torch.overrides torch._ops torch._utils torch._VF torch.types
     torch._linalg_utils torch.nn._reduction
@@ -29,7 +30,8 @@ LEAVES = frozenset("""
     torch._higher_order_ops
     torch.nn.modules.utils torch.nn.grad
     torch.nn.modules._functions
-""".split()) - {"torch.nn.init"}
+""".split()
+) - {"torch.nn.init"}
 
 # Standard library modules whose functions may run natively in a trace: no user code is called, nothing is kept.
 PURE_MODULES = frozenset(
@@ -44,22 +46,29 @@ PURE_MODULES = frozenset(
 )
 
 # ... of which these call back into the user's objects: interpreted all the same.
-INTERPRETED_STDLIB = frozenset("""
+INTERPRETED_STDLIB = frozenset(
+    """
     contextlib functools collections copy dataclasses _collections_abc random bisect heapq statistics itertools
     collections.abc
-""".split())
+""".split()
+)
 
 STDLIB = frozenset(sys.stdlib_module_names)
 
 
 # ... and functions of pure modules that do (`List[int]()`), or that ask the file system and the environment.
-NO_LEAVES = frozenset((
-    typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
-    *(getattr(os.path, name) for name in """
+NO_LEAVES = frozenset(
+    (
+        typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
+        *(
+            getattr(os.path, name)
+            for name in """
         exists lexists isfile isdir islink ismount getsize getmtime getatime getctime samefile sameopenfile
         abspath realpath relpath expanduser expandvars
-    """.split()),
-))
+    """.split()
+        ),
+    )
+)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -90,8 +99,12 @@ def is_leaf(function: FunctionType) -> bool:
     if function.__code__.co_flags & 0x20:
         return False  # a generator made natively could not be made again
     module = function.__globals__.get("__name__") or ""
-    if not _leaf_module(module) or function in NO_LEAVES \
-            or module == "torch.nn.functional" and function.__name__ in LOOKING:
+    if (
+        not _leaf_module(module)
+        or function in NO_LEAVES
+        or module == "torch.nn.functional"
+        and function.__name__ in LOOKING
+    ):
         return False
     # Around a function of somebody else's, as typing_extensions.deprecated makes them, it calls that.
     wrapped = function.__dict__.get("__wrapped__", function) if is_pure_module(module) else function
@@ -155,5 +168,6 @@ def find_on_type(kind: type, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return None
+
 
 OUR_PATH = OURS

@@ -63,8 +63,17 @@ class Origin:
     """An object from outside the segment."""
 
     __slots__ = (
-        "appended_from", "complete", "earlier", "is_changed_here", "known", "members", "obj", "order", "snapshot",
-        "source", "written",
+        "appended_from",
+        "complete",
+        "earlier",
+        "is_changed_here",
+        "known",
+        "members",
+        "obj",
+        "order",
+        "snapshot",
+        "source",
+        "written",
     )
 
     def __init__(self, obj: Any, source: Source):

@@ -45,8 +45,12 @@ from .heap import MISSING, Heap
 from .interpreted_or_native import OUR_PATH, is_trusted_namespace
 
 # Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
-RUN_AGAIN = ("burnish.capture.python.messages.print_and_format", "burnish.capture.python.messages.framework_logging",
-             "burnish.capture.python.messages.logging_calls", "burnish.capture.python.messages.warnings_warn")
+RUN_AGAIN = (
+    "burnish.capture.python.messages.print_and_format",
+    "burnish.capture.python.messages.framework_logging",
+    "burnish.capture.python.messages.logging_calls",
+    "burnish.capture.python.messages.warnings_warn",
+)
 
 
 ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
@@ -254,7 +258,9 @@ class Tracer(Machine):
             guard("outcome", None, (live_scalars.Expression(is_exhausted, (whole,)), True))
             return
         layout = FrameLayout(frame)
-        guard("outcome", None, (live_scalars.Expression(is_suspended_as, (whole, (generator.started, layout.key))), True))
+        guard(
+            "outcome", None, (live_scalars.Expression(is_suspended_as, (whole, (generator.started, layout.key))), True)
+        )
         self.heap.sources.pin(frame.code)  # the key names it by address
         places, stack = source.attr("frame").attr("locals"), source.attr("frame").attr("stack")
         for i in layout.bound:
@@ -381,8 +387,11 @@ class Tracer(Machine):
     def watched(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         from ..guards.untraced_call_detector import Tripwire
 
-        if getattr(function, "__module__", None) in RUN_AGAIN or isinstance(function, functools._lru_cache_wrapper) \
-                or getattr(function, "_burnish_constant", False):
+        if (
+            getattr(function, "__module__", None) in RUN_AGAIN
+            or isinstance(function, functools._lru_cache_wrapper)
+            or getattr(function, "_burnish_constant", False)
+        ):
             return function(*args, **kwargs)
         with Tripwire(function, self.recorder):
             return function(*args, **kwargs)
@@ -511,8 +520,16 @@ class Tracer(Machine):
                 return number
             origin.note_read("contents", value)
             if value is UNBOUND:
-                self.heap.guard("outcome", None, (live_scalars.Expression(operators.is_unbound, (
-                    live_scalars.Expression(None, (origin.source,)),)), True))
+                self.heap.guard(
+                    "outcome",
+                    None,
+                    (
+                        live_scalars.Expression(
+                            operators.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
+                        ),
+                        True,
+                    ),
+                )
                 return value
             return self.heap.admit(value, origin.source.child("cell"))
         if "contents" in origin.known and not origin.written:
@@ -654,5 +671,3 @@ class Tracer(Machine):
                 self.frame = self.frame.caller  # type: ignore[union-attr]
                 self.stop(breaks.RAISED, "the class of a cause has its own constructor")
         return super().raise_from(error, cause, has_cause)
-
-

@@ -36,8 +36,11 @@ def changed_numbers(guards: Iterable[Guard], slots: list) -> set[tuple]:
     found: set[tuple] = set()
     values: dict[int, Any] = {}
     for kind, source, expected in guards:
-        if kind == "equal" and source is not None and (
-                type(expected) in NUMBERS or type(expected) in numpy_kinds.NUMBERS):
+        if (
+            kind == "equal"
+            and source is not None
+            and (type(expected) in NUMBERS or type(expected) in numpy_kinds.NUMBERS)
+        ):
             try:
                 now = value_at(source, slots, values)
             except MISSING_ERRORS:

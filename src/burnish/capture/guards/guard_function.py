@@ -61,8 +61,10 @@ def check_twice(guards: list[Guard], inputs: list[Wanted], values: list[Source])
     def check(slots: list) -> Any:
         found, again = plain(slots), layered(slots)
         if (found is None) != (again is None) or found is not None and list(map(len, found)) != list(map(len, again)):
-            raise InternalError("checking guards", f"statement by statement they answer {found is not None}, layer by "
-                                                   f"layer {again is not None}")
+            raise InternalError(
+                "checking guards",
+                f"statement by statement they answer {found is not None}, layer by layer {again is not None}",
+            )
         return found
 
     check.__source__ = plain.__source__  # type: ignore[attr-defined]
@@ -113,8 +115,11 @@ class LayerWriter(CheckWriter):
                 self.read(layer)
             self.test_layer(by_layer.get(depth, ()))
         self.test_relations(last)
-        inputs = (f"({_listed(s.render(self) if isinstance(s, Expression) else self.load(s) for s in self.inputs)})"
-                  if any(isinstance(s, Expression) for s in self.inputs) else self.pick(self.inputs))
+        inputs = (
+            f"({_listed(s.render(self) if isinstance(s, Expression) else self.load(s) for s in self.inputs)})"
+            if any(isinstance(s, Expression) for s in self.inputs)
+            else self.pick(self.inputs)
+        )
         return self.function("check", "S", f"{inputs}, {self.pick(self.values)}")
 
     def arrange(self) -> tuple[dict[int, list[Guard]], list[Guard]]:
@@ -260,7 +265,8 @@ def kind_of(guard: Guard) -> str:
     kind, expected = guard.kind, guard.expected
     if kind == "equal":
         is_plain = type(expected) in SCALARS and not (
-            type(expected) is float and (math.isnan(expected) or expected == 0.0))
+            type(expected) is float and (math.isnan(expected) or expected == 0.0)
+        )
         return "scalar" if is_plain else kind
     if kind == "tensor":
         return kind if is_comparable(expected) else "any tensor"

@@ -39,7 +39,7 @@ from .tensor_metadata import (
     tensor_facts,
 )
 
-WRITTEN = 10 ** 100
+WRITTEN = 10**100
 MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
 
 
@@ -72,8 +72,14 @@ class CheckWriter:
         self.tensors: list[tuple[str, tuple]] = []  # (variable, facts): nothing relies on these, so they come last
 
     def constant(self, value: Any) -> str:
-        if value is None or value is True or value is False or type(value) is str \
-                or type(value) is int and -WRITTEN < value < WRITTEN:  # Python refuses to write very large ones
+        if (
+            value is None
+            or value is True
+            or value is False
+            or type(value) is str
+            or type(value) is int
+            and -WRITTEN < value < WRITTEN
+        ):  # Python refuses to write very large ones
             return repr(value)
         name = self._constant_names.get(id(value))
         if name is None:
@@ -96,7 +102,7 @@ class CheckWriter:
     def flush(self) -> None:
         """Write the collected conditions, so that what follows may rely on them."""
         for at in range(0, len(self.conditions), 16):
-            self.lines.append(f"if {' or '.join(self.conditions[at:at + 16])}: return None")
+            self.lines.append(f"if {' or '.join(self.conditions[at : at + 16])}: return None")
         self.conditions.clear()
 
     def value(self, source: Source) -> str:
@@ -191,13 +197,22 @@ class CheckWriter:
                 step *= shape[dim]
         sizes = [f"{v}.shape[{dim}] != {size}" for dim, size in enumerate(shape) if dim not in dims]
         leaf = [] if not requires_grad else [f"{self.constant(is_leaf)}({v}) is not {is_leaf_}"]
-        return " or ".join([
-            f"type({v}) is not {self.constant(kind)}", f"{v}.dtype is not {self.constant(dtype)}",
-            f"{v}.layout is not {self.constant(torch.strided)}", f"{v}.ndim != {len(shape)}", *sizes,
-            f"{v}.stride() != ({''.join(f'{step}, ' for step in steps)})",
-            f"{v}.device != {self.constant(device)}", f"{v}.requires_grad is not {requires_grad}", *leaf,
-            f"({v}.is_conj() or {v}.is_neg()) is not {is_lazy}", f"{v}.is_inference() is not {is_inference}",
-            f"{v}._is_view() is not {is_view}"])
+        return " or ".join(
+            [
+                f"type({v}) is not {self.constant(kind)}",
+                f"{v}.dtype is not {self.constant(dtype)}",
+                f"{v}.layout is not {self.constant(torch.strided)}",
+                f"{v}.ndim != {len(shape)}",
+                *sizes,
+                f"{v}.stride() != ({''.join(f'{step}, ' for step in steps)})",
+                f"{v}.device != {self.constant(device)}",
+                f"{v}.requires_grad is not {requires_grad}",
+                *leaf,
+                f"({v}.is_conj() or {v}.is_neg()) is not {is_lazy}",
+                f"{v}.is_inference() is not {is_inference}",
+                f"{v}._is_view() is not {is_view}",
+            ]
+        )
 
     def guard(self, guard: Guard) -> None:
         source = guard.source
@@ -225,11 +240,11 @@ class CheckWriter:
         """``refused``: what it answers where a guard does not hold."""
         self.compare_tensors()
         self.flush()
-        lines = [f"{line.removesuffix('None')}{refused}" if line.endswith(": return None") else line
-                 for line in self.lines]
+        lines = [
+            f"{line.removesuffix('None')}{refused}" if line.endswith(": return None") else line for line in self.lines
+        ]
         body = "\n        ".join([*lines, f"return {result}"])
-        text = (f"def {name}({parameters}):\n    try:\n        {body}\n"
-                f"    except missing: return {refused}\n")
+        text = f"def {name}({parameters}):\n    try:\n        {body}\n    except missing: return {refused}\n"
         namespace = {**self.constants, "missing": MISSING_ERRORS, "refuse": refuse}
         exec(code_of(text, name), namespace)
         made = namespace.pop(name)  # which refers to them, and goes as soon as it is dropped
@@ -357,8 +372,11 @@ def _in_words(guard: Guard, found: Any) -> Failure:
     if kind == "no hooks":
         return Failure(where, "a module without hooks", "hooks")
     if kind in ("same", "unlike"):
-        return Failure(where, f"{'the same object as' if kind == 'same' else 'another object than'} {expected}",
-                       "another object" if kind == "same" else "the same object")
+        return Failure(
+            where,
+            f"{'the same object as' if kind == 'same' else 'another object than'} {expected}",
+            "another object" if kind == "same" else "the same object",
+        )
     if kind == "truth":
         return Failure(f"bool({where})", str(expected), str(bool(found)))
     return Failure(where, _short(expected), _short(found))

@@ -60,8 +60,14 @@ FEW = 8
 """Where more changed than these, as by ``model.eval()``, it is not one thing that changes on every call."""
 
 
-def watched(full: Callable, guards: list[Guard], inputs: list[Wanted], values: list[Source],
-            is_verified: bool = False, written: frozenset[int] = frozenset()) -> Callable:
+def watched(
+    full: Callable,
+    guards: list[Guard],
+    inputs: list[Wanted],
+    values: list[Source],
+    is_verified: bool = False,
+    written: frozenset[int] = frozenset(),
+) -> Callable:
     """``full`` with a watch in front of it. ``is_verified``: both are asked each time, and must agree. ``written``:
     sources, by id, of what is another one after each run."""
     keeper = Keeper(full, guards, inputs, values, is_verified, written)
@@ -82,8 +88,15 @@ class Keeper:
     """Makes the watch of one check, and makes it anew. Where several modules are passed through one check, as the equal
     blocks of a model are, each of them has a watch."""
 
-    def __init__(self, full: Callable, guards: list[Guard], inputs: list[Wanted], values: list[Source],
-                 is_verified: bool, written: frozenset[int]):
+    def __init__(
+        self,
+        full: Callable,
+        guards: list[Guard],
+        inputs: list[Wanted],
+        values: list[Source],
+        is_verified: bool,
+        written: frozenset[int],
+    ):
         self.full, self.guards, self.inputs, self.values = full, guards, inputs, values
         self.is_verified, self.written = is_verified, written
         self.fast: Callable | None = None
@@ -125,8 +138,11 @@ class Keeper:
 
     def count(self, slots: list) -> None:
         self.passed += 1
-        if self.passed >= self.wait and (self.passed >= UNPREPARED or self.is_verified or is_at_hand()) \
-                and self.renewing.acquire(blocking=False):
+        if (
+            self.passed >= self.wait
+            and (self.passed >= UNPREPARED or self.is_verified or is_at_hand())
+            and self.renewing.acquire(blocking=False)
+        ):
             try:  # one thread makes a watch, and the others do not wait for it
                 self.renew(slots)
             finally:
@@ -198,5 +214,8 @@ class Keeper:
 
 def are_same(found: tuple, again: tuple) -> bool:
     """Whether two checks hand out the same objects. Plain values are only equal: some are made for each call."""
-    return all(mine is other or type(mine) in ATOMS or type(mine) is tuple and mine == other
-               for ours, theirs in zip(found, again, strict=True) for mine, other in zip(ours, theirs, strict=True))
+    return all(
+        mine is other or type(mine) in ATOMS or type(mine) is tuple and mine == other
+        for ours, theirs in zip(found, again, strict=True)
+        for mine, other in zip(ours, theirs, strict=True)
+    )

@@ -46,10 +46,25 @@ one, made at the same address, its type is looked at again before anything else.
 TABLES = (dict, collections.OrderedDict)
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes))
 NEVER_PINNED = (tuple, list, dict, set, frozenset, collections.deque, MappingProxyType, torch.Tensor, *ATOMS)
-FIELDS = {FunctionType: ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__"),
-          MethodType: ("__func__", "__self__"), functools.partial: ("func", "args", "keywords")}
-CONTENT = frozenset(("length", "has", "absent", "keys", "truth", "no hooks", "length by base", "has by base",
-                     "absent by base", "keys by base"))
+FIELDS = {
+    FunctionType: ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__"),
+    MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args", "keywords"),
+}
+CONTENT = frozenset(
+    (
+        "length",
+        "has",
+        "absent",
+        "keys",
+        "truth",
+        "no hooks",
+        "length by base",
+        "has by base",
+        "absent by base",
+        "keys by base",
+    )
+)
 """Guards that look into a container, rather than at what it is."""
 
 
@@ -65,8 +80,15 @@ class Made(NamedTuple):
 class Plan:
     """One watch being made, of the state that ``slots`` lead to."""
 
-    def __init__(self, guards: list[Guard], inputs: Sequence[Wanted], values: Sequence[Source], slots: list,
-                 watch: Watch, unwatched: frozenset[int]):
+    def __init__(
+        self,
+        guards: list[Guard],
+        inputs: Sequence[Wanted],
+        values: Sequence[Source],
+        slots: list,
+        watch: Watch,
+        unwatched: frozenset[int],
+    ):
         """``unwatched``: sources that change too often to be Fixed."""
         self.guards, self.inputs, self.values = guards, inputs, values
         self.slots, self.watch, self.unwatched = slots, watch, unwatched
@@ -375,8 +397,9 @@ class Plan:
                 writer.guard(guard)  # what is read next relies on it
         writer.compare_tensors()
         shown = [one.render(writer) if isinstance(one, Expression) else writer.load(one) for one in self.order]
-        return writer.function("check", "S, refused=refuse",
-                               f"{writer.constant(watch)}({', '.join(shown)}) or refused(S)", "refused(S)")
+        return writer.function(
+            "check", "S, refused=refuse", f"{writer.constant(watch)}({', '.join(shown)}) or refused(S)", "refused(S)"
+        )
 
     def not_distinct(self, writer: CheckWriter, sources: Sequence[Source]) -> list[str]:
         """Conditions under which one of those that come anew is another one of them, or one that is Fixed."""

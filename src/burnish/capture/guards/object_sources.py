@@ -100,8 +100,12 @@ class Source:
             return f"{base.base}.{self.key}"
         if base.kind == "const" and isinstance(base.key, dict):
             return str(self.key)
-        if base.kind == "item" and base.base is not None and base.base.kind == "members" \
-                and base.key in ("_parameters", "_buffers", "_modules"):
+        if (
+            base.kind == "item"
+            and base.base is not None
+            and base.base.kind == "members"
+            and base.key in ("_parameters", "_buffers", "_modules")
+        ):
             return f"{base.base.base}.{self.key}" if not str(self.key).isdigit() else f"{base.base.base}[{self.key}]"
         return f"{base}[{self.key!r}]"
 
@@ -112,8 +116,13 @@ class Source:
 def is_module_state(source: Any) -> bool:
     """Whether a path leads to a module's own parameter or buffer: what stays the same from call to call, mostly."""
     base = source.base if isinstance(source, Source) and source.kind == "item" else None
-    return isinstance(base, Source) and base.kind == "item" and base.key in ("_parameters", "_buffers") \
-        and base.base is not None and base.base.kind == "members"
+    return (
+        isinstance(base, Source)
+        and base.kind == "item"
+        and base.key in ("_parameters", "_buffers")
+        and base.base is not None
+        and base.base.kind == "members"
+    )
 
 
 def _namespace(obj: Any) -> str:

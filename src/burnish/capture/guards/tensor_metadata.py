@@ -34,8 +34,18 @@ def is_tensor(value: Any) -> bool:
 
 
 STRIDED = torch.strided
-FACT_NAMES = ("type", "dtype", "shape", "strides", "device", "requires_grad", "is_leaf", "lazy conjugation",
-              "inference mode", "being a view")
+FACT_NAMES = (
+    "type",
+    "dtype",
+    "shape",
+    "strides",
+    "device",
+    "requires_grad",
+    "is_leaf",
+    "lazy conjugation",
+    "inference mode",
+    "being a view",
+)
 REQUIRES_GRAD, IS_LEAF, IS_VIEW = (FACT_NAMES.index(name) for name in ("requires_grad", "is_leaf", "being a view"))
 WithoutRules = torch._C.DisableTorchFunctionSubclass  # what is asked on our own account calls no code of the user's
 TRIES = 8  # how often a comparison in one go is made anew before the facts are compared for good
@@ -59,8 +69,18 @@ def facts_of(t: torch.Tensor) -> tuple:
         shape, stride = t.shape, t.stride() if layout is STRIDED else layout
     except RuntimeError:  # nested, each part with a size of its own
         shape, stride = sizes_of_parts(t)
-    return (type(t), t.dtype, shape, stride, t.device, t.requires_grad,
-            is_leaf(t), t.is_conj() or t.is_neg(), t.is_inference(), t._is_view())
+    return (
+        type(t),
+        t.dtype,
+        shape,
+        stride,
+        t.device,
+        t.requires_grad,
+        is_leaf(t),
+        t.is_conj() or t.is_neg(),
+        t.is_inference(),
+        t._is_view(),
+    )
 
 
 def sizes_of_parts(t: torch.Tensor) -> tuple[Any, Any]:
@@ -125,8 +145,7 @@ class SameTensors:
         self.tries = TRIES if FOR_COMPILERS is not None and all(map(is_comparable, expected)) else 0
 
     def rest(self, names: Sequence[str], leaf: str) -> list[str]:
-        """Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is ``is_leaf``.
-        """
+        """Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is ``is_leaf``."""
         conditions = []
         for name, facts in zip(names, self.expected, strict=True):
             conditions.append(f"{name}._is_view()" if facts[IS_VIEW] else f"not {name}._is_view()")
@@ -158,8 +177,11 @@ class SameManyTensors(SameTensors):
         self.leaves = [facts[IS_LEAF] for facts in expected] if any(f[REQUIRES_GRAD] for f in expected) else None
 
     def __call__(self, tensors: tuple) -> bool:
-        return (self.compare(*tensors) and list(map(_is_view, tensors)) == self.views
-                and (self.leaves is None or list(map(is_leaf, tensors)) == self.leaves)) or self.settle(tensors)
+        return (
+            self.compare(*tensors)
+            and list(map(_is_view, tensors)) == self.views
+            and (self.leaves is None or list(map(is_leaf, tensors)) == self.leaves)
+        ) or self.settle(tensors)
 
 
 def is_comparable(facts: tuple) -> bool:
@@ -175,19 +197,39 @@ def default_device() -> Any:
 def global_state() -> tuple:
     """The switches of torch that change what the recorded calls do."""
     return (
-        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
-        torch._C._len_torch_function_stack(), torch.are_deterministic_algorithms_enabled(),
-        torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
-        torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled(),
-        torch._C._is_torch_function_enabled(), default_device(), precision_on_gpus(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch._C._len_torch_function_stack(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_enabled("cuda"),
+        torch.get_autocast_dtype("cuda"),
+        torch.is_autocast_cache_enabled(),
+        torch._C._is_torch_function_enabled(),
+        default_device(),
+        precision_on_gpus(),
         torch._C._len_torch_dispatch_stack(),
     )
 
 
-STATE_NAMES = ("grad mode", "inference mode", "default dtype", "number of torch function modes", "deterministic mode",
-               "CPU autocast", "CPU autocast dtype", "CUDA autocast", "CUDA autocast dtype", "autocast cache",
-               "torch function dispatch", "default device", "float32 precision on GPUs",
-               "number of torch dispatch modes")
+STATE_NAMES = (
+    "grad mode",
+    "inference mode",
+    "default dtype",
+    "number of torch function modes",
+    "deterministic mode",
+    "CPU autocast",
+    "CPU autocast dtype",
+    "CUDA autocast",
+    "CUDA autocast dtype",
+    "autocast cache",
+    "torch function dispatch",
+    "default device",
+    "float32 precision on GPUs",
+    "number of torch dispatch modes",
+)
 
 
 class SameState:
@@ -204,9 +246,14 @@ class SameState:
 
     def __call__(self) -> bool:
         if self.compare() and self.others == (
-                _is_inference(), _count_modes(), _count_dispatch_modes(), _autocast_dtype("cpu"),
-                _autocast_dtype("cuda"), getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None),
-                precision_on_gpus()):
+            _is_inference(),
+            _count_modes(),
+            _count_dispatch_modes(),
+            _autocast_dtype("cpu"),
+            _autocast_dtype("cuda"),
+            getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None),
+            precision_on_gpus(),
+        ):
             return True
         return self.settle()
 
@@ -220,8 +267,15 @@ class SameState:
 
 
 # Torch's comparison leaves these out; the autocast dtypes it looks at where autocast is on.
-NOT_COMPARED = ("inference mode", "number of torch function modes", "number of torch dispatch modes",
-                "CPU autocast dtype", "CUDA autocast dtype", "default device", "float32 precision on GPUs")
+NOT_COMPARED = (
+    "inference mode",
+    "number of torch function modes",
+    "number of torch dispatch modes",
+    "CPU autocast dtype",
+    "CUDA autocast dtype",
+    "default device",
+    "float32 precision on GPUs",
+)
 _is_inference, _count_modes = torch.is_inference_mode_enabled, torch._C._len_torch_function_stack
 _count_dispatch_modes = torch._C._len_torch_dispatch_stack
 _autocast_dtype = torch.get_autocast_dtype

@@ -58,7 +58,7 @@ def bind(function: FunctionType, args: tuple, kwargs: dict) -> list:
                 raise _argument_error(function, args, kwargs)
             values[i] = named[name]
     if plan.rest is not None:
-        values.append(args[plan.rest:])
+        values.append(args[plan.rest :])
     if plan.extra is not None:
         items = list(kwargs.items())
         values.append(dict([items[at] for at in plan.extra]))
@@ -72,7 +72,7 @@ def plan_for(co: CodeType, count: int, keywords: tuple) -> Plan | None:
     places = [*range(min(count, n)), *[-1] * (total - min(count, n))]
     extra: list[int] = []
     for at, keyword in enumerate(keywords):
-        if keyword in names[co.co_posonlyargcount:total]:
+        if keyword in names[co.co_posonlyargcount : total]:
             i = names.index(keyword, co.co_posonlyargcount, total)
             if places[i] >= 0:
                 return None
@@ -83,9 +83,14 @@ def plan_for(co: CodeType, count: int, keywords: tuple) -> Plan | None:
             return None
     if count > n and not flags & 4:
         return None
-    return Plan(co, places, [(i, n - i) for i in range(n) if places[i] < 0],
-                [(i, names[i]) for i in range(n, total) if places[i] < 0], n if flags & 4 else None,
-                extra if flags & 8 else None)
+    return Plan(
+        co,
+        places,
+        [(i, n - i) for i in range(n) if places[i] < 0],
+        [(i, names[i]) for i in range(n, total) if places[i] < 0],
+        n if flags & 4 else None,
+        extra if flags & 8 else None,
+    )
 
 
 def _argument_error(function: FunctionType, args: tuple, kwargs: dict) -> TypeError:
@@ -102,9 +107,15 @@ def empty_twin(function: FunctionType) -> FunctionType:
     co = function.__code__
     body = _empty.__code__
     made: CodeType = body.replace(
-        co_argcount=co.co_argcount, co_posonlyargcount=co.co_posonlyargcount, co_kwonlyargcount=co.co_kwonlyargcount,
-        co_nlocals=len(co.co_varnames[:_parameter_count(co)]), co_varnames=co.co_varnames[:_parameter_count(co)],
-        co_flags=(body.co_flags & ~12) | (co.co_flags & 12), co_name=co.co_name, co_qualname=co.co_qualname)
+        co_argcount=co.co_argcount,
+        co_posonlyargcount=co.co_posonlyargcount,
+        co_kwonlyargcount=co.co_kwonlyargcount,
+        co_nlocals=len(co.co_varnames[: _parameter_count(co)]),
+        co_varnames=co.co_varnames[: _parameter_count(co)],
+        co_flags=(body.co_flags & ~12) | (co.co_flags & 12),
+        co_name=co.co_name,
+        co_qualname=co.co_qualname,
+    )
     twin = FunctionType(made, {}, co.co_name, function.__defaults__)
     twin.__kwdefaults__ = function.__kwdefaults__
     twin.__qualname__ = function.__qualname__

@@ -41,9 +41,25 @@ class Handler(NamedTuple):
 class Code:
     """A decoded code object."""
 
-    __slots__ = ("args_total", "by_instruction", "class_at", "co", "dead", "handlers", "instructions", "is_async",
-                 "is_generator", "is_special", "lines", "live", "n_locals", "names", "opnames", "parameters",
-                 "plain_parameters")
+    __slots__ = (
+        "args_total",
+        "by_instruction",
+        "class_at",
+        "co",
+        "dead",
+        "handlers",
+        "instructions",
+        "is_async",
+        "is_generator",
+        "is_special",
+        "lines",
+        "live",
+        "n_locals",
+        "names",
+        "opnames",
+        "parameters",
+        "plain_parameters",
+    )
 
     def __init__(self, co: CodeType):
         self.co = co
@@ -63,7 +79,7 @@ class Code:
         self.handlers = _exception_table(co, index_of)
         self.by_instruction: list[Handler | None] = [None] * len(units)
         for row in self.handlers:
-            self.by_instruction[row.start:row.end] = [row] * (row.end - row.start)
+            self.by_instruction[row.start : row.end] = [row] * (row.end - row.start)
         self.instructions = self._bind(units, index_of)
 
     def _bind(self, units: list, index_of: list[int]) -> list[tuple[Callable, Any]]:
@@ -170,8 +186,11 @@ def _exception_table(co: CodeType, index_of: list[int]) -> list[Handler]:
         except StopIteration:
             return rows
         length, target, depth_lasti = number(), number(), number()
-        rows.append(Handler(index_of[start], index_of[start + length], index_of[target],
-                            depth_lasti >> 1, bool(depth_lasti & 1)))
+        rows.append(
+            Handler(
+                index_of[start], index_of[start + length], index_of[target], depth_lasti >> 1, bool(depth_lasti & 1)
+            )
+        )
 
 
 LOOKS_AT_LOCALS = frozenset(("locals", "vars", "eval", "exec", "dir", "f_locals"))

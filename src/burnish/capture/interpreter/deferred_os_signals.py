@@ -140,8 +140,11 @@ def raised(error: BaseException | None) -> bool:
     """Whether ``error`` was meant to stop the program from outside, and is not of something that it did."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)) or is_asynchronous(error):
         return True
-    handlers = [Signals.note.__code__, Signals.answer.__code__,
-                *(code_of(signal.getsignal(number)) for number in NUMBERS)]
+    handlers = [
+        Signals.note.__code__,
+        Signals.answer.__code__,
+        *(code_of(signal.getsignal(number)) for number in NUMBERS),
+    ]
     at = None if error is None else error.__traceback__
     while at is not None and at.tb_frame.f_code not in handlers:
         at = at.tb_next

@@ -54,8 +54,13 @@ def call_shown(machine: Any, function: Callable, args: tuple, kwargs: dict) -> A
 
 def looking_like(co: CodeType, line: int, iterator: Any) -> CodeType:
     constants = tuple(iterator if constant == "" else constant for constant in SHOWN.co_consts)
-    return SHOWN.replace(co_name=co.co_name, co_qualname=co.co_qualname, co_filename=co.co_filename,
-                         co_firstlineno=line, co_consts=constants)
+    return SHOWN.replace(
+        co_name=co.co_name,
+        co_qualname=co.co_qualname,
+        co_filename=co.co_filename,
+        co_firstlineno=line,
+        co_consts=constants,
+    )
 
 
 def without(error: BaseException, count: int) -> BaseException:
@@ -70,8 +75,12 @@ def looks_at_frames(function: Any) -> bool:
     """Whether what is called asks who calls it."""
     if type(function) is MethodType:
         function = function.__func__
-    return id(function) in LOOKERS or type(function) is FunctionType \
-        and not PEEKERS.isdisjoint(function.__code__.co_names) and not is_trusted(function.__globals__.get("__name__"))
+    return (
+        id(function) in LOOKERS
+        or type(function) is FunctionType
+        and not PEEKERS.isdisjoint(function.__code__.co_names)
+        and not is_trusted(function.__globals__.get("__name__"))
+    )
 
 
 def _stop(m: Any, args: tuple, kwargs: dict) -> Any:

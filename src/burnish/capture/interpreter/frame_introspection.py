@@ -98,7 +98,17 @@ def _exc_info(machine: Any, args: tuple, kwargs: dict) -> Any:
 
 
 FRAME_CALLS: dict[Any, Callable] = {
-    super: _super, locals: _locals, globals: _globals, vars: _vars, dir: _dir, eval: _evaluate(eval),
-    exec: _evaluate(exec), sys.exc_info: _exc_info, warnings.warn: warnings_warn.plain,
-    **{getattr(logging_calls.Logger, name): functools.partial(logging_calls.plain, name) for name in logging_calls.NAMES},
+    super: _super,
+    locals: _locals,
+    globals: _globals,
+    vars: _vars,
+    dir: _dir,
+    eval: _evaluate(eval),
+    exec: _evaluate(exec),
+    sys.exc_info: _exc_info,
+    warnings.warn: warnings_warn.plain,
+    **{
+        getattr(logging_calls.Logger, name): functools.partial(logging_calls.plain, name)
+        for name in logging_calls.NAMES
+    },
 }

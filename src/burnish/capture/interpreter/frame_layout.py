@@ -18,15 +18,39 @@ from .frames import NULL, UNBOUND, Frame, Generator
 class FrameLayout:
     """One frame without its values."""
 
-    __slots__ = ("bound", "builtins", "code", "completion", "generator", "globals", "handling", "key", "n_stack",
-                 "nulls", "pc", "spare", "unbound_on_stack")
+    __slots__ = (
+        "bound",
+        "builtins",
+        "code",
+        "completion",
+        "generator",
+        "globals",
+        "handling",
+        "key",
+        "n_stack",
+        "nulls",
+        "pc",
+        "spare",
+        "unbound_on_stack",
+    )
 
     def __init__(self, frame: Frame):
         self.code: Code = frame.code
         self.globals, self.builtins = frame.globals, frame.builtins
         self.key = key_of(frame)
-        (_, _, self.pc, self.completion, self.spare, self.bound, self.n_stack, self.nulls, self.unbound_on_stack,
-         self.handling, self.generator) = self.key
+        (
+            _,
+            _,
+            self.pc,
+            self.completion,
+            self.spare,
+            self.bound,
+            self.n_stack,
+            self.nulls,
+            self.unbound_on_stack,
+            self.handling,
+            self.generator,
+        ) = self.key
 
     @property
     def n_slots(self) -> int:
@@ -44,8 +68,10 @@ class FrameLayout:
             local_values[i] = next(values)
         frame = Frame(self.code, self.globals, self.builtins, local_values)
         if self.nulls:
-            frame.stack = [(UNBOUND if i in self.unbound_on_stack else NULL) if i in self.nulls else next(values)
-                           for i in range(self.n_stack)]
+            frame.stack = [
+                (UNBOUND if i in self.unbound_on_stack else NULL) if i in self.nulls else next(values)
+                for i in range(self.n_stack)
+            ]
         elif self.n_stack:
             frame.stack = list(islice(values, self.n_stack))
         frame.pc, frame.completion, frame.spare = self.pc, self.completion, self.spare
@@ -62,10 +88,19 @@ def key_of(frame: Frame) -> tuple:
     """What makes the layout of a frame: equal keys are equal layouts."""
     stack = frame.stack
     nulls = tuple([i for i, v in enumerate(stack) if v is NULL or v is UNBOUND])
-    return (id(frame.code), id(frame.globals), frame.pc, frame.completion, frame.spare,
-            tuple([i for i, v in enumerate(frame.locals) if v is not UNBOUND]), len(stack), nulls,
-            nulls and tuple([i for i in nulls if stack[i] is UNBOUND]), frame.handling is not None,
-            frame.generator is not None)
+    return (
+        id(frame.code),
+        id(frame.globals),
+        frame.pc,
+        frame.completion,
+        frame.spare,
+        tuple([i for i, v in enumerate(frame.locals) if v is not UNBOUND]),
+        len(stack),
+        nulls,
+        nulls and tuple([i for i in nulls if stack[i] is UNBOUND]),
+        frame.handling is not None,
+        frame.generator is not None,
+    )
 
 
 def values_of(frame: Frame) -> list:
@@ -129,6 +164,7 @@ def _forget_dead(frame: Frame, at: int) -> None:
 
 
 # ---- what guards ask about generators
+
 
 def is_exhausted(generator: Generator) -> bool:
     return type(generator) is Generator and generator.frame is None

@@ -55,8 +55,22 @@ class Raised(BaseException):
 
 
 class Frame:
-    __slots__ = ("builtins", "caller", "code", "completion", "depth", "generator", "globals", "handling",
-                 "instructions", "locals", "namespace", "pc", "spare", "stack")
+    __slots__ = (
+        "builtins",
+        "caller",
+        "code",
+        "completion",
+        "depth",
+        "generator",
+        "globals",
+        "handling",
+        "instructions",
+        "locals",
+        "namespace",
+        "pc",
+        "spare",
+        "stack",
+    )
 
     def __init__(self, code: Code, namespace: dict, builtins: dict, values: list):
         self.code = code

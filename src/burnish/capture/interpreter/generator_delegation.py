@@ -58,7 +58,7 @@ def _passes_by(frame: Frame, at: int) -> bool:
     that is one of, and it only puts things in order after them."""
     names, instructions = frame.code.opnames, frame.code.instructions
     if names[at] == "COPY":
-        return names[at + 1:at + 3] == ["POP_EXCEPT", "RERAISE"]
+        return names[at + 1 : at + 3] == ["POP_EXCEPT", "RERAISE"]
     if names[at] != "PUSH_EXC_INFO":
         return False
     at += 1

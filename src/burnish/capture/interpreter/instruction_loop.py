@@ -97,7 +97,7 @@ class Machine:
                 self.trail.note(error, frame)
             row = frame.code.handler_at(frame.pc - 1)
             if row is not None:
-                del frame.stack[row.depth:]
+                del frame.stack[row.depth :]
                 if row.push_index:
                     frame.stack.append(frame.pc - 1)
                 frame.stack.append(error)
@@ -296,8 +296,11 @@ class Machine:
         self.thrown = error
         while self.frame is not waiting:
             frame = self.frame
-            if frame.code.handler_at(frame.pc - 1) is not None \
-                    or frame.completion == fr.CLOSE and isinstance(error, GeneratorExit):
+            if (
+                frame.code.handler_at(frame.pc - 1) is not None
+                or frame.completion == fr.CLOSE
+                and isinstance(error, GeneratorExit)
+            ):
                 break
             self.trail.note(error, frame)
             error = self._leave_by_error(frame, error)

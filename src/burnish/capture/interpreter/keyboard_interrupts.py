@@ -83,14 +83,14 @@ def drop_our_modes(tracer: Tracer, dispatch_modes: int) -> None:
     as a trace ends where it enters one."""
     while torch._C._len_torch_dispatch_stack() > dispatch_modes:
         torch._C._pop_torch_dispatch_stack(None)
-    while (count := torch._C._len_torch_function_stack()) \
-            and torch._C._get_function_stack_at(count - 1) is tracer.recorder:
+    while (count := torch._C._len_torch_function_stack()) and torch._C._get_function_stack_at(
+        count - 1
+    ) is tracer.recorder:
         torch._C._pop_torch_function_stack()
 
 
 def drop_modes(counts: tuple[int, int]) -> None:
-    """Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off.
-    """
+    """Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off."""
     while torch._C._len_torch_function_stack() > counts[0]:
         torch._C._pop_torch_function_stack()
     while torch._C._len_torch_dispatch_stack() > counts[1]:

@@ -105,9 +105,7 @@ def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict)
     return made
 
 
-def _make_stub(
-    below: TracebackType | None, co: CodeType, line: int, namespace: dict
-) -> Iterator[TracebackType]:
+def _make_stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> Iterator[TracebackType]:
     """In a generator, whose frame forgets its caller when it yields: the traceback must not hold our frames, and with
     them all that the program had when the error passed."""
     try:

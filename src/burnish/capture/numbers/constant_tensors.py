@@ -20,23 +20,27 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_calls
 from .element_reads import takes_numbers
 
-SURE = frozenset("""
+SURE = frozenset(
+    """
     arange zeros ones full eye linspace tril_indices triu_indices tensor as_tensor unbind __iter__
     abs add all amax amin any argmax argmin bitwise_and bitwise_not bitwise_or cat ceil clamp cumsum diff div eq expand
     flatten flip floor floor_divide ge gt le logical_and logical_not logical_or lt max mean min mul ne neg outer permute
     prod remainder repeat reshape roll select sign squeeze stack sub sum t to transpose tril triu unsqueeze view where
     __getitem__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __floordiv__ __mod__ __neg__ __eq__
     __ne__ __lt__ __le__ __gt__ __ge__ __and__ __or__ __invert__ __xor__ bool int long float double
-""".split())
+""".split()
+)
 
 
 MAKERS = frozenset("arange zeros ones empty rand randn".split())
 """Every whole number these are given says how large their result is, or what is in it."""
 
-SIZERS = frozenset("""
+SIZERS = frozenset(
+    """
     view reshape expand repeat tile narrow split unflatten pad interpolate new_zeros new_ones new_empty
     broadcast_to as_strided
-""".split())
+""".split()
+)
 """... and these, but for the tensor that they are called on."""
 
 
@@ -66,8 +70,12 @@ def is_known(m: Any, value: Any) -> bool:
         if at not in known:
             call = recorder.calls[at]
             name = torch_calls.name_of(call.target)
-            known[at] = name in SURE and isinstance(call.target, (str, *torch_calls.STATIC)) and holds(call.args) \
+            known[at] = (
+                name in SURE
+                and isinstance(call.target, (str, *torch_calls.STATIC))
+                and holds(call.args)
                 and all(map(holds, call.kwargs.values()))
+            )
         return known[at]
 
     return of_call(handle.call) and not recorder.changes_after(min(known))
@@ -79,7 +87,8 @@ def with_numbers(m: Any, function: Any, name: str, args: tuple, kwargs: dict) ->
         return args, kwargs
     first = name in SIZERS and not isinstance(getattr(function, "__self__", None), torch.Tensor)
     return (*args[:first], *[number_of(m, value) for value in args[first:]]), {
-        key: value if key in ("input", "self") else number_of(m, value) for key, value in kwargs.items()}
+        key: value if key in ("input", "self") else number_of(m, value) for key, value in kwargs.items()
+    }
 
 
 def number_of(m: Any, value: Any) -> Any:

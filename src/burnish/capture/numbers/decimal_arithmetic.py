@@ -36,5 +36,4 @@ def ask_for_context(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "decimal's context, which may be changed")
 
 
-HANDLERS = {function: ask_for_context for function in (
-    decimal.getcontext, decimal.setcontext, decimal.localcontext)}
+HANDLERS = {function: ask_for_context for function in (decimal.getcontext, decimal.setcontext, decimal.localcontext)}

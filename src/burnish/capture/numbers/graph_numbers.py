@@ -29,11 +29,35 @@ from ..pytorch import torch_calls
 from . import live_scalars
 
 # What is written down. All of these answer a number for numbers, or raise.
-RECORDED = frozenset((
-    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
-    operator.neg, operator.pos, operator.abs, abs, min, max, int, float, math.sqrt, math.exp, math.log, math.sin,
-    math.cos, math.tanh, math.pow, math.log2, math.log10, math.fabs,
-))
+RECORDED = frozenset(
+    (
+        operator.add,
+        operator.sub,
+        operator.mul,
+        operator.truediv,
+        operator.floordiv,
+        operator.mod,
+        operator.pow,
+        operator.neg,
+        operator.pos,
+        operator.abs,
+        abs,
+        min,
+        max,
+        int,
+        float,
+        math.sqrt,
+        math.exp,
+        math.log,
+        math.sin,
+        math.cos,
+        math.tanh,
+        math.pow,
+        math.log2,
+        math.log10,
+        math.fabs,
+    )
+)
 SAME_KIND = frozenset((min, max))  # their answer's type is that of one of the operands: they must be of one
 
 
@@ -61,9 +85,16 @@ def _number_of_the_graph() -> None:
 
 def stays_in_graph(m: Any, tensor: Any) -> bool:
     """Whether ``tensor.item()`` is to be written down here: asked by torch's own code, of a tensor the graph knows."""
-    return (m.frame is not None and is_trusted_namespace(m.frame.globals) and type(tensor) in TENSOR_TYPES
-            and tensor.numel() == 1 and not tensor.dtype.is_complex and tensor.dtype is not torch.bool
-            and not tensor.is_meta and m.knows(tensor))
+    return (
+        m.frame is not None
+        and is_trusted_namespace(m.frame.globals)
+        and type(tensor) in TENSOR_TYPES
+        and tensor.numel() == 1
+        and not tensor.dtype.is_complex
+        and tensor.dtype is not torch.bool
+        and not tensor.is_meta
+        and m.knows(tensor)
+    )
 
 
 def read(m: Any, tensor: torch.Tensor) -> Any:
@@ -76,7 +107,11 @@ def read(m: Any, tensor: torch.Tensor) -> Any:
 def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.as_tensor(number)`` of a number of the graph; None for any other call."""
     number = args[0] if len(args) == 1 else None
-    if not isinstance(number, live_scalars.Live) or not number.expression.in_graph or not kwargs.keys() <= {"dtype", "device"}:
+    if (
+        not isinstance(number, live_scalars.Live)
+        or not number.expression.in_graph
+        or not kwargs.keys() <= {"dtype", "device"}
+    ):
         return None
     value = m.plainly(torch.as_tensor, number.plain(), **kwargs)
     m.recorder.seen += 1
@@ -130,6 +165,7 @@ def settle_numbers(m: Any, value: Any, depth: int = 0) -> None:
 
 # ---- numbers that can be told before the graph runs
 
+
 class NotBeforehand(Exception):
     """It takes the graph to know."""
 
@@ -180,8 +216,12 @@ def of_counter(m: Any, tensor: Any, end: int) -> Any:
 def makes_something_new(call: Any) -> bool:
     """Whether a call computes from what it is given, writes to none of it, and shows none of it."""
     name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "_")
-    return name in torch_calls.VALUE_CALLS and (name.endswith("__") or not name.endswith("_")) \
-        and name != "dropout" and "out" not in call.kwargs
+    return (
+        name in torch_calls.VALUE_CALLS
+        and (name.endswith("__") or not name.endswith("_"))
+        and name != "dropout"
+        and "out" not in call.kwargs
+    )
 
 
 CONSTANTS = (torch.tensor, torch.as_tensor, torch.ones, torch.zeros)

@@ -46,9 +46,21 @@ class Expression:
         return f"{getattr(self.operation, '__name__', self.operation)}({', '.join(parts)})"
 
 
-SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
-           operator.mod: "%", operator.pow: "**", operator.lt: "<", operator.le: "<=", operator.gt: ">",
-           operator.ge: ">=", operator.eq: "==", operator.ne: "!="}
+SYMBOLS = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.mod: "%",
+    operator.pow: "**",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+    operator.eq: "==",
+    operator.ne: "!=",
+}
 
 
 class Live:
@@ -141,12 +153,28 @@ def settled(value: Any) -> Any:
 
 
 # What answers for all numbers (or texts), with the same type.
-TOTAL = frozenset((operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.abs, operator.invert,
-                   operator.and_, operator.or_, operator.xor, str, repr, format))
-IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, name) for name in (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor")
-    if hasattr(operator, f"i{name}")} | {operator.iand: operator.and_, operator.ior: operator.or_,
-                                         operator.ixor: operator.xor}
+TOTAL = frozenset(
+    (
+        operator.add,
+        operator.sub,
+        operator.mul,
+        operator.neg,
+        operator.pos,
+        operator.abs,
+        operator.invert,
+        operator.and_,
+        operator.or_,
+        operator.xor,
+        str,
+        repr,
+        format,
+    )
+)
+IN_PLACE = {
+    getattr(operator, f"i{name}"): getattr(operator, name)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor")
+    if hasattr(operator, f"i{name}")
+} | {operator.iand: operator.and_, operator.ior: operator.or_, operator.ixor: operator.xor}
 
 
 def _is_type(value: Any, kind: type) -> bool:
@@ -183,12 +211,30 @@ def _settled(name: str, base: type) -> Callable:
     return lambda self, *args: method(self.settle(), *args)
 
 
-_BINARY = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
-           "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow}
-_BITS = {"and": operator.and_, "or": operator.or_, "xor": operator.xor, "lshift": operator.lshift,
-         "rshift": operator.rshift}
-_COMPARE = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq,
-            "ne": operator.ne}
+_BINARY = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+}
+_BITS = {
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "lshift": operator.lshift,
+    "rshift": operator.rshift,
+}
+_COMPARE = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
 
 for _kind, _base in ((LiveInt, int), (LiveFloat, float)):
     for _name, _operation in (_BINARY | (_BITS if _base is int else {})).items():
@@ -203,7 +249,24 @@ for _kind, _base in ((LiveInt, int), (LiveFloat, float)):
         setattr(_kind, _name, _settled(_name, _base))
 LiveInt.__invert__ = _unary(operator.invert)  # type: ignore[method-assign,assignment]
 # C code asks for __index__, __int__ and __float__ only of objects that are no int or float: the call policy settles.
-for _name in ("__hash__", "__repr__", "__format__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
-              "__contains__", "__iter__", "__len__", "__getitem__", "__mod__", "__mul__", "__rmul__", "__reduce_ex__"):
+for _name in (
+    "__hash__",
+    "__repr__",
+    "__format__",
+    "__eq__",
+    "__ne__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__contains__",
+    "__iter__",
+    "__len__",
+    "__getitem__",
+    "__mod__",
+    "__mul__",
+    "__rmul__",
+    "__reduce_ex__",
+):
     setattr(LiveStr, _name, _settled(_name, str))
 LiveStr.__add__ = lambda self, other: apply(operator.add, self, other)  # type: ignore[method-assign,assignment]

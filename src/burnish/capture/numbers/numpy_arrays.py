@@ -19,10 +19,12 @@ from ..engine.graph_recorder import Call, Handle
 from ..engine.heap import MISSING
 from .numpy_kinds import ARRAY, NUMBERS
 
-METHODS = frozenset("""
+METHODS = frozenset(
+    """
     astype sum mean min max std var prod cumsum cumprod reshape copy tolist item transpose flatten ravel argmax argmin
     argsort round clip dot any all squeeze repeat take conj nonzero searchsorted trace diagonal swapaxes
-""".split())
+""".split()
+)
 COPYING = frozenset((torch.tensor,))
 SHARING = frozenset((torch.from_numpy, torch.as_tensor))
 
@@ -40,8 +42,15 @@ def note(m: Any, value: Any) -> Any:
 
 def make_tensor(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.tensor(array)`` and the like, or MISSING."""
-    if not args or not is_known(m, args[0]) or function not in COPYING and function not in SHARING \
-            or kwargs.keys() - {"dtype"} or len(args) > 1 or m.region is not None:
+    if (
+        not args
+        or not is_known(m, args[0])
+        or function not in COPYING
+        and function not in SHARING
+        or kwargs.keys() - {"dtype"}
+        or len(args) > 1
+        or m.region is not None
+    ):
         return MISSING
     array = args[0]
     value = m.plainly(function, array, **kwargs)

@@ -28,8 +28,10 @@ from .live_scalars import Live
 from .numpy_kinds import ARRAY, CLASSES, DTYPES, FACTS, FUNCTIONS, NUMBERS
 
 PLAIN = frozenset((int, float, complex, bool, str, type(None), type(Ellipsis)))
-IN_PLACE = frozenset(vars(operator)[name] for name in (
-    "iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor".split()))
+IN_PLACE = frozenset(
+    vars(operator)[name]
+    for name in ("iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor".split())
+)
 SEQUENCES = (tuple, list, torch.Size)
 
 
@@ -52,7 +54,8 @@ def apply(m: Any, operation: Callable, *operands: Any) -> Any:
     """An operator on numbers of NumPy's."""
     value = MISSING
     if all(is_constant(m, operand) for operand in operands) and not (
-            type(operands[0]) is ARRAY and operation in IN_PLACE):
+        type(operands[0]) is ARRAY and operation in IN_PLACE
+    ):
         value = fold(m, operation, tuple(map(settled, operands)), {})
     if value is MISSING:
         kinds = " and ".join(type(operand).__qualname__ for operand in operands)
@@ -95,8 +98,15 @@ def is_constant(m: Any, value: Any) -> bool:
         return m.heap.origin_of(value) is None
     if kind is ARRAY:
         return numpy_arrays.is_known(m, value)
-    return kind in PLAIN or kind in DTYPES or kind in FACTS or isinstance(value, Live) \
-        and not value.expression.in_graph or isinstance(value, type) and (value in CLASSES or value in PLAIN)
+    return (
+        kind in PLAIN
+        or kind in DTYPES
+        or kind in FACTS
+        or isinstance(value, Live)
+        and not value.expression.in_graph
+        or isinstance(value, type)
+        and (value in CLASSES or value in PLAIN)
+    )
 
 
 def settled(value: Any) -> Any:
@@ -114,4 +124,5 @@ def handler_of(function: Callable) -> Callable:
 
 
 HANDLERS: dict[Callable, Callable] = {
-    function: handler_of(function) for function in FUNCTIONS if isinstance(function, types.FunctionType)}
+    function: handler_of(function) for function in FUNCTIONS if isinstance(function, types.FunctionType)
+}

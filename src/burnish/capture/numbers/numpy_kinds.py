@@ -8,9 +8,24 @@ from typing import Any
 if "numpy" in sys.modules:  # torch imports it where it is installed
     import numpy
 
-    NUMBERS: frozenset[type] = frozenset((
-        numpy.bool_, numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.uint8, numpy.uint16, numpy.uint32,
-        numpy.uint64, numpy.float16, numpy.float32, numpy.float64, numpy.complex64, numpy.complex128))
+    NUMBERS: frozenset[type] = frozenset(
+        (
+            numpy.bool_,
+            numpy.int8,
+            numpy.int16,
+            numpy.int32,
+            numpy.int64,
+            numpy.uint8,
+            numpy.uint16,
+            numpy.uint32,
+            numpy.uint64,
+            numpy.float16,
+            numpy.float32,
+            numpy.float64,
+            numpy.complex64,
+            numpy.complex128,
+        )
+    )
     DTYPES: frozenset[type] = frozenset(type(numpy.dtype(kind)) for kind in NUMBERS)
     FACTS: frozenset[type] = frozenset((numpy.finfo, numpy.iinfo))
     CLASSES = NUMBERS | FACTS | {numpy.dtype}
@@ -27,7 +42,8 @@ if "numpy" in sys.modules:  # torch imports it where it is installed
     """
     FUNCTIONS = frozenset(
         [f for f in vars(numpy).values() if isinstance(f, numpy.ufunc)]
-        + [getattr(numpy, name) for name in _NAMES.split() if hasattr(numpy, name)])
+        + [getattr(numpy, name) for name in _NAMES.split() if hasattr(numpy, name)]
+    )
     ARRAY: Any = numpy.ndarray
 else:
     ARRAY = None

@@ -35,11 +35,43 @@ from ..numbers import numpy_kinds
 from ..numbers.live_scalars import Live
 from . import builtin_polyfills
 
-NATIVE_TYPES = frozenset((
-    int, float, complex, bool, str, bytes, list, dict, tuple, set, frozenset, type(None), slice, range, torch.dtype,
-    torch.device, torch.Size, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, type({}.keys()),
-    type({}.values()), type({}.items()), Generator, torch.finfo, torch.iinfo, bytearray, memoryview, functools.partial,
-)) | numpy_kinds.FACTS | numpy_kinds.DTYPES
+NATIVE_TYPES = (
+    frozenset(
+        (
+            int,
+            float,
+            complex,
+            bool,
+            str,
+            bytes,
+            list,
+            dict,
+            tuple,
+            set,
+            frozenset,
+            type(None),
+            slice,
+            range,
+            torch.dtype,
+            torch.device,
+            torch.Size,
+            BuiltinFunctionType,
+            MethodDescriptorType,
+            WrapperDescriptorType,
+            type({}.keys()),
+            type({}.values()),
+            type({}.items()),
+            Generator,
+            torch.finfo,
+            torch.iinfo,
+            bytearray,
+            memoryview,
+            functools.partial,
+        )
+    )
+    | numpy_kinds.FACTS
+    | numpy_kinds.DTYPES
+)
 C_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
 OF_DICTS = (dict.get, dict.__getitem__, dict.__setitem__, dict.__delitem__)
 """What classes of dictionaries name as their ``__getattr__`` and so on, to have their keys as attributes."""
@@ -343,8 +375,11 @@ def _bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: st
 
 def is_classmethod(m: Any, kind: type) -> bool:
     """Whether its objects bind as ``classmethod`` does: ``abc.abstractclassmethod`` is a subclass of it."""
-    return kind is classmethod or issubclass(kind, classmethod) \
+    return (
+        kind is classmethod
+        or issubclass(kind, classmethod)
         and lookup(m, kind, "__get__")[0] is classmethod.__dict__["__get__"]
+    )
 
 
 def _bind_function(m: Any, function: Any, target: type) -> Any:
@@ -452,6 +487,7 @@ def _stop_at_own(m: Any, obj: torch.Tensor, name: str) -> NoReturn:
 
 # ---- classes, modules, functions
 
+
 def _load_from_class(m: Any, cls: type, name: str) -> Any:
     meta = type(cls)
     if meta is not type:
@@ -555,8 +591,7 @@ def _load_from_function(m: Any, function: FunctionType, name: str) -> Any:
 
 
 # The fields of a super object: asked of it by name, each would be looked for in all of its classes first.
-_start_of, _self_of, _kind_of = (vars(super)[name].__get__ for name in (
-    "__thisclass__", "__self__", "__self_class__"))
+_start_of, _self_of, _kind_of = (vars(super)[name].__get__ for name in ("__thisclass__", "__self__", "__self_class__"))
 
 
 def _load_from_super(m: Any, proxy: Any, name: str) -> Any:
@@ -579,8 +614,11 @@ def _load_from_super(m: Any, proxy: Any, name: str) -> Any:
             return value.__func__
         if isinstance(getter, FunctionType):
             return m.call(getter, (value, None, kind), {})
-    if getter is not None and not isinstance(getter, FunctionType) and value_kind not in (
-            staticmethod, functools.cached_property):
+    if (
+        getter is not None
+        and not isinstance(getter, FunctionType)
+        and value_kind not in (staticmethod, functools.cached_property)
+    ):
         return m.plainly(getattr, proxy, name)
     if value_kind in C_DESCRIPTORS or value_kind in (MemberDescriptorType, GetSetDescriptorType):
         return m.plainly(getattr, proxy, name)
@@ -594,7 +632,7 @@ def _lookup_after(m: Any, kind: type, start: type, name: str) -> tuple[Any, type
     if found is None:
         guard_order(m, kind)
         mro = kind.__mro__
-        base = next((base for base in mro[mro.index(start) + 1:] if name in base.__dict__), None)
+        base = next((base for base in mro[mro.index(start) + 1 :] if name in base.__dict__), None)
         found = m.lookups_after[key] = (MISSING, None) if base is None else (lookup(m, base, name)[0], base)
     return found
 

@@ -231,19 +231,58 @@ def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 BUILTINS: dict[Any, Callable] = {
-    **iteration_builtins.BUILTINS, **object_builtins.BUILTINS, **print_and_format.BUILTINS, **cuda_calls.BUILTINS,
-    id: _id, hash: _hash, locals: _frame_locals, globals: _globals, dir: _dir, sys.exc_info: _exc_info,
-    functools.reduce: _reduce, itertools.chain.from_iterable: _chain_from_iterable, itertools.tee: _tee,
-    time.time: _clock, time.perf_counter: _clock, callable: _callable, os.fspath: _fspath, warnings.warn: warnings_warn.traced,
-    torch._C._group_tensors_by_device_and_dtype: optimizers.group_tensors, builtins.__build_class__: _class_statement,
+    **iteration_builtins.BUILTINS,
+    **object_builtins.BUILTINS,
+    **print_and_format.BUILTINS,
+    **cuda_calls.BUILTINS,
+    id: _id,
+    hash: _hash,
+    locals: _frame_locals,
+    globals: _globals,
+    dir: _dir,
+    sys.exc_info: _exc_info,
+    functools.reduce: _reduce,
+    itertools.chain.from_iterable: _chain_from_iterable,
+    itertools.tee: _tee,
+    time.time: _clock,
+    time.perf_counter: _clock,
+    callable: _callable,
+    os.fspath: _fspath,
+    warnings.warn: warnings_warn.traced,
+    torch._C._group_tensors_by_device_and_dtype: optimizers.group_tensors,
+    builtins.__build_class__: _class_statement,
 }
-TAKE = {isinstance: (2, 2), len: (1, 1), next: (1, 2), iter: (1, 2), getattr: (2, 3), hasattr: (2, 2), setattr: (3, 3),
-        delattr: (2, 2), any: (1, 1), all: (1, 1), id: (1, 1), hash: (1, 1), repr: (1, 1), format: (1, 2), vars: (0, 1),
-        locals: (0, 0), globals: (0, 0), sys.exc_info: (0, 0), callable: (1, 1), functools.reduce: (2, 3),
-        itertools.chain.from_iterable: (1, 1), itertools.tee: (1, 2)}
+TAKE = {
+    isinstance: (2, 2),
+    len: (1, 1),
+    next: (1, 2),
+    iter: (1, 2),
+    getattr: (2, 3),
+    hasattr: (2, 2),
+    setattr: (3, 3),
+    delattr: (2, 2),
+    any: (1, 1),
+    all: (1, 1),
+    id: (1, 1),
+    hash: (1, 1),
+    repr: (1, 1),
+    format: (1, 2),
+    vars: (0, 1),
+    locals: (0, 0),
+    globals: (0, 0),
+    sys.exc_info: (0, 0),
+    callable: (1, 1),
+    functools.reduce: (2, 3),
+    itertools.chain.from_iterable: (1, 1),
+    itertools.tee: (1, 2),
+}
 """Of builtins without parameters by name: the least and the most they take. Other calls are errors, before anything."""
-TAKE_NAMES = {sum: (1, 2, {"start"}), sorted: (1, 1, {"key", "reverse"}), min: (1, 1 << 30, {"key", "default"}),
-              max: (1, 1 << 30, {"key", "default"})}
+TAKE_NAMES = {
+    sum: (1, 2, {"start"}),
+    sorted: (1, 1, {"key", "reverse"}),
+    min: (1, 1 << 30, {"key", "default"}),
+    max: (1, 1 << 30, {"key", "default"}),
+}
 """The same of builtins with parameters by name, and those names."""
 
 
@@ -260,7 +299,9 @@ for _function in LIVE_MATH - {min, max}:
     BUILTINS[_function] = _math(_function)
 for _name in ("bisect_left", "bisect_right"):
     BUILTINS[getattr(bisect, _name)] = functools.partial(
-        lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), getattr(builtin_polyfills, _name))
+        lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), getattr(builtin_polyfills, _name)
+    )
+
 
 def _cast(m: Any, args: tuple, kwargs: dict) -> Any:
     return args[1] if len(args) == 2 else MISSING
@@ -311,7 +352,9 @@ if _set_name is not None:
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
 PYTHON_FUNCTIONS.update(cond.HANDLERS)
 PYTHON_FUNCTIONS.update(activation_checkpointing.HANDLERS)
-PYTHON_FUNCTIONS.update({function: tensor_object_state.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()})
+PYTHON_FUNCTIONS.update(
+    {function: tensor_object_state.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()}
+)
 PYTHON_FUNCTIONS.update(lazy_modules.HANDLERS)
 PYTHON_FUNCTIONS.update(numpy_constants.HANDLERS)
 PYTHON_FUNCTIONS.update(tensor_object_state.HANDLERS)

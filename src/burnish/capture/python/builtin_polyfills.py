@@ -12,9 +12,23 @@ from collections import deque
 from operator import index
 
 SYMBOLS = {
-    "__add__": "+", "__sub__": "-", "__mul__": "*", "__matmul__": "@", "__truediv__": "/", "__floordiv__": "//",
-    "__mod__": "%", "__pow__": "** or pow()", "__lshift__": "<<", "__rshift__": ">>", "__and__": "&", "__or__": "|",
-    "__xor__": "^", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">=",
+    "__add__": "+",
+    "__sub__": "-",
+    "__mul__": "*",
+    "__matmul__": "@",
+    "__truediv__": "/",
+    "__floordiv__": "//",
+    "__mod__": "%",
+    "__pow__": "** or pow()",
+    "__lshift__": "<<",
+    "__rshift__": ">>",
+    "__and__": "&",
+    "__or__": "|",
+    "__xor__": "^",
+    "__lt__": "<",
+    "__le__": "<=",
+    "__gt__": ">",
+    "__ge__": ">=",
 }
 MISSING = object()
 SEQUENCES = (str, bytes, list, tuple)
@@ -60,8 +74,11 @@ def binary(left, right, method, reflected):
 def _try_binary(left, right, method, reflected):
     left_kind, right_kind = type(left), type(right)
     mine = getattr(left_kind, method, None) if has_method(left_kind, method) else None
-    theirs = getattr(right_kind, reflected, None) \
-        if left_kind is not right_kind and has_method(right_kind, reflected) else None
+    theirs = (
+        getattr(right_kind, reflected, None)
+        if left_kind is not right_kind and has_method(right_kind, reflected)
+        else None
+    )
     if theirs is not None and issubclass(right_kind, left_kind) and theirs is not getattr(left_kind, reflected, None):
         value = theirs(right, left)
         if value is not NotImplemented:
@@ -118,8 +135,9 @@ def compare(left, right, method, reflected):
         return left is right
     if method == "__ne__":
         return left is not right
-    raise TypeError(f"'{SYMBOLS[method]}' not supported between instances of "
-                    f"'{left_kind.__name__}' and '{right_kind.__name__}'")
+    raise TypeError(
+        f"'{SYMBOLS[method]}' not supported between instances of '{left_kind.__name__}' and '{right_kind.__name__}'"
+    )
 
 
 def not_equal(left, right):
@@ -290,6 +308,7 @@ def construct_plainly(cls, args, kwargs):
 
 
 # ---- iterables made of user code
+
 
 def tuple_of_class(make, cls, items):
     return make(cls, [value for value in items])  # noqa: C416
@@ -537,6 +556,7 @@ def remove(target, item):
 
 # ---- text
 
+
 def text(value):
     method = type(value).__str__
     return method(value)
@@ -569,6 +589,7 @@ def dict_text(table):
 
 
 # ---- calls that only pass on
+
 
 def call_entry(self, args, kwargs):  # messages name what they find by these: `self.layers[0].weight`
     return self(*args, **kwargs)

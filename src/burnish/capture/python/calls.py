@@ -65,12 +65,27 @@ from .attributes import load, load_plainly, lookup, special_method
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 METHOD_WRAPPER = type("".__add__)
-TORCH_BUILTIN_MODULES = ("torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._sparse",
-                         "torch._C._nested", "torch", "torch._C")
+TORCH_BUILTIN_MODULES = (
+    "torch._C._nn",
+    "torch._C._linalg",
+    "torch._C._fft",
+    "torch._C._special",
+    "torch._C._sparse",
+    "torch._C._nested",
+    "torch",
+    "torch._C",
+)
 PLAIN_OWNERS = frozenset((dict, list, tuple, set, str, collections.OrderedDict))
 MODULE_CALL = torch.nn.Module.__call__
-GLOBAL_HOOKS = [getattr(torch.nn.modules.module, n) for n in (
-    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")]
+GLOBAL_HOOKS = [
+    getattr(torch.nn.modules.module, n)
+    for n in (
+        "_global_backward_pre_hooks",
+        "_global_backward_hooks",
+        "_global_forward_hooks",
+        "_global_forward_pre_hooks",
+    )
+]
 
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
@@ -138,6 +153,7 @@ def call_wrapper(m: Any, wrapper: Any, args: tuple, kwargs: dict) -> Any:
 
 # ---- Python functions
 
+
 def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     marks = function.__dict__
     if not marks:
@@ -172,9 +188,11 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         return None  # Dynamo, used in the same process, numbers new modules for guards of its own
     if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
         return opaque_nodes.call_transform(m, function, args, kwargs)
-    if is_leaf(function) and (
-        is_pure_module(module) or not takes_user_code(args, kwargs)
-    ) and torch_switches.SETTINGS.isdisjoint(function.__code__.co_names):
+    if (
+        is_leaf(function)
+        and (is_pure_module(module) or not takes_user_code(args, kwargs))
+        and torch_switches.SETTINGS.isdisjoint(function.__code__.co_names)
+    ):
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
@@ -195,8 +213,17 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
 
 
 # Marks on functions that say how they are called.
-MARKS = frozenset(("__burnish_original__", "_torchdynamo_disable", "_burnish_disable", "_burnish_graph_break",
-                   "_burnish_allow_in_graph", "_burnish_constant", "_torchdynamo_orig_callable"))
+MARKS = frozenset(
+    (
+        "__burnish_original__",
+        "_torchdynamo_disable",
+        "_burnish_disable",
+        "_burnish_graph_break",
+        "_burnish_allow_in_graph",
+        "_burnish_constant",
+        "_torchdynamo_orig_callable",
+    )
+)
 
 
 def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs: dict) -> Any:
@@ -235,7 +262,11 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
     if m.frame is not None and m.frame.depth > RECURSION_LIMIT:
         raise Raised(RecursionError("maximum recursion depth exceeded"))
     try:
-        values = [*args] if len(args) == code.plain_parameters and not kwargs else argument_binding.bind(function, args, kwargs)
+        values = (
+            [*args]
+            if len(args) == code.plain_parameters and not kwargs
+            else argument_binding.bind(function, args, kwargs)
+        )
     except TypeError as error:
         trouble = error
     else:
@@ -305,8 +336,10 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
     if LiveInt in map(type, args):
         takes_sizes = m.open_sizes is not None and function.__module__ == "torch.nn.functional"
-        args = tuple(a.settle() if type(a) is LiveInt and not (takes_sizes and m.open_sizes.symbols.takes(a)) else a
-                     for a in args)
+        args = tuple(
+            a.settle() if type(a) is LiveInt and not (takes_sizes and m.open_sizes.symbols.takes(a)) else a
+            for a in args
+        )
     args, kwargs = constant_tensors.with_numbers(m, function, function.__name__, args, kwargs)
     return m.perform(function, *args, **kwargs)
 
@@ -346,6 +379,7 @@ def is_fixed(value: Any) -> bool:
 
 
 # ---- C functions
+
 
 def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dict) -> Any:
     owner = function.__self__
@@ -442,13 +476,18 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return answer
     if not torch_calls.takes_live_numbers(function):
         if any([issubclass(type(a), Live) for a in args]):
-            args = tuple([a if m.open_sizes is not None and m.open_sizes.symbols.takes(a) else operators.settled(a)
-                          for a in args])
+            args = tuple(
+                [
+                    a if m.open_sizes is not None and m.open_sizes.symbols.takes(a) else operators.settled(a)
+                    for a in args
+                ]
+            )
         for value in (*args, *kwargs.values()) if kwargs else args:
             graph_numbers.settle_numbers(m, value)
     args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
     if name in torch_calls.STATE and not m.recorder.changes_its_own(
-            name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)):
+        name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)
+    ):
         # Before it runs: the graph so far is compiled for its inputs as they are, of which this changes one perhaps.
         return m.stop(breaks.TENSOR_STATE, f"{name}() on a tensor")
     seen = m.recorder.seen
@@ -489,8 +528,12 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()):
         if isinstance(value, Generator):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} reads a generator")
-        if is_user_object(value) and not is_pure_module(getattr(function, "__module__", None)) \
-                or isinstance(value, (FunctionType, MethodType)) and function.__module__ in ("re", "_functools"):
+        if (
+            is_user_object(value)
+            and not is_pure_module(getattr(function, "__module__", None))
+            or isinstance(value, (FunctionType, MethodType))
+            and function.__module__ in ("re", "_functools")
+        ):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")
     return native(m, function, plain(args), {k: plain(v) for k, v in kwargs.items()})
 
@@ -509,6 +552,7 @@ def plain(value: Any) -> Any:
 
 
 # ---- modules
+
 
 def inside(m: Any, module: torch.nn.Module) -> torch.nn.Module:
     """The module that a compiled module stands for."""
@@ -551,8 +595,12 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
         members = origin.members
         if members is None or members.obj is not tables:
             members = m.heap.members_in(origin, tables)
-    if tables.get("_forward_hooks") or tables.get("_forward_pre_hooks") or has_global \
-            or "_compiled_call_impl" in tables:
+    if (
+        tables.get("_forward_hooks")
+        or tables.get("_forward_pre_hooks")
+        or has_global
+        or "_compiled_call_impl" in tables
+    ):
         if tables.get("_compiled_call_impl") is not None:
             if m.options.keeps_blocks and repeated_blocks.is_block(tables["_compiled_call_impl"]):
                 return repeated_blocks.call_block(m, module, args, kwargs)
@@ -589,6 +637,7 @@ def call_weakref(m: Any, reference: weakref.ref) -> Any:
 
 # ---- imports
 
+
 def import_module(m: Any, frame: Frame, name: str, level: int, names: Any) -> Any:
     """A module imported inside a function: importing again is free of effects once it is in sys.modules."""
     import sys
@@ -604,13 +653,16 @@ def import_module(m: Any, frame: Frame, name: str, level: int, names: Any) -> An
     return m.plainly(fr_import, frame, name, level, names)
 
 
-CALLERS: dict[type, Any] = {FunctionType: call_function, MethodType: call_bound, BuiltinFunctionType: call_builtin,
-                            METHOD_WRAPPER: call_wrapper, type: object_creation.construct,
-                            **dict.fromkeys(METHOD_KINDS, call_unbound)}
+CALLERS: dict[type, Any] = {
+    FunctionType: call_function,
+    MethodType: call_bound,
+    BuiltinFunctionType: call_builtin,
+    METHOD_WRAPPER: call_wrapper,
+    type: object_creation.construct,
+    **dict.fromkeys(METHOD_KINDS, call_unbound),
+}
 """How what is of exactly this type is called."""
 
 
 def fr_import(frame: Frame, name: str, level: int, names: Any) -> Any:
     return frame.builtins["__import__"](name, frame.globals, None, names, level)
-
-

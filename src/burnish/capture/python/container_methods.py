@@ -42,17 +42,33 @@ LIST_WRITES = frozenset(
 )
 DICT_VIEWS = frozenset(("keys", "values", "items"))
 DICT_WRITES = frozenset("popitem clear move_to_end __ior__ subtract".split())
-SET_WRITES = frozenset("add discard remove pop clear difference_update intersection_update symmetric_difference_update "
-                       "update __ior__ __iand__ __isub__ __ixor__".split())
+SET_WRITES = frozenset(
+    "add discard remove pop clear difference_update intersection_update symmetric_difference_update "
+    "update __ior__ __iand__ __isub__ __ixor__".split()
+)
 
 SEARCHES = frozenset("index count remove sort __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__".split())
 WRITES = LIST_WRITES | DICT_WRITES | SET_WRITES | {"append", "extend", "setdefault", "__init__"}
 
 
 # How many arguments methods take that are looked at before Python's own method sees them.
-TAKE = {"append": (1, 1), "extend": (1, 1), "extendleft": (1, 1), "__iadd__": (1, 1), "__getitem__": (1, 1),
-        "__setitem__": (2, 2), "__delitem__": (1, 1), "add": (1, 1), "remove": (1, 1), "discard": (1, 1),
-        "__contains__": (1, 1), "index": (1, 3), "count": (1, 1), "insert": (2, 2), "__ior__": (1, 1)}
+TAKE = {
+    "append": (1, 1),
+    "extend": (1, 1),
+    "extendleft": (1, 1),
+    "__iadd__": (1, 1),
+    "__getitem__": (1, 1),
+    "__setitem__": (2, 2),
+    "__delitem__": (1, 1),
+    "add": (1, 1),
+    "remove": (1, 1),
+    "discard": (1, 1),
+    "__contains__": (1, 1),
+    "index": (1, 3),
+    "count": (1, 1),
+    "insert": (2, 2),
+    "__ior__": (1, 1),
+}
 
 
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
@@ -65,8 +81,9 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         found = None if origin is None else m.heap.read_key(origin, args[0])
         return found if isinstance(found, Live) else m.plainly(bound or functools.partial(unbound, owner), *args)
     if kind is dict or kind is str:
-        return (call_dict if kind is dict else call_text)(m, owner, name, args, kwargs,
-                                                          bound or functools.partial(unbound, owner))
+        return (call_dict if kind is dict else call_text)(
+            m, owner, name, args, kwargs, bound or functools.partial(unbound, owner)
+        )
     if issubclass(kind, type):
         if name == "__new__":
             answer = object_builtins.new_of(m, owner, args, kwargs)
@@ -76,8 +93,11 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
             return dict_of_keys(m, owner, args, kwargs, bound)
     method = bound if bound is not None else functools.partial(unbound, owner)
     takes = TAKE.get(name)
-    if takes is not None and issubclass(kind, operators.BUILTIN_CONTAINERS) \
-            and (kwargs or not takes[0] <= len(args) <= takes[1]):
+    if (
+        takes is not None
+        and issubclass(kind, operators.BUILTIN_CONTAINERS)
+        and (kwargs or not takes[0] <= len(args) <= takes[1])
+    ):
         return m.plainly(method, *args, **kwargs)  # which refuses
     if issubclass(kind, dict):
         return call_dict(m, owner, name, args, kwargs, method)
@@ -173,8 +193,13 @@ COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge
 def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
     if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
         return types.MethodType(owner, args[0])
-    if name in COMPARISONS and type(owner) in ATOMS and len(args) == 1 and not isinstance(args[0], ATOMS) \
-            and calls.is_user_object(args[0]):
+    if (
+        name in COMPARISONS
+        and type(owner) in ATOMS
+        and len(args) == 1
+        and not isinstance(args[0], ATOMS)
+        and calls.is_user_object(args[0])
+    ):
         return NotImplemented  # without a look at it
     operators.settle_all(m, owner)
     if isinstance(owner, types.MappingProxyType):
@@ -217,12 +242,16 @@ def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dic
 
 # ---- dictionaries
 
+
 def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     takes = TAKE.get(name)
     if takes is not None and (kwargs or len(args) != takes[1]) or name == "update" and len(args) > 1:
         return m.plainly(method, *args, **kwargs)  # which refuses
-    if name in BY_ITS_OWN_RULES and (args or kwargs or name == "copy") \
-            and operators.stores_by_own_rules(m, type(table)):
+    if (
+        name in BY_ITS_OWN_RULES
+        and (args or kwargs or name == "copy")
+        and operators.stores_by_own_rules(m, type(table))
+    ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own __setitem__")
     if name == "__init__" and any(object_creation.needs_interpreting(m, items) for items in args):
         return m.call(builtin_polyfills.dict_init, (dict.update, table, *args), kwargs)
@@ -241,8 +270,12 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
                 m.plainly(method, *args, **kwargs)
             return found
         return m.plainly(method, *args, **kwargs)
-    if name in ("update", "__ior__") and args and not isinstance(args[0], dict) \
-            and (object_creation.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple))):
+    if (
+        name in ("update", "__ior__")
+        and args
+        and not isinstance(args[0], dict)
+        and (object_creation.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)))
+    ):
         return m.call(builtin_polyfills.dict_update, (table, *args), kwargs)
     if name == "update":
         m.heap.expose(args)
@@ -282,6 +315,7 @@ def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:
 
 # ---- lists and deques
 
+
 def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     origin = m.heap.origin_of(items)
     if name == "append":
@@ -295,7 +329,8 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         other = args[0]
         if object_creation.needs_interpreting(m, other):
             polyfill = {"extendleft": builtin_polyfills.deque_extendleft, "extend": builtin_polyfills.list_extend}.get(
-                name, builtin_polyfills.list_extended)
+                name, builtin_polyfills.list_extended
+            )
             return m.call(polyfill, (items, other), {})
         if m.heap.is_outside_iterator(other) and hasattr(type(other), "__next__"):
             m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(other).__qualname__}")
@@ -322,7 +357,11 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if origin is not None and name in LIST_WRITES:
         m.heap.will_write(items)
     if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):
-        polyfill = {"index": builtin_polyfills.index_of, "count": builtin_polyfills.count_of, "remove": builtin_polyfills.remove}.get(name)
+        polyfill = {
+            "index": builtin_polyfills.index_of,
+            "count": builtin_polyfills.count_of,
+            "remove": builtin_polyfills.remove,
+        }.get(name)
         if polyfill is not None and operators.holds_user_equality(m, (list(items), args)):
             return m.call(polyfill, (items, *args), kwargs)
     m.heap.expose(items)
@@ -369,6 +408,7 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
 
 
 # ---- text
+
 
 def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name == "join" and args and object_creation.needs_interpreting(m, args[0]):

@@ -21,7 +21,7 @@ def ordered_view(table: collections.OrderedDict, iterator: Any) -> tuple[Any, An
     ordered = collections.OrderedDict
     for step in (iter, reversed):
         for view in (ordered.keys, ordered.values, ordered.items):
-            rest = list(step(view(table)))[len(table) - len(left):]
+            rest = list(step(view(table)))[len(table) - len(left) :]
             if all(a is b or type(a) is tuple and a == b for a, b in zip(left, rest, strict=True)):
                 return view, step
     return None

@@ -38,7 +38,9 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(len, value)
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
-        return m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(builtin_polyfills.length, (method,), {})
+        return (
+            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(builtin_polyfills.length, (method,), {})
+        )
     if lookup(m, type(value), "__len__")[0] in (MISSING, None):
         return m.plainly(len, value)
     m.check_readable(len, value)
@@ -60,8 +62,11 @@ COUNTED = frozenset((tuple, list, dict, str, torch.Size))
 def _next(m: Any, args: tuple, kwargs: dict) -> Any:
     iterator = args[0]
     if len(args) == 2:
-        return m.call(builtin_polyfills.next_or, args, {}) if type(iterator) is Generator or operators.python_method(
-            m, iterator, "__next__") else _next_native(m, iterator, args[1])
+        return (
+            m.call(builtin_polyfills.next_or, args, {})
+            if type(iterator) is Generator or operators.python_method(m, iterator, "__next__")
+            else _next_native(m, iterator, args[1])
+        )
     if type(iterator) is Generator:
         m.take_over(iterator)
         return m.resume(iterator, None, fr.NEXT)
@@ -118,8 +123,15 @@ def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
             and any(isinstance(a, Live) for a in args)
         ):
             return live_scalars.apply(builtin, *args)
-        if kwargs.get("key") is not None or wants_python(m, args[:1]) or any(map(holds_objects, args)) \
-                or len(args) == 1 and _is_not_seen_into(args[0]) or len(args) > 1 and any(is_object(a) for a in args):
+        if (
+            kwargs.get("key") is not None
+            or wants_python(m, args[:1])
+            or any(map(holds_objects, args))
+            or len(args) == 1
+            and _is_not_seen_into(args[0])
+            or len(args) > 1
+            and any(is_object(a) for a in args)
+        ):
             return m.call(polyfill, args, kwargs)
         return native(m, builtin, args, kwargs)
 
@@ -162,7 +174,13 @@ def native(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 BUILTINS: dict[Any, Callable] = {
-    len: _len, next: _next, iter: _iter, sum: _sum, any: _quantifier(any, builtin_polyfills.any_),
-    all: _quantifier(all, builtin_polyfills.all_), min: _extreme(min, builtin_polyfills.minimum), max: _extreme(max, builtin_polyfills.maximum),
+    len: _len,
+    next: _next,
+    iter: _iter,
+    sum: _sum,
+    any: _quantifier(any, builtin_polyfills.any_),
+    all: _quantifier(all, builtin_polyfills.all_),
+    min: _extreme(min, builtin_polyfills.minimum),
+    max: _extreme(max, builtin_polyfills.maximum),
     sorted: _sorted,
 }

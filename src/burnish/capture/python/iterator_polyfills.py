@@ -270,14 +270,29 @@ def itertool_of_lists(cls, args, kwargs):
 
 
 for _polyfill, _kind in (
-    (map_, map), (filter_, filter), (zip_, zip), (enumerate_, enumerate), (accumulate, itertools.accumulate),
-    (chain, itertools.chain), (islice, itertools.islice), (starmap, itertools.starmap),
-    (takewhile, itertools.takewhile), (dropwhile, itertools.dropwhile), (filterfalse, itertools.filterfalse),
-    (pairwise, itertools.pairwise), (zip_longest, itertools.zip_longest), (groupby, itertools.groupby),
-    (compress, itertools.compress)):
+    (map_, map),
+    (filter_, filter),
+    (zip_, zip),
+    (enumerate_, enumerate),
+    (accumulate, itertools.accumulate),
+    (chain, itertools.chain),
+    (islice, itertools.islice),
+    (starmap, itertools.starmap),
+    (takewhile, itertools.takewhile),
+    (dropwhile, itertools.dropwhile),
+    (filterfalse, itertools.filterfalse),
+    (pairwise, itertools.pairwise),
+    (zip_longest, itertools.zip_longest),
+    (groupby, itertools.groupby),
+    (compress, itertools.compress),
+):
     STANDS_FOR[_polyfill.__code__] = MADE_BY[_polyfill.__code__] = _kind
-for _polyfill, _sample in ((tee_copy, itertools.tee(())[0]), (iterate_by_index, iter(Sequence())),
-                           (iterate_until, iter(int, 0)), (chain_from_iterable, itertools.chain()),
-                           (reversed_, reversed(()))):
+for _polyfill, _sample in (
+    (tee_copy, itertools.tee(())[0]),
+    (iterate_by_index, iter(Sequence())),
+    (iterate_until, iter(int, 0)),
+    (chain_from_iterable, itertools.chain()),
+    (reversed_, reversed(())),
+):
     STANDS_FOR[_polyfill.__code__] = type(_sample)
 MADE_BY[reversed_.__code__] = reversed_again

@@ -106,8 +106,12 @@ def _issubclass(m: Any, args: tuple, kwargs: dict) -> Any:
 def guard_registered(m: Any, cls: type, kind: Any) -> None:
     """Whether a class is one of an abstract one's: it may be registered, or be given the methods, at any time."""
     key = (cls, "is registered", kind)
-    if isinstance(kind, abc.ABCMeta) and (is_user_type(cls) or is_user_type(kind)) and key not in m.lookups \
-            and not is_asked_for_attributes(kind):
+    if (
+        isinstance(kind, abc.ABCMeta)
+        and (is_user_type(cls) or is_user_type(kind))
+        and key not in m.lookups
+        and not is_asked_for_attributes(kind)
+    ):
         m.lookups[key] = (MISSING, None)
         m.guard_outcome(Expression(issubclass, (cls, kind)), issubclass(cls, kind))
 
@@ -123,12 +127,26 @@ def guard_attributes(m: Any, obj: Any, kind: type) -> None:
         m.guard_outcome(Expression(isinstance, (Expression(None, (origin.source,)), kind)), isinstance(obj, kind))
 
 
-SAMPLES = {kind: kind(*args) for kind, *args in (  # of what ``Generator`` stands for
-    (map, int, ()), (filter, None, ()), (zip,), (enumerate, ()), (reversed, ()), (itertools.accumulate, ()),
-    (itertools.chain,), (itertools.islice, (), 0), (itertools.starmap, int, ()), (itertools.takewhile, int, ()),
-    (itertools.dropwhile, int, ()), (itertools.filterfalse, int, ()), (itertools.pairwise, ()),
-    (itertools.zip_longest,), (itertools.groupby, ()))} | {
-    type(sample): sample for sample in ((i for i in ()), iter(iterator_polyfills.Sequence()), iter(int, 0))}
+SAMPLES = {
+    kind: kind(*args)
+    for kind, *args in (  # of what ``Generator`` stands for
+        (map, int, ()),
+        (filter, None, ()),
+        (zip,),
+        (enumerate, ()),
+        (reversed, ()),
+        (itertools.accumulate, ()),
+        (itertools.chain,),
+        (itertools.islice, (), 0),
+        (itertools.starmap, int, ()),
+        (itertools.takewhile, int, ()),
+        (itertools.dropwhile, int, ()),
+        (itertools.filterfalse, int, ()),
+        (itertools.pairwise, ()),
+        (itertools.zip_longest,),
+        (itertools.groupby, ()),
+    )
+} | {type(sample): sample for sample in ((i for i in ()), iter(iterator_polyfills.Sequence()), iter(int, 0))}
 
 
 def _flatten(kinds: Any) -> list:
@@ -197,8 +215,12 @@ def _type_call(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 UNBOUND: dict[Any, Callable] = {
-    object.__init__: _object_init, object.__getattribute__: _object_getattribute, object.__setattr__: _object_setattr,
-    object.__delattr__: _object_delattr, BaseException.__init__: _exception_init, Exception.__init__: _exception_init,
+    object.__init__: _object_init,
+    object.__getattribute__: _object_getattribute,
+    object.__setattr__: _object_setattr,
+    object.__delattr__: _object_delattr,
+    BaseException.__init__: _exception_init,
+    Exception.__init__: _exception_init,
     type.__call__: _type_call,
 }
 UNBOUND_TAKE = {object.__getattribute__: 2, object.__setattr__: 3, object.__delattr__: 2}
@@ -206,6 +228,11 @@ UNBOUND_TAKE = {object.__getattribute__: 2, object.__setattr__: 3, object.__dela
 
 
 BUILTINS: dict[Any, Callable] = {
-    getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, isinstance: _isinstance,
-    issubclass: _issubclass, vars: _vars,
+    getattr: _getattr,
+    hasattr: _hasattr,
+    setattr: _setattr,
+    delattr: _delattr,
+    isinstance: _isinstance,
+    issubclass: _issubclass,
+    vars: _vars,
 }

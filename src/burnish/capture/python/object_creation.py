@@ -25,8 +25,13 @@ from . import builtin_polyfills, iterator_polyfills, operators
 from .attributes import lookup, special_method
 from .messages import print_and_format
 
-ITERABLE_MAKERS = {list: builtin_polyfills.to_list, tuple: builtin_polyfills.to_tuple, set: builtin_polyfills.to_set,
-                   frozenset: builtin_polyfills.to_frozenset, dict: builtin_polyfills.to_dict}
+ITERABLE_MAKERS = {
+    list: builtin_polyfills.to_list,
+    tuple: builtin_polyfills.to_tuple,
+    set: builtin_polyfills.to_set,
+    frozenset: builtin_polyfills.to_frozenset,
+    dict: builtin_polyfills.to_dict,
+}
 OLD_KIND = type(torch.LongTensor)
 CONVERSIONS = {int: "__int__", float: "__float__", complex: "__complex__", bool: "__bool__", bytes: "__bytes__"}
 
@@ -41,8 +46,13 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         answer = numpy_constants.call(m, cls, args, kwargs)
         if answer is not MISSING:
             return answer
-    if type(cls) is OLD_KIND and not kwargs and len(args) == 1 and type(args[0]) in (list, tuple) \
-            and cls.__module__ == "torch":
+    if (
+        type(cls) is OLD_KIND
+        and not kwargs
+        and len(args) == 1
+        and type(args[0]) in (list, tuple)
+        and cls.__module__ == "torch"
+    ):
         # torch.LongTensor([1, 2]), from before tensors had dtypes. Those of other devices are in other modules.
         return m.call(torch.tensor, args, {"dtype": cls.dtype, "device": "cpu"})  # type: ignore[attr-defined]
     if "__burnish_original__" in cls.__dict__:
@@ -75,12 +85,20 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             m.made(obj := m.plainly(object.__new__, cls))
             return m.call(builtin_polyfills.construct_around, (obj, args, kwargs), {})
         return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
-    if issubclass(cls, dict) and is_user_type(cls) and (
-            operators.stores_by_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args)):
+    if (
+        issubclass(cls, dict)
+        and is_user_type(cls)
+        and (operators.stores_by_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args))
+    ):
         m.made(obj := m.plainly(cls.__new__, cls))
         return m.call(builtin_polyfills.construct_around, (obj, args, kwargs), {})
-    if issubclass(cls, BaseException) or issubclass(cls, (dict, list, set, tuple, str, int, float)) \
-            and is_user_type(cls) or new_owner is object and init_owner is object:
+    if (
+        issubclass(cls, BaseException)
+        or issubclass(cls, (dict, list, set, tuple, str, int, float))
+        and is_user_type(cls)
+        or new_owner is object
+        and init_owner is object
+    ):
         return m.made(native(m, cls, args, kwargs))
     if decimal_arithmetic.is_decimal(cls):
         decimal_arithmetic.guard_context(m.heap)
@@ -89,8 +107,22 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"making a {cls.__module__}.{cls.__qualname__}")
 
 
-SAFE_MODULES = frozenset(("builtins", "collections", "types", "functools", "itertools", "operator", "enum", "abc",
-                          "contextlib", "datetime", "decimal", "fractions"))
+SAFE_MODULES = frozenset(
+    (
+        "builtins",
+        "collections",
+        "types",
+        "functools",
+        "itertools",
+        "operator",
+        "enum",
+        "abc",
+        "contextlib",
+        "datetime",
+        "decimal",
+        "fractions",
+    )
+)
 
 
 def native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -122,6 +154,7 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 # ---- builtin classes that take iterables or user objects
 
+
 def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs and cls is not dict:
         return m.plainly(cls, *args, **kwargs)
@@ -140,8 +173,11 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if cls in (dict, set, frozenset) and isinstance(items, (list, tuple)):
         for part in items:
             operators.check_key(m, part[0] if cls is dict and isinstance(part, tuple) and part else part)
-    if not isinstance(items, (*operators.BUILTIN_CONTAINERS, str, bytes, range)) \
-            and not operators.is_known_native(type(items)) and type(items) not in operators.ITERATORS:
+    if (
+        not isinstance(items, (*operators.BUILTIN_CONTAINERS, str, bytes, range))
+        and not operators.is_known_native(type(items))
+        and type(items) not in operators.ITERATORS
+    ):
         if isinstance(items, torch.Tensor):
             return m.perform(cls, items)
         m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of a {type(items).__qualname__}")
@@ -186,7 +222,6 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return bool_of(m, value)
     for name in (CONVERSIONS[cls], "__index__"):
         if operators.python_method(m, value, name):
-
             method = special_method(m, value, name)
             if name == "__index__":
                 if cls is not int:
@@ -232,6 +267,7 @@ def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, always: bool = False) -> Any:
     """``first`` and ``last``: where among the arguments the iterables are."""
+
     def handler(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         given = (kwargs["iterable"],) if "iterable" in kwargs and not args else args[first:last]
         if not always and not any(needs_interpreting(m, a) for a in given):
@@ -239,8 +275,10 @@ def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, alw
         _check_arguments(m, cls, args, kwargs, first, last)
         if "iterable" in kwargs:
             args, kwargs = given, {name: value for name, value in kwargs.items() if name != "iterable"}
-        if cls is itertools.chain or all(type(a) is Generator or isinstance(a, operators.BUILTIN_CONTAINERS)
-                                         and not needs_interpreting(m, a) for a in given):
+        if cls is itertools.chain or all(
+            type(a) is Generator or isinstance(a, operators.BUILTIN_CONTAINERS) and not needs_interpreting(m, a)
+            for a in given
+        ):
             return m.call(polyfill, args, kwargs)
         after = () if last is None else args[last:]
         return m.call(iterator_polyfills.begin, (polyfill, args[:first], given, after, kwargs), {})
@@ -256,8 +294,11 @@ def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, l
     for value in (*args, *kwargs.values()):
         if operators.python_method(m, value, "__index__"):
             m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
-    m.plainly(cls, *[a.plain() if isinstance(a, Live) else a for a in args],
-              **{name: a.plain() if isinstance(a, Live) else a for name, a in kwargs.items()})
+    m.plainly(
+        cls,
+        *[a.plain() if isinstance(a, Live) else a for a in args],
+        **{name: a.plain() if isinstance(a, Live) else a for name, a in kwargs.items()},
+    )
 
 
 def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -395,13 +436,26 @@ CONSTRUCTORS: dict[type, Any] = {
 
 
 def _add_itertools() -> None:
-    for name, place, always in (("accumulate", (0, 1), True), ("chain", (0,), False), ("islice", (0, 1), False),
-                                ("pairwise", (0, 1), False), ("zip_longest", (0,), False), ("groupby", (0, 1), True),
-                                ("compress", (0, 2), True),
-                                *((n, (1, 2), True) for n in ("starmap", "takewhile", "dropwhile", "filterfalse"))):
+    for name, place, always in (
+        ("accumulate", (0, 1), True),
+        ("chain", (0,), False),
+        ("islice", (0, 1), False),
+        ("pairwise", (0, 1), False),
+        ("zip_longest", (0,), False),
+        ("groupby", (0, 1), True),
+        ("compress", (0, 2), True),
+        *((n, (1, 2), True) for n in ("starmap", "takewhile", "dropwhile", "filterfalse")),
+    ):
         CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(iterator_polyfills, name), *place, always=always)
-    for name in ("count", "cycle", "repeat", "product", "permutations", "combinations",
-                 "combinations_with_replacement"):
+    for name in (
+        "count",
+        "cycle",
+        "repeat",
+        "product",
+        "permutations",
+        "combinations",
+        "combinations_with_replacement",
+    ):
         CONSTRUCTORS[getattr(itertools, name)] = _itertool
 
 

@@ -84,8 +84,24 @@ for _name, _mirror in (("lt", "gt"), ("le", "ge"), ("eq", "eq"), ("ne", "ne"), (
 METHODS[operator.getitem] = ("__getitem__", None, None)
 UNARY_METHODS = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))
-IN_PLACE = frozenset(getattr(operator, "i" + n) for n in (
-    "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"))
+IN_PLACE = frozenset(
+    getattr(operator, "i" + n)
+    for n in (
+        "add",
+        "sub",
+        "mul",
+        "matmul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "lshift",
+        "rshift",
+        "and",
+        "or",
+        "xor",
+    )
+)
 
 
 def stores_by_own_rules(m: Any, kind: type) -> bool:
@@ -97,8 +113,11 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     left_kind, right_kind = type(left), type(right)
     if left_kind in SIMPLE and right_kind in SIMPLE:
         return m.plainly(operation, left, right)
-    if left_kind in TENSOR_TYPES and (right_kind in TENSOR_TYPES or right_kind in NUMBERS_OF_PYTHON) \
-            and operation is not operator.getitem:
+    if (
+        left_kind in TENSOR_TYPES
+        and (right_kind in TENSOR_TYPES or right_kind in NUMBERS_OF_PYTHON)
+        and operation is not operator.getitem
+    ):
         return m.perform(operation, left, right)
     if operation is operator.getitem:
         return subscripts.subscript(m, left, right)
@@ -118,16 +137,20 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return numpy_constants.apply(m, operation, left, right)
     if isinstance(left, Live) or isinstance(right, Live):
         if left_kind in (str, live_scalars.LiveStr) and operation is operator.mod:
-            return m.plainly(live_scalars.apply, operation, left, right) if type(right) in SIMPLE or isinstance(right, Live) \
+            return (
+                m.plainly(live_scalars.apply, operation, left, right)
+                if type(right) in SIMPLE or isinstance(right, Live)
                 else format_by_percent(m, settled(left), right)
+            )
         if isinstance(left, live_scalars.NUMBERS) and isinstance(right, live_scalars.NUMBERS):
             # Not by the operands' own methods: those of bool and float know nothing of live numbers on their right.
             return m.plainly(live_scalars.apply, operation, left, right)
         if isinstance(left, str) and isinstance(right, str) and operation in (operator.add, operator.iadd):
             return live_scalars.apply(operator.add, left, right)
         names = METHODS[operation]
-        if not any(python_method(m, left, n) for n in (names[0], names[2]) if n) \
-                and not (names[1] and python_method(m, right, names[1])):
+        if not any(python_method(m, left, n) for n in (names[0], names[2]) if n) and not (
+            names[1] and python_method(m, right, names[1])
+        ):
             return binary(m, operation, settled(left), settled(right))
     if operation in (operator.eq, operator.ne) and identity_decides(left_kind) and identity_decides(right_kind):
         return same(m, left, right) == (operation is operator.eq)
@@ -144,7 +167,8 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         if left_kind is str and operation is operator.mod:
             return format_by_percent(m, left, right)
         if operation in (operator.or_, operator.ior) and (
-                stores_by_own_rules(m, left_kind) or stores_by_own_rules(m, right_kind)):
+            stores_by_own_rules(m, left_kind) or stores_by_own_rules(m, right_kind)
+        ):
             m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
         if operation in IN_PLACE:
             if m.region is not None and isinstance(left, CHANGEABLE):
@@ -155,7 +179,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         if operation in COMPARISONS and not (holds_numbers_alone(left) and holds_numbers_alone(right)):
             settle_all(m, left)
             settle_all(m, right)
-        if (operation in COMPARISONS and (holds_user_equality(m, left) or holds_user_equality(m, right))):
+        if operation in COMPARISONS and (holds_user_equality(m, left) or holds_user_equality(m, right)):
             m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
         if isinstance(right, (Generator, types.GeneratorType)):
             m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
@@ -223,9 +247,21 @@ def check_numbers(m: Any, values: Any) -> None:
             settle_all(m, value)
 
 
-NATIVE_PARTS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, property,
-                types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), types.GenericAlias,
-                types.UnionType, Generator)
+NATIVE_PARTS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    type,
+    property,
+    types.MappingProxyType,
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    types.GenericAlias,
+    types.UnionType,
+    Generator,
+)
 
 
 ENUM_VALUES = (int, float, complex, str, bytes, tuple)
@@ -250,8 +286,10 @@ def python_method(m: Any, obj: Any, name: str) -> bool:
 
 def makes_by_python(m: Any, cls: type) -> bool:
     """Whether making an object of a class runs the user's code."""
-    return any(isinstance(getattr(lookup(m, cls, n)[0], "__func__", lookup(m, cls, n)[0]), FunctionType)
-               for n in ("__new__", "__init__"))
+    return any(
+        isinstance(getattr(lookup(m, cls, n)[0], "__func__", lookup(m, cls, n)[0]), FunctionType)
+        for n in ("__new__", "__init__")
+    )
 
 
 def holds_user_equality(m: Any, value: Any, depth: int = 0) -> bool:
@@ -290,6 +328,7 @@ def unary(m: Any, operation: Callable, value: Any) -> Any:
 
 # ---- truth and identity
 
+
 def truth_method(m: Any, value: Any) -> tuple[Any, bool] | None:
     """The Python method that decides an object's truth, and whether it is __len__."""
     kind = type(value)
@@ -319,8 +358,9 @@ def truth(m: Any, value: Any) -> Any:
         return numpy_constants.apply(m, bool, value)
     found = truth_method(m, value)
     if found is not None:
-
-        answer = m.call(builtin_polyfills.truth_by_len if found[1] else builtin_polyfills.truth_by_bool, (found[0],), {})
+        answer = m.call(
+            builtin_polyfills.truth_by_len if found[1] else builtin_polyfills.truth_by_bool, (found[0],), {}
+        )
         if answer is PUSHED:
             m.frame.completion = fr.RETRY
         return answer
@@ -367,10 +407,14 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         if origin is not None and not origin.complete and item not in origin.known and item not in origin.written:
             m.heap.guard("has" if item in container else "absent", origin.source, item)
         return (item in container) != invert
-    if python_method(m, container, "__contains__") or kind is Generator or (
-            lookup(m, kind, "__contains__")[0] is MISSING and not isinstance(container, torch.Tensor)):
-        if kind is not Generator and all(lookup(m, kind, n)[0] is MISSING
-                                         for n in ("__contains__", "__iter__", "__getitem__")):
+    if (
+        python_method(m, container, "__contains__")
+        or kind is Generator
+        or (lookup(m, kind, "__contains__")[0] is MISSING and not isinstance(container, torch.Tensor))
+    ):
+        if kind is not Generator and all(
+            lookup(m, kind, n)[0] is MISSING for n in ("__contains__", "__iter__", "__getitem__")
+        ):
             return m.plainly(operator.contains, settled(container), item)  # which refuses
         return m.call(builtin_polyfills.not_contains if invert else builtin_polyfills.contains, (container, item), {})
     if isinstance(item, Live) and kind in KEYED | {list, tuple} and all(type(k) in SIMPLE for k in container):
@@ -397,7 +441,9 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
                 check_key(m, item)
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
             return m.call(
-                builtin_polyfills.sequence_not_contains if invert else builtin_polyfills.sequence_contains, (container, item), {}
+                builtin_polyfills.sequence_not_contains if invert else builtin_polyfills.sequence_contains,
+                (container, item),
+                {},
             )
         return m.perform(lambda: (item in container) != invert)
     m.stop(breaks.OPAQUE_CALL, f"`in` on a {kind.__qualname__}")
@@ -429,12 +475,36 @@ def check_key(m: Any, key: Any) -> None:
 
 # ---- iteration
 
-ITERATORS = frozenset(type(i) for i in (
-    iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(""), iter("é"), iter(range(0)), iter(set()),
-    reversed([]), enumerate([]), zip(), iter(b""), iter(range(1 << 65)), reversed({}), reversed({}.values()),
-    iter(collections.deque()), reversed(collections.deque()), reversed(range(0)), reversed(range(1 << 65)),
-    reversed({}.items()), iter(memoryview(b"")), iter(bytearray()), iter(collections.OrderedDict()), reversed(()),
-))
+ITERATORS = frozenset(
+    type(i)
+    for i in (
+        iter([]),
+        iter(()),
+        iter({}),
+        iter({}.values()),
+        iter({}.items()),
+        iter(""),
+        iter("é"),
+        iter(range(0)),
+        iter(set()),
+        reversed([]),
+        enumerate([]),
+        zip(),
+        iter(b""),
+        iter(range(1 << 65)),
+        reversed({}),
+        reversed({}.values()),
+        iter(collections.deque()),
+        reversed(collections.deque()),
+        reversed(range(0)),
+        reversed(range(1 << 65)),
+        reversed({}.items()),
+        iter(memoryview(b"")),
+        iter(bytearray()),
+        iter(collections.OrderedDict()),
+        reversed(()),
+    )
+)
 
 
 def can_iterate(m: Any, value: Any) -> bool:
@@ -460,7 +530,9 @@ def iterate(m: Any, value: Any) -> Any:
         return m.plainly(iter, [*value])  # its own iterator is a native generator
     if isinstance(found, FunctionType):
         method = types.MethodType(found, value)
-        return m.call(method, (), {}) if is_trusted_type(owner) else m.call(builtin_polyfills.iterator_of, (method,), {})
+        return (
+            m.call(method, (), {}) if is_trusted_type(owner) else m.call(builtin_polyfills.iterator_of, (method,), {})
+        )
     if found is MISSING or found is None:
         if found is MISSING and python_method(m, value, "__getitem__"):
             return m.call(iterator_polyfills.iterate_by_index, (value,), {})
@@ -480,8 +552,7 @@ def iterate(m: Any, value: Any) -> Any:
 
 
 # Their elements are there already, or are numbers: the next one is had without any other code running.
-PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter(""),
-                                      iter("é"))))
+PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter(""), iter("é"))))
 KEYED_ITERATORS = frozenset(map(type, (iter({}), iter({}.values()), iter({}.items()))))  # these may refuse to go on
 
 
@@ -527,8 +598,11 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
         if hasattr(kind, "__iter__"):
             return m.plainly(iter, value)
         raise fr.Raised(TypeError(f"cannot unpack non-iterable {kind.__name__} object"))
-    answer = m.call(builtin_polyfills.take if count is not None else builtin_polyfills.to_list,
-                    (value, count + 1) if count is not None else (value,), {})
+    answer = m.call(
+        builtin_polyfills.take if count is not None else builtin_polyfills.to_list,
+        (value, count + 1) if count is not None else (value,),
+        {},
+    )
     if answer is PUSHED:
         m.frame.completion = fr.RETRY
     return answer
@@ -544,7 +618,8 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
         target.update(other)
         return None
     if isinstance(other, (list, tuple, set, frozenset, collections.deque, str, range)) or (
-            isinstance(other, dict) and not python_method(m, other, "__iter__")):
+        isinstance(other, dict) and not python_method(m, other, "__iter__")
+    ):
         if method == "dict_update" and not isinstance(other, dict):
             m.plainly(target.update, other)
             return None
@@ -562,8 +637,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
         return None
 
     kind = type(other)
-    if not can_iterate(m, other) \
-            and not (method == "dict_update" and lookup(m, kind, "keys")[0] is not MISSING):
+    if not can_iterate(m, other) and not (method == "dict_update" and lookup(m, kind, "keys")[0] is not MISSING):
         if method == "list_extend":
             if hasattr(kind, "__iter__"):
                 return m.plainly(iter, other)
@@ -573,6 +647,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
 
 
 # ---- text
+
 
 def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any:
     if isinstance(spec, Live):
@@ -593,7 +668,9 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
         if isinstance(found, FunctionType):
             if name == "__format__":
                 method = types.MethodType(found, value)
-                return m.call(builtin_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {})
+                return m.call(
+                    builtin_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
+                )
             if spec:
                 return m.plainly(object.__format__, value, spec)
             return print_and_format.text_of(m, str, value)
@@ -610,12 +687,16 @@ def size_text(shape: torch.Size) -> Any:
     for k, size in enumerate(shape):
         part = live_scalars.apply(str, size) if isinstance(size, Live) else str(size)
         for more in (", ", part) if k else (part,):
-            text = live_scalars.apply(operator.add, text, more) if isinstance(text, Live) or isinstance(more, Live) \
+            text = (
+                live_scalars.apply(operator.add, text, more)
+                if isinstance(text, Live) or isinstance(more, Live)
                 else text + more
+            )
     return live_scalars.apply(operator.add, text, "])")
 
 
 # ---- small functions that appear in expressions of live values
+
 
 def join(*parts: str) -> str:
     return "".join(parts)

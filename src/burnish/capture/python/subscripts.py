@@ -65,8 +65,12 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
     if isinstance(container, Live):
         return m.plainly(operator.getitem, container.settle(), key)
     if origin is not None and isinstance(container, (list, collections.deque)):
-        if type(key) is int and -len(container) <= key < len(container) and not origin.complete \
-                and origin.appended_from is None:
+        if (
+            type(key) is int
+            and -len(container) <= key < len(container)
+            and not origin.complete
+            and origin.appended_from is None
+        ):
             return m.heap.read_index(origin, key)
         m.heap.complete(origin)
     if operators.python_method(m, key, "__index__"):
@@ -113,8 +117,12 @@ def subscript_class(m: Any, cls: type, key: Any) -> Any:
             return m.plainly(operator.getitem, cls, key)
         return m.call(found, (cls, key), {})
     of_class, owner = lookup(m, cls, "__class_getitem__") if found is MISSING else (MISSING, None)
-    if isinstance(of_class, classmethod) and isinstance(of_class.__func__, FunctionType) \
-            and owner is not None and not is_trusted_type(owner):
+    if (
+        isinstance(of_class, classmethod)
+        and isinstance(of_class.__func__, FunctionType)
+        and owner is not None
+        and not is_trusted_type(owner)
+    ):
         return m.call(of_class.__func__, (cls, key), {})
     return m.plainly(operator.getitem, cls, key)
 
@@ -141,7 +149,6 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
             m.heap.complete(origin)
     if key not in table and missing is not MISSING:
         if isinstance(table, collections.defaultdict) and table.default_factory is not None:
-
             factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
             return m.call(builtin_polyfills.default_item, (table, key, factory), {})
         if isinstance(missing, types.MethodType):
@@ -175,8 +182,11 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
         check_slice(m, key)
         operators.settle_all(m, key)
         operators.expose(m, value)
-        if isinstance(container, list) and not isinstance(value, operators.BUILTIN_CONTAINERS) \
-                and operators.can_iterate(m, value):
+        if (
+            isinstance(container, list)
+            and not isinstance(value, operators.BUILTIN_CONTAINERS)
+            and operators.can_iterate(m, value)
+        ):
             return discard(m, m.call(builtin_polyfills.store_slice, (container, key, value), {}))
     if isinstance(container, dict):
         store_key(m, container, key, value)

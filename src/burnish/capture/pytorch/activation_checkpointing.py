@@ -34,8 +34,17 @@ from ..numbers.live_scalars import Expression
 from ..python.trace_rollback import CallStart
 from . import torch_calls
 
-OPTIONS = frozenset(("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop",
-                     "respect_saved_tensors_hooks"))
+OPTIONS = frozenset(
+    (
+        "use_reentrant",
+        "preserve_rng_state",
+        "context_fn",
+        "determinism_check",
+        "debug",
+        "early_stop",
+        "respect_saved_tensors_hooks",
+    )
+)
 
 
 def checkpoint(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -71,8 +80,12 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any
 def why_not_region(m: Any, options: dict) -> str | None:
     if options.get("use_reentrant") is not False:
         return "use_reentrant=True, which runs the function without gradients first"
-    for name, usual in (("context_fn", torch_checkpoint.noop_context_fn), ("debug", False), ("early_stop", True),
-                        ("respect_saved_tensors_hooks", None)):
+    for name, usual in (
+        ("context_fn", torch_checkpoint.noop_context_fn),
+        ("debug", False),
+        ("early_stop", True),
+        ("respect_saved_tensors_hooks", None),
+    ):
         if options.get(name, usual) is not usual:
             return f"{name}={options[name]!r:.80}"
     if options.get("determinism_check", "default") not in ("default", "none"):
@@ -162,17 +175,28 @@ class Region:
         m = self.m
         if self.is_made_here(target):
             return
-        if type(target) not in TENSOR_TYPES or m.heap.origin_of(target) is None or id(target) in self.given \
-                or target._is_view() or target.requires_grad or target.is_inference() \
-                or not getattr(m.options.backend, "recomputes", False) or self.is_nested:
+        if (
+            type(target) not in TENSOR_TYPES
+            or m.heap.origin_of(target) is None
+            or id(target) in self.given
+            or target._is_view()
+            or target.requires_grad
+            or target.is_inference()
+            or not getattr(m.options.backend, "recomputes", False)
+            or self.is_nested
+        ):
             self.refuse("a change of a tensor")
         if not any(target is held for held, _, _ in self.before):
             self.before.append((target, target.clone(), target._version))
 
     def is_made_here(self, x: torch.Tensor) -> bool:
         handle = self.m.recorder.handle_of(x)
-        return handle is not None and handle.call is not None and handle.call >= self.start.calls \
+        return (
+            handle is not None
+            and handle.call is not None
+            and handle.call >= self.start.calls
             and (x._base is None or self.is_made_here(x._base))
+        )
 
     # ---- how it ends
 
@@ -187,8 +211,11 @@ class Region:
         given = list(filter(None, map(self.handle_of, self.given.values())))
         steps = self.steps(draws, {id(handle) for handle in given})
         self.leave()
-        self.recomputation.again = with_settings(checkpoint_recompute.again_of(*steps, self.start.random)) if draws \
+        self.recomputation.again = (
+            with_settings(checkpoint_recompute.again_of(*steps, self.start.random))
+            if draws
             else checkpoint_recompute.again_of(*steps)
+        )
         recorder.regions.append((self.start.calls, len(recorder.calls), draws, given))
 
     def handle_of(self, x: torch.Tensor) -> Handle | None:
@@ -218,8 +245,10 @@ class Region:
                 saves.append(id(handle) in given)
             return checkpoint_recompute.Place(at)
 
-        calls = [(function_of(call.target, recorder.perform), mapped((call.args, call.kwargs), Handle, place))
-                 for call in recorder.calls[start:]]
+        calls = [
+            (function_of(call.target, recorder.perform), mapped((call.args, call.kwargs), Handle, place))
+            for call in recorder.calls[start:]
+        ]
         count = len(inputs)
 
         def moved(found: checkpoint_recompute.Place) -> checkpoint_recompute.Place:

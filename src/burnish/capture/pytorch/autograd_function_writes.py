@@ -23,17 +23,29 @@ from ..engine.interpreted_or_native import is_trusted
 from ..interpreter.frames import cell_value
 
 METHODS = ("forward", "setup_context", "backward", "vjp")
-CHANGING_METHODS = frozenset("""
+CHANGING_METHODS = frozenset(
+    """
     append appendleft extend extendleft insert add update pop popleft popitem remove discard clear setdefault sort
     reverse put write
-""".split())
+""".split()
+)
 LOADS_OUTSIDE = ("LOAD_GLOBAL", "LOAD_DEREF")
 LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 STORES = ("STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR", "DELETE_SUBSCR")
 ENDS = ("STORE_", "DELETE_", "POP_TOP", "RETURN_", "JUMP_", "POP_JUMP")
 """So begin the instructions that end a statement, or a part of one."""
 HARMLESS = (
-    types.ModuleType, types.BuiltinFunctionType, int, float, complex, str, bytes, tuple, type(None), torch.dtype)
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    tuple,
+    type(None),
+    torch.dtype,
+)
 
 
 def what_is_written(cls: type) -> str | None:
@@ -59,8 +71,11 @@ def written_by(function: Any, seen: set[Any]) -> str | None:
         instructions = list(dis.get_instructions(code))
         for at, one in enumerate(instructions):
             name = one.opname
-            if name in ("STORE_GLOBAL", "DELETE_GLOBAL") or name in ("STORE_DEREF", "DELETE_DEREF") \
-                    and one.argval in function.__code__.co_freevars:
+            if (
+                name in ("STORE_GLOBAL", "DELETE_GLOBAL")
+                or name in ("STORE_DEREF", "DELETE_DEREF")
+                and one.argval in function.__code__.co_freevars
+            ):
                 return f"{function.__qualname__} writes to {one.argval}"
             if name in LOADS_OUTSIDE:
                 value = named(function, one.argval)
@@ -91,7 +106,7 @@ def named(function: types.FunctionType, name: str) -> Any:
 
 def attributes_after(instructions: list[dis.Instruction], at: int) -> Iterator[str]:
     """The attributes that are read of what an instruction puts on the stack: ``torch.nn.functional.relu``."""
-    for instruction in instructions[at + 1:]:
+    for instruction in instructions[at + 1 :]:
         if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             yield instruction.argval
         elif instruction.opname not in ("CACHE", "EXTENDED_ARG"):

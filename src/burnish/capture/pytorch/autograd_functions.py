@@ -32,25 +32,87 @@ from ..numbers.live_scalars import Expression, Live
 from .autograd_function_writes import attributes_after, what_is_written
 from .opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
 
-CONSTANTS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
-             torch.memory_format)
-BUILTINS = frozenset((
-    len, min, max, abs, sum, isinstance, round, any, all, range, tuple, list, dict, int, float, bool, zip, enumerate,
-    reversed, slice, getattr, hasattr, ValueError, TypeError, RuntimeError, NotImplementedError, AssertionError,
-))
+CONSTANTS = (
+    int,
+    float,
+    complex,
+    bool,
+    str,
+    bytes,
+    type(None),
+    type(Ellipsis),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
+BUILTINS = frozenset(
+    (
+        len,
+        min,
+        max,
+        abs,
+        sum,
+        isinstance,
+        round,
+        any,
+        all,
+        range,
+        tuple,
+        list,
+        dict,
+        int,
+        float,
+        bool,
+        zip,
+        enumerate,
+        reversed,
+        slice,
+        getattr,
+        hasattr,
+        ValueError,
+        TypeError,
+        RuntimeError,
+        NotImplementedError,
+        AssertionError,
+    )
+)
 """What may be called of Python's own: nothing that shows that it was called."""
 PURE_MODULES = (math, operator)
-TORCH_NAMESPACES = ("torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg",
-                    "torch.fft", "torch.autograd.grad_mode", "torch.amp.autocast_mode", "torch._C._nn",
-                    "torch._C._special", "torch._C._linalg", "torch._C._fft")
-UNSEEN = frozenset("""
+TORCH_NAMESPACES = (
+    "torch.nn.functional",
+    "torch.functional",
+    "torch._tensor",
+    "torch.special",
+    "torch.linalg",
+    "torch.fft",
+    "torch.autograd.grad_mode",
+    "torch.amp.autocast_mode",
+    "torch._C._nn",
+    "torch._C._special",
+    "torch._C._linalg",
+    "torch._C._fft",
+)
+UNSEEN = frozenset(
+    """
     grad register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ _backward_hooks __dict__ __class__
     backward grad_fn _version manual_seed seed is_grad_enabled set_grad_enabled _set_grad_enabled save load compile
     is_compiling jit
-""".split())
+""".split()
+)
 """Attributes that are other ones, or do something, while a compiler traces."""
-DRAWS = ("rand", "dropout", "bernoulli", "uniform", "normal", "multinomial", "exponential", "poisson", "cauchy",
-         "geometric")
+DRAWS = (
+    "rand",
+    "dropout",
+    "bernoulli",
+    "uniform",
+    "normal",
+    "multinomial",
+    "exponential",
+    "poisson",
+    "cauchy",
+    "geometric",
+)
 """One of them is in the name of whatever draws random numbers, which are others where the function runs natively."""
 WRAPPERS = ("torch.autograd.function", "torch.amp.autocast_mode")
 """Where the decorators of ``forward`` and ``backward`` are: once_differentiable, custom_fwd, custom_bwd."""
@@ -145,8 +207,10 @@ SELF_CONTAINED: weakref.WeakSet = weakref.WeakSet()
 
 def may_read_in_backward(node: Any) -> bool:
     """Whether a node of the autograd graph runs Python that may read what the program writes."""
-    return isinstance(node, torch.autograd.function.BackwardCFunction) \
+    return (
+        isinstance(node, torch.autograd.function.BackwardCFunction)
         and getattr(node, "_forward_cls", None) not in SELF_CONTAINED
+    )
 
 
 class Names:
@@ -182,6 +246,7 @@ class Names:
 
 
 # ---- the code
+
 
 class NotTraceable(Exception):
     """Says why."""
@@ -224,8 +289,11 @@ class Reader:
                     raise NotTraceable(f"{cls.__qualname__}.backward sees which of its outputs were used")
 
     def function(self, function: Any, takes_ctx: bool = False) -> None:
-        if isinstance(function, types.FunctionType) and function.__globals__.get("__name__") in WRAPPERS \
-                and hasattr(function, "__wrapped__"):  # its module is that of what it wraps
+        if (
+            isinstance(function, types.FunctionType)
+            and function.__globals__.get("__name__") in WRAPPERS
+            and hasattr(function, "__wrapped__")
+        ):  # its module is that of what it wraps
             function = function.__wrapped__
         if not isinstance(function, types.FunctionType):
             raise NotTraceable(f"{function!r} is no Python function")
@@ -254,8 +322,16 @@ class Reader:
                 if value is MISSING:
                     value = getattr(builtins, argument, MISSING)
                 self.value(value, argument, tuple(attributes_after(instructions, at)))
-            elif name in ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM", "LOAD_CLOSURE_CLASS",
-                          "SETUP_ANNOTATIONS", "LOAD_BUILD_CLASS", "PRINT_EXPR"):
+            elif name in (
+                "STORE_GLOBAL",
+                "DELETE_GLOBAL",
+                "IMPORT_NAME",
+                "IMPORT_FROM",
+                "LOAD_CLOSURE_CLASS",
+                "SETUP_ANNOTATIONS",
+                "LOAD_BUILD_CLASS",
+                "PRINT_EXPR",
+            ):
                 raise NotTraceable(f"{where} does {name}")
             elif name in ("STORE_DEREF", "DELETE_DEREF") and argument in function.__code__.co_freevars:
                 raise NotTraceable(f"{where} writes to {argument}, which is outside of it")
@@ -316,11 +392,19 @@ def is_torch_function(value: Any) -> bool:
     module = getattr(value, "__module__", None) or ""
     if isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType)):
         owner = getattr(value, "__self__", None)
-        return (owner is torch._C._VariableFunctions or module in TORCH_NAMESPACES or module == "torch") \
-            and not value.__name__.startswith(("set_", "_set_"))
+        return (
+            owner is torch._C._VariableFunctions or module in TORCH_NAMESPACES or module == "torch"
+        ) and not value.__name__.startswith(("set_", "_set_"))
     if isinstance(value, type):
-        return value in (torch.Tensor, torch.Size, torch.no_grad, torch.enable_grad, torch.autocast,
-                         torch.finfo, torch.iinfo)
+        return value in (
+            torch.Tensor,
+            torch.Size,
+            torch.no_grad,
+            torch.enable_grad,
+            torch.autocast,
+            torch.finfo,
+            torch.iinfo,
+        )
     return isinstance(value, (types.FunctionType, staticmethod)) and module in TORCH_NAMESPACES
 
 
@@ -329,5 +413,3 @@ def last_loaded(instruction: dis.Instruction) -> Any:
     if not instruction.opname.startswith("LOAD_FAST") and instruction.opname != "STORE_FAST_LOAD_FAST":
         return None
     return instruction.argval[-1] if isinstance(instruction.argval, tuple) else instruction.argval
-
-

@@ -95,8 +95,11 @@ class Gradients:
     def without_views(self) -> set[int]:
         """The ids of what autograd left in ``.grad`` that is no view, and so is to be none after any call. A compiler
         may lay it into something larger, and who guards what it is would find that it is another one."""
-        return {id(now) for _, now in self.changed() if isinstance(now, torch.Tensor) and not now._is_view()
-                and not now.requires_grad}
+        return {
+            id(now)
+            for _, now in self.changed()
+            if isinstance(now, torch.Tensor) and not now._is_view() and not now.requires_grad
+        }
 
     def let_go(self, values: list) -> list[int]:
         """Which of the values own a gradient that the program drops without having used it (``zero_grad``).
@@ -245,7 +248,8 @@ class Gradients:
             return m.perform(torch.Tensor.detach, gradient) if gradient._is_view() else gradient
         for memory_format in (torch.contiguous_format, torch.channels_last, torch.channels_last_3d):
             if leaf.dim() == RANKS.get(memory_format, leaf.dim()) and (
-                    leaf.is_contiguous(memory_format=memory_format) or not dense):
+                leaf.is_contiguous(memory_format=memory_format) or not dense
+            ):
                 return m.perform(torch.Tensor.clone, gradient, memory_format=memory_format)
         made = m.perform(torch.empty_strided, tuple(leaf.shape), wanted, dtype=gradient.dtype, device=gradient.device)
         return m.perform(torch.Tensor.copy_, made, gradient)
@@ -303,16 +307,31 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 # ---- the functions of torch
 
+
 def backward_of(m: Any, args: tuple, kwargs: dict) -> Any:
     """``tensor.backward(gradient, retain_graph, create_graph, inputs)``."""
-    return call_backward(m, _bound(("tensors", "given", "retain_graph", "create_graph", "inputs"),
-                                   {"gradient": "given", "self": "tensors"}, args, kwargs))
+    return call_backward(
+        m,
+        _bound(
+            ("tensors", "given", "retain_graph", "create_graph", "inputs"),
+            {"gradient": "given", "self": "tensors"},
+            args,
+            kwargs,
+        ),
+    )
 
 
 def backward(m: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.autograd.backward(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)``."""
-    return call_backward(m, _bound(("tensors", "given", "retain_graph", "create_graph", "grad_variables", "inputs"),
-                                   {"grad_tensors": "given"}, args, kwargs))
+    return call_backward(
+        m,
+        _bound(
+            ("tensors", "given", "retain_graph", "create_graph", "grad_variables", "inputs"),
+            {"grad_tensors": "given"},
+            args,
+            kwargs,
+        ),
+    )
 
 
 def call_backward(m: Any, options: dict[str, Any] | None) -> Any:
@@ -333,8 +352,17 @@ def call_backward(m: Any, options: dict[str, Any] | None) -> Any:
 
 def grad(m: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.autograd.grad``."""
-    names = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused",
-             "is_grads_batched", "materialize_grads")
+    names = (
+        "outputs",
+        "inputs",
+        "grad_outputs",
+        "retain_graph",
+        "create_graph",
+        "only_inputs",
+        "allow_unused",
+        "is_grads_batched",
+        "materialize_grads",
+    )
     options = _bound(names, {}, args, kwargs)
     if options is None or not m.options.runs_python:
         return m.stop(breaks.BACKWARD_CALL, "torch.autograd.grad")
@@ -343,8 +371,13 @@ def grad(m: Any, args: tuple, kwargs: dict) -> Any:
     m.heap.expose(wanted)
     inputs = _tensors(m, wanted if table is None else tuple(table.values()))
     outputs, given = _tensors(m, options.pop("outputs", None)), _tensors(m, options.pop("grad_outputs", None))
-    if not inputs or not outputs or MISSING in (inputs, outputs, given) or options.get("is_grads_batched") \
-            or not options.get("only_inputs", True):
+    if (
+        not inputs
+        or not outputs
+        or MISSING in (inputs, outputs, given)
+        or options.get("is_grads_batched")
+        or not options.get("only_inputs", True)
+    ):
         return m.stop(breaks.BACKWARD_CALL, "torch.autograd.grad of something other than tensors")
     chosen = {name: options.get(name) for name in ("retain_graph", "create_graph", "materialize_grads")}
     chosen["allow_unused"] = options.get("allow_unused")

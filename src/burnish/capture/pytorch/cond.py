@@ -52,8 +52,12 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
     predicate, operands = given.get("pred"), given.get("operands", ())
     if type(predicate) not in TENSOR_TYPES or len(given) != len(args) + len(kwargs):
         return MISSING
-    if predicate.numel() != 1 or not m.knows(predicate) or not (callable(given.get("true_fn")) and callable(
-            given.get("false_fn"))) or type(operands) not in (tuple, list):
+    if (
+        predicate.numel() != 1
+        or not m.knows(predicate)
+        or not (callable(given.get("true_fn")) and callable(given.get("false_fn")))
+        or type(operands) not in (tuple, list)
+    ):
         return MISSING
     m.heap.expose(operands)
     leaves = pytree.tree_leaves(operands) if is_plain_tree(operands) else [None]
@@ -67,8 +71,15 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
     m.answer = None
     m.region = Branch(m, predicate, truth, leaves)
     m.region.is_bare = is_bare
-    return m.call(run_both, (given["false_fn"] if truth else given["true_fn"],
-                             given["true_fn"] if truth else given["false_fn"], tuple(operands)), {})
+    return m.call(
+        run_both,
+        (
+            given["false_fn"] if truth else given["true_fn"],
+            given["true_fn"] if truth else given["false_fn"],
+            tuple(operands),
+        ),
+        {},
+    )
 
 
 def run_both(other, chosen, operands):  # type: ignore[no-untyped-def]
@@ -168,7 +179,7 @@ class Branch:
             self.refuse("drawing random numbers")
         leaves, spec = self.leaves_of(answer)
         outputs = [recorder.tensor(leaf) for leaf in leaves]
-        self.sides.append(Side(recorder.calls[self.start.calls:], outputs, leaves, spec))
+        self.sides.append(Side(recorder.calls[self.start.calls :], outputs, leaves, spec))
         self.forget()
         return answer if len(self.sides) == 1 else self.end()
 
@@ -179,8 +190,9 @@ class Branch:
         if not leaves or not all(type(leaf) is torch.Tensor and self.is_made_here(leaf) for leaf in leaves):
             self.refuse("a result that is no tensor it has computed")
         known = [memory_of(value) for value in self.operands.values()] + [memory_of(leaf) for leaf in leaves]
-        if len(set(known[len(self.operands):])) < len(leaves) or set(known[:len(self.operands)]) & set(
-                known[len(self.operands):]):
+        if len(set(known[len(self.operands) :])) < len(leaves) or set(known[: len(self.operands)]) & set(
+            known[len(self.operands) :]
+        ):
             self.refuse("a result that shares memory with another one or with what was given")
         return leaves, spec
 
@@ -201,7 +213,8 @@ class Branch:
         if learns and self.is_bare and any(x.requires_grad and id(x) not in self.given for x in operands):
             self.refuse("gradients of a tensor that is not among the operands")
         if first.spec != second.spec or [facts_of(x, learns) for x in first.examples] != [
-                facts_of(x, x.requires_grad) for x in second.examples]:
+            facts_of(x, x.requires_grad) for x in second.examples
+        ]:
             self.refuse("results that differ between the two")
         if [facts_of(x, x.requires_grad) for x in first.examples] != [facts_of(x, learns) for x in second.examples]:
             self.refuse("results that differ in whether they require gradients")
@@ -273,8 +286,14 @@ def is_plain_tree(value: Any) -> bool:
 
 def facts_of(x: torch.Tensor, learns: bool) -> tuple:
     """What has to be the same of both branches' results. Integers never require gradients."""
-    return x.dtype, tuple(x.shape), x.stride(), x.device, x.layout, learns and (
-        x.dtype.is_floating_point or x.dtype.is_complex)
+    return (
+        x.dtype,
+        tuple(x.shape),
+        x.stride(),
+        x.device,
+        x.layout,
+        learns and (x.dtype.is_floating_point or x.dtype.is_complex),
+    )
 
 
 def memory_of(x: torch.Tensor) -> int:

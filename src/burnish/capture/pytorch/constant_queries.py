@@ -57,6 +57,7 @@ def is_current_gpu(index: int) -> bool:
 
 def _about_the_gpu(question: Callable) -> Callable:
     """Whose answer may be another one where another GPU is the current one."""
+
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
         if not torch.cuda.is_initialized() or any(type(a) is not int for a in (*args, *kwargs.values())):
             return MISSING  # it makes ready what the program shall make ready itself
@@ -74,9 +75,19 @@ def recursion_limit(m: Any, args: tuple, kwargs: dict) -> Any:
     return limit
 
 
-HANDLERS: dict[Callable, Callable] = {inspect.signature: _signature, torch.jit.is_tracing: _is_tracing,
-                                  torch.cuda.is_available: _whether_there_is_a_gpu,
-                                  torch.cuda.device_count: _how_many_gpus}
-HANDLERS.update((question, _about_the_gpu(question)) for question in (
-    torch.cuda.current_device, torch.cuda.get_device_capability, torch.cuda.get_device_name,
-    torch.cuda.is_bf16_supported, torch.cuda.get_device_properties))
+HANDLERS: dict[Callable, Callable] = {
+    inspect.signature: _signature,
+    torch.jit.is_tracing: _is_tracing,
+    torch.cuda.is_available: _whether_there_is_a_gpu,
+    torch.cuda.device_count: _how_many_gpus,
+}
+HANDLERS.update(
+    (question, _about_the_gpu(question))
+    for question in (
+        torch.cuda.current_device,
+        torch.cuda.get_device_capability,
+        torch.cuda.get_device_name,
+        torch.cuda.is_bf16_supported,
+        torch.cuda.get_device_properties,
+    )
+)

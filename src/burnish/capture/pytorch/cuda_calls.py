@@ -68,7 +68,9 @@ def _exchange(m: Any, args: tuple, kwargs: dict) -> Any:
 
 HANDLERS: dict[Any, Callable] = dict(_handlers())
 BUILTINS: dict[Any, Callable] = {
-    function: _exchange for name in ("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice")
-    if (function := getattr(torch._C, name, None)) is not None}
+    function: _exchange
+    for name in ("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice")
+    if (function := getattr(torch._C, name, None)) is not None
+}
 
 __all__ = ["BUILTINS", "HANDLERS"]

@@ -73,12 +73,15 @@ class Lifter:
             if not is_trusted(function.__globals__.get("__name__")):  # as the wrappers of torch.func are
                 raise NotLifted(f"{function.__qualname__} is made anew by the code around")
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        if id(function) in self.under_way or not all(isinstance(d, IMMEDIATE) and not isinstance(d, Live)
-                                                     for d in defaults):
+        if id(function) in self.under_way or not all(
+            isinstance(d, IMMEDIATE) and not isinstance(d, Live) for d in defaults
+        ):
             raise NotLifted(f"{function.__qualname__} holds what it cannot be given")
         self.under_way.add(id(function))
-        made = Function(self.checked(function), tuple(self.value(self.held_by(cell), function.__qualname__)
-                                                      for cell in function.__closure__ or ()))
+        made = Function(
+            self.checked(function),
+            tuple(self.value(self.held_by(cell), function.__qualname__) for cell in function.__closure__ or ()),
+        )
         self.under_way.discard(id(function))
         return made
 
@@ -120,8 +123,9 @@ class Lifter:
             return value
         if kind in (tuple, list, dict) and (origin is None or kind is tuple):
             parts = value.values() if kind is dict else value
-            return Container(kind, tuple(value) if kind is dict else None,
-                             tuple(self.value(part, holder) for part in parts))
+            return Container(
+                kind, tuple(value) if kind is dict else None, tuple(self.value(part, holder) for part in parts)
+            )
         what = "nothing yet" if value is UNBOUND else f"a {kind.__qualname__}"
         raise NotLifted(f"{holder} holds {what}")
 
@@ -159,7 +163,7 @@ class LiftedCall(OpaqueCall):
         self.made_from, self.held, self.count = function, held, count
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given, rest = args[:self.count], list(args[self.count:])
+        given, rest = args[: self.count], list(args[self.count :])
         for place, part in self.held.items():
             rest.insert(place, made_of(part, given))
         return self.checked(call_made(made_of(self.made_from, given), *rest, **kwargs))
@@ -173,8 +177,11 @@ def lifted(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[Lift
     """``function`` as a node's target, with those of its arguments that a graph cannot hold; what it is given; and the
     other arguments."""
     lifter = Lifter(m)
-    held = {place: lifter.value(value, name) for place, value in enumerate(args)
-            if callable(value) and not isinstance(value, torch.Tensor)}
+    held = {
+        place: lifter.value(value, name)
+        for place, value in enumerate(args)
+        if callable(value) and not isinstance(value, torch.Tensor)
+    }
     made_from = lifter.function(function)
     rest = [value for place, value in enumerate(args) if place not in held]
     return LiftedCall(made_from, name, held, len(lifter.tensors)), lifter.tensors, rest

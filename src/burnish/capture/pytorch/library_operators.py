@@ -7,8 +7,16 @@ from typing import Any
 
 import torch
 
-KEYS = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional",
-        "CompositeImplicitAutograd", "Autograd", "AutogradCPU", "AutogradCUDA")
+KEYS = (
+    "CPU",
+    "CUDA",
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeImplicitAutograd",
+    "Autograd",
+    "AutogradCPU",
+    "AutogradCUDA",
+)
 """Under which an operator is registered that runs with data. Torch's own are registered for tensors without."""
 
 OF_TORCH = ("aten", "prims", "prim")

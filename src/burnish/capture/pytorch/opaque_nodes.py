@@ -163,6 +163,8 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
 def is_native(value: Any) -> bool:
     """A function written in C that is the same for the life of the process (``torch.mul``, ``torch.Tensor.add``), or a
     module, which the function reads when it runs."""
-    return isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType, types.ModuleType)) or isinstance(
-        value, types.BuiltinFunctionType) and (value.__self__ is None or isinstance(value.__self__, (
-            types.ModuleType, type)))
+    return (
+        isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType, types.ModuleType))
+        or isinstance(value, types.BuiltinFunctionType)
+        and (value.__self__ is None or isinstance(value.__self__, (types.ModuleType, type)))
+    )

@@ -66,8 +66,11 @@ def _undisabled(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
 def is_kept_from_dynamo(marks: dict) -> bool:
     """Whether a mark of torch.compiler.disable is Dynamo's own, put into torch.optim when it first compiles."""
     inside = marks.get("_torchdynamo_orig_callable")
-    return isinstance(inside, FunctionType) and inside.__module__.startswith("torch.optim.") \
+    return (
+        isinstance(inside, FunctionType)
+        and inside.__module__.startswith("torch.optim.")
         and inside.__name__.startswith(("_init_group", "_fused_"))
+    )
 
 
 def _code_inside(function: Callable, name: str) -> CodeType | None:
@@ -102,5 +105,8 @@ def check_capturing(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.plainly(HEALTH_CHECK, *args, **kwargs)
 
 
-HEALTH_CHECK = getattr(torch.optim.Optimizer, "_accelerator_graph_capture_health_check",
-                       getattr(torch.optim.Optimizer, "_cuda_graph_capture_health_check", None))
+HEALTH_CHECK = getattr(
+    torch.optim.Optimizer,
+    "_accelerator_graph_capture_health_check",
+    getattr(torch.optim.Optimizer, "_cuda_graph_capture_health_check", None),
+)

@@ -33,8 +33,11 @@ from .torch_calls import IMMEDIATE, known
 _learned: dict[Any, Shown | None] = {}
 _count_modes, _is_enabled = torch._C._len_torch_function_stack, torch._C._is_torch_function_enabled
 OPERATORS, NN_FUNCTIONS = sys.modules["_operator"], torch._C._nn
-TORCH_FUNCTIONS = frozenset(f for f in map(functools.partial(getattr, torch._C._VariableFunctions),
-                                           dir(torch._C._VariableFunctions)) if type(f) is BuiltinFunctionType)
+TORCH_FUNCTIONS = frozenset(
+    f
+    for f in map(functools.partial(getattr, torch._C._VariableFunctions), dir(torch._C._VariableFunctions))
+    if type(f) is BuiltinFunctionType
+)
 PLAIN = IMMEDIATE | TENSOR_TYPES
 SEQUENCES = (tuple, list, torch.Size)
 
@@ -60,8 +63,9 @@ class Shown:
     def arguments(self, function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         """The arguments that a mode would be shown, or None when they do not fit the function."""
         if self.by_position is None:
-            return (function.__self__, *args) if type(getattr(function, "__self__", None)) in TENSOR_TYPES else args, \
-                kwargs
+            return (function.__self__, *args) if type(
+                getattr(function, "__self__", None)
+            ) in TENSOR_TYPES else args, kwargs
         key = (function, len(args), *kwargs)
         places = _places.get(key, key)
         if places is key:
@@ -72,15 +76,20 @@ class Shown:
             return None
         given = (*args, *kwargs.values())
         by_position, by_name = places
-        return (tuple([given[at] if type(at) is Given else at for at in by_position]),
-                {name: given[at] if type(at) is Given else at for name, at in by_name})
+        return (
+            tuple([given[at] if type(at) is Given else at for at in by_position]),
+            {name: given[at] if type(at) is Given else at for name, at in by_name},
+        )
 
     def places(self, function: Any, count: int, names: tuple[str, ...]) -> tuple[list, list] | None:
         """Where the arguments shown are found in a call with ``count`` positional arguments and those named: a
         ``Given``, or a default value as it is."""
         assert self.by_position is not None
-        values = bound(function, tuple(map(Given, range(count))), dict(zip(names, map(Given, itertools.count(count)),
-                                                                           strict=False)))
+        values = bound(
+            function,
+            tuple(map(Given, range(count))),
+            dict(zip(names, map(Given, itertools.count(count)), strict=False)),
+        )
         if len(values) != len(self.by_position) + len(self.by_name) or count > function.__code__.co_argcount:
             return None
         return [values[name] for name in self.by_position], [(name, values[name]) for name in self.by_name]
@@ -90,8 +99,12 @@ def bound(function: FunctionType, args: tuple, kwargs: dict) -> dict[str, Any]:
     """Values by parameter of a function without ``*`` and ``**``."""
     co = function.__code__
     names, defaults = co.co_varnames[: co.co_argcount], function.__defaults__ or ()
-    return {**dict(zip(names[len(names) - len(defaults):], defaults, strict=True)), **(function.__kwdefaults__ or {}),
-            **dict(zip(names, args, strict=False)), **kwargs}
+    return {
+        **dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)),
+        **(function.__kwdefaults__ or {}),
+        **dict(zip(names, args, strict=False)),
+        **kwargs,
+    }
 
 
 def name_of_call(function: Any, args: tuple, kwargs: dict) -> Any:
@@ -123,8 +136,11 @@ def is_plain(values: Iterable[Any]) -> bool:
     """Whether the values are tensors, constants, and sequences of them: no code of the user's runs for them."""
     for value in values:
         kind = type(value)
-        if kind not in PLAIN and not (kind in SEQUENCES and is_plain(value)) \
-                and not (kind is slice and is_plain((value.start, value.stop, value.step))):
+        if (
+            kind not in PLAIN
+            and not (kind in SEQUENCES and is_plain(value))
+            and not (kind is slice and is_plain((value.start, value.stop, value.step)))
+        ):
             return False
     return True
 
@@ -199,9 +215,17 @@ def write_down(m: Any, shown: Shown, arguments: tuple, values: list, result: Any
             if is_new:
                 recorder.known[key] = (weakref.ref(result), Handle(len(calls)))
             count = len(args)
-            calls.append(_new_call(Call, (
-                shown.target, tuple(values[:count]) if kwargs else tuple(values),
-                dict(zip(kwargs, values[count:], strict=True)) if kwargs else {}, m.user_line())))
+            calls.append(
+                _new_call(
+                    Call,
+                    (
+                        shown.target,
+                        tuple(values[:count]) if kwargs else tuple(values),
+                        dict(zip(kwargs, values[count:], strict=True)) if kwargs else {},
+                        m.user_line(),
+                    ),
+                )
+            )
             return
         recorder.forget_inputs(mark[1])  # it may have changed them, and they are taken as they are after such a call
     trouble = recorder.why_not_record(shown.function, args, kwargs, result)
@@ -220,21 +244,28 @@ def learn(name: Any, function: Any, args: tuple, kwargs: dict, seen: list[tuple[
         _learned[name] = how_shown(function, args, kwargs, *seen[0]) if len(seen) == 1 else None
 
 
-def how_shown(function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict,
-              ) -> Shown | None:
+def how_shown(
+    function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict
+) -> Shown | None:
     plain = Shown(shown)
     expected_args, expected_kwargs = plain.arguments(function, args, kwargs) or (args, kwargs)
-    if is_same(shown_args, expected_args) and shown_kwargs.keys() == expected_kwargs.keys() \
-            and is_same(shown_kwargs.values(), [expected_kwargs[name] for name in shown_kwargs]):
+    if (
+        is_same(shown_args, expected_args)
+        and shown_kwargs.keys() == expected_kwargs.keys()
+        and is_same(shown_kwargs.values(), [expected_kwargs[name] for name in shown_kwargs])
+    ):
         return plain
     if shown is not function or type(function) is not FunctionType or function.__code__.co_flags & 12:
         return None
     # Each parameter must be shown once, as what it is.
     names = function.__code__.co_varnames[: len(shown_args)]
     values = bound(function, args, kwargs)
-    if {*names, *shown_kwargs} != values.keys() or len(names) + len(shown_kwargs) != len(values) \
-            or not is_same(shown_args, [values[name] for name in names]) \
-            or not is_same(shown_kwargs.values(), [values[name] for name in shown_kwargs]):
+    if (
+        {*names, *shown_kwargs} != values.keys()
+        or len(names) + len(shown_kwargs) != len(values)
+        or not is_same(shown_args, [values[name] for name in names])
+        or not is_same(shown_kwargs.values(), [values[name] for name in shown_kwargs])
+    ):
         return None
     return Shown(shown, names, tuple(shown_kwargs))
 

@@ -63,8 +63,14 @@ def call_block(m: Any, block: torch.nn.Module, args: tuple, kwargs: dict) -> Any
     if text is None:
         m.stop(None, f"a {name} is given something else than tensors and constants")
     slots_of = slots_maker(text)
-    segment = next((each for each in region.__burnish_program__.entry.segments
-                    if each.check(slots_of(block, tuple(structure.tensors))) is not None), None)
+    segment = next(
+        (
+            each
+            for each in region.__burnish_program__.entry.segments
+            if each.check(slots_of(block, tuple(structure.tensors))) is not None
+        ),
+        None,
+    )
     if segment is None:
         m.stop(None, f"a {name} is not compiled for what it is given")
     why = why_no_node(segment)
@@ -137,8 +143,11 @@ class Structure:
             return None if None in parts else f"({inside})" if kind is tuple else f"[{inside}]"
         if kind is dict and all(type(key) is str for key in value):
             entries = [(key, self.text(part)) for key, part in value.items()]
-            return None if any(part is None for _, part in entries) \
+            return (
+                None
+                if any(part is None for _, part in entries)
                 else f"{{{', '.join(f'{key!r}: {part}' for key, part in entries)}}}"
+            )
         return None
 
 

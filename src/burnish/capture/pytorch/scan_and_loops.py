@@ -52,7 +52,7 @@ def scanned(combine, xs):
     if count > 2:
         between = combine(odd if count % 2 else [x[:-1] for x in odd], [x[2::2] for x in xs])
         even = [torch.cat([first, rest]) for first, rest in zip(even, between, strict=True)]
-    pairs = [torch.stack([e[:count // 2], o], 1).flatten(0, 1) for e, o in zip(even, odd, strict=True)]
+    pairs = [torch.stack([e[: count // 2], o], 1).flatten(0, 1) for e, o in zip(even, odd, strict=True)]
     if count % 2:
         return [torch.cat([pair, e[-1:]]) for pair, e in zip(pairs, even, strict=True)]
     return pairs
@@ -64,13 +64,28 @@ def handle(m: Any, args: tuple, kwargs: dict) -> Any:
     return MISSING
 
 
-def is_plain(combine_fn: Any = None, xs: Any = None, dim: Any = None, reverse: Any = False,
-             combine_mode: Any = "pointwise", *others: Any, **more: Any) -> bool:
+def is_plain(
+    combine_fn: Any = None,
+    xs: Any = None,
+    dim: Any = None,
+    reverse: Any = False,
+    combine_mode: Any = "pointwise",
+    *others: Any,
+    **more: Any,
+) -> bool:
     """Whether torch would take it, too: what it refuses it shall refuse itself."""
     leaves = pytree.tree_leaves(xs)
-    return callable(combine_fn) and is_plain_tree(xs) and type(dim) is int and type(reverse) is bool \
-        and combine_mode == "pointwise" and bool(leaves) and not others and not more and all(
-            type(x) in TENSOR_TYPES and x.layout is torch.strided and -x.ndim <= dim < x.ndim for x in leaves)
+    return (
+        callable(combine_fn)
+        and is_plain_tree(xs)
+        and type(dim) is int
+        and type(reverse) is bool
+        and combine_mode == "pointwise"
+        and bool(leaves)
+        and not others
+        and not more
+        and all(type(x) in TENSOR_TYPES and x.layout is torch.strided and -x.ndim <= dim < x.ndim for x in leaves)
+    )
 
 
 def break_before(name: str) -> Callable:
@@ -85,8 +100,13 @@ _scan = getattr(torch._higher_order_ops, "associative_scan", None)
 _scan = getattr(_scan, "associative_scan", _scan)  # the function, or the module that has it
 if _scan is not None:
     HANDLERS[_scan] = handle
-for _name, _module in (("scan", "scan"), ("while_loop", "while_loop"), ("map", "map"),
-                       ("_hop_compile_and_call", "utils"), ("_maybe_compile_and_run_fn", "utils")):
+for _name, _module in (
+    ("scan", "scan"),
+    ("while_loop", "while_loop"),
+    ("map", "map"),
+    ("_hop_compile_and_call", "utils"),
+    ("_maybe_compile_and_run_fn", "utils"),
+):
     _function = getattr(importlib.import_module(f"torch._higher_order_ops.{_module}"), _name, None)
     if _function is not None:
         HANDLERS[_function] = break_before("a higher-order operator" if _module == "utils" else f"torch's {_name}")

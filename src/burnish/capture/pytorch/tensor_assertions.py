@@ -73,8 +73,14 @@ def settled(m: Any, condition: torch.Tensor) -> bool | None:
 
 
 def can_check(m: Any, condition: torch.Tensor) -> bool:
-    return (m.keeps_assertions and m.options.runs_python and type(condition) in TENSOR_TYPES and condition.numel() == 1
-            and condition.device.type == "cpu" and m.knows(condition))
+    return (
+        m.keeps_assertions
+        and m.options.runs_python
+        and type(condition) in TENSOR_TYPES
+        and condition.numel() == 1
+        and condition.device.type == "cpu"
+        and m.knows(condition)
+    )
 
 
 def check(m: Any, condition: torch.Tensor) -> None:
@@ -89,8 +95,12 @@ def compared(m: Any, tensor: Any) -> Any:
         return MISSING
     limit, at = loaded(m.frame)
     code = m.frame.code
-    if type(limit) not in (int, float) or abs(limit) >= EXACT or code.opnames[at] != "COMPARE_OP" \
-            or wanted_at(code, at + 1) is None:
+    if (
+        type(limit) not in (int, float)
+        or abs(limit) >= EXACT
+        or code.opnames[at] != "COMPARE_OP"
+        or wanted_at(code, at + 1) is None
+    ):
         return MISSING
     if tensor.is_floating_point():
         return m.perform(torch.Tensor.to, tensor, torch.float64)

@@ -64,8 +64,7 @@ def register_hook(m: Any, args: tuple, kwargs: dict) -> Any:
 def register_post_accumulate_grad_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     """``parameter.register_post_accumulate_grad_hook(function)``."""
     tensor, function = two(args, kwargs)
-    if function is MISSING or not can_be_hook(m, function) or not (
-            takes_steps(m, tensor) and is_outer_leaf(m, tensor)):
+    if function is MISSING or not can_be_hook(m, function) or not (takes_steps(m, tensor) and is_outer_leaf(m, tensor)):
         return MISSING
     return on_leaf(m, torch.Tensor.register_post_accumulate_grad_hook, tensor, function)
 
@@ -95,10 +94,12 @@ def build_handle(rebuilder: Any, handle: RemovableHandle) -> str:
 
 def before_hooks(handler: Callable) -> Callable:
     """Of a backward pass: the segment ends before it where hooks wait for their functions."""
+
     def guarded(m: Any, args: tuple, kwargs: dict) -> Any:
         if m.hooks:
             m.stop(breaks.TENSOR_STATE, "a backward pass after a hook was registered")
         return handler(m, args, kwargs)
+
     return guarded
 
 
@@ -114,8 +115,14 @@ def retain_grad(m: Any, tensor: torch.Tensor) -> Any:
 
 def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
     """``tensor.data = value``, of data that lies the same way: what is guarded of the tensor stays true."""
-    if not takes_steps(m, tensor) or not m.options.runs_python or type(value) not in TENSOR_TYPES \
-            or not m.knows(value) or layout_of(tensor) != layout_of(value) or tensor._is_view():
+    if (
+        not takes_steps(m, tensor)
+        or not m.options.runs_python
+        or type(value) not in TENSOR_TYPES
+        or not m.knows(value)
+        or layout_of(tensor) != layout_of(value)
+        or tensor._is_view()
+    ):
         return MISSING
     if value is tensor:
         return None  # as Module.to does for parameters that are there already
@@ -133,8 +140,11 @@ def is_own_data(m: Any, tensor: torch.Tensor, value: torch.Tensor) -> bool:
     if read is None or not isinstance(read.call, int):
         return False
     call = m.recorder.calls[read.call]
-    return getattr(call.target, "torch_attribute", None) == "data" and call.args[0] is place and not any(
-        later.target is steps.set_data_ for later in m.recorder.calls[read.call:])
+    return (
+        getattr(call.target, "torch_attribute", None) == "data"
+        and call.args[0] is place
+        and not any(later.target is steps.set_data_ for later in m.recorder.calls[read.call :])
+    )
 
 
 def step(m: Any, target: Callable, *nodes: Handle) -> int:
@@ -152,8 +162,13 @@ def two(args: tuple, kwargs: dict) -> tuple:
 
 
 def takes_steps(m: Any, tensor: Any) -> bool:
-    return m.region is None and type(tensor) in TENSOR_TYPES and m.knows(tensor) \
-        and tensor.layout is torch.strided and not tensor.is_inference()
+    return (
+        m.region is None
+        and type(tensor) in TENSOR_TYPES
+        and m.knows(tensor)
+        and tensor.layout is torch.strided
+        and not tensor.is_inference()
+    )
 
 
 def can_be_watched(m: Any, tensor: torch.Tensor) -> bool:
@@ -172,7 +187,8 @@ def can_be_hook(m: Any, function: Any) -> bool:
     """Whether the function can be made again, and holds no number that would have to be settled first."""
     if type(function) is functools.partial:
         return can_be_hook(m, function.func) and not any(
-            isinstance(value, Live) for value in (*function.args, *function.keywords.values()))
+            isinstance(value, Live) for value in (*function.args, *function.keywords.values())
+        )
     return type(function) in (FunctionType, MethodType) or m.heap.origin_of(function) is not None
 
 

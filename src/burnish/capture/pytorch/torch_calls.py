@@ -21,13 +21,27 @@ RECORD = "record"
 FACT = "fact"
 
 # Types of arguments that stand in a graph as they are.
-IMMEDIATE = frozenset((
-    int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
-    torch.memory_format, types.BuiltinFunctionType,
-))
+IMMEDIATE = frozenset(
+    (
+        int,
+        float,
+        complex,
+        bool,
+        str,
+        bytes,
+        type(None),
+        type(Ellipsis),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+        types.BuiltinFunctionType,
+    )
+)
 
 # Tensor properties and methods that read metadata only: constants while the input guards hold.
-FACTS = frozenset("""
+FACTS = frozenset(
+    """
     shape dtype device layout ndim requires_grad is_leaf itemsize nbytes is_cuda is_cpu is_meta is_sparse is_quantized
     is_mkldnn is_xpu is_mps is_sparse_csr is_nested names is_vulkan is_ipu is_maia is_xla is_hpu is_mtia output_nr
     size dim stride numel nelement is_contiguous is_floating_point is_complex is_signed element_size get_device
@@ -36,13 +50,16 @@ FACTS = frozenset("""
     result_type can_cast promote_types broadcast_shapes is_tensor is_storage get_default_dtype finfo iinfo
     is_grad_enabled is_inference_mode_enabled _debug_has_internal_overlap __contains_tensor_subclass__
     __dir__ __class__ _dimI _dimV __hash__ _parse_to _has_compatible_shallow_copy_type
-""".split())
+""".split()
+)
 
 # Of these, what says nothing of sizes (from 2 on).
-SIZELESS = FACTS - frozenset("""
+SIZELESS = FACTS - frozenset(
+    """
     shape nbytes size stride numel nelement storage_offset is_same_size type __len__ broadcast_shapes
     _debug_has_internal_overlap __dir__
-""".split())
+""".split()
+)
 
 # How many tensors these answer depends on the size of one dimension: which argument that is, besides ``dim``.
 PARTING = {"split": 2, "unsafe_split": 2, "chunk": 2, "unsafe_chunk": 2, "tensor_split": 2, "unbind": 1}
@@ -51,27 +68,33 @@ PARTING = {"split": 2, "unsafe_split": 2, "chunk": 2, "unsafe_chunk": 2, "tensor
 ALSO_PARTING = frozenset("hsplit vsplit dsplit __iter__ unravel_index where nonzero".split())
 
 # Calls whose answer is tensor data as Python values.
-READS = frozenset("""
+READS = frozenset(
+    """
     item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ equal allclose is_nonzero __contains__
     __format__ __repr__ __str__ data_ptr storage untyped_storage _typed_storage __dlpack__ __reduce_ex__ __deepcopy__
     is_set_to _version grad_fn _base cdata grad_dtype
-""".split())
+""".split()
+)
 
 # Output sizes that depend on data. Recording them would bake this run's size into what follows.
-DATA_SHAPED = frozenset("""
+DATA_SHAPED = frozenset(
+    """
     nonzero nonzero_static masked_select unique unique_consecutive _unique2 _unique argwhere bincount
     repeat_interleave histogramdd to_sparse coalesce segment_reduce nested_tensor to_padded_tensor
     combinations _pack_padded_sequence _pad_packed_sequence unique_dim to_sparse_csr to_sparse_coo to_sparse_bsr
     to_dense_backward pad_packed_sequence pack_padded_sequence
-""".split()) - {"combinations", "nonzero_static"}
+""".split()
+) - {"combinations", "nonzero_static"}
 
 # Changes of a tensor object that a graph cannot say about its inputs. addbmm_ makes a tensor that is broadcast larger.
-STATE = frozenset("""
+STATE = frozenset(
+    """
     requires_grad_ set_ resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ rename_
     retain_grad register_hook register_post_accumulate_grad_hook share_memory_ _make_subclass detach_ apply_ map_ map2_
     addbmm_ put_hook_ swap_tensors copy_from_ resize_as_sparse_ sparse_resize_ sparse_resize_and_clear_ pin_memory
     real_storage_ moveaxis_ set_data
-""".split())
+""".split()
+)
 
 # ... and can about the tensors it makes.
 STATE_IN_GRAPH = frozenset("t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_".split())
@@ -90,9 +113,11 @@ VALUE_CALLS = frozenset(
 ) - {"layer_norm"}
 
 # What comes out depends on the type of the numbers given: a float of NumPy's is none of Python's.
-BY_ELEMENT_TYPE = frozenset("""
+BY_ELEMENT_TYPE = frozenset(
+    """
     tensor as_tensor asarray new_tensor from_numpy result_type can_cast scalar_tensor apply Tensor Parameter Buffer
-""".split())
+""".split()
+)
 
 # Constructors of old to which a torch.Size says how large, and any other sequence what it is to hold, by the number of
 # their arguments then (``x.new(indices, values, size)`` makes a sparse tensor, and is never mistaken).
@@ -117,8 +142,11 @@ GPU_CALLS = ("_cuda_", "_accelerator_")
 
 def kept_from_the_recorder(name: str) -> tuple[Any, str]:
     """The kind of break, and the call in words, of a function that torch made without showing it to anybody."""
-    return (breaks.GPU_CALL, f"torch's {name}()") if name.startswith(GPU_CALLS) else \
-        (breaks.TENSOR_STATE, f"{name}() on a tensor")
+    return (
+        (breaks.GPU_CALL, f"torch's {name}()")
+        if name.startswith(GPU_CALLS)
+        else (breaks.TENSOR_STATE, f"{name}() on a tensor")
+    )
 
 
 def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str]:
@@ -138,13 +166,19 @@ def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str
             return FACT, name
         return (breaks.DATA_READ, f".{name} of a tensor") if name in READS else (FACT, name)
     if name in READS:
-        kind = breaks.DATA_BRANCH if name in ("__bool__", "is_nonzero", "equal", "allclose", "__contains__") \
+        kind = (
+            breaks.DATA_BRANCH
+            if name in ("__bool__", "is_nonzero", "equal", "allclose", "__contains__")
             else breaks.DATA_READ
+        )
         return kind, f"{name}()" if not name.startswith("__") else READ_WORDS.get(name, name)
     if name in STATE:
         return breaks.TENSOR_STATE, f"{name}() on a tensor"
-    if isinstance(func, OF_LIBRARIES) and not is_sized_without_data(func, args, kwargs, result) \
-            or is_data_shaped(name, args, kwargs):
+    if (
+        isinstance(func, OF_LIBRARIES)
+        and not is_sized_without_data(func, args, kwargs, result)
+        or is_data_shaped(name, args, kwargs)
+    ):
         return breaks.DATA_SHAPE, f"{name}: the size of its result depends on the data"
     if only_tensors(result):
         return RECORD, name
@@ -166,9 +200,11 @@ def known(func: Any) -> Known:
     found = _known.get(func)
     if found is None:
         target, name = target_of(func), name_of(func)
-        is_plain = getattr(func, "__name__", None) not in (GETTER, SETTER, "__delete__") and not any(
-            name in table for table in (FACTS, READS, STATE, DATA_SHAPED, INDEXING)) and not isinstance(
-                func, OF_LIBRARIES)
+        is_plain = (
+            getattr(func, "__name__", None) not in (GETTER, SETTER, "__delete__")
+            and not any(name in table for table in (FACTS, READS, STATE, DATA_SHAPED, INDEXING))
+            and not isinstance(func, OF_LIBRARIES)
+        )
         found = Known(target, takes_live_numbers(target), is_plain)
         if isinstance(func, STATIC) or type(func) is FunctionType and func.__module__ == "torch.nn.functional":
             _known[func] = found
@@ -177,10 +213,18 @@ def known(func: Any) -> Known:
 
 STATIC = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 INDEXING = ("where", "__getitem__", "index", "one_hot", "tensor_split")
-READ_WORDS = {"__bool__": "bool() of a tensor", "__int__": "int() of a tensor", "__float__": "float() of a tensor",
-              "__index__": "a tensor used as an index", "__contains__": "`in` on a tensor",
-              "__format__": "formatting a tensor", "__repr__": "printing a tensor", "__array__": "numpy() of a tensor",
-              "__complex__": "complex() of a tensor", "__str__": "str() of a tensor"}
+READ_WORDS = {
+    "__bool__": "bool() of a tensor",
+    "__int__": "int() of a tensor",
+    "__float__": "float() of a tensor",
+    "__index__": "a tensor used as an index",
+    "__contains__": "`in` on a tensor",
+    "__format__": "formatting a tensor",
+    "__repr__": "printing a tensor",
+    "__array__": "numpy() of a tensor",
+    "__complex__": "complex() of a tensor",
+    "__str__": "str() of a tensor",
+}
 
 
 OF_LIBRARIES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -196,8 +240,9 @@ def is_sized_without_data(operator: Any, args: tuple, kwargs: dict, result: Any)
         told = operator(*tree_map(without_data, args), **tree_map(without_data, kwargs))
     except Exception:
         return False
-    return [x.shape for x in tree_leaves(told) if isinstance(x, Tensor)] == \
-        [x.shape for x in tree_leaves(result) if isinstance(x, Tensor)]
+    return [x.shape for x in tree_leaves(told) if isinstance(x, Tensor)] == [
+        x.shape for x in tree_leaves(result) if isinstance(x, Tensor)
+    ]
 
 
 def without_data(x: Any) -> Any:
@@ -226,11 +271,13 @@ def is_data_shaped(name: str, args: tuple, kwargs: dict) -> bool:
 
 
 # Calls that read a number from a tensor where it changes values and no size.
-VALUES_BY_NUMBER = frozenset("""
+VALUES_BY_NUMBER = frozenset(
+    """
     select select_scatter roll fill fill_ full_like fill_diagonal_ masked_fill masked_fill_ index_fill index_fill_ add
     add_ sub sub_ mul mul_ div div_ pow pow_ rsub lerp clamp clamp_ tril tril_ triu triu_ cumsum cumprod softmax
     log_softmax sort argsort flip __setitem__ kthvalue renorm threshold
-""".split())
+""".split()
+)
 
 
 def sizes_by_tensor(func: Any, args: tuple, kwargs: dict) -> bool:

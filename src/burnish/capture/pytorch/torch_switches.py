@@ -35,7 +35,8 @@ QUESTIONS = frozenset(
 )
 
 # Questions about what a program may set and ``metadata.global_state`` leaves out: each answer is guarded by itself.
-SETTINGS = frozenset("""
+SETTINGS = frozenset(
+    """
     _get_flash_sdp_enabled _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _get_cudnn_sdp_enabled
     _get_overrideable_sdp_enabled _get_fa3_sdp_enabled _get_math_sdp_allow_fp16_bf16_reduction
     _get_cudnn_enabled _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_allow_tf32 _get_cublas_allow_tf32
@@ -46,14 +47,17 @@ SETTINGS = frozenset("""
     is_anomaly_enabled is_anomaly_check_nan_enabled is_autocast_xla_enabled
     _is_multithreading_enabled _is_view_replay_enabled get_num_threads get_num_interop_threads
     _debug_only_are_vmap_fallback_warnings_enabled _functionalization_reapply_views_tls_
-""".split())
+""".split()
+)
 
 # Switches that may stand in a graph: executed at once, written down, undone by the code that undoes them.
-SWITCHES = frozenset("""
+SWITCHES = frozenset(
+    """
     _set_grad_enabled set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled autocast_increment_nesting
     autocast_decrement_nesting clear_autocast_cache set_autocast_cpu_enabled set_autocast_gpu_dtype
     set_autocast_cpu_dtype _set_fwd_grad_enabled
-""".split())
+""".split()
+)
 
 # Leaves written in Python that change torch's global state.
 NOT_LEAVES: dict[FunctionType, str] = {
@@ -114,10 +118,12 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 
 # They change the stack of modes on which the recorder itself stands: never while it does.
-STACKS = frozenset("""
+STACKS = frozenset(
+    """
     _push_on_torch_function_stack _pop_torch_function_stack _push_on_torch_dispatch_stack _pop_torch_dispatch_stack
     _set_torch_function_mode _set_torch_dispatch_mode _unset_dispatch_mode _set_dispatch_mode
-""".split())
+""".split()
+)
 
 # Functions that make tensors without telling torch function modes.
 UNSEEN_FACTORIES = frozenset(("_make_subclass", "_nested_tensor_from_mask"))

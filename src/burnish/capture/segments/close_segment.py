@@ -26,8 +26,13 @@ from .templates import Rebuilder
 
 
 def close(
-    tracer: Tracer, result: Any, frame: Frame | None, why: Break | None, backend: Callable, slots: list | None = None,
-    is_again: bool = False
+    tracer: Tracer,
+    result: Any,
+    frame: Frame | None,
+    why: Break | None,
+    backend: Callable,
+    slots: list | None = None,
+    is_again: bool = False,
 ) -> Segment:
     """Make the segment that ends with ``result`` returned, or before the instruction ``frame`` stands at.
 
@@ -69,8 +74,9 @@ def close(
         graph_module.meta["burnish_written"] = [handle.key for handle in written]
         if any(call.target is torch._C._InferenceMode for call in recorder.calls):
             graph_module.meta["burnish_inference"] = tuple(rebuilder.in_inference_mode)
-        graph = _compiled(backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected,
-                          tracer.signals)
+        graph = _compiled(
+            backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected, tracer.signals
+        )
     finish = _finish(rebuilder, answer)
     return Segment(
         check,
@@ -163,8 +169,11 @@ def _guard_against_aliases(tracer: Tracer) -> None:
     """What the segment writes to must not be, next time, the same object as something else it reads."""
     heap = tracer.heap
     if tracer.recorder.written_inputs():
-        sources = [h.source for h, t in zip(tracer.recorder.inputs, tracer.recorder.examples, strict=True)
-                   if isinstance(t, torch.Tensor)]
+        sources = [
+            h.source
+            for h, t in zip(tracer.recorder.inputs, tracer.recorder.examples, strict=True)
+            if isinstance(t, torch.Tensor)
+        ]
         if len(sources) > 1:
             heap.guard("distinct", None, tuple(sources))
     groups: dict[type, list] = collections.defaultdict(list)

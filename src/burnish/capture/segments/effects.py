@@ -21,8 +21,9 @@ class Effect(NamedTuple):
     @classmethod
     def of(cls, m: Any, function: Callable, args: tuple, kwargs: dict | None = None) -> Effect:
         keep: Callable = lambda value: frozen(m, value)  # noqa: E731
-        return cls(function, tuple(map(keep, args)), {k: keep(v) for k, v in (kwargs or {}).items()},
-                   len(m.recorder.calls))
+        return cls(
+            function, tuple(map(keep, args)), {k: keep(v) for k, v in (kwargs or {}).items()}, len(m.recorder.calls)
+        )
 
 
 def frozen(m: Any, value: Any) -> Any:

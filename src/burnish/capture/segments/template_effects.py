@@ -1,7 +1,7 @@
 """What a segment does to objects from outside, as lines of its template.
 
-    print(t0)                    # a call, with its arguments as they were then
-    d1['count'] = 4              # a change
+print(t0)                    # a call, with its arguments as they were then
+d1['count'] = 4              # a change
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Effects:
                 frame = "None" if generator is None or generator.frame is None else self.to.frame(generator.frame)
                 started = generator is None or generator.started
                 self.to.lines.append(
-                    f"{self.to.constant(suspend_generator)}({self.to.source(source)}, {frame}, {started})")
+                    f"{self.to.constant(suspend_generator)}({self.to.source(source)}, {frame}, {started})"
+                )
         self.check_dropped()
 
     def check_dropped(self) -> None:

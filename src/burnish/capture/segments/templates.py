@@ -47,8 +47,19 @@ from .unrebuildable_object import Unrebuildable
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 PLAIN_OWNERS = frozenset((list, dict, set, tuple, str, int, float, bytes, collections.deque, torch.Tensor))
 # C classes of which an empty object and its Python-side content are all there is.
-LAID_OUT = frozenset((object, dict, list, set, collections.deque, collections.OrderedDict, collections.defaultdict,
-                      torch.nn.Module, types.SimpleNamespace))
+LAID_OUT = frozenset(
+    (
+        object,
+        dict,
+        list,
+        set,
+        collections.deque,
+        collections.OrderedDict,
+        collections.defaultdict,
+        torch.nn.Module,
+        types.SimpleNamespace,
+    )
+)
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
 
 
@@ -167,11 +178,19 @@ class Rebuilder:
         if kind.__module__ == "operator":  # itemgetter and the like
             maker, parts = value.__reduce__()
             return self.name(value, f"{self.constant(maker)}({', '.join([self.build(part) for part in parts])})")
-        if isinstance(value, (dict, list, set, collections.deque)) or id(value) in self.heap.fresh \
-                or is_user_type(kind) and hasattr(value, "__dict__") and id(value) in self.heap.fresh:
+        if (
+            isinstance(value, (dict, list, set, collections.deque))
+            or id(value) in self.heap.fresh
+            or is_user_type(kind)
+            and hasattr(value, "__dict__")
+            and id(value) in self.heap.fresh
+        ):
             return self.instance(value)
-        if kind in operators.SIMPLE or kind in numpy_kinds.VALUES \
-                or isinstance(value, (types.ModuleType, type, types.TracebackType)):
+        if (
+            kind in operators.SIMPLE
+            or kind in numpy_kinds.VALUES
+            or isinstance(value, (types.ModuleType, type, types.TracebackType))
+        ):
             return self.constant(value)
         if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES:
             return self.constant(value)
@@ -257,8 +276,14 @@ class Rebuilder:
 
     def view(self, value: Any) -> str:
         table = next(r for r in gc.get_referents(value) if isinstance(r, dict))
-        method = {"dict_keys": "keys", "dict_values": "values", "dict_items": "items", "odict_keys": "keys",
-                  "odict_values": "values", "odict_items": "items"}[type(value).__name__]
+        method = {
+            "dict_keys": "keys",
+            "dict_values": "values",
+            "dict_items": "items",
+            "odict_keys": "keys",
+            "odict_values": "values",
+            "odict_items": "items",
+        }[type(value).__name__]
         return self.name(value, f"{self.build(table)}.{method}()")
 
     def function(self, value: FunctionType) -> str:
@@ -266,8 +291,11 @@ class Rebuilder:
             return self.constant(value)
         cells = [self.build(c) for c in value.__closure__ or ()]
         closure = f"({', '.join(cells)},)" if cells else "None"
-        name = self.name(value, f"{self.constant(FunctionType)}({self.constant(value.__code__)}, "
-                                f"{self.constant(value.__globals__)}, {value.__name__!r}, None, {closure})")
+        name = self.name(
+            value,
+            f"{self.constant(FunctionType)}({self.constant(value.__code__)}, "
+            f"{self.constant(value.__globals__)}, {value.__name__!r}, None, {closure})",
+        )
         if value.__defaults__:
             self.lines.append(f"{name}.__defaults__ = {self.build(value.__defaults__)}")
         if value.__kwdefaults__:
@@ -299,8 +327,9 @@ class Rebuilder:
 
     def weak(self, value: weakref.ref) -> str:
         target = value()
-        return self.name(value, f"{self.constant(weakref.ref)}({self.build(target)})" if target is not None
-                         else self.constant(value))
+        return self.name(
+            value, f"{self.constant(weakref.ref)}({self.build(target)})" if target is not None else self.constant(value)
+        )
 
     def bytes_(self, value: bytearray) -> str:
         return self.name(value, f"{self.constant(bytearray)}({bytes(value)!r})")
@@ -341,8 +370,11 @@ class Rebuilder:
         except RuntimeError as error:  # the table has changed, which the next step will tell the program
             raise Unrebuildable(value) from error
         origin = self.heap.origin_of(table)
-        if origin is not None and self.heap.changed(origin) and (
-                origin.snapshot is None or keys_of(origin.snapshot, table) != list(table)):
+        if (
+            origin is not None
+            and self.heap.changed(origin)
+            and (origin.snapshot is None or keys_of(origin.snapshot, table) != list(table))
+        ):
             raise Unrebuildable(value)  # the table is changed after its iterator is made here
         view, step = TABLE_ITERATORS[type(value)]
         if view is None:  # an ordered dictionary's: keys, values and items look alike
@@ -369,8 +401,13 @@ class Rebuilder:
         passed = tracebacks.passed(value.__traceback__)
         if passed:
             self.lines.append(f"{name}.__traceback__ = {self.constant(tracebacks.of_passed)}({self.constant(passed)})")
-        for field in {StopIteration: ("value",), AttributeError: ("name", "obj"), NameError: ("name",),
-                      ImportError: ("name", "path"), KeyError: ()}.get(type(value), ()):
+        for field in {
+            StopIteration: ("value",),
+            AttributeError: ("name", "obj"),
+            NameError: ("name",),
+            ImportError: ("name", "path"),
+            KeyError: (),
+        }.get(type(value), ()):
             part = getattr(value, field, None)
             if part is not None and field != "obj":
                 self.lines.append(f"{name}.{field} = {self.build(part)}")
@@ -380,19 +417,26 @@ class Rebuilder:
         kind = type(value)
         made = self.constant(kind)
         # The C class that lays the object out.
-        base = next(b for b in kind.__mro__ if not b.__flags__ & (1 << 9)
-                    or isinstance(b.__dict__.get("__new__"), types.BuiltinFunctionType))
+        base = next(
+            b
+            for b in kind.__mro__
+            if not b.__flags__ & (1 << 9) or isinstance(b.__dict__.get("__new__"), types.BuiltinFunctionType)
+        )
         if base not in LAID_OUT:
             raise Unrebuildable(value)
         name = self.name(value, f"{self.constant(base.__new__)}({made})")
         self.attributes(value, name)
         if isinstance(value, dict):
-            store = self.constant(collections.OrderedDict.__setitem__ if isinstance(value, collections.OrderedDict)
-                                  else dict.__setitem__)
+            store = self.constant(
+                collections.OrderedDict.__setitem__ if isinstance(value, collections.OrderedDict) else dict.__setitem__
+            )
             if isinstance(value, collections.defaultdict):
                 self.lines.append(f"{name}.default_factory = {self.build(value.default_factory)}")
-            for k, v in dict.items(value) if not isinstance(value, collections.OrderedDict) \
-                    else collections.OrderedDict.items(value):
+            for k, v in (
+                dict.items(value)
+                if not isinstance(value, collections.OrderedDict)
+                else collections.OrderedDict.items(value)
+            ):
                 key, part = self.build(k), self.build(v)
                 self.lines.append(f"{store}({name}, {key}, {part})")
         elif isinstance(value, list):
@@ -421,8 +465,9 @@ class Rebuilder:
             args = [self.build(arg) for arg in parts[1]] + [f"{k}={self.build(arg)}" for k, arg in parts[2].items()]
             return self.name(value, f"{self.constant(parts[0])}({', '.join(args)})")
         name = self.name(
-            value, f"{self.constant(generator_shell)}({value.__name__!r}, {value.__qualname__!r}, "
-                   f"{self.constant(value.code)}, {value.started})"
+            value,
+            f"{self.constant(generator_shell)}({value.__name__!r}, {value.__qualname__!r}, "
+            f"{self.constant(value.code)}, {value.started})",
         )
         at = self.active.get(id(value))
         if at is None and value.frame is not None:
@@ -434,8 +479,10 @@ class Rebuilder:
         values = ", ".join(self.build(v) for v in frame.locals)
         stack = ", ".join(self.build(v) for v in frame.stack)
         handling = self.build(frame.handling)
-        return (f"{self.constant(make_frame)}({self.constant(frame.code)}, {self.constant(frame.globals)}, "
-                f"{self.constant(frame.builtins)}, {frame.pc}, [{values}], [{stack}], {handling})")
+        return (
+            f"{self.constant(make_frame)}({self.constant(frame.code)}, {self.constant(frame.globals)}, "
+            f"{self.constant(frame.builtins)}, {frame.pc}, [{values}], [{stack}], {handling})"
+        )
 
 
 class _SourceNames:
@@ -455,13 +502,33 @@ class _SourceNames:
 
 
 def slots_of(kind: type) -> list[tuple[str, Any]]:
-    return [(name, member) for base in kind.__mro__ if base.__flags__ & (1 << 9)
-            for name, member in base.__dict__.items() if isinstance(member, types.MemberDescriptorType)]
+    return [
+        (name, member)
+        for base in kind.__mro__
+        if base.__flags__ & (1 << 9)
+        for name, member in base.__dict__.items()
+        if isinstance(member, types.MemberDescriptorType)
+    ]
 
 
 # Objects of these modules are immutable values: sharing one between runs is not seen.
-SHARED_MODULES = frozenset(("re", "inspect", "typing", "datetime", "decimal", "fractions", "torch", "types",
-                            "weakref", "operator", "string", "torch._C", "importlib.machinery"))
+SHARED_MODULES = frozenset(
+    (
+        "re",
+        "inspect",
+        "typing",
+        "datetime",
+        "decimal",
+        "fractions",
+        "torch",
+        "types",
+        "weakref",
+        "operator",
+        "string",
+        "torch._C",
+        "importlib.machinery",
+    )
+)
 BUILDERS: dict[type, Any] = {
     list: Rebuilder.sequence,
     tuple: Rebuilder.sequence,

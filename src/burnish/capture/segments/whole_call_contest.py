@@ -1,6 +1,6 @@
 """Never slower, from the call to the result: where a program has breaks, its graphs' contests do not see all of it.
 
-    whole_calls.begin(program, segment)     calls that begin with this segment take part in a contest (`call_contest`)
+whole_calls.begin(program, segment)     calls that begin with this segment take part in a contest (`call_contest`)
 """
 
 from __future__ import annotations

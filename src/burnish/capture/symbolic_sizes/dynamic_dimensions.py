@@ -105,9 +105,14 @@ class OpenSizes:
     def wanted(self, tensor: torch.Tensor, source: Source) -> tuple[int, ...]:
         path = source.path()
         marks = size_marks(tensor)
-        return tuple(dim for dim, size in enumerate(tensor.shape)
-                     if size >= LEAST and dim not in marks.static and Place(path, dim) not in self.wish.closed
-                     and (self.wish.all or dim in marks.open or Place(path, dim) in self.wish.changed))
+        return tuple(
+            dim
+            for dim, size in enumerate(tensor.shape)
+            if size >= LEAST
+            and dim not in marks.static
+            and Place(path, dim) not in self.wish.closed
+            and (self.wish.all or dim in marks.open or Place(path, dim) in self.wish.changed)
+        )
 
     def largest(self) -> int:
         """How many elements the largest input of open sizes has."""
@@ -131,8 +136,9 @@ class OpenSizes:
             try:
                 found = self.computed(handle, tuple(tensor.shape))
             except Exception as error:  # whatever cannot be told is not open
-                if not self.symbols.make_way(functools.partial(
-                        succeeds, self.computed, handle, tuple(tensor.shape)), f"{error}"):
+                if not self.symbols.make_way(
+                    functools.partial(succeeds, self.computed, handle, tuple(tensor.shape)), f"{error}"
+                ):
                     self.symbols.settle_all(f"{error}")
                     return None
         return found if any(isinstance(size, live_scalars.LiveInt) for size in found) else None
@@ -259,7 +265,11 @@ class OpenSizes:
     def check_part(self, part: Any, size: Any) -> None:
         if type(part) is not slice:
             return
-        if isinstance(part.step, live_scalars.Live) or part.step not in (None, 1) and isinstance(size, live_scalars.Live):
+        if (
+            isinstance(part.step, live_scalars.Live)
+            or part.step not in (None, 1)
+            and isinstance(size, live_scalars.Live)
+        ):
             live_scalars.settled(part.step)
             live_scalars.settled(size)
         for bound in (part.start, part.stop):
@@ -270,8 +280,11 @@ class OpenSizes:
                 bound < 0  # noqa: B015  # asking is what guards
             if bound <= size and type(size) is int:
                 self.symbols.note_end(bound, size)
-        if part.start is not None and part.stop is not None and (
-                isinstance(part.start, live_scalars.Live) or isinstance(part.stop, live_scalars.Live)):
+        if (
+            part.start is not None
+            and part.stop is not None
+            and (isinstance(part.start, live_scalars.Live) or isinstance(part.stop, live_scalars.Live))
+        ):
             part.start <= part.stop  # noqa: B015
 
 

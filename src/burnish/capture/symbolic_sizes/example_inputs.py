@@ -40,7 +40,8 @@ class Like(NamedTuple):
             else:
                 far = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True)) + 1
                 x = torch.empty(self.offset + max(far, 0), dtype=self.dtype, device=self.device).as_strided(
-                    self.shape, self.stride, self.offset)
+                    self.shape, self.stride, self.offset
+                )
         return x.requires_grad_() if self.requires_grad else x
 
 
@@ -48,8 +49,9 @@ def hollow(like: Like) -> torch.Tensor:
     """A tensor without memory, whose data must not be read. What is tried for sizes far from the one seen would not
     find room on a GPU."""
     far = sum(max(size - 1, 0) * step for size, step in zip(like.shape, like.stride, strict=True)) + 1
-    storage = torch._C._construct_storage_from_data_pointer(NOWHERE, like.device, (like.offset + far)
-                                                            * like.dtype.itemsize)
+    storage = torch._C._construct_storage_from_data_pointer(
+        NOWHERE, like.device, (like.offset + far) * like.dtype.itemsize
+    )
     return torch.empty(0, dtype=like.dtype, device=like.device).set_(storage, like.offset, like.shape, like.stride)
 
 
@@ -91,8 +93,7 @@ def open_inputs(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> 
     left = [k for k in range(len(symbols.hints)) if k not in symbols.settled]
     if not left:
         return None
-    space = Space.around({f"s{k}": symbols.hints[k] for k in left},
-                         {f"s{k}": most for k, most in symbols.most.items()})
+    space = Space.around({f"s{k}": symbols.hints[k] for k in left}, {f"s{k}": most for k, most in symbols.most.items()})
     leaves, hints = dict(symbols.of_leaf), tuple(symbols.hints)
 
     def number(expression: live_scalars.Expression) -> Callable[[Point], Any]:
@@ -101,6 +102,7 @@ def open_inputs(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> 
             for k, value in zip(left, point, strict=True):
                 whole[k] = value
             return evaluated(expression, leaves, whole)
+
         return at
 
     shapes, orders, numbers = {}, {}, {}
@@ -108,8 +110,10 @@ def open_inputs(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> 
         if isinstance(example, torch.Tensor):
             given = tensors.get(id(example))
             if given is not None and any(isinstance(size, live_scalars.LiveInt) for size in given[1]):
-                shapes[k] = [size if type(size) is int else space.fit(list(map(
-                    number(size.expression), space.points))) for size in given[1]]
+                shapes[k] = [
+                    size if type(size) is int else space.fit(list(map(number(size.expression), space.points)))
+                    for size in given[1]
+                ]
                 orders[k] = given[2]
         elif symbols.follows(handle.source):
             numbers[k] = number(handle.source)

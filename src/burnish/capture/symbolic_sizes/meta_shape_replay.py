@@ -66,10 +66,16 @@ class Answers:
                 self.closed.add(key)
             call = calls[at.call]
             self.known[self.place(key, number)] = probe.call(
-                call.target, self.filled(call.args, number), self.filled(call.kwargs, number))
-            if number == len(self.symbols.points()) - 1 and key not in self.closed and all(
+                call.target, self.filled(call.args, number), self.filled(call.kwargs, number)
+            )
+            if (
+                number == len(self.symbols.points()) - 1
+                and key not in self.closed
+                and all(
                     (key, k) in self.known and is_alike(self.known[key, k], self.known[key, number])
-                    for k in range(number)):
+                    for k in range(number)
+                )
+            ):
                 self.closed.add(key)
         return self.part(handle, number)
 
@@ -105,8 +111,10 @@ class Answers:
             given = self.given.get(id(example))
             if given is None:
                 return probe.input(example)
-            shape = [size if type(size) is int else self.symbols.values(size.expression)[number]  # type: ignore[index]
-                     for size in given[1]]
+            shape = [
+                size if type(size) is int else self.symbols.values(size.expression)[number]  # type: ignore[index]
+                for size in given[1]
+            ]
             return probe.input(example, shape, given[2])
         values = self.symbols.values(handle.source)
         return example if values is None else values[number]
@@ -127,8 +135,13 @@ def is_alike(a: Any, b: Any) -> bool:
     """Whether two answers are the same but for being other tensors."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         known, other = getattr(a, "value", None), getattr(b, "value", None)  # of those without data
-        return a is b or known is not None and other is not None and known.type == other.type and (
-            a.storage_offset(), a.is_conj(), a.is_neg()) == (b.storage_offset(), b.is_conj(), b.is_neg())
+        return (
+            a is b
+            or known is not None
+            and other is not None
+            and known.type == other.type
+            and (a.storage_offset(), a.is_conj(), a.is_neg()) == (b.storage_offset(), b.is_conj(), b.is_neg())
+        )
     if isinstance(a, (tuple, list)):
         return type(a) is type(b) and len(a) == len(b) and all(map(is_alike, a, b))
     return type(a) is type(b) and type(a) in (int, bool, type(None)) and a == b

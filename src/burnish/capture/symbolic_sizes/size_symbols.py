@@ -94,13 +94,20 @@ class Symbols:
 
     def surroundings(self) -> tuple[Space, list[Point]]:
         if self.around is None:
-            space = Space.around({f"s{k}": hint for k, hint in enumerate(self.hints)},
-                                 {f"s{k}": most for k, most in self.most.items()})
+            space = Space.around(
+                {f"s{k}": hint for k, hint in enumerate(self.hints)}, {f"s{k}": most for k, most in self.most.items()}
+            )
             space.points = [self.held(point) for point in space.points]
             points = list(space.points)
             if self.far < len(FAR):
-                points.append(self.held(tuple(min(FAR[self.far] * hint + 5 + k, self.most.get(k, MOST_SIZE))
-                                              for k, hint in enumerate(self.hints))))
+                points.append(
+                    self.held(
+                        tuple(
+                            min(FAR[self.far] * hint + 5 + k, self.most.get(k, MOST_SIZE))
+                            for k, hint in enumerate(self.hints)
+                        )
+                    )
+                )
             self.around = space, points
         return self.around
 
@@ -132,8 +139,11 @@ class Symbols:
         """A size, or a size and something added, is at most this: no other ones are tried."""
         known = self.of_leaf.get(id(bound.expression)) if isinstance(bound, live_scalars.LiveInt) else None
         if known is None:
-            operation, operands = getattr(bound, "expression", None) and (
-                bound.expression.operation, bound.expression.operands) or (None, ())
+            operation, operands = (
+                getattr(bound, "expression", None)
+                and (bound.expression.operation, bound.expression.operands)
+                or (None, ())
+            )
             if operation is not operator.add or len(operands) != 2 or type(operands[1]) is not int:
                 return
             known = self.of_leaf.get(id(operands[0]))
@@ -187,7 +197,7 @@ class Symbols:
         expression = self.canonical.get(values)
         if expression is None:
             space = self.space()
-            fit = space.fit(values[:len(space.points)])
+            fit = space.fit(values[: len(space.points)])
             assert isinstance(fit, Formula)
             if any(fit.at(point) != value for point, value in zip(self.points(), values, strict=True)):
                 raise NoFormula(f"{fit} does not hold far away")
@@ -210,8 +220,11 @@ class Symbols:
             return not hasattr(expression, "base")
         if expression.in_graph:
             return False
-        return id(expression) in self.of_leaf or expression.operation is not None and all(
-            map(self.follows, expression.operands))
+        return (
+            id(expression) in self.of_leaf
+            or expression.operation is not None
+            and all(map(self.follows, expression.operands))
+        )
 
     # ---- what becomes a constant
 

@@ -1,8 +1,8 @@
 """The text of a driver while it is written: its lines, the names in it, and what they stand for.
 
-    text.bind("call", torch.mm)                         "call_0": from here on the text may use it
-    text.memory(f32[64, 64])                            "empty_cpu((64, 64), (64, 1), float32)"
-    text.library_call(candidate, ["x", "w"])            "call_0(x, shown(w, (768, 64), (1, 768), 0))"
+text.bind("call", torch.mm)                         "call_0": from here on the text may use it
+text.memory(f32[64, 64])                            "empty_cpu((64, 64), (64, 1), float32)"
+text.library_call(candidate, ["x", "w"])            "call_0(x, shown(w, (768, 64), (1, 768), 0))"
 """
 
 from __future__ import annotations

@@ -52,8 +52,11 @@ from .driver_source import DriverText
 
 
 def write_driver(
-    plan: Plan, kernels: Sequence[NativeKernel | CudaKernel], constants: Mapping[int, torch.Tensor],
-    takes_list: bool = False, bound: Sequence[int] = (),
+    plan: Plan,
+    kernels: Sequence[NativeKernel | CudaKernel],
+    constants: Mapping[int, torch.Tensor],
+    takes_list: bool = False,
+    bound: Sequence[int] = (),
 ) -> Draft:
     """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. A driver that
     takes a list of the inputs empties it, and lets go of each input where it was last read. `bound` are inputs of the
@@ -65,8 +68,14 @@ def write_driver(
 
 
 class DriverWriter(DriverText):
-    def __init__(self, plan: Plan, kernels: Sequence[NativeKernel | CudaKernel], constants: Mapping[int, torch.Tensor],
-                 takes_list: bool, bound: Sequence[int] = ()):
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: Sequence[NativeKernel | CudaKernel],
+        constants: Mapping[int, torch.Tensor],
+        takes_list: bool,
+        bound: Sequence[int] = (),
+    ):
         super().__init__()
         self.plan, self.kernels, self.constants, self.takes_list = plan, kernels, constants, takes_list
         self.bound = {plan.graph.inputs[k] for k in bound}
@@ -89,17 +98,21 @@ class DriverWriter(DriverText):
         self.bases = bases_of_unseen(plan)
         self.handed_on = handed_on(plan)
         self.number_slots: dict[str, torch.dtype] = {}
-        self.devices = sorted({kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)}
-                              | {stream.device for stream in streams_of(plan)})
+        self.devices = sorted(
+            {kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)}
+            | {stream.device for stream in streams_of(plan)}
+        )
         self.open_on: int | None = None
         """The GPU of the launches that have come together."""
 
     def draft(self) -> Draft:
         source = self.text()
-        views = {name: View(type.dtype, type.shape, type.stride, offset)
-                 for name, (type, offset) in self.arena_views.items()}
-        return Draft(source, self.things, self.launches, self.plan.arena, views, self.number_slots, self.takes,
-                     self.binds)
+        views = {
+            name: View(type.dtype, type.shape, type.stride, offset) for name, (type, offset) in self.arena_views.items()
+        }
+        return Draft(
+            source, self.things, self.launches, self.plan.arena, views, self.number_slots, self.takes, self.binds
+        )
 
     def text(self) -> str:
         graph = self.plan.graph
@@ -127,8 +140,11 @@ class DriverWriter(DriverText):
         self.write_inputs()
         self.line(f"return ({''.join(f'{self.output(out)}, ' for out in graph.outputs)})")
         if written is not None:
-            self.lines[commits:] = ["try:", *(f"    {line}" for line in self.lines[commits:]),
-                                    "except BaseException as error: half_done(error); raise"]
+            self.lines[commits:] = [
+                "try:",
+                *(f"    {line}" for line in self.lines[commits:]),
+                "except BaseException as error: half_done(error); raise",
+            ]
         names = [self.names[value] for value in parameters]
         if self.takes_list and names:
             self.lines.insert(0, f"{''.join(f'{name}, ' for name in names)} = inputs; inputs.clear()")
@@ -181,8 +197,11 @@ class DriverWriter(DriverText):
         streams = [f"stream_{index} = {stream}({index})" for index in self.devices]
         if len(self.devices) > 1:
             return streams
-        index, = self.devices
-        current, elsewhere = self.bind("current_device", cuda_module_loader.current_device), self.bind("elsewhere", cuda_module_loader.elsewhere)
+        (index,) = self.devices
+        current, elsewhere = (
+            self.bind("current_device", cuda_module_loader.current_device),
+            self.bind("elsewhere", cuda_module_loader.elsewhere),
+        )
         return [f"if {current}() != {index}: return {elsewhere}({index}, run, {arguments})", *streams]
 
     def entry(self, value: Value, further: int = 0) -> Entry:
@@ -225,8 +244,9 @@ class DriverWriter(DriverText):
             name = self.bind_name("launch_0")
             self.launches[name] = calls
             moving = [(at, entry.text) for at, entry in enumerate(table) if isinstance(entry, Moving)]
-            self.binding += [f"frame.table_{number}[{at}] = {text}" for at, text in moving
-                             if text in self.bound_pointers]
+            self.binding += [
+                f"frame.table_{number}[{at}] = {text}" for at, text in moving if text in self.bound_pointers
+            ]
             moving = [(at, text) for at, text in moving if text not in self.bound_pointers]
             if moving:
                 self.line(f"t = frame.table_{number}")
@@ -418,8 +438,11 @@ class DriverWriter(DriverText):
 
     def release(self, values: Sequence[Value]) -> None:
         """Let go of what no later step reads: peak memory is no higher than eager's."""
-        names = [name for value in values if (name := self.names.get(value)) is not None and "." not in name
-                 and value not in self.as_shown]
+        names = [
+            name
+            for value in values
+            if (name := self.names.get(value)) is not None and "." not in name and value not in self.as_shown
+        ]
         if names:
             self.let_go += names
             if self.takes_list or not self.open.calls:
@@ -429,8 +452,11 @@ class DriverWriter(DriverText):
         written = {write.input for write in self.plan.graph.writes}
         values = []
         writes = [write for write in self.plan.graph.writes if write.value not in self.plan.placed]
-        placed = [self.names[self.plan.graph.inputs[write.input]] for write in self.plan.graph.writes
-                  if write.value in self.plan.placed and not write.is_silent]
+        placed = [
+            self.names[self.plan.graph.inputs[write.input]]
+            for write in self.plan.graph.writes
+            if write.value in self.plan.placed and not write.is_silent
+        ]
         if placed:
             self.line(f"{self.bind('increment_version', torch._C._increment_version)}([{', '.join(placed)}])")
         for write in writes:
@@ -519,9 +545,14 @@ class DriverWriter(DriverText):
                 last[below] = max(last.get(below, 0), last.get(value, 0))  # type: ignore[arg-type]
                 below = lies_over.get(below)
         shown = {graph.inputs[out.input] for out in graph.outputs if isinstance(out, Alias)}
-        kept = {*self.plan.placed, *self.plan.over.values(), *shown, *(set(graph.inputs) - set(inputs)),
-                *values_in(tuple(graph.outputs)),
-                *(value for write in graph.writes for value in (write.value, graph.inputs[write.input]))}
+        kept = {
+            *self.plan.placed,
+            *self.plan.over.values(),
+            *shown,
+            *(set(graph.inputs) - set(inputs)),
+            *values_in(tuple(graph.outputs)),
+            *(value for write in graph.writes for value in (write.value, graph.inputs[write.input])),
+        }
         found: dict[int, list[Value]] = {}
         for value, number in last.items():
             if value not in kept:
@@ -550,8 +581,12 @@ def handed_on(plan: Plan) -> set[Value]:
     """Tensors that somebody gets hold of who may ask what they are views of: callers and operators in general. A
     product or a convolution looks at the memory alone."""
     found = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes)}
-    found |= {value for step in plan.steps if isinstance(step, Call) and step.node.op is not RUN
-              for value in step.node.operands}
+    found |= {
+        value
+        for step in plan.steps
+        if isinstance(step, Call) and step.node.op is not RUN
+        for value in step.node.operands
+    }
     for step in reversed(plan.steps):
         if isinstance(step, Show) and step.value in found:
             found.add(step.source)
@@ -570,15 +605,28 @@ def made_as_shown(plan: Plan) -> dict[Value, Show]:
     seen = {*returned, *(write.value for write in plan.graph.writes)}
     seen |= {value for step in plan.steps if isinstance(step, Call) for value in step.node.operands}
     made = {step.buffers[at] for step in plan.steps if isinstance(step, Launch) for at in step.kernel.stored}
-    made |= {value for step in plan.steps if isinstance(step, Call) and is_native(step.node)
-             for value in step.node.results if value is not None}
+    made |= {
+        value
+        for step in plan.steps
+        if isinstance(step, Call) and is_native(step.node)
+        for value in step.node.results
+        if value is not None
+    }
     made -= {*seen, *plan.offsets, *plan.placed, *plan.over}
     shows = [step for step in plan.steps if isinstance(step, Show)]
     often = Counter(step.source for step in shows)
-    return {step.source: step for step in shows
-            if step.source in made and often[step.source] == 1 and step.value in returned and step.offset == 0
-            and is_dense(step.type) and is_dense(step.source.type) and step.type.numel == step.source.type.numel
-            and step.type.dtype == step.source.type.dtype}
+    return {
+        step.source: step
+        for step in shows
+        if step.source in made
+        and often[step.source] == 1
+        and step.value in returned
+        and step.offset == 0
+        and is_dense(step.type)
+        and is_dense(step.source.type)
+        and step.type.numel == step.source.type.numel
+        and step.type.dtype == step.source.type.dtype
+    }
 
 
 def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
@@ -601,8 +649,12 @@ def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
 
 def streams_of(plan: Plan) -> list[Stream]:
     """Of library calls that are kernels of our own on a GPU."""
-    steps = [made for step in plan.steps if isinstance(step, Call) and is_native(step.node)
-             for made in step.node.args[0].steps()]
+    steps = [
+        made
+        for step in plan.steps
+        if isinstance(step, Call) and is_native(step.node)
+        for made in step.node.args[0].steps()
+    ]
     return [entry for made in steps for entry in made.table if isinstance(entry, Stream)]
 
 
@@ -613,5 +665,6 @@ def is_dense(type: TensorType) -> bool:
 
 def _returns_sequence(node: Node) -> bool:
     target = node.op.target
-    return target is not None and (len(target._schema.returns) != 1
-                                   or str(target._schema.returns[0].type) == "List[Tensor]")
+    return target is not None and (
+        len(target._schema.returns) != 1 or str(target._schema.returns[0].type) == "List[Tensor]"
+    )

@@ -36,8 +36,14 @@ from .generate_driver import DriverWriter
 class OpenDriverWriter(DriverWriter):
     """The driver for one example. Numbers that may differ stand in its text and tables, in nothing else."""
 
-    def __init__(self, plan: Plan, kernels: Sequence[OpenKernel], constants: Mapping[int, torch.Tensor],
-                 point: Point, takes_list: bool = False):
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: Sequence[OpenKernel],
+        constants: Mapping[int, torch.Tensor],
+        point: Point,
+        takes_list: bool = False,
+    ):
         super().__init__(plan, [kernel.native for kernel in kernels], constants, takes_list)
         self.open_kernels, self.point = kernels, point
 
@@ -87,8 +93,9 @@ class Example:
     numbers: dict[str, torch.dtype]
 
 
-def open_draft(examples: Sequence[Example], slots: Slots, space: Space,
-               parameters: Sequence[Sequence[Value]]) -> OpenDraft:
+def open_draft(
+    examples: Sequence[Example], slots: Slots, space: Space, parameters: Sequence[Sequence[Value]]
+) -> OpenDraft:
     """`parameters`: the inputs of each example, by position."""
     draft = Joiner(examples, slots, space).draft(parameters)
     if events.is_watched("kernels.driver"):
@@ -112,8 +119,18 @@ class Joiner:
             raise NoFormula("the driver calls something else for other sizes")
         launches = {name: self.launch([example.launches[name] for example in self.examples]) for name in first.launches}
         sizes, readers, things = list(map(str, self.slots.sizes)), self.readers(parameters), self.things()
-        return OpenDraft(source, things, launches, list(self.texts), sizes, readers, views, first.numbers,
-                         self.space.names, list(self.space.points))
+        return OpenDraft(
+            source,
+            things,
+            launches,
+            list(self.texts),
+            sizes,
+            readers,
+            views,
+            first.numbers,
+            self.space.names,
+            list(self.space.points),
+        )
 
     def source(self) -> str:
         sources = [example.source.splitlines() for example in self.examples]
@@ -132,6 +149,7 @@ class Joiner:
         def written(_: re.Match) -> str:
             found = self.number(next(numbers))
             return str(found) if isinstance(found, int) else f"frame.n{self.index(found)}"
+
         return NUMBER.sub(written, first)
 
     def index(self, formula: Formula) -> int:

@@ -18,7 +18,17 @@ from .kernel_module import print_ir
 from .kernel_sequence import compile_sequence
 from .target_machine import Host, host
 
-matmul_tiling_and_packing.offer(matmul_tiling_and_packing.Maker(compile_product, batched_matmul.make_batched, pad_image.pad, attention.make_attention,
-                    recurrent_layer.make_recurrent, mkl_gemm.make_gemm, mkl_gemm.dtypes, matmul.tile_shape))
+matmul_tiling_and_packing.offer(
+    matmul_tiling_and_packing.Maker(
+        compile_product,
+        batched_matmul.make_batched,
+        pad_image.pad,
+        attention.make_attention,
+        recurrent_layer.make_recurrent,
+        mkl_gemm.make_gemm,
+        mkl_gemm.dtypes,
+        matmul.tile_shape,
+    )
+)
 
 __all__ = ["Host", "compile_kernel", "compile_kernels", "compile_product", "compile_sequence", "host", "print_ir"]

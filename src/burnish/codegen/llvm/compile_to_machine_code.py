@@ -46,8 +46,11 @@ def compile_kernel(kernel: Kernel) -> NativeKernel:
     return compile_kernels([kernel])[0]
 
 
-def compile_kernels(kernels: Sequence[Kernel], others: Sequence[Callable[[], object]] = (),
-                    meanwhile: Callable[[], object] = lambda: None) -> list[NativeKernel]:
+def compile_kernels(
+    kernels: Sequence[Kernel],
+    others: Sequence[Callable[[], object]] = (),
+    meanwhile: Callable[[], object] = lambda: None,
+) -> list[NativeKernel]:
     """In the order given. Equal kernels are one; what another thread is compiling already is waited for. `others` are
     calls that compile something too: they are made beside. `meanwhile` is called where there would be waiting."""
     texts: dict[tuple, str] = {}

@@ -18,8 +18,9 @@ from .scalar_operations import Operations
 
 
 class Values:
-    def __init__(self, code: Code, box: Box, lane: int | None, width: int, stored: frozenset[int],
-                 dtypes: tuple[str, ...]):
+    def __init__(
+        self, code: Code, box: Box, lane: int | None, width: int, stored: frozenset[int], dtypes: tuple[str, ...]
+    ):
         self.code, self.box, self.lane, self.dtypes = code, box, lane, dtypes
         self.width = width
         """Of what depends on the lane variable. 1 while the last elements of a row are computed one at a time."""
@@ -100,9 +101,7 @@ class Values:
             if key in memo:
                 stack.pop()
                 continue
-            missing = [
-                a for a in self._needed(x) if a.op != "const" and self._key(a, copy) not in self._scope(a).memo
-            ]
+            missing = [a for a in self._needed(x) if a.op != "const" and self._key(a, copy) not in self._scope(a).memo]
             if missing:
                 stack.extend(reversed(missing))
             else:
@@ -124,8 +123,11 @@ class Values:
         number, type = self.code.name()[1:], register(x.dtype, width)
         condition, usual = self.wide(x.args[0], copy, width), self.wide(x.args[2], copy, width)
         lanes = register("b8", width)
-        some = condition if width == 1 else self.code.call(
-            scope, "i1", f"llvm.vector.reduce.or.{suffix('i1', width)}", (lanes, condition))
+        some = (
+            condition
+            if width == 1
+            else self.code.call(scope, "i1", f"llvm.vector.reduce.or.{suffix('i1', width)}", (lanes, condition))
+        )
         scope.put(f"br i1 {some}, label %rare_{number}, label %usual_{number}")
         before, known = scope.label, dict(scope.memo)
         scope.begin(f"rare_{number}")
@@ -263,8 +265,11 @@ class Values:
             if step and self.is_in_lanes(arg):
                 term = self.of(arg, copy)
                 if step != 1:
-                    factor = literal(step, "i64", width) if isinstance(step, int) else self.splat(
-                        self.code.scopes[0], "i64", str(step), width)
+                    factor = (
+                        literal(step, "i64", width)
+                        if isinstance(step, int)
+                        else self.splat(self.code.scopes[0], "i64", str(step), width)
+                    )
                     term = self.code.emit(scope, f"mul {integers} {term}, {factor}")
                 offsets = self.code.emit(scope, f"add {integers} {offsets}, {term}")
         return self.code.emit(scope, f"getelementptr {type}, ptr {pointer}, {integers} {offsets}")
@@ -306,16 +311,22 @@ class Values:
             else:
                 function = f"llvm.masked.load.{suffix(memory(dtype), width)}.p0"
                 self.code.declare(type, function, "ptr", masks, type)
-                value = emit(scope, f"call {type} @{function}(ptr align {align} {pointer}, {masks} {mask}, "
-                                    f"{type} {zero}){self._alias(access.buffer)}")
+                value = emit(
+                    scope,
+                    f"call {type} @{function}(ptr align {align} {pointer}, {masks} {mask}, "
+                    f"{type} {zero}){self._alias(access.buffer)}",
+                )
             if stride == -1:
                 value = self._reversed(scope, memory(dtype), value, width)
         else:
             pointers = self._pointers(scope, access, x.args, copy)
             function = f"llvm.masked.gather.{suffix(memory(dtype), width)}.v{width}p0"
             self.code.declare(type, function, f"<{width} x ptr>", masks, type)
-            value = emit(scope, f"call {type} @{function}(<{width} x ptr> align {align} {pointers}, "
-                                f"{masks} {mask or 'splat (i1 true)'}, {type} {zero}){self._alias(access.buffer)}")
+            value = emit(
+                scope,
+                f"call {type} @{function}(<{width} x ptr> align {align} {pointers}, "
+                f"{masks} {mask or 'splat (i1 true)'}, {type} {zero}){self._alias(access.buffer)}",
+            )
         if dtype == "b8":
             return emit(scope, f"icmp ne {type} {value}, {zero}")
         return value
@@ -329,8 +340,9 @@ class Values:
         rows = []
         for lane in range(width):
             place = self._advance(scope, scalar, first, str(lane * access.strides[self.lane]), ("row", access, lane))
-            rows.append(self.code.emit(
-                scope, f"load {type}, ptr {place}, align {size(dtype)}{self._alias(access.buffer)}"))
+            rows.append(
+                self.code.emit(scope, f"load {type}, ptr {place}, align {size(dtype)}{self._alias(access.buffer)}")
+            )
         # Rows that are `distance` apart exchange every other run of `distance` elements, for each power of two.
         distance = width // 2
         while distance:
@@ -341,16 +353,19 @@ class Values:
                 pair = rows[upper], rows[lower]
                 for row, start in ((upper, 0), (lower, distance)):
                     order = ", ".join(
-                        f"i32 {start + (k & ~distance) + (width if k & distance else 0)}" for k in range(width))
+                        f"i32 {start + (k & ~distance) + (width if k & distance else 0)}" for k in range(width)
+                    )
                     rows[row] = self.code.emit(
-                        scope, f"shufflevector {type} {pair[0]}, {type} {pair[1]}, <{width} x i32> <{order}>")
+                        scope, f"shufflevector {type} {pair[0]}, {type} {pair[1]}, <{width} x i32> <{order}>"
+                    )
             distance //= 2
         for number, row in enumerate(rows):
             place = self._advance(scope, scalar, tile, str(number * width), ("tile", tile, number))
             scope.put(f"store {type} {row}, ptr {place}, align {size(dtype)}")
 
-    def _load_one(self, scope: Scope, access: Access, args: Sequence[Scalar], copy: int, dtype: str,
-                  mask: str | None) -> str:
+    def _load_one(
+        self, scope: Scope, access: Access, args: Sequence[Scalar], copy: int, dtype: str, mask: str | None
+    ) -> str:
         """A single element. Where it is masked out, a zero on the stack is read in its place."""
         pointer, type = self._pointer(access, args, copy), memory(dtype)
         if mask is not None:
@@ -395,5 +410,7 @@ class Values:
         pointers = self._pointers(scope, access, args, copy)
         function = f"llvm.masked.scatter.{suffix(memory(dtype), width)}.v{width}p0"
         self.code.declare("void", function, type, f"<{width} x ptr>", masks)
-        scope.put(f"call void @{function}({type} {value}, <{width} x ptr> align {align} {pointers}, "
-                  f"{masks} {mask or 'splat (i1 true)'}){alias}")
+        scope.put(
+            f"call void @{function}({type} {value}, <{width} x ptr> align {align} {pointers}, "
+            f"{masks} {mask or 'splat (i1 true)'}){alias}"
+        )

@@ -15,12 +15,29 @@ import struct
 from ...ops.scalar_ir import BITS, wrap
 
 _REGISTER = {
-    "b8": "i1", "u8": "i8", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64",
-    "f16": "half", "bf16": "i16", "f32": "float", "f64": "double",
+    "b8": "i1",
+    "u8": "i8",
+    "i8": "i8",
+    "i16": "i16",
+    "i32": "i32",
+    "i64": "i64",
+    "f16": "half",
+    "bf16": "i16",
+    "f32": "float",
+    "f64": "double",
 }
 
-_SUFFIX = {"i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "half": "f16", "float": "f32",
-           "double": "f64", "ptr": "p0"}
+_SUFFIX = {
+    "i1": "i1",
+    "i8": "i8",
+    "i16": "i16",
+    "i32": "i32",
+    "i64": "i64",
+    "half": "f16",
+    "float": "f32",
+    "double": "f64",
+    "ptr": "p0",
+}
 
 WIDE = {"f16": "f32", "bf16": "f32"}
 """The type that arithmetic on these is done in, as eager does; every result is rounded back."""

@@ -72,8 +72,15 @@ class Code:
         return 0
 
     def loop(
-        self, start: str, stop: str, step: int, carried: Carried, body: Callable[[str, list[str]], list[str]],
-        *, variable: int | None = None, may_be_empty: bool = False,
+        self,
+        start: str,
+        stop: str,
+        step: int,
+        carried: Carried,
+        body: Callable[[str, list[str]], list[str]],
+        *,
+        variable: int | None = None,
+        may_be_empty: bool = False,
     ) -> list[str]:
         """for (i = start; i < stop; i += step). `body` gets i and what is carried, and returns what it becomes."""
         outer, number = self.here, self._names

@@ -1,10 +1,10 @@
 """A box and its plan as one function: `void loop(begin, end, buffers)` computes the items from begin to end.
 
-    items                     each decoded into its row variables
-      stage after stage
-        inner variables       loops, long float sums in blocks of blocks
-          lanes               whole vectors `copies` at a time; then single vectors, masked; or single elements
-        reductions finished, row stores
+items                     each decoded into its row variables
+  stage after stage
+    inner variables       loops, long float sums in blocks of blocks
+      lanes               whole vectors `copies` at a time; then single vectors, masked; or single elements
+    reductions finished, row stores
 """
 
 from __future__ import annotations
@@ -53,8 +53,15 @@ class Run:
 
 
 class LoopPrinter:
-    def __init__(self, box: Box, plan: Plan, host: Host, stored: frozenset[int], dtypes: tuple[str, ...],
-                 scratch: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        box: Box,
+        plan: Plan,
+        host: Host,
+        stored: frozenset[int],
+        dtypes: tuple[str, ...],
+        scratch: tuple[str, ...] = (),
+    ):
         """`scratch`: the dtypes of buffers behind the kernel's own, of one row each."""
         self.box, self.plan, self.host, self.scratch = box, plan, host, scratch
         self.dtypes = (*dtypes, *scratch)
@@ -165,7 +172,7 @@ class LoopPrinter:
         """The same for the only stage, where vectors of rows are walked side by side, element by element: sums in the
         same blocks of blocks, with accumulators in memory."""
         plan, code, values = self.plan, self.code, self.values
-        variable, = self.box.inner
+        (variable,) = self.box.inner
         extent, first, reach = self.box.extents[variable], code.here.variables[plan.lane], plan.copies * plan.width
         slots = [Slot(r, plan.width) for _ in range(plan.copies) for r in stage.reductions]
         types = [type for slot in slots for type in reductions.types(slot.reduction, slot.width)]
@@ -191,26 +198,37 @@ class LoopPrinter:
             return code.emit(code.here, f"getelementptr {type}, ptr {of}, i64 {strip}")
 
         def load(tables: list[str], strip: str) -> list[Accumulator]:
-            return _grouped(slots, [code.emit(code.here, f"load {type}, ptr {place(of, type, strip)}")
-                                    for of, type in zip(tables, types, strict=True)])
+            return _grouped(
+                slots,
+                [
+                    code.emit(code.here, f"load {type}, ptr {place(of, type, strip)}")
+                    for of, type in zip(tables, types, strict=True)
+                ],
+            )
 
         def store(tables: list[str], strip: str, accumulators: list[Accumulator]) -> None:
             for of, type, value in zip(tables, types, _operands(accumulators), strict=True):
                 code.here.put(f"store {type} {value}, ptr {place(of, type, strip)}")
 
         def take(_: str, into: list[str]) -> None:
-            each_strip(lambda strip: store(into, strip, self._body(
-                stage, slots, load(into, strip), plan.copies, None)))
+            each_strip(lambda strip: store(into, strip, self._body(stage, slots, load(into, strip), plan.copies, None)))
 
-        def count(start: str, stop: str, step: int, trips: int, into: list[str], body: Callable[[str, list[str]], None],
-                  ) -> None:
+        def count(
+            start: str, stop: str, step: int, trips: int, into: list[str], body: Callable[[str, list[str]], None]
+        ) -> None:
             if trips > CHAIN:
                 below, local = step * (CHAIN // 2), table()
 
                 def fold(strip: str) -> None:
                     pairs = zip(slots, load(into, strip), load(local, strip), strict=True)
-                    store(into, strip, [reductions.join(Operations(code, code.here, slot.width), slot.reduction, a, b)
-                                        for slot, a, b in pairs])
+                    store(
+                        into,
+                        strip,
+                        [
+                            reductions.join(Operations(code, code.here, slot.width), slot.reduction, a, b)
+                            for slot, a, b in pairs
+                        ],
+                    )
 
                 def block(begin: str, into: list[str]) -> None:
                     each_strip(lambda strip: store(local, strip, identities))
@@ -246,8 +264,12 @@ class LoopPrinter:
         roots = [x for store in stage.stores for x in (*store.args, store.value)]
         tiles: dict[Access, str] = {}
         for x in walk(*roots):
-            if x.op == "load" and x.payload not in tiles and x.payload.buffer not in values.stored and is_across(
-                    x.payload, plan.lane, plan.across):
+            if (
+                x.op == "load"
+                and x.payload not in tiles
+                and x.payload.buffer not in values.stored
+                and is_across(x.payload, plan.lane, plan.across)
+            ):
                 tile = code.name()
                 code.scopes[0].put(f"{tile} = alloca [{plan.width**2} x {memory(x.dtype)}], align 64")
                 values.turn(x.payload, x.dtype, tile)
@@ -284,8 +306,9 @@ class LoopPrinter:
             result = reductions.join(to, reduction, result, a)
         return [reductions.finish(to, reduction, result)]
 
-    def _nest(self, stage: Stage, inner: list[int], runs: list[Run], slots: list[Slot],
-              accumulators: list[Accumulator]) -> list[Accumulator]:
+    def _nest(
+        self, stage: Stage, inner: list[int], runs: list[Run], slots: list[Slot], accumulators: list[Accumulator]
+    ) -> list[Accumulator]:
         """Loops over the inner variables, then the lanes."""
         if not inner:
             if self.plan.kind == "rows":
@@ -303,12 +326,32 @@ class LoopPrinter:
             # A short chain below is simply carried on.
             return self._folded(slots, current, rest) if below >= 16 else rest(current)
 
-        return self._count("0", str(extent), 1, most(extent), slots, accumulators, turn, variable,
-                           may_be_empty=isinstance(extent, Size), additions=1 if below >= 16 else below)
+        return self._count(
+            "0",
+            str(extent),
+            1,
+            most(extent),
+            slots,
+            accumulators,
+            turn,
+            variable,
+            may_be_empty=isinstance(extent, Size),
+            additions=1 if below >= 16 else below,
+        )
 
-    def _count(self, start: str, stop: str, step: int, trips: int, slots: list[Slot], accumulators: list[Accumulator],
-               body: Callable[[str, list[Accumulator]], list[Accumulator]], variable: int | None,
-               may_be_empty: bool = False, additions: int = 1) -> list[Accumulator]:
+    def _count(
+        self,
+        start: str,
+        stop: str,
+        step: int,
+        trips: int,
+        slots: list[Slot],
+        accumulators: list[Accumulator],
+        body: Callable[[str, list[Accumulator]], list[Accumulator]],
+        variable: int | None,
+        may_be_empty: bool = False,
+        additions: int = 1,
+    ) -> list[Accumulator]:
         """A loop, in blocks where it would make a chain of float additions too long: so many in each turn."""
         if trips * additions > CHAIN and any(reductions.is_cascaded(slot.reduction) for slot in slots):
             turns = max(CHAIN // 2 // additions, 1)
@@ -317,20 +360,26 @@ class LoopPrinter:
             def block(first: str, current: list[Accumulator]) -> list[Accumulator]:
                 end = self.code.emit(self.code.here, f"add nuw nsw i64 {first}, {reach}")
                 end = self.code.call(self.code.here, "i64", "llvm.umin.i64", ("i64", end), ("i64", stop))
-                return self._folded(slots, current, lambda local: self._count(
-                    first, end, step, turns, slots, local, body, variable))
+                return self._folded(
+                    slots, current, lambda local: self._count(first, end, step, turns, slots, local, body, variable)
+                )
 
             blocks = -(-trips // turns)
             return self._count(start, stop, reach, blocks, slots, accumulators, block, None, may_be_empty)
         names = self.code.loop(
-            start, stop, step, _flat(slots, accumulators),
+            start,
+            stop,
+            step,
+            _flat(slots, accumulators),
             lambda counter, names: _operands(body(counter, _grouped(slots, names))),
-            variable=variable, may_be_empty=may_be_empty,
+            variable=variable,
+            may_be_empty=may_be_empty,
         )
         return _grouped(slots, names)
 
-    def _folded(self, slots: list[Slot], outer: list[Accumulator],
-                compute: Callable[[list[Accumulator]], list[Accumulator]]) -> list[Accumulator]:
+    def _folded(
+        self, slots: list[Slot], outer: list[Accumulator], compute: Callable[[list[Accumulator]], list[Accumulator]]
+    ) -> list[Accumulator]:
         """Float sums start from zero in `compute` and are added to the outer ones after it."""
         is_cascaded = [reductions.is_cascaded(slot.reduction) for slot in slots]
         local = [
@@ -372,8 +421,11 @@ class LoopPrinter:
                 end = stop
             elif is_fixed:
                 whole = left // unit * unit
-                end = str(int(position) + whole) if position.isdigit() else code.emit(
-                    scope, f"add nuw nsw i64 {position}, {whole}")
+                end = (
+                    str(int(position) + whole)
+                    if position.isdigit()
+                    else code.emit(scope, f"add nuw nsw i64 {position}, {whole}")
+                )
             else:
                 length = code.emit(scope, f"sub i64 {stop}, {position}")
                 whole = code.emit(scope, f"and i64 {length}, {-unit}")
@@ -437,13 +489,23 @@ class LoopPrinter:
 
         values.width = run.width
         after = list(accumulators)
-        after[mine] = self._count(run.start, run.stop, run.copies * run.width, run.trips, slots[mine],
-                                  accumulators[mine], turn, plan.lane, run.may_be_empty)
+        after[mine] = self._count(
+            run.start,
+            run.stop,
+            run.copies * run.width,
+            run.trips,
+            slots[mine],
+            accumulators[mine],
+            turn,
+            plan.lane,
+            run.may_be_empty,
+        )
         values.width = plan.width
         return after
 
-    def _body(self, stage: Stage, slots: list[Slot], accumulators: list[Accumulator], copies: int, mask: str | None,
-              ) -> list[Accumulator]:
+    def _body(
+        self, stage: Stage, slots: list[Slot], accumulators: list[Accumulator], copies: int, mask: str | None
+    ) -> list[Accumulator]:
         """One turn: values are taken into the accumulators, elements are stored."""
         result: list[Accumulator] = []
         for number, (slot, a) in enumerate(zip(slots, accumulators, strict=True)):
@@ -515,4 +577,3 @@ def _operands(accumulators: list[Accumulator]) -> list[str]:
 def _grouped(slots: list[Slot], operands: list[str]) -> list[Accumulator]:
     iterator = iter(operands)
     return [[next(iterator) for _ in reductions.types(slot.reduction, slot.width)] for slot in slots]
-

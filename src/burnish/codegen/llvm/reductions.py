@@ -73,8 +73,9 @@ def greatest(dtype: str) -> bool | int | float:
     return 255 if dtype == "u8" else (1 << (BITS[dtype] - 1)) - 1
 
 
-def take(to: Operations, reduction: Reduction, a: Accumulator, x: str, position: str | None, is_ordered: bool,
-         ) -> Accumulator:
+def take(
+    to: Operations, reduction: Reduction, a: Accumulator, x: str, position: str | None, is_ordered: bool
+) -> Accumulator:
     """One more value. Positions that only grow (`is_ordered`) spare the question which of two equals came first."""
     if position is None:
         return join(to, reduction, a, [x])
@@ -131,11 +132,14 @@ def join_lanes(to: Operations, reduction: Reduction, a: Accumulator) -> Accumula
         halves = []
         for start in (0, half):
             order = ", ".join(f"i32 {lane}" for lane in range(start, start + half))
-            halves.append([
-                to.emit(f"shufflevector {type} {part}, {type} poison, <{half} x i32> <{order}>")
-                if half > 1 else to.emit(f"extractelement {type} {part}, i64 {start}")
-                for type, part in zip(types(reduction, width), a, strict=True)
-            ])
+            halves.append(
+                [
+                    to.emit(f"shufflevector {type} {part}, {type} poison, <{half} x i32> <{order}>")
+                    if half > 1
+                    else to.emit(f"extractelement {type} {part}, i64 {start}")
+                    for type, part in zip(types(reduction, width), a, strict=True)
+                ]
+            )
         to = Operations(to.code, to.scope, half)
         a = join(to, reduction, *halves)
         width = half

@@ -74,6 +74,8 @@ def load_sizes(sizes: Iterable[Size], buffers: int) -> list[str]:
     """Lines that take them from the table, where they stand behind the buffers."""
     lines = []
     for size in sizes:
-        lines += [f"  {size}.at = getelementptr ptr, ptr %buffers, i64 {buffers + size.number}",
-                  f"  {size} = load i64, ptr {size}.at"]
+        lines += [
+            f"  {size}.at = getelementptr ptr, ptr %buffers, i64 {buffers + size.number}",
+            f"  {size} = load i64, ptr {size}.at",
+        ]
     return lines

@@ -362,7 +362,8 @@ class Operations:
 
 
 _PLAIN = {
-    (op, t): PLAIN[op](*(load(t, Access(n, 0, ())) for n in range(1 + (op == "ldexp")))) for op in PLAIN
+    (op, t): PLAIN[op](*(load(t, Access(n, 0, ())) for n in range(1 + (op == "ldexp"))))
+    for op in PLAIN
     for t in ("f32", "f64")
 }
 

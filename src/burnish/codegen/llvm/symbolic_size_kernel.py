@@ -53,8 +53,13 @@ def compile_open_kernel(kernels: Sequence[Kernel], space: Space) -> OpenKernel:
 
     unifier = Unifier(space, size)
     boxes = [unifier.box(same) for same in boxes_alike(kernels)]
-    key = "\n".join([f"{first.dtypes} {sorted(first.stored)}", *(line for box in boxes for line in listing_of(box)),
-                     *(f"{box.positions} {[hint(n) < 16 for n in box.extents]}" for box in boxes)])
+    key = "\n".join(
+        [
+            f"{first.dtypes} {sorted(first.stored)}",
+            *(line for box in boxes for line in listing_of(box)),
+            *(f"{box.positions} {[hint(n) < 16 for n in box.extents]}" for box in boxes),
+        ]
+    )
     native = _known.get(key)
     if native is None:
         native = _known.setdefault(key, compiled(first, boxes, len(sizes), host()))
@@ -82,8 +87,11 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
     weights = [max(round(cost / unit), 1) for cost in costs]
     count = len(kernel.dtypes)
     functions: list[str] = []
-    declarations = {"declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)",
-                    f"declare i32 @{PARALLEL}(i64, i64, i64, ptr, ptr)"}
+    declarations = {
+        "declare i64 @llvm.smax.i64(i64, i64)",
+        "declare i64 @llvm.smin.i64(i64, i64)",
+        f"declare i32 @{PARALLEL}(i64, i64, i64, ptr, ptr)",
+    }
     buffers, counts = count, []
     for number, (box, plan) in enumerate(planned):
         scratch: tuple[str, ...] = ()
@@ -94,10 +102,24 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
         declarations |= printer.code.declarations
         buffers = max(buffers, count + len(scratch))
         counts.append(f"items{number}")
-        functions += ["", *item_count(f"items{number}", box, plan, weights[number], count),
-                      "", *cycle_count(f"cycles{number}", box, plan, count)]
-    lines = [f"; kernel {kernel.name}", "", f'target triple = "{target.triple}"', "", *entry(counts, weights),
-             *functions, "", *sorted(declarations), "", f"attributes #0 = {{ nounwind {target.attributes} }}"]
+        functions += [
+            "",
+            *item_count(f"items{number}", box, plan, weights[number], count),
+            "",
+            *cycle_count(f"cycles{number}", box, plan, count),
+        ]
+    lines = [
+        f"; kernel {kernel.name}",
+        "",
+        f'target triple = "{target.triple}"',
+        "",
+        *entry(counts, weights),
+        *functions,
+        "",
+        *sorted(declarations),
+        "",
+        f"attributes #0 = {{ nounwind {target.attributes} }}",
+    ]
     if kernel.stored:
         lines += alias_scopes(buffers, [*kernel.stored, *range(count, buffers)])
     return "\n".join(lines) + "\n", cycles
@@ -132,8 +154,14 @@ FRACTIONS = 1 << 10
 
 
 def counting(name: str, box: Box, buffers: int, lines: Sequence[str], total: str) -> list[str]:
-    return [f"define internal i64 @{name}(ptr %buffers) #0 {{", "entry:", *load_sizes(sizes_in(box), buffers),
-            *lines, f"  ret i64 {total}", "}"]
+    return [
+        f"define internal i64 @{name}(ptr %buffers) #0 {{",
+        "entry:",
+        *load_sizes(sizes_in(box), buffers),
+        *lines,
+        f"  ret i64 {total}",
+        "}",
+    ]
 
 
 def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
@@ -141,28 +169,45 @@ def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
     lines = [f"define void @{SYMBOL}(ptr %buffers) #0 {{", "entry:"]
     total = cycles = "0"
     for number, name in enumerate(counts):
-        lines += [f"  %n{number} = call i64 @{name}(ptr %buffers)", f"  %t{number} = add i64 {total}, %n{number}",
-                  f"  %c{number} = call i64 @cycles{number}(ptr %buffers)",
-                  f"  %s{number} = add i64 {cycles}, %c{number}"]
+        lines += [
+            f"  %n{number} = call i64 @{name}(ptr %buffers)",
+            f"  %t{number} = add i64 {total}, %n{number}",
+            f"  %c{number} = call i64 @cycles{number}(ptr %buffers)",
+            f"  %s{number} = add i64 {cycles}, %c{number}",
+        ]
         total, cycles = f"%t{number}", f"%s{number}"
-    lines += [f"  %is.small = icmp sle i64 {cycles}, {plans.GRAIN}",
-              "  br i1 %is.small, label %alone, label %shared", "alone:",
-              f"  call void @items(i64 0, i64 {total}, ptr %buffers)", "  ret void", "shared:",
-              f"  %grains = mul i64 {total}, {plans.GRAIN}", f"  %of.one = udiv i64 %grains, {cycles}",
-              "  %grain = call i64 @llvm.smax.i64(i64 %of.one, i64 1)",
-              f"  %r = call i32 @{PARALLEL}(i64 0, i64 {total}, i64 %grain, ptr @items, ptr %buffers)", "  ret void",
-              "}", "", "define internal void @items(i64 %begin, i64 %end, ptr %buffers) #0 {", "entry:"]
+    lines += [
+        f"  %is.small = icmp sle i64 {cycles}, {plans.GRAIN}",
+        "  br i1 %is.small, label %alone, label %shared",
+        "alone:",
+        f"  call void @items(i64 0, i64 {total}, ptr %buffers)",
+        "  ret void",
+        "shared:",
+        f"  %grains = mul i64 {total}, {plans.GRAIN}",
+        f"  %of.one = udiv i64 %grains, {cycles}",
+        "  %grain = call i64 @llvm.smax.i64(i64 %of.one, i64 1)",
+        f"  %r = call i32 @{PARALLEL}(i64 0, i64 {total}, i64 %grain, ptr @items, ptr %buffers)",
+        "  ret void",
+        "}",
+        "",
+        "define internal void @items(i64 %begin, i64 %end, ptr %buffers) #0 {",
+        "entry:",
+    ]
     start = "0"
     for number, (name, weight) in enumerate(zip(counts, weights, strict=True)):
         lines.append(f"  %n{number} = call i64 @{name}(ptr %buffers)")
         for side in ("begin", "end"):
             value = f"%{side}{number}"
-            lines += [f"  {value}.from = sub i64 %{side}, {start}",
-                      f"  {value}.low = call i64 @llvm.smax.i64(i64 {value}.from, i64 0)",
-                      f"  {value}.in = call i64 @llvm.smin.i64(i64 {value}.low, i64 %n{number})",
-                      f"  {value} = udiv i64 {value}.in, {weight}"]
-        lines += [f"  call void @loop{number}(i64 %begin{number}, i64 %end{number}, ptr %buffers)",
-                  f"  %t{number} = add i64 {start}, %n{number}"]
+            lines += [
+                f"  {value}.from = sub i64 %{side}, {start}",
+                f"  {value}.low = call i64 @llvm.smax.i64(i64 {value}.from, i64 0)",
+                f"  {value}.in = call i64 @llvm.smin.i64(i64 {value}.low, i64 %n{number})",
+                f"  {value} = udiv i64 {value}.in, {weight}",
+            ]
+        lines += [
+            f"  call void @loop{number}(i64 %begin{number}, i64 %end{number}, ptr %buffers)",
+            f"  %t{number} = add i64 {start}, %n{number}",
+        ]
         start = f"%t{number}"
     return [*lines, "  ret void", "}"]
 
@@ -174,28 +219,44 @@ def choose(box: Box, target: Host) -> Plan:
     if any(r.is_running for r in box.reductions):
         return plans.cut(guessed, None, 1, plans.cycles_of(guessed, None, target), target)
     lanes: list[int | None] = [
-        k for k, extent in enumerate(guessed.extents) if extent > 1
+        k
+        for k, extent in enumerate(guessed.extents)
+        if extent > 1
         and all(isinstance(a.strides[k], int) for a in accesses(box.stages))
-        and (box.is_elementwise or k >= box.rows or k not in open_rows or target.has_masks)]
+        and (box.is_elementwise or k >= box.rows or k not in open_rows or target.has_masks)
+    ]
     if box.is_elementwise or not box.inner or any(isinstance(box.positions[k], Size) for k in box.inner):
         lanes = [k for k in lanes if k is None or k < box.rows or isinstance(box.positions[k], int)]
     lane = min(lanes or [None], key=lambda k: plans.cycles_of(guessed, k, target, may_turn=False))
     width = 1 if lane is None else plans.width_of(guessed, lane, target)
     if width == 1 and not box.is_elementwise:
         lane = None
-    return plans.cut(guessed, lane, width, plans.cycles_of(guessed, lane, target, may_turn=False), target,
-                     may_turn=False, is_open=lane in open_rows)
+    return plans.cut(
+        guessed,
+        lane,
+        width,
+        plans.cycles_of(guessed, lane, target, may_turn=False),
+        target,
+        may_turn=False,
+        is_open=lane in open_rows,
+    )
 
 
 def guess(box: Box) -> Box:
     """The box with the sizes that were seen."""
+
     @once
     def access(a: Access) -> Access:
-        return replace(a, offset=hint(a.offset), strides=tuple(map(hint, a.strides)),
-                       indirect=tuple(map(hint, a.indirect)))
+        return replace(
+            a, offset=hint(a.offset), strides=tuple(map(hint, a.strides)), indirect=tuple(map(hint, a.indirect))
+        )
 
     def leaf(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
         return make("load", x.dtype, args, access(x.payload)) if x.op == "load" else remade(x, args)
 
-    return replace(box, extents=tuple(map(hint, box.extents)), positions=tuple(map(hint, box.positions)),
-                   stages=mapped(box.stages, leaf, access))
+    return replace(
+        box,
+        extents=tuple(map(hint, box.extents)),
+        positions=tuple(map(hint, box.positions)),
+        stages=mapped(box.stages, leaf, access),
+    )

@@ -102,10 +102,11 @@ def _in_order(box: Box, host: Host) -> Plan:
             return cut(box, lane, width, cycles_of(box, lane, host), host)
     lane = max(rows, key=lambda k: box.extents[k])
     body = _operations(box)
-    copies = next(n for n in (MOST_COPIES, 4, 2, 1)
-                  if box.extents[lane] % n == 0 and (n == 1 or n * body <= MOST_SCALARS))
+    copies = next(
+        n for n in (MOST_COPIES, 4, 2, 1) if box.extents[lane] % n == 0 and (n == 1 or n * body <= MOST_SCALARS)
+    )
     cycles = cycles_of(box, None, host) / copies
-    return Plan("rows", lane, 1, copies, copies, math.prod(box.extents[:box.rows]) // copies, cycles)
+    return Plan("rows", lane, 1, copies, copies, math.prod(box.extents[: box.rows]) // copies, cycles)
 
 
 def pieces(box: Box, host: Host) -> list[tuple[Box, Plan]]:
@@ -134,8 +135,11 @@ def pieces(box: Box, host: Host) -> list[tuple[Box, Plan]]:
 def is_across(access: Access, lane: int | None, across: int) -> bool:
     """Read in strides along the lanes, but side by side along the other variable."""
     return (
-        lane is not None and access.strides[lane] not in (0, 1, -1) and access.strides[across] == 1
-        and not access.indirect and not access.masked
+        lane is not None
+        and access.strides[lane] not in (0, 1, -1)
+        and access.strides[across] == 1
+        and not access.indirect
+        and not access.masked
     )
 
 
@@ -150,8 +154,9 @@ def _across(box: Box, lane: int | None, width: int) -> int | None:
     return None
 
 
-def cut(box: Box, lane: int | None, width: int, cycles: float, host: Host, may_turn: bool = True,
-        is_open: bool = False) -> Plan:
+def cut(
+    box: Box, lane: int | None, width: int, cycles: float, host: Host, may_turn: bool = True, is_open: bool = False
+) -> Plan:
     """`may_turn`: whether squares may be read across. `is_open`: nothing is known to come out even along the lanes."""
     rows = math.prod(box.extents[: box.rows])
     body = _operations(box)
@@ -197,7 +202,7 @@ def _strips(box: Box, lane: int, reach: int) -> int:
     steps = [a.strides[inner] for a in accesses(box.stages) if a.strides[lane] == 1]
     if max(map(abs, steps), default=0) * size < FAR or reach * size > NARROW or box.extents[inner] < FEW_ELEMENTS:
         return 1
-    most = min(STRETCH // (reach * size), math.prod(box.extents[:box.rows]) // (reach * ITEMS))
+    most = min(STRETCH // (reach * size), math.prod(box.extents[: box.rows]) // (reach * ITEMS))
     return next((n for n in range(most, 1, -1) if extent % (reach * n) == 0), 1)
 
 

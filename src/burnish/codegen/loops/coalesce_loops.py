@@ -102,8 +102,9 @@ def _ordered(box: Box, kept: list[int]) -> list[tuple[int, ...]]:
     # Rows lie as the first result lies, where it tells; inner variables as what is read. One result for a row is little
     # beside what it is made of, and lies as it may.
     stores = [store.access for stage in box.stages for store in stage.stores]
-    stores += [a for a in all_accesses if any(a.strides[k] for k in box.inner)] or \
-        [store.access for stage in box.stages for store in stage.row_stores]
+    stores += [a for a in all_accesses if any(a.strides[k] for k in box.inner)] or [
+        store.access for stage in box.stages for store in stage.row_stores
+    ]
 
     def weight(k: int) -> tuple[int, int]:
         strides = [abs(a.strides[k]) for a in all_accesses]
@@ -124,9 +125,11 @@ def _merged(boxes: list[Box]) -> list[Box]:
     all_accesses = [accesses(box.stages) for box in boxes]
 
     def is_one(before: int, k: int) -> bool:
-        return all(all(a.strides[before] == a.strides[k] * box.extents[k] for a in found)
-                   and (k < box.rows or box.positions[before] == box.positions[k] * box.extents[k])
-                   for box, found in zip(boxes, all_accesses, strict=True))
+        return all(
+            all(a.strides[before] == a.strides[k] * box.extents[k] for a in found)
+            and (k < box.rows or box.positions[before] == box.positions[k] * box.extents[k])
+            for box, found in zip(boxes, all_accesses, strict=True)
+        )
 
     groups: list[tuple[int, ...]] = []
     for k in range(len(first.extents)):
@@ -155,9 +158,7 @@ def _expanded(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     return expanded(x, args) if is_function and why_not_expandable(x.op, x.dtype) is None else x
 
 
-def _rewritten(
-    box: Box, groups: list[tuple[int, ...]], finish: Callable[[Scalar, tuple[Scalar, ...]], Scalar]
-) -> Box:
+def _rewritten(box: Box, groups: list[tuple[int, ...]], finish: Callable[[Scalar, tuple[Scalar, ...]], Scalar]) -> Box:
     """The box over new variables, each of which stands for a group of old ones that it walks in row-major order.
 
     Old variables in no group are 0 throughout. `finish` makes each expression anew from its operands.

@@ -93,8 +93,11 @@ class Unifier:
         values = [x.payload for x in examples]
         if first.dtype in FLOATS and (found := self.ratio(values)) is not None:
             return cast(found, first.dtype)
-        if first.dtype in FLOATS and all(v == int(v) for v in values if math.isfinite(v)) and all(
-                map(math.isfinite, values)):
+        if (
+            first.dtype in FLOATS
+            and all(v == int(v) for v in values if math.isfinite(v))
+            and all(map(math.isfinite, values))
+        ):
             values = [int(v) for v in values]
         elif first.dtype == "b8" or first.dtype in FLOATS:
             raise NoFormula(f"the number {first.payload} is another one for other sizes")

@@ -40,10 +40,7 @@ class Layout:
         return -(1 << (31 if self.integer == "i32" else 63))
 
 
-LAYOUTS = {
-    "f32": Layout("i32", 23, 127, 2.0**-126, 2.0**-149),
-    "f64": Layout("i64", 52, 1023, 2.0**-1022, 2.0**-1074),
-}
+LAYOUTS = {"f32": Layout("i32", 23, 127, 2.0**-126, 2.0**-149), "f64": Layout("i64", 52, 1023, 2.0**-1022, 2.0**-1074)}
 
 
 def layout(x: Scalar) -> Layout:

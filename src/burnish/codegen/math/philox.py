@@ -30,8 +30,12 @@ def random_bits(seed: Scalar, counter: Scalar) -> Scalar:
         first, second = (key + const(turn * step & WORD, "i64") for key, step in zip(keys, WEYL, strict=True))
         low = low_word(words[0]) * const(MULTIPLIERS[0], "i64")
         high = low_word(words[2]) * const(MULTIPLIERS[1], "i64")
-        words = [mixed(shift_right(high, 32), words[1], first), high,
-                 mixed(shift_right(low, 32), words[3], second), low]
+        words = [
+            mixed(shift_right(high, 32), words[1], first),
+            high,
+            mixed(shift_right(low, 32), words[3], second),
+            low,
+        ]
     return low_word(words[0]) | shift_left(words[1], 32)
 
 
@@ -41,4 +45,3 @@ def low_word(x: Scalar) -> Scalar:
 
 def mixed(x: Scalar, y: Scalar, z: Scalar) -> Scalar:
     return binary("xor", binary("xor", x, z), y)
-

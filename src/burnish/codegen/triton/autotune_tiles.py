@@ -43,8 +43,9 @@ _chosen: dict[str, int] = {}
 _lock = fork_safe_locks.lock()
 
 
-def tuned(launches: Sequence[Launch], device: int, made_with: str, load: Load, seconds_of: Callable[[Run], float],
-          ) -> list[Printed]:
+def tuned(
+    launches: Sequence[Launch], device: int, made_with: str, load: Load, seconds_of: Callable[[Run], float]
+) -> list[Printed]:
     """`made_with`: what else the time depends on, Triton's version say."""
     found = []
     for launch in launches:
@@ -52,8 +53,10 @@ def tuned(launches: Sequence[Launch], device: int, made_with: str, load: Load, s
         number = 0
         if bytes_of(launch) >= LEAST_BYTES:
             on = f"{made_with} {torch.cuda.get_device_name(device)}"
-            number = remembered(f"tiles {on} {plain.grid} {plain.dtypes} {without_comments(plain.text)}",
-                                lambda launch=launch: fastest(launch, device, load, seconds_of))
+            number = remembered(
+                f"tiles {on} {plain.grid} {plain.dtypes} {without_comments(plain.text)}",
+                lambda launch=launch: fastest(launch, device, load, seconds_of),
+            )
         found.append(print_kernel(launch.kernel, launch.numbers, VARIANTS[number]) if number else plain)
     return found
 
@@ -89,8 +92,11 @@ def fastest(launch: Launch, device: int, load: Load, seconds_of: Callable[[Run],
         return None
     kernels = dict(zip(numbers, load([printed[number] for number in numbers]), strict=True))
     with torch.cuda.device(device):
-        times = {number: seconds_of(partial(cuda_module_loader.start, kernel, *buffers)) for number, kernel in kernels.items()
-                 if kernel is not None}
+        times = {
+            number: seconds_of(partial(cuda_module_loader.start, kernel, *buffers))
+            for number, kernel in kernels.items()
+            if kernel is not None
+        }
     if 0 not in times:
         return None
     best = min(times, key=times.__getitem__)

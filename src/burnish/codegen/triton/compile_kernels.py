@@ -34,8 +34,9 @@ _lock = fork_safe_locks.lock()
 
 def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]:
     if current().max_autotune:
-        printed = tuned(launches, device, made_with(architecture_of(device)), lambda some: loadable(some, device),
-                        seconds_of)
+        printed = tuned(
+            launches, device, made_with(architecture_of(device)), lambda some: loadable(some, device), seconds_of
+        )
     else:
         printed = [print_kernel(launch.kernel, launch.numbers) for launch in launches]
     prepare(printed, device)
@@ -84,15 +85,21 @@ def compile_open_kernels(kernels: Sequence[OpenKernel], point: Point, device: in
     loaded = OpenForms(device)
     loaded.prepare([kernel.at(point).printed for kernel in kernels])
     address = cuda_module_loader.launch_address()
-    return [CudaKernel(kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address),
-                       open_words(kernel, loaded), device) for kernel in kernels]
+    return [
+        CudaKernel(
+            kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address), open_words(kernel, loaded), device
+        )
+        for kernel in kernels
+    ]
 
 
 def open_words(kernel: OpenKernel, loaded: Callable[[Printed], Loaded]) -> cuda_module_loader.OpenWords:
     def at(point: Point) -> cuda_module_loader.LocalWords:
         launching = kernel.at(point)
         form = loaded(launching.printed)
-        return cuda_module_loader.words_of(form.function, launching.grid, form.threads, form.kinds, form.unaligned, launching.sizes)
+        return cuda_module_loader.words_of(
+            form.function, launching.grid, form.threads, form.kinds, form.unaligned, launching.sizes
+        )
 
     return cuda_module_loader.OpenWords(at)
 
@@ -138,14 +145,28 @@ class OpenForms:
 
 def key_of(printed: Printed, device: int) -> tuple[Hashable, ...]:
     """Two kernels of the same code may run as different numbers of programs."""
-    return (without_comments(printed.text), printed.dtypes, printed.numbers, printed.sizes, printed.warps, printed.grid,
-            device)
+    return (
+        without_comments(printed.text),
+        printed.dtypes,
+        printed.numbers,
+        printed.sizes,
+        printed.warps,
+        printed.grid,
+        device,
+    )
 
 
 def loaded(printed: Printed, cubin: Cubin, device: int, architecture: int) -> CudaKernel:
-    words = cuda_module_loader.words_of(on_gpu(cubin, device), printed.grid, cubin.threads, kinds_of(printed, cubin),
-                          lambda: on_gpu(compile_cubin(printed, architecture, is_aligned=False), device))
-    return CudaKernel(printed.name, launching(printed.name, len(printed.dtypes), cuda_module_loader.launch_address()), words, device)
+    words = cuda_module_loader.words_of(
+        on_gpu(cubin, device),
+        printed.grid,
+        cubin.threads,
+        kinds_of(printed, cubin),
+        lambda: on_gpu(compile_cubin(printed, architecture, is_aligned=False), device),
+    )
+    return CudaKernel(
+        printed.name, launching(printed.name, len(printed.dtypes), cuda_module_loader.launch_address()), words, device
+    )
 
 
 def on_gpu(cubin: Cubin, device: int) -> cuda_module_loader.Function:
@@ -154,7 +175,10 @@ def on_gpu(cubin: Cubin, device: int) -> cuda_module_loader.Function:
 
 def kinds_of(printed: Printed, cubin: Cubin) -> list[int]:
     """Of the parameters: those that Triton adds at the end are null."""
-    kinds = [cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER for n in range(len(printed.dtypes))]
+    kinds = [
+        cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER
+        for n in range(len(printed.dtypes))
+    ]
     kinds += [cuda_module_loader.SIZE] * len(printed.sizes)
     return kinds + [cuda_module_loader.NOTHING] * (cubin.parameters - len(kinds))
 

@@ -33,6 +33,7 @@ from .matmul_kernel import print_matrix
 _made: dict[tuple[str, int, int], CudaKernel] = {}
 _lock = fork_safe_locks.lock()
 
+
 def maker() -> Maker:
     return Maker(seconds_of, torch.cuda.device, about, make)
 
@@ -63,8 +64,10 @@ def make(wanted: Sequence[tuple[KernelSpec, Tiles | None]]) -> list[Made | str]:
     contexts = [contextvars.copy_context() for _ in texts]
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1, len(texts)), "burnish-triton") as pool:
         kernels = [each.result() for each in [pool.submit(one, *pair) for pair in zip(texts, contexts, strict=True)]]
-    return [kernel if isinstance(kernel, str) else Made(kernel.launcher, kernel.words, stream_of(index))
-            for kernel in kernels]
+    return [
+        kernel if isinstance(kernel, str) else Made(kernel.launcher, kernel.words, stream_of(index))
+        for kernel in kernels
+    ]
 
 
 def printed_for(spec: KernelSpec, tiles: Tiles | None) -> Printed:

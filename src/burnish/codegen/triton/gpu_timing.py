@@ -1,6 +1,6 @@
 """How long something takes on a GPU.
 
-    seconds_of(run)         run() starts kernels in the current stream
+seconds_of(run)         run() starts kernels in the current stream
 """
 
 from __future__ import annotations

@@ -53,12 +53,24 @@ def print_kernel(kernel: Kernel, numbers: frozenset[int] = frozenset(), variant:
     ends = list(itertools.accumulate(tile.programs for tile in tiles))
     lines, functions = body_of(kernel, boxes, tiles, numbers, ends)
     name = name_of(kernel)
-    return Printed(name, text_of(kernel, name, listing(kernel), (), lines, functions), ends[-1] if ends else 0,
-                   warps_of(tiles), kernel.dtypes, numbers)
+    return Printed(
+        name,
+        text_of(kernel, name, listing(kernel), (), lines, functions),
+        ends[-1] if ends else 0,
+        warps_of(tiles),
+        kernel.dtypes,
+        numbers,
+    )
 
 
-def body_of(kernel: Kernel, boxes: Sequence[Box], tiles: Sequence[Tile], numbers: frozenset[int],
-            ends: Sequence[object], far: bool | None = None) -> tuple[list[str], set[tuple[str, str]]]:
+def body_of(
+    kernel: Kernel,
+    boxes: Sequence[Box],
+    tiles: Sequence[Tile],
+    numbers: frozenset[int],
+    ends: Sequence[object],
+    far: bool | None = None,
+) -> tuple[list[str], set[tuple[str, str]]]:
     """The lines, and the functions that they call. `ends` is how many programs each loop and those before it take."""
     lines: list[str] = []
     functions: set[tuple[str, str]] = set()
@@ -70,14 +82,25 @@ def body_of(kernel: Kernel, boxes: Sequence[Box], tiles: Sequence[Tile], numbers
         if len(boxes) == 1:
             lines += body
         else:
-            asked = f"pid < {ends[0]}" if number == 0 else f"pid >= {first}" if number + 1 == len(boxes) \
+            asked = (
+                f"pid < {ends[0]}"
+                if number == 0
+                else f"pid >= {first}"
+                if number + 1 == len(boxes)
                 else f"(pid >= {first}) & (pid < {ends[number]})"
+            )
             lines += [f"if {asked}:", *(f"    {line}" for line in body)]
     return lines, functions
 
 
-def text_of(kernel: Kernel, name: str, listed: Sequence[str], further: Sequence[str], body: Sequence[str],
-            functions: set[tuple[str, str]]) -> str:
+def text_of(
+    kernel: Kernel,
+    name: str,
+    listed: Sequence[str],
+    further: Sequence[str],
+    body: Sequence[str],
+    functions: set[tuple[str, str]],
+) -> str:
     """`listed` is what the kernel is, for people. `further` are the parameters behind the buffers."""
     head, *loops = listed
     lines = [f"# {line}" for line in ("\n".join(kernel.origin).splitlines() + [f"kernel {kernel.name}{head}"] + loops)]

@@ -39,8 +39,9 @@ class LoopPrinter:
     """`at` is the text of the number of the tile. `numbers` are the buffers that are passed by value. `far`: whether
     places are counted in 64 bits, where the numbers of the box are told when it runs; None where they are known."""
 
-    def __init__(self, box: Box, tile: Tile, stored: frozenset[int], numbers: frozenset[int], at: str,
-                 far: bool | None = None):
+    def __init__(
+        self, box: Box, tile: Tile, stored: frozenset[int], numbers: frozenset[int], at: str, far: bool | None = None
+    ):
         self.functions: set[tuple[str, str]] = set()
         """The transcendental operations that the loop calls, and the dtypes they are of."""
         self.box, self.tile, self.stored, self.numbers, self.at = box, tile, stored, numbers, at
@@ -52,7 +53,7 @@ class LoopPrinter:
         """Of what was stored by an earlier stage: its name."""
         self.reduced: list[str] = []
         self.rows = math.prod(box.extents[: box.rows])
-        self.inner = math.prod(box.extents[box.rows:])
+        self.inner = math.prod(box.extents[box.rows :])
         self.is_flat = box.is_elementwise
         self.is_open = far is not None
         self.far = self.rows * max(self.inner, 1) >= FAR if far is None else far
@@ -94,8 +95,12 @@ class LoopPrinter:
             self.inner_variables()
 
     def inner_variables(self) -> None:
-        if not is_multiple(self.inner, self.tile.inner) or not self.inner \
-                or self.tile.whole and isinstance(self.inner, Size):
+        if (
+            not is_multiple(self.inner, self.tile.inner)
+            or not self.inner
+            or self.tile.whole
+            and isinstance(self.inner, Size)
+        ):
             self.line(f"mq = q < {self.inner}")
             self.masks[INNER] = "mq"
             self.masks[ROWS | INNER] = "mx & mq" if self.masks[ROWS] else "mq"
@@ -178,8 +183,11 @@ class LoopPrinter:
         self.depth -= 1
         # What was named inside of the loop is not known behind it.
         self.names = before
-        return [self.finished(number, held[number - first]) for number, reduction in enumerate(stage.reductions, first)
-                if not reduction.is_running]
+        return [
+            self.finished(number, held[number - first])
+            for number, reduction in enumerate(stage.reductions, first)
+            if not reduction.is_running
+        ]
 
     def between(self, before: Stage) -> None:
         """What another stage sees anew of what the one before has stored."""
@@ -202,8 +210,11 @@ class LoopPrinter:
             pointer, mask = self.place(store.access, store.args, args, True, each if store.adds else 0)
             for index in store.args[: len(store.access.indirect)]:
                 self.look_at(index, mask)
-            stores = f'tl.atomic_add({pointer}, {value}, {mask or None}, sem="relaxed")' if store.adds \
+            stores = (
+                f'tl.atomic_add({pointer}, {value}, {mask or None}, sem="relaxed")'
+                if store.adds
                 else f"tl.store({pointer}, {value}{f', {mask}' if mask else ''})"
+            )
             self.line(stores)
             if not store.args:
                 self.kept[store.access] = value
@@ -216,18 +227,25 @@ class LoopPrinter:
         source, wide = reduction.value.dtype, accumulated(reduction)
         found = [operand(Operations(self.emit_one).cast(value, source, wide))]
         if is_positional(reduction):
-            terms = [f"i{k}.to(tl.int64) * {n}" if n != 1 else f"i{k}.to(tl.int64)"
-                     for k, n in enumerate(self.box.positions) if n and k >= self.box.rows]
+            terms = [
+                f"i{k}.to(tl.int64) * {n}" if n != 1 else f"i{k}.to(tl.int64)"
+                for k, n in enumerate(self.box.positions)
+                if n and k >= self.box.rows
+            ]
             found.append(" + ".join(terms) or "tl.full((1, 1), 0, tl.int64)")
         shape = f"({self.tile.rows}, {self.tile.inner})"
         mask = self.masks[INNER]
-        return [self.emit_one(f"tl.where({mask}, tl.broadcast_to({text}, {shape}), {start})" if mask
-                              else f"tl.broadcast_to({text}, {shape})")
-                for text, (start, _) in zip(found, self.starts(reduction), strict=True)]
+        return [
+            self.emit_one(
+                f"tl.where({mask}, tl.broadcast_to({text}, {shape}), {start})"
+                if mask
+                else f"tl.broadcast_to({text}, {shape})"
+            )
+            for text, (start, _) in zip(found, self.starts(reduction), strict=True)
+        ]
 
     def starts(self, reduction: Reduction) -> list[tuple[str, str]]:
-        """What it begins with, and the dtype of that. A position begins behind all others, and is 0 if there are none.
-        """
+        """What it begins with, and the dtype of that. A position begins behind all others, and is 0 if there are none."""
         dtype = accumulated(reduction)
         least, most = range_of(reduction.value.dtype)
         value = {"sum": 0, "prod": 1, "any": 0, "all": 1, "max": least, "argmax": least}.get(operation(reduction), most)
@@ -290,8 +308,9 @@ class LoopPrinter:
             x, size = (operand(self.names[arg]) for arg in index.args)
             self.line(f'tl.device_assert(({x} >= 0) & ({x} < {size}), "index out of range"{mask and f", {mask}"})')
 
-    def place(self, access: Access, given: Sequence[Scalar], args: list[str], is_store: bool, each: int = 0
-              ) -> tuple[str, str]:
+    def place(
+        self, access: Access, given: Sequence[Scalar], args: list[str], is_store: bool, each: int = 0
+    ) -> tuple[str, str]:
         """A pointer and a mask. There is one for each element along `each`, also where they point to one place."""
         depends, terms = 0, []
         for k, stride in enumerate(access.strides):
@@ -309,8 +328,11 @@ class LoopPrinter:
             depends |= self.depends[arg]
         if access.masked:
             # As many places as there are truths.
-            terms += [f"{name} * 0" for name, along in (("x", ROWS), ("q", INNER))
-                      if self.depends[given[-1]] & along & ~depends]
+            terms += [
+                f"{name} * 0"
+                for name, along in (("x", ROWS), ("q", INNER))
+                if self.depends[given[-1]] & along & ~depends
+            ]
             depends |= self.depends[given[-1]]
         terms += [f"{name} * 0" for name, along in (("x", ROWS), ("q", INNER)) if each & along & ~depends]
         depends |= each
@@ -379,8 +401,14 @@ def accumulated(reduction: Reduction) -> str:
 def combine(reduction: Reduction) -> str:
     """The function of `combine` that joins two of its values."""
     name = operation(reduction)
-    name = {"any": "larger", "all": "smaller", "max": "larger", "min": "smaller", "sum": "added", "prod": "multiplied"
-            }.get(name, name)
+    name = {
+        "any": "larger",
+        "all": "smaller",
+        "max": "larger",
+        "min": "smaller",
+        "sum": "added",
+        "prod": "multiplied",
+    }.get(name, name)
     is_float = reduction.value.dtype in FLOATS
     if name in ("larger", "smaller"):
         return name if is_float else f"{name}_integer"

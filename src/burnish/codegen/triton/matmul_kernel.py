@@ -61,9 +61,9 @@ class MatrixPrinter:
     def __init__(self, loop: Loop, tiles: Tiles, precision: str):
         self.functions: set[tuple[str, str]] = set()
         """The transcendental operations that are called, and the dtypes they are of."""
-        stage, = loop.stages
-        reduction, = stage.reductions
-        self.store, = stage.row_stores
+        (stage,) = loop.stages
+        (reduction,) = stage.reductions
+        (self.store,) = stage.row_stores
         if len(loop.extents) != 4 or loop.rows != 3 or (reduction.op, reduction.value.op) != ("sum", "mul"):
             raise InternalError("codegen", f"no product of matrices: {loop}")
         self.operands = tuple(self.uncast(arg) for arg in reduction.value.args)

@@ -86,14 +86,19 @@ def at(count: int | Size | Formula, point: Point) -> int:
 def reaches(box: Box) -> set[Formula | int]:
     """What no number that is computed from the box's variables goes beyond: as many rows as there are and as many
     elements of one, how far each access goes, and the sizes that are computed with."""
-    counts = [math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows:])]
+    counts = [math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows :])]
     counts += [x.payload for x in walk(*expressions(box.stages)) if x.op == "size"]
     return {most_of([count]) for count in counts} | {reach(access, box) for access in accesses(box.stages)}
 
 
 def reach(access: Access, box: Box) -> Formula | int:
-    return most_of([access.offset, *access.indirect,
-                    *(stride * extent for stride, extent in zip(access.strides, box.extents, strict=True))])
+    return most_of(
+        [
+            access.offset,
+            *access.indirect,
+            *(stride * extent for stride, extent in zip(access.strides, box.extents, strict=True)),
+        ]
+    )
 
 
 def most_of(parts: Iterable[int | Size]) -> Formula | int:

@@ -20,10 +20,12 @@ _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor":
 _BOOLEAN = {"add": "|", "mul": "&", "max": "|", "min": "&", "sub": "^", "and": "&", "or": "|", "xor": "^"}
 
 _ANYWHERE = COMPARISONS | frozenset("const size load index reduced select cast bitcast within".split())
-_OF_FLOATS = PRINTED.keys() | frozenset("add sub mul div fma neg abs sqrt floor ceil trunc round copysign min max "
-                                        "is_nan is_inf".split())
-_OF_INTEGERS = frozenset("add sub mul div floor_div remainder fmod and or xor not shl shr neg abs min max floor ceil "
-                         "trunc round fma".split())
+_OF_FLOATS = PRINTED.keys() | frozenset(
+    "add sub mul div fma neg abs sqrt floor ceil trunc round copysign min max is_nan is_inf".split()
+)
+_OF_INTEGERS = frozenset(
+    "add sub mul div floor_div remainder fmod and or xor not shl shr neg abs min max floor ceil trunc round fma".split()
+)
 _OF_TRUTHS = _BOOLEAN.keys() | {"not"}
 
 

@@ -48,8 +48,11 @@ class OpenKernel:
         NoFormula where the kernels differ in more than sizes."""
         self.kernel, self.numbers = kernels[0], numbers
         self.told = Told()
-        alike = [boxes for boxes in boxes_alike(kernels, expands=False)
-                 if not all(0 in box.extents[: box.rows] for box in boxes)]
+        alike = [
+            boxes
+            for boxes in boxes_alike(kernels, expands=False)
+            if not all(0 in box.extents[: box.rows] for box in boxes)
+        ]
         printed = Unifier(space, lambda formula, seen: Size(formula, self.told))
         listed = Unifier(space, lambda formula, seen: formula)
         self.seen = [boxes[0] for boxes in alike]
@@ -57,7 +60,7 @@ class OpenKernel:
         self.listed = listing(replace(self.kernel, loops=()))
         self.listed += [line for boxes in alike for line in listing_of(listed.box(boxes))]
         self.rows: list[int | Size] = [math.prod(box.extents[: box.rows]) for box in self.boxes]
-        self.inner: list[int | Size] = [math.prod(box.extents[box.rows:]) for box in self.boxes]
+        self.inner: list[int | Size] = [math.prod(box.extents[box.rows :]) for box in self.boxes]
         self.reaches: list[int | Formula] = list(set().union(*map(reaches, self.boxes)))
         self.forms: dict[tuple[tuple[Tile, ...], bool], tuple[Printed, list[Formula | ProgramsOf]]] = {}
         self.lock = fork_safe_locks.lock()
@@ -67,9 +70,12 @@ class OpenKernel:
         return self.kernel.name
 
     def at(self, point: Point) -> Launching:
-        tiles = tuple([
-            open_tile_of(seen, at(inner, point), isinstance(rows, Size), isinstance(inner, Size))
-            for seen, rows, inner in zip(self.seen, self.rows, self.inner, strict=True)])
+        tiles = tuple(
+            [
+                open_tile_of(seen, at(inner, point), isinstance(rows, Size), isinstance(inner, Size))
+                for seen, rows, inner in zip(self.seen, self.rows, self.inner, strict=True)
+            ]
+        )
         far = any(at(reach, point) >= NEAR for reach in self.reaches)
         with self.lock:
             form = self.forms.get((tiles, far))

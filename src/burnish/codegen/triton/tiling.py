@@ -101,7 +101,7 @@ def tile_of(box: Box, variant: Variant = PLAIN) -> Tile:
 
 
 def plain_tile_of(box: Box) -> Tile:
-    rows, inner = math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows:])
+    rows, inner = math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows :])
     if box.is_elementwise:
         size = min(ELEMENTS, max(SMALLEST, power_of_two(-(-rows // PROGRAMS))))
         return Tile(size, 0, True, max(size // 256, 1), -(-rows // size))
@@ -150,7 +150,7 @@ def rows_lie_side_by_side(box: Box) -> bool:
     last, inner = box.rows - 1, len(box.extents) - 1
     if box.rows == 0 or inner < box.rows:
         return False
-    within = [a for a in accesses(box.stages) if any(a.strides[box.rows:])]
+    within = [a for a in accesses(box.stages) if any(a.strides[box.rows :])]
     along_rows = sum(abs(a.strides[last]) == 1 for a in within)
     return along_rows > sum(abs(a.strides[inner]) == 1 for a in within)
 

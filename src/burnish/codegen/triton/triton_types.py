@@ -13,13 +13,29 @@ from __future__ import annotations
 import math
 
 TYPES = {
-    "b8": "tl.int1", "u8": "tl.uint8", "i8": "tl.int8", "i16": "tl.int16", "i32": "tl.int32", "i64": "tl.int64",
-    "f16": "tl.float16", "bf16": "tl.bfloat16", "f32": "tl.float32", "f64": "tl.float64",
+    "b8": "tl.int1",
+    "u8": "tl.uint8",
+    "i8": "tl.int8",
+    "i16": "tl.int16",
+    "i32": "tl.int32",
+    "i64": "tl.int64",
+    "f16": "tl.float16",
+    "bf16": "tl.bfloat16",
+    "f32": "tl.float32",
+    "f64": "tl.float64",
 }
 
 POINTERS = {
-    "b8": "*i1", "u8": "*u8", "i8": "*i8", "i16": "*i16", "i32": "*i32", "i64": "*i64",
-    "f16": "*fp16", "bf16": "*bf16", "f32": "*fp32", "f64": "*fp64",
+    "b8": "*i1",
+    "u8": "*u8",
+    "i8": "*i8",
+    "i16": "*i16",
+    "i32": "*i32",
+    "i64": "*i64",
+    "f16": "*fp16",
+    "bf16": "*bf16",
+    "f32": "*fp32",
+    "f64": "*fp64",
 }
 """What a buffer is called in a kernel's signature."""
 

@@ -30,8 +30,20 @@ from .. import CompiledFn
 from .eager_checkpoint_regions import run_eagerly, with_regions
 from .specialize_numbers import own_copy
 
-WORDS = ("rand", "dropout", "bernoulli", "uniform", "normal", "attention", "lstm", "gru", "rnn", "lowrank",
-         "fractional", "orthogonal")
+WORDS = (
+    "rand",
+    "dropout",
+    "bernoulli",
+    "uniform",
+    "normal",
+    "attention",
+    "lstm",
+    "gru",
+    "rnn",
+    "lowrank",
+    "fractional",
+    "orthogonal",
+)
 """One of them is in the name of every function of torch that may come down to an operator with a rule."""
 
 CHUNK = 1 << 14
@@ -42,8 +54,11 @@ CHUNK_ON_GPU = 1 << 18
 
 def perform(function: Callable, args: tuple, kwargs: dict) -> Any:
     """Call a function of torch. What it draws is what compiled code draws."""
-    if not has_name_of_drawing(getattr(function, "__name__", "")) or current().eager_random \
-            or draws_nothing(function.__name__, args, kwargs):
+    if (
+        not has_name_of_drawing(getattr(function, "__name__", ""))
+        or current().eager_random
+        or draws_nothing(function.__name__, args, kwargs)
+    ):
         return function(*args, **kwargs)
     return intercepted(function, args, kwargs)
 
@@ -116,6 +131,7 @@ def may_draw(node: Node) -> bool:
 def performed(function: Callable) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         return intercepted(function, args, kwargs)
+
     # The name is that of the generated code's global, whatever the function is called.
     call.__name__ = call.__qualname__ = f"drawing_{getattr(function, '__name__', 'call').replace('.', '_')}"
     return call
@@ -207,12 +223,14 @@ def kernel() -> Any:
     from ...codegen.llvm import compile_kernel
     from ...schedule.loops.parse_loops import parse_kernel
 
-    return compile_kernel(parse_kernel(f"""
+    return compile_kernel(
+        parse_kernel(f"""
         kernel random_bits(b0: i64, b1: i64 out)
           loop i0 < {CHUNK}
             stage
               b1[i0] = random_bits(b0[0], add(b0[1], i0))
-    """))
+    """)
+    )
 
 
 @once
@@ -220,9 +238,12 @@ def kernel_on_gpu(device: torch.device) -> Any:
     from ...schedule.loops.parse_loops import parse_kernel
     from ..gpu_kernel_compilers import compile_kernel_for_gpu
 
-    return compile_kernel_for_gpu(parse_kernel(f"""
+    return compile_kernel_for_gpu(
+        parse_kernel(f"""
         kernel random_bits(b0: i64, b1: i64, b2: i64 out)
           loop i0 < {CHUNK_ON_GPU}
             stage
               b2[i0] = random_bits(b0[0], add(b1[0], i0))
-    """), device)
+    """),
+        device,
+    )

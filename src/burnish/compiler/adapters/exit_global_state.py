@@ -1,8 +1,8 @@
 """Graphs that leave torch's switches other than they found them: a segment that ends inside of `with torch.no_grad()`.
 
-    _set_grad_enabled(False)          compiled(x)                     what it computes is compiled as ever
-    mul = x * 2                  =>   _set_grad_enabled(False)        and then all switches are made again, in order
-    return mul
+_set_grad_enabled(False)          compiled(x)                     what it computes is compiled as ever
+mul = x * 2                  =>   _set_grad_enabled(False)        and then all switches are made again, in order
+return mul
 """
 
 from __future__ import annotations
@@ -13,19 +13,29 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-SWITCHES = frozenset((
-    torch._C._set_grad_enabled, torch._C._set_fwd_grad_enabled, torch.set_autocast_enabled, torch.set_autocast_dtype,
-    torch.set_autocast_cache_enabled, torch.autocast_increment_nesting, torch.autocast_decrement_nesting,
-    torch.clear_autocast_cache,
-))
+SWITCHES = frozenset(
+    (
+        torch._C._set_grad_enabled,
+        torch._C._set_fwd_grad_enabled,
+        torch.set_autocast_enabled,
+        torch.set_autocast_dtype,
+        torch.set_autocast_cache_enabled,
+        torch.autocast_increment_nesting,
+        torch.autocast_decrement_nesting,
+        torch.clear_autocast_cache,
+    )
+)
 DEVICES = ("cpu", "cuda")
 Calls = list[tuple[Callable[..., Any], tuple]]
 
 
 def switches_left(gm: GraphModule) -> Calls:
     """The calls that the graph makes of switches, where it does not undo them itself."""
-    calls = [(node.target, tuple(node.args)) for node in gm.graph.nodes
-             if node.op == "call_function" and node.target in SWITCHES]
+    calls = [
+        (node.target, tuple(node.args))
+        for node in gm.graph.nodes
+        if node.op == "call_function" and node.target in SWITCHES
+    ]
     if not calls:
         return []
     before = state()
@@ -40,6 +50,7 @@ def leaving(compiled: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
         made = compiled(*inputs)
         make(calls)
         return made
+
     return call
 
 
@@ -51,8 +62,13 @@ def make(calls: Calls) -> None:
 def state() -> tuple:
     nesting = torch.autocast_increment_nesting()
     torch.autocast_decrement_nesting()
-    return (torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled(), torch.is_autocast_cache_enabled(), nesting,
-            *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES))
+    return (
+        torch.is_grad_enabled(),
+        torch._C._is_fwd_grad_enabled(),
+        torch.is_autocast_cache_enabled(),
+        nesting,
+        *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES),
+    )
 
 
 def put_back(before: tuple) -> None:

@@ -30,4 +30,5 @@ def in_mode(compiled: Callable[..., Any], is_inference: bool) -> Callable[..., A
     def call(*inputs: Any) -> Any:
         with torch._C._InferenceMode(is_inference):
             return compiled(*inputs)
+
     return call

@@ -36,8 +36,11 @@ def has_numbers(inputs: Sequence[Any], kinds: tuple[type, ...] = NUMBERS) -> boo
 
 
 def compile_per_number(
-    compile_graph: Callable[[GraphModule, list[Any]], Callable[..., Any]], gm: GraphModule, example_inputs: list[Any],
-    eager: Callable[..., Any] | None = None, kinds: tuple[type, ...] = NUMBERS,
+    compile_graph: Callable[[GraphModule, list[Any]], Callable[..., Any]],
+    gm: GraphModule,
+    example_inputs: list[Any],
+    eager: Callable[..., Any] | None = None,
+    kinds: tuple[type, ...] = NUMBERS,
 ) -> Callable[..., Any]:
     """Compile for the example inputs now and for other numbers as they come, up to LIMIT. `eager` is how the graph runs
     as it stands, where that is not plainly. Of numbers of other than these `kinds` it takes any of the same type.

@@ -36,8 +36,13 @@ def terms(node: Node, readers: Counter[Value]) -> tuple[Value, Node] | None:
     if node.op.name != ADD or node.kwargs or len(node.args) != 2:
         return None
     for x, spread in (node.args, node.args[::-1]):
-        if is_spread(spread, readers) and isinstance(x, Value) and x.node is not None and x.type == spread.type \
-                and readers[x] == 1:
+        if (
+            is_spread(spread, readers)
+            and isinstance(x, Value)
+            and x.node is not None
+            and x.type == spread.type
+            and readers[x] == 1
+        ):
             return x, spread.node
     return None
 

@@ -45,9 +45,11 @@ def weights(graph: Graph) -> set[Value]:
 
     def weighs_only(value: Value | None) -> bool:
         return value not in leaving and all(
-            keeps_rows(reader) and weighs_only(reader.results[0]) if reader.op is VIEW
+            keeps_rows(reader) and weighs_only(reader.results[0])
+            if reader.op is VIEW
             else reader.op.name == PRODUCT and reader.args[0] is value and reader.args[1] is not value
-            for reader in readers.get(value, ()))  # type: ignore[arg-type]
+            for reader in readers.get(value, ())
+        )  # type: ignore[arg-type]
 
     return {value for value in made if value is not None and weighs_only(value)}
 
@@ -56,9 +58,15 @@ def is_softmax(node: Node) -> bool:
     if node.op.name != "aten.div.Tensor" or node.kwargs or not all(isinstance(arg, Value) for arg in node.args):
         return False
     powers, sums = (arg.node for arg in node.args)
-    return node.results[0].dtype is torch.float32 and powers is not None and sums is not None \
-        and powers.op.name == "aten.exp.default" and sums.op is REDUCE["sum"] and sums.args[0] is node.args[0] \
+    return (
+        node.results[0].dtype is torch.float32
+        and powers is not None
+        and sums is not None
+        and powers.op.name == "aten.exp.default"
+        and sums.op is REDUCE["sum"]
+        and sums.args[0] is node.args[0]
         and sums.args[1] == (node.results[0].ndim - 1,)
+    )
 
 
 def keeps_rows(view: Node) -> bool:
@@ -83,7 +91,7 @@ class Weigher(Rewriter):
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Value | None:
         if node.results and node.results[0] in self.found:
-            weight, = self.kept(node, args, kwargs)
+            (weight,) = self.kept(node, args, kwargs)
             g = self.build
             return g("where.self", g("eq.Scalar", weight, 0), weight, g("clamp_min", weight, LEAST))
         return None

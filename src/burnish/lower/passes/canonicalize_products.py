@@ -1,8 +1,8 @@
 """Matrix products and convolutions in one form, which is what the libraries are asked for.
 
-    t  = view w  permute[1, 0]
-    y  = aten.addmm.default b, x, t       =>    y = linear x, w, b, None, None
-    z  = aten.convolution.default x, ...  =>    z = conv x, ...
+t  = view w  permute[1, 0]
+y  = aten.addmm.default b, x, t       =>    y = linear x, w, b, None, None
+z  = aten.convolution.default x, ...  =>    z = conv x, ...
 """
 
 from __future__ import annotations

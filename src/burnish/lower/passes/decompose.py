@@ -41,8 +41,10 @@ class Decomposer(Rewriter):
             return None
         # Statistics, say, are kept in the dtype that eager keeps them in, whatever they are computed in.
         results = (found,) if isinstance(found, Value) else found
-        return tuple(made if old is None or made is None else self.build.convert(made, old.dtype)
-                     for old, made in zip(node.results, results, strict=True))
+        return tuple(
+            made if old is None or made is None else self.build.convert(made, old.dtype)
+            for old, made in zip(node.results, results, strict=True)
+        )
 
     def apply(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
         return self.build.apply_whole(op, args, kwargs)

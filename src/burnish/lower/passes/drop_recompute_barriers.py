@@ -72,5 +72,11 @@ class Rejoiner(Rewriter):
 
 def is_call(node: Node) -> bool:
     op = node.op
-    return op.rule is None and op not in (VIEW, AGAIN) and op.name not in REDUCTION_OF and op.name not in RUN_ALONG \
-        and bool(node.results) and node.results[0] is not None
+    return (
+        op.rule is None
+        and op not in (VIEW, AGAIN)
+        and op.name not in REDUCTION_OF
+        and op.name not in RUN_ALONG
+        and bool(node.results)
+        and node.results[0] is not None
+    )

@@ -1,8 +1,8 @@
 """Common subexpressions are computed once, chains of views joined, and what nobody reads is left out.
 
-    a = aten.exp.default x                =>    a = aten.exp.default x
-    b = aten.exp.default x                      c = aten.add.Tensor a, a
-    c = aten.add.Tensor a, b
+a = aten.exp.default x                =>    a = aten.exp.default x
+b = aten.exp.default x                      c = aten.add.Tensor a, a
+c = aten.add.Tensor a, b
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ def clean(graph: Graph) -> Graph:
         if node.op is VIEW:
             results = (joined_view(build, known, args[0], args[1], node.results[0]),)
         else:
-            key = None if is_random(node) else (
-                node.op.name, frozen(args), frozen(tuple(kwargs.items())) if kwargs else ())
+            key = (
+                None
+                if is_random(node)
+                else (node.op.name, frozen(args), frozen(tuple(kwargs.items())) if kwargs else ())
+            )
             results = known.get(key) if key is not None else None
             if results is None:
                 results = build.apply_typed(node.op, args, kwargs, tuple([v and v.type for v in node.results]))

@@ -38,17 +38,24 @@ class Folder(Rewriter):
         self.uses.update(write.value for write in graph.writes)
 
     def may_go_in(self, node: Node) -> bool:
-        return node.op.name in FOLDED and any(value in self.state for value in node.operands) and any(
-            value.node is not None and value.node.op in (CONV, LINEAR) and self.uses[value] == 1
-            for value in node.operands)
+        return (
+            node.op.name in FOLDED
+            and any(value in self.state for value in node.operands)
+            and any(
+                value.node is not None and value.node.op in (CONV, LINEAR) and self.uses[value] == 1
+                for value in node.operands
+            )
+        )
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if node.op.name == "aten.addcmul.default" and not kwargs and len(args) == 3:
             return self.both(node, node.args, args)
         if node.op.name not in ("aten.mul.Tensor", "aten.add.Tensor") or kwargs or len(args) != 2:
             return None
-        for product, factor, made_factor in ((node.args[0], node.args[1], args[1]),
-                                             (node.args[1], node.args[0], args[0])):
+        for product, factor, made_factor in (
+            (node.args[0], node.args[1], args[1]),
+            (node.args[1], node.args[0], args[0]),
+        ):
             if isinstance(product, Value) and isinstance(factor, Value) and self.takes(node, product, factor):
                 call = self.env[product].node
                 return self.folded(call, node.op.name == "aten.mul.Tensor", made_factor)
@@ -58,8 +65,11 @@ class Folder(Rewriter):
         """shift + product * scale."""
         shift, made_shift = old[0], args[0]
         for product, scale, made_scale in ((old[1], old[2], args[2]), (old[2], old[1], args[1])):
-            if all(isinstance(value, Value) for value in (shift, product, scale)) \
-                    and self.takes(node, product, scale) and self.takes(node, product, shift):
+            if (
+                all(isinstance(value, Value) for value in (shift, product, scale))
+                and self.takes(node, product, scale)
+                and self.takes(node, product, shift)
+            ):
                 scaled = self.folded(self.env[product].node, True, made_scale)
                 return self.folded(scaled.node, False, made_shift)
         return None
@@ -72,12 +82,20 @@ class Folder(Rewriter):
         made = self.env[product].node if call is not None else None
         if made is None or made.op not in (CONV, LINEAR) or self.uses[product] != 1 or factor not in self.state:
             return False
-        if made.args[3] is not None or made.args[4] is not None or not self.is_state(made.args[1]) \
-                or not self.is_state(made.args[2]):
+        if (
+            made.args[3] is not None
+            or made.args[4] is not None
+            or not self.is_state(made.args[1])
+            or not self.is_state(made.args[2])
+        ):
             return False
         result = node.results[0]
-        if result is None or result.type.shape != product.shape or result.dtype != product.dtype \
-                or factor.dtype != product.dtype:
+        if (
+            result is None
+            or result.type.shape != product.shape
+            or result.dtype != product.dtype
+            or factor.dtype != product.dtype
+        ):
             return False
         channel = 1 if made.op is CONV else product.ndim - 1
         padded = (1,) * (product.ndim - factor.ndim) + factor.shape
@@ -87,14 +105,20 @@ class Folder(Rewriter):
         """Of a value of the new graph."""
         if made is None or made.is_state:
             return True
-        return made.node is not None and any(True for _ in made.node.operands) \
+        return (
+            made.node is not None
+            and any(True for _ in made.node.operands)
             and all(self.is_state(value) for value in made.node.operands)
+        )
 
     def folded(self, call: Node, is_scale: bool, factor: Value) -> Value:
         g, (_, weight, bias, *_) = self.build, call.args
         channels = weight.shape[1] * call.args[10] if call.op is CONV and call.args[8] else weight.shape[0]
-        factor = g.reshape(factor, (channels,)) if factor.type.numel == channels else \
-            g.expand(g.reshape(factor, (1,)), (channels,))
+        factor = (
+            g.reshape(factor, (channels,))
+            if factor.type.numel == channels
+            else g.expand(g.reshape(factor, (1,)), (channels,))
+        )
         if is_scale:
             weight = g("mul.Tensor", weight, self.along_channels(call, weight, factor))
             bias = None if bias is None else g("mul.Tensor", bias, factor)

@@ -133,7 +133,9 @@ class Functionalizer:
             for value in values_in((node.args, tuple(node.kwargs.values()))):
                 self.lay_out(self.places[value].root)
         results = self.build.apply_typed(
-            node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
+            node.op,
+            replaced(node.args, self.read),
+            {k: replaced(v, self.read) for k, v in node.kwargs.items()},
             tuple(None if value is None else value.type for value in node.results),
         )
         self.note_layouts(node)
@@ -155,8 +157,11 @@ class Functionalizer:
             if root.current.node is not None and node.op.name.startswith("aten.as_strided."):
                 raise Untraceable("as_strided() of an intermediate, which need not lie where it lies in eager")
             made = self.build.apply_typed(
-                node.op, replaced(node.args, self.read), {k: replaced(v, self.read) for k, v in node.kwargs.items()},
-                tuple(None if value is None else value.type for value in node.results))[position]
+                node.op,
+                replaced(node.args, self.read),
+                {k: replaced(v, self.read) for k, v in node.kwargs.items()},
+                tuple(None if value is None else value.type for value in node.results),
+            )[position]
             self.note_layouts(node)
             assert made is not None
             return made
@@ -209,7 +214,7 @@ class Functionalizer:
             made = self.read_place(Place(root, simplified((*line, cut), root.shape)))
             for length, step in windows:
                 made = self.build("unfold", made, made.ndim - 1, length, step)
-            made, = self.build.apply_typed(VIEW, (made, simplified(order, made.shape)), {}, (result.type,))
+            (made,) = self.build.apply_typed(VIEW, (made, simplified(order, made.shape)), {}, (result.type,))
             return made
 
         if aliased_argument(node) is not None:
@@ -225,8 +230,13 @@ class Functionalizer:
 
     def show(self, node: Node, result: Value | None, shown: Place) -> None:
         assert result is not None
-        self.places[result] = shown if aliased_argument(node) is not None else \
-            Place(Root(self.read_place(shown), result.type, is_reordered=True, is_whole=len(node.results) == 1), ())
+        self.places[result] = (
+            shown
+            if aliased_argument(node) is not None
+            else Place(
+                Root(self.read_place(shown), result.type, is_reordered=True, is_whole=len(node.results) == 1), ()
+            )
+        )
 
     def lay_out(self, root: Root) -> None:
         """Before anyone looks at strides: what is current gets those that eager gives it."""
@@ -269,7 +279,7 @@ class Functionalizer:
             values: tuple[Value, ...] = (self.new_value(node, targets[0], functional),)
         else:
             values = self.new_values(node, functional)
-        made, values = values[:len(values) - len(targets)], values[len(values) - len(targets):]
+        made, values = values[: len(values) - len(targets)], values[len(values) - len(targets) :]
         for old, value in zip(node.results, made, strict=True):
             if old is not None:
                 self.places[old] = Place(Root(value, old.type), ())
@@ -339,8 +349,9 @@ class Functionalizer:
         root = place.root
         if place.maps:
             back = inverse(place.maps, root.shape)
-            value = self.build.view(value, *back) if back is not None \
-                else self.build.put(root.current, value, place.maps)
+            value = (
+                self.build.view(value, *back) if back is not None else self.build.put(root.current, value, place.maps)
+            )
         self.become(root, value)
         root.is_written = True
 
@@ -442,8 +453,11 @@ def read_arguments(node: Node) -> list[Value]:
 
 @functools.cache
 def _in_place(func: Any) -> tuple[list[int | str], Any]:
-    places = [argument.name if argument.kwarg_only else k for k, argument in enumerate(func._schema.arguments)
-              if argument.alias_info is not None and argument.alias_info.is_write]
+    places = [
+        argument.name if argument.kwarg_only else k
+        for k, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
     return places, functional_form(func) if places else None
 
 
@@ -458,8 +472,11 @@ def functional_form(func: Any) -> Any:
         for overload in packet.overloads() if packet is not None else ():
             found = getattr(packet, overload)
             arguments = found._schema.arguments
-            if not any(a.alias_info and a.alias_info.is_write for a in arguments) and len(found._schema.returns) \
-                    and same_arguments([(a.name, str(a.type)) for a in arguments], wanted):
+            if (
+                not any(a.alias_info and a.alias_info.is_write for a in arguments)
+                and len(found._schema.returns)
+                and same_arguments([(a.name, str(a.type)) for a in arguments], wanted)
+            ):
                 return found
     return None
 
@@ -468,4 +485,5 @@ def same_arguments(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) 
     """What is optional in one may be required in the other."""
     return len(found) == len(wanted) and all(
         a == b and s.removeprefix("Optional[").rstrip("]") == t.removeprefix("Optional[").rstrip("]")
-        for (a, s), (b, t) in zip(found, wanted, strict=True))
+        for (a, s), (b, t) in zip(found, wanted, strict=True)
+    )

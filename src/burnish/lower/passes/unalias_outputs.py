@@ -81,7 +81,7 @@ class Separator(Rewriter):
 
     def separate_outputs(self) -> None:
         taken: dict[Value, Value | None] = dict(zip(self.new.inputs, self.traced.inputs, strict=True))
-        taken.update((value, None) for value in self.new.inputs[self.first_constant:])
+        taken.update((value, None) for value in self.new.inputs[self.first_constant :])
         wrong: list[tuple[int, Value, Value | None]] = []
         for k, (out, owner) in enumerate(zip(self.new.outputs, owners(self.traced), strict=True)):
             if isinstance(out, Value) and taken.setdefault(base := storage_of(out), owner) is not owner:
@@ -104,7 +104,7 @@ class Separator(Rewriter):
         if self.traced_gradients is None:
             return
         found = list(zip(self.traced.outputs, owners(self.traced), strict=True))
-        whole = {owner for out, owner in found[self.traced_gradients:] if owner is not None and out is owner}
+        whole = {owner for out, owner in found[self.traced_gradients :] if owner is not None and out is owner}
         for k, (eager, owner) in enumerate(found):
             out = self.new.outputs[k]
             if k >= self.traced_gradients and isinstance(out, Value) and owner in whole and eager is not owner:

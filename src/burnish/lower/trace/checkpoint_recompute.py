@@ -105,8 +105,11 @@ class Region:
 
     def waiting(self) -> set[Node]:
         """The inputs that are there when backward has come to the region. Parameters need not be among them."""
-        kinds = ([n for n in self.inputs if n.op != "placeholder"],
-                 [n for n in self.inputs if not n.meta.get("burnish_state")], self.inputs)
+        kinds = (
+            [n for n in self.inputs if n.op != "placeholder"],
+            [n for n in self.inputs if not n.meta.get("burnish_state")],
+            self.inputs,
+        )
         return set(next(filter(None, kinds), ()))
 
     def given(self, x: Any, waits: bool) -> Any:
@@ -133,8 +136,13 @@ class Region:
         written = [a for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         functional = functional_form(func) if written else func
         op = None if functional is None else lookup(functional)
-        if op is not None and op.name in OPERATORS and op.decompose is not None and len(written) < 2 \
-                and not (written and written[0].name in kwargs):
+        if (
+            op is not None
+            and op.name in OPERATORS
+            and op.decompose is not None
+            and len(written) < 2
+            and not (written and written[0].name in kwargs)
+        ):
             try:
                 made = self.tracer.again(op.decompose, (Drawing(self), *args), kwargs)
             except NoRule:

@@ -27,12 +27,20 @@ def batch_norm(
 
 
 def batch_norm_backward(
-    x: Any, grad: Any, weight: Any, running_mean: Any, running_var: Any, save_mean: Any, save_rstd: Any, eps: float,
+    x: Any,
+    grad: Any,
+    weight: Any,
+    running_mean: Any,
+    running_var: Any,
+    save_mean: Any,
+    save_rstd: Any,
+    eps: float,
     reserve: Any,
 ) -> tuple:
     mask = [True, True, True]
     found: tuple = aten.native_batch_norm_backward(
-        grad, x, weight, running_mean, running_var, save_mean, save_rstd, True, eps, mask)
+        grad, x, weight, running_mean, running_var, save_mean, save_rstd, True, eps, mask
+    )
     return found
 
 

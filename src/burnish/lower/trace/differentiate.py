@@ -42,8 +42,9 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
     hidden = {id(base): base for _, base in views if not any(base is out for out in outputs)}
     outputs = [*outputs, *hidden.values()]
     place = {id(out): k for k, out in reversed(list(enumerate(outputs)))}
-    flows = [k for k in flows if all(k != view for view, _ in views)] + list(range(len(outputs) - len(hidden),
-                                                                                  len(outputs)))
+    flows = [k for k in flows if all(k != view for view, _ in views)] + list(
+        range(len(outputs) - len(hidden), len(outputs))
+    )
     sources = [tracer.inputs[k] for k in given]
     first = len(tracer.graph.inputs)
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}
@@ -58,17 +59,31 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
         left = [k for k in flows if k not in closed]
         found = derivatives([outputs[k] for k in left], sources, [tangents[k] for k in left])
     if tracer.then and len(flows) != 1:
-        raise Untraceable("a checkpointed function writes to tensors once more where backward comes to it, and it may "
-                          "come by one output and not by another")
+        raise Untraceable(
+            "a checkpointed function writes to tensors once more where backward comes to it, and it may "
+            "come by one output and not by another"
+        )
     inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
     reached = who_reaches([outputs[k] for k in flows], [tracer.inputs[k] for k in inputs]) if len(flows) > 1 else ()
     gradients = [x.resolve_conj().resolve_neg() for x in found if x is not None]
     of_tangents = views_of_tangents(gradients, list(tangents.values()))
     gradients, shown_gradients = bases_of(gradients)
-    tracer.traced.gradients = Gradients(len(outputs), tuple(flows), first, inputs, shown, tuple(closed.items()),
-                                        tuple((k, place[id(base)]) for k, base in views), len(hidden),
-                                        tuple(tracer.then), reached, shown_gradients, record.edges(),
-                                        record.held(), of_tangents)
+    tracer.traced.gradients = Gradients(
+        len(outputs),
+        tuple(flows),
+        first,
+        inputs,
+        shown,
+        tuple(closed.items()),
+        tuple((k, place[id(base)]) for k, base in views),
+        len(hidden),
+        tuple(tracer.then),
+        reached,
+        shown_gradients,
+        record.edges(),
+        record.held(),
+        of_tangents,
+    )
     return [*outputs, *gradients]
 
 
@@ -153,8 +168,10 @@ def check_shown(out: torch.Tensor) -> None:
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             raise Untraceable("a custom function answers with what it was given, and that leaves the graph")
         if node.name() == "AsStridedBackward0" and before is not end and not hasattr(before, "variable"):
-            raise Untraceable("gradients through as_strided() of a part of a tensor go to that part alone, and the "
-                              "whole leaves the graph as well")
+            raise Untraceable(
+                "gradients through as_strided() of a part of a tensor go to that part alone, and the "
+                "whole leaves the graph as well"
+            )
         node = before
 
 

@@ -21,13 +21,21 @@ import torch
 
 aten = torch.ops.aten
 PREFIX = "_foreach_"
-NAMESAKES = {"maximum.Scalar": "clamp_min", "minimum.Scalar": "clamp_max", "norm": "linalg_vector_norm",
-             "maximum.ScalarList": "clamp_min", "minimum.ScalarList": "clamp_max"}
+NAMESAKES = {
+    "maximum.Scalar": "clamp_min",
+    "minimum.Scalar": "clamp_max",
+    "norm": "linalg_vector_norm",
+    "maximum.ScalarList": "clamp_min",
+    "minimum.ScalarList": "clamp_max",
+}
 """Where the operator over one tensor goes by another name."""
 WITHOUT = {"powsum", "mm"}
 """These have none, or one whose sums are others."""
-BY_NAME = {"addcmul": {"value": "value", "scalars": "value"}, "addcdiv": {"value": "value", "scalars": "value"},
-           "norm": {"dtype": "dtype"}}
+BY_NAME = {
+    "addcmul": {"value": "value", "scalars": "value"},
+    "addcdiv": {"value": "value", "scalars": "value"},
+    "norm": {"dtype": "dtype"},
+}
 """Arguments that the namesake takes by name only, and their names there."""
 
 
@@ -53,8 +61,7 @@ def rule_for(func: torch._ops.OpOverload) -> Callable | None:
 def for_each(
     func: torch._ops.OpOverload, one: Callable, is_written: bool, by_name: dict[str, str], *args: Any, **kwargs: Any
 ) -> Any:
-    """Call `one` with the first of each list, with the second of each, and so on. What is no list is the same for all.
-    """
+    """Call `one` with the first of each list, with the second of each, and so on. What is no list is the same for all."""
     arguments = func._schema.arguments
     named = dict(zip((a.name for a in arguments), args, strict=False)) | kwargs
     lists = {a.name for a in arguments if "List[" in str(a.type)}
@@ -75,9 +82,21 @@ def stored(function: Callable, tensor: Any, *args: Any, **kwargs: Any) -> None:
 
 # ---- the steps of optimizers, as the eager kernels compute them
 
+
 def fused_sgd(
-    params: list, grads: list, buffers: list, *, weight_decay: float, momentum: float, lr: Any, dampening: float,
-    nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any = None, found_inf: Any = None,
+    params: list,
+    grads: list,
+    buffers: list,
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: Any,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+    grad_scale: Any = None,
+    found_inf: Any = None,
 ) -> None:
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
@@ -85,16 +104,31 @@ def fused_sgd(
         if weight_decay:
             change = aten.add(change, old, alpha=weight_decay)
         if momentum:
-            kept = change if is_first_step else \
-                aten.add(aten.mul(wide(buffers[k]), momentum), change, alpha=1 - dampening)
+            kept = (
+                change if is_first_step else aten.add(aten.mul(wide(buffers[k]), momentum), change, alpha=1 - dampening)
+            )
             step.write(buffers[k], kept)
             change = aten.add(change, kept, alpha=momentum) if nesterov else kept
         step.write(param, aten.sub(old, aten.mul(change, lr)))
 
 
 def fused_adam(
-    is_decoupled: bool, params: list, grads: list, means: list, squares: list, largest: list, counts: list, *, lr: Any,
-    beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Any = None,
+    is_decoupled: bool,
+    params: list,
+    grads: list,
+    means: list,
+    squares: list,
+    largest: list,
+    counts: list,
+    *,
+    lr: Any,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    amsgrad: bool,
+    maximize: bool,
+    grad_scale: Any = None,
     found_inf: Any = None,
 ) -> None:
     """Adam, and AdamW where the decay `is_decoupled`. Counts have been counted up already."""
@@ -118,8 +152,18 @@ def fused_adam(
 
 
 def fused_adagrad(
-    params: list, grads: list, sums: list, counts: list, *, lr: Any, lr_decay: float, weight_decay: float, eps: float,
-    maximize: bool, grad_scale: Any = None, found_inf: Any = None,
+    params: list,
+    grads: list,
+    sums: list,
+    counts: list,
+    *,
+    lr: Any,
+    lr_decay: float,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+    grad_scale: Any = None,
+    found_inf: Any = None,
 ) -> None:
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
@@ -169,6 +213,7 @@ def times(x: Any, rate: Any) -> Any:
 
 
 # ---- torch.amp.GradScaler
+
 
 def check_and_unscale(grads: Iterable, found_inf: Any, inv_scale: Any) -> None:
     for grad in grads:

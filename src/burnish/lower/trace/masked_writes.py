@@ -21,12 +21,17 @@ def is_masked_write(target: Any, args: tuple) -> bool:
     if not any(target == one for one in TARGETS) or not all(isinstance(arg, torch.Tensor) for arg in args):
         return False
     x, mask, value = args
-    if mask.dtype is not torch.bool or not mask.dim() or mask.shape != x.shape[:mask.dim()]:
+    if mask.dtype is not torch.bool or not mask.dim() or mask.shape != x.shape[: mask.dim()]:
         return False
     rest = x.dim() - mask.dim()
     is_alike = value.dim() <= rest or value.dim() == rest + 1 and value.shape[0] == 1
-    return is_alike and value.dtype is x.dtype and value.device == x.device == mask.device \
-        and value.requires_grad and torch.is_grad_enabled()
+    return (
+        is_alike
+        and value.dtype is x.dtype
+        and value.device == x.device == mask.device
+        and value.requires_grad
+        and torch.is_grad_enabled()
+    )
 
 
 def write_masked(x: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> None:

@@ -51,8 +51,13 @@ class Numbers:
         if not math.isfinite(example):
             raise NumberLost(f"{value} is {example}")
         k = len(self.known) * 2 + self.salt + 1
-        found = (LARGE + 7919 * k) * (-1) ** self.salt if isinstance(example, int) else \
-            example * (1 + APART * k) if abs(example) > 1e-30 else APART * k
+        found = (
+            (LARGE + 7919 * k) * (-1) ** self.salt
+            if isinstance(example, int)
+            else example * (1 + APART * k)
+            if abs(example) > 1e-30
+            else APART * k
+        )
         assert found not in self.known
         self.known[found] = value
         return found
@@ -97,6 +102,7 @@ class Numbers:
 def check_numbers(first: Traced, second: Traced) -> None:
     same = len(first.constants) == len(second.constants) and all(
         a.dtype is b.dtype and a.shape == b.shape and torch.equal(a, b)
-        for a, b in zip(first.constants, second.constants, strict=True))
+        for a, b in zip(first.constants, second.constants, strict=True)
+    )
     if not same or str(first.graph) != str(second.graph):
         raise NumberLost("a number that may be another in the next call becomes a constant")

@@ -26,8 +26,14 @@ def is_one_hot(target: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     if getattr(target, "__name__", "") != "one_hot":
         return False
     x, count = classes_of(args, kwargs)
-    return isinstance(x, torch.Tensor) and x.dtype is torch.int64 and isinstance(count, int) and count >= 0 \
-        and x.device.type == "cpu" and x.numel() > 0
+    return (
+        isinstance(x, torch.Tensor)
+        and x.dtype is torch.int64
+        and isinstance(count, int)
+        and count >= 0
+        and x.device.type == "cpu"
+        and x.numel() > 0
+    )
 
 
 def check_classes(build: Builder, args: tuple, kwargs: dict[str, Any]) -> None:

@@ -21,8 +21,12 @@ from ...ops.library.recurrent import RECURRENT, RECURRENT_BACKWARD, gradient_typ
 if TYPE_CHECKING:
     from .trace_to_aten import Tracer
 
-KINDS = {torch._VF.gru: "gru", torch._VF.rnn_tanh: "rnn_tanh", torch._VF.rnn_relu: "rnn_relu",  # type: ignore
-         torch._VF.lstm: "lstm"}  # type: ignore[attr-defined]
+KINDS = {
+    torch._VF.gru: "gru",
+    torch._VF.rnn_tanh: "rnn_tanh",
+    torch._VF.rnn_relu: "rnn_relu",  # type: ignore
+    torch._VF.lstm: "lstm",
+}  # type: ignore[attr-defined]
 
 
 def is_recurrent(target: Any, args: tuple, kwargs: dict) -> bool:
@@ -35,8 +39,13 @@ def is_recurrent(target: Any, args: tuple, kwargs: dict) -> bool:
     if kind is None or kwargs or len(args) != 9 or not isinstance(args[2], (tuple, list)):
         return False
     x, weights, has_biases, layers, dropout, train, bidirectional = args[0], *args[2:8]
-    if x.ndim != 3 or x.device.type not in ("cpu", "cuda") or not x.is_floating_point() \
-            or torch.is_autocast_enabled(x.device.type) or 0 in x.shape:
+    if (
+        x.ndim != 3
+        or x.device.type not in ("cpu", "cuda")
+        or not x.is_floating_point()
+        or torch.is_autocast_enabled(x.device.type)
+        or 0 in x.shape
+    ):
         return False
     if x.is_cuda:
         return not (dropout and train and layers > 1)  # a layer's weights alone are not what cuDNN takes
@@ -65,8 +74,11 @@ def layer_by_layer(tracer: Tracer, target: Any, tensors: tuple, options: tuple) 
     for k in range(layers):
         x = torch.dropout(x, dropout, True) if k else x
         own = [s.narrow(0, k * directions, directions) for s in state]
-        x, *last = trace_recurrent(tracer, target, (
-            x, own, weights[k * count:(k + 1) * count], has_biases, 1, 0.0, train, bidirectional, False))
+        x, *last = trace_recurrent(
+            tracer,
+            target,
+            (x, own, weights[k * count : (k + 1) * count], has_biases, 1, 0.0, train, bidirectional, False),
+        )
         found.append(last)
     states = [torch.cat([last[k] for last in found]) for k in range(len(state))]
     return x.transpose(0, 1) if batch_first else x, *states
@@ -74,7 +86,7 @@ def layer_by_layer(tracer: Tracer, target: Any, tensors: tuple, options: tuple) 
 
 def add_call(tracer: Tracer, options: tuple, values: list, wanted: tuple | None) -> tuple:
     kind, count, *rest = options
-    args = kind, values[0], values[1:1 + count], values[1 + count:], *rest, wanted
+    args = kind, values[0], values[1 : 1 + count], values[1 + count :], *rest, wanted
     types = recurrent_types(kind, values[0].type, [v.type for v in args[2]], [v.type for v in args[3]], *rest, wanted)
     return tuple(map(tracer.tensor, tracer.graph.add(RECURRENT, args, {}, types, tracer.line)))
 

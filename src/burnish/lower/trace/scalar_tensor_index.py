@@ -44,10 +44,10 @@ def pick(args: tuple, at: int) -> torch.Tensor | None:
     """The part, copied. What else the index says comes first, and is a view. None where the order of its strides would
     be another than the view's: what is computed of it would lie otherwise than in eager."""
     x, parts = args[0], index_of(args)
-    rest = (*parts[:at], slice(None), *parts[at + 1:])
+    rest = (*parts[:at], slice(None), *parts[at + 1 :])
     shown = x if len(parts) == 1 else x[rest]
     if any(part is ... for part in parts[:at]):
-        dim = shown.dim() - 1 - sum(not isinstance(part, int) for part in parts[at + 1:])
+        dim = shown.dim() - 1 - sum(not isinstance(part, int) for part in parts[at + 1 :])
     else:
         dim = sum(not isinstance(part, int) for part in parts[:at])
     shape, stride = ([n for k, n in enumerate(of) if k != dim] for of in (shown.shape, shown.stride()))

@@ -34,8 +34,14 @@ def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, Show
     for k, (x, base) in enumerate(zip(gradients, bases, strict=True)):
         if x is not base and tensors[id(base)] > 1:
             made[k] = base
-            shown.append((k, ShownGradient(first.setdefault(id(x), k), tuple(x.shape), tuple(x.stride()),
-                                           offset_in(base.value, x.value))))
+            shown.append(
+                (
+                    k,
+                    ShownGradient(
+                        first.setdefault(id(x), k), tuple(x.shape), tuple(x.stride()), offset_in(base.value, x.value)
+                    ),
+                )
+            )
     return made, tuple(shown)
 
 

@@ -49,12 +49,14 @@ def arithmetic(operation: Callable, turned: bool = False) -> Callable:
         operands = [float(x) if isinstance(x, Reckoned) else x for x in (self, *others)]
         found = self.numbers.call(operation, tuple(reversed(operands) if turned else operands), {})
         return wrapped(self.numbers, found)
+
     return method
 
 
 def decides(name: str) -> Callable:
     def method(self: Reckoned, *others: Any) -> Any:
         raise NumberLost(f"a number that may be another one in the next call decides something: {name}")
+
     return method
 
 
@@ -63,6 +65,24 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(Reckoned, f"__r{_name}__", arithmetic(getattr(operator, _name), turned=True))
 for _name in ("neg", "pos", "abs"):
     setattr(Reckoned, f"__{_name}__", arithmetic(getattr(operator, _name)))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne", "bool", "int", "round", "trunc", "floor", "ceil", "hash", "repr",
-              "str", "format", "divmod", "rdivmod"):
+for _name in (
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "bool",
+    "int",
+    "round",
+    "trunc",
+    "floor",
+    "ceil",
+    "hash",
+    "repr",
+    "str",
+    "format",
+    "divmod",
+    "rdivmod",
+):
     setattr(Reckoned, f"__{_name}__", decides(_name))

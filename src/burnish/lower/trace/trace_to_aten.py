@@ -57,7 +57,11 @@ class TraceTensor(torch.Tensor):
     def make(value: Value, storage_offset: int = 0) -> TraceTensor:
         type = value.type
         made = torch.Tensor._make_wrapper_subclass(
-            TraceTensor, type.shape, strides=type.stride, storage_offset=storage_offset, dtype=type.dtype,
+            TraceTensor,
+            type.shape,
+            strides=type.stride,
+            storage_offset=storage_offset,
+            dtype=type.dtype,
             device=type.device,
         )
         made.value = value
@@ -165,15 +169,21 @@ def plain_tensors() -> Iterator[None]:
 def dispatcher_kept() -> Any:
     """Errors on the way through torch's C++ may leave keys of its dispatcher switched off, autograd's among them."""
     return torch._C._ForceDispatchKeyGuard(
-        torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
+        torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    )
 
 
 def switches() -> tuple:
     """What a call in a graph may change for those that follow, and for whoever runs after the graph."""
     nesting = torch.autocast_increment_nesting()
     torch.autocast_decrement_nesting()
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), nesting,
-            *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")))
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        nesting,
+        *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")),
+    )
 
 
 def put_back(state: tuple) -> None:
@@ -327,8 +337,11 @@ class Tracer:
             return self.again(func.decompose, args, kwargs or {})
         if self.numbers.any_in((args, kwargs or {})) and torch.Tag.nondeterministic_seeded in func.tags:
             raise NumberLost(f"{func} draws with a number that may be another one in the next call")
-        if self.region is not None and torch.Tag.nondeterministic_seeded in func.tags \
-                and not drops_nothing(func, args, kwargs or {}):
+        if (
+            self.region is not None
+            and torch.Tag.nondeterministic_seeded in func.tags
+            and not drops_nothing(func, args, kwargs or {})
+        ):
             return self.region.draw(func, args, kwargs or {})
         return self.perform(func, args, kwargs)
 
@@ -360,9 +373,12 @@ class Tracer:
         offsets = self.offsets(made if isinstance(made, Value) else made[0], args)
         if isinstance(made, Value):
             return lazily(func, args, TraceTensor.make(made, offsets[0] if offsets else 0))
-        results = [lengths.get(k) if value is None else
-                   lazily(func, args, TraceTensor.make(value, offsets[k] if offsets else 0))
-                   for k, value in enumerate(made)]
+        results = [
+            lengths.get(k)
+            if value is None
+            else lazily(func, args, TraceTensor.make(value, offsets[k] if offsets else 0))
+            for k, value in enumerate(made)
+        ]
         return results if signature.returns_list else tuple(results)
 
     def offsets(self, made: Value | None, args: tuple) -> Sequence[int] | None:
@@ -388,24 +404,31 @@ class Tracer:
     def change_type(self, func: Any, tensor: TraceTensor, args: tuple) -> None:
         """Torch itself adjusts the strides of dimensions of one element so; anything else has no form here."""
         type = tensor.value.type
-        if func is torch.ops.aten.as_strided_.default and tuple(args[1]) == type.shape and len(args) == 3 \
-                and tensor.value.node is not None and has_stride(type, tuple(args[2])):
+        if (
+            func is torch.ops.aten.as_strided_.default
+            and tuple(args[1]) == type.shape
+            and len(args) == 3
+            and tensor.value.node is not None
+            and has_stride(type, tuple(args[2]))
+        ):
             tensor.value.type = TensorType(type.shape, tuple(args[2]), type.dtype, type.device)
             return
         shown = SHOWN.get(func)
         if shown is None or id(tensor if tensor._base is None else tensor._base) in self.places:
             raise Untraceable(f"{func} changes the shape of a tensor in place")
         # The object is another view of its memory from here on. Only its facts change, and its data never was there.
-        made = TraceTensor.make(self.graph.add(
-            op := lookup(shown), given := self.unwrapped(args), {}, result_types(op, given, {}), self.line),
-            tensor.storage_offset())
+        made = TraceTensor.make(
+            self.graph.add(
+                op := lookup(shown), given := self.unwrapped(args), {}, result_types(op, given, {}), self.line
+            ),
+            tensor.storage_offset(),
+        )
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Python)):
             tensor.data = made
         tensor.value = made.value
 
     def again(self, rule: Callable, args: tuple, kwargs: dict) -> Any:
-        """An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn.
-        """
+        """An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn."""
         modes = torch._C._len_torch_dispatch_stack()
         try:
             torch._C._push_on_torch_dispatch_stack(self)
@@ -456,8 +479,10 @@ SHOWN = {
 }
 """Operators that change the shape of a tensor in place, and the views that it is from then on."""
 
-LAZY = {torch.ops.aten._conj.default: (torch._C._set_conj, torch.Tensor.is_conj),
-        torch.ops.aten._neg_view.default: (torch._C._set_neg, torch.Tensor.is_neg)}
+LAZY = {
+    torch.ops.aten._conj.default: (torch._C._set_conj, torch.Tensor.is_conj),
+    torch.ops.aten._neg_view.default: (torch._C._set_neg, torch.Tensor.is_neg),
+}
 
 
 def lazily(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
@@ -518,10 +543,12 @@ def why_not_called(target: Any) -> str | None:
     return f"a call of {getattr(target, '__qualname__', target)}"
 
 
-COMPUTES = frozenset("""
+COMPUTES = frozenset(
+    """
     add sub rsub mul div truediv pow neg abs sqrt exp log sin cos tanh sigmoid relu clamp clamp_min clamp_max sum mean
     norm matmul mm linear clone eq ne lt le gt ge zeros_like ones_like empty_like
-""".split())
+""".split()
+)
 """Calls that answer with a tensor of its own."""
 
 
@@ -569,13 +596,19 @@ class Signature:
 def signature_of(func: torch._ops.OpOverload) -> Signature:
     schema = func._schema
     returns = schema.returns
-    written = [k for k, argument in enumerate(schema.arguments)
-               if argument.alias_info is not None and argument.alias_info.is_write]
+    written = [
+        k
+        for k, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
     answered = [r.alias_info is not None and r.alias_info.is_write for r in returns]
     returns_lengths = func.name().startswith("aten::_scaled_dot_product_")
     why = None
-    if any(str(r.type) not in ("Tensor", "List[Tensor]", "Optional[Tensor]")
-           and not (returns_lengths and str(r.type) in ("int", "SymInt")) for r in returns):
+    if any(
+        str(r.type) not in ("Tensor", "List[Tensor]", "Optional[Tensor]")
+        and not (returns_lengths and str(r.type) in ("int", "SymInt"))
+        for r in returns
+    ):
         why = f"{func} answers with something that is no tensor"
     elif any(str(schema.arguments[k].type) != "Tensor" for k in written):
         why = f"{func} writes to a list of tensors"

@@ -1,7 +1,7 @@
 """Gradients of activation functions, each in the formula of eager's kernel.
 
-    >>> print(threshold_backward(grad, x, 0))
-    select(le(x, 0.0), 0.0, grad)
+>>> print(threshold_backward(grad, x, 0))
+select(le(x, 0.0), 0.0, grad)
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ def leaky_relu_backward(grad: Scalar, x: Scalar, negative_slope: float, self_is_
 
 
 @elementwise("aten.elu_backward.default", apart=(1, 2, 3, 4), takes="f", cost=16)
-def elu_backward(
-    grad: Scalar, alpha: float, scale: float, input_scale: float, is_result: bool, x: Scalar
-) -> Scalar:
+def elu_backward(grad: Scalar, alpha: float, scale: float, input_scale: float, is_result: bool, x: Scalar) -> Scalar:
     if is_result:
         negative = scaled(grad, input_scale) * (x + alpha * scale)
     else:
@@ -136,7 +134,6 @@ def why_not_dropped(grad: TensorType, mask: TensorType, scale: float) -> str | N
     return None if grad.shape == mask.shape and grad.numel else "shapes that differ, or nothing"
 
 
-@elementwise("aten.native_dropout_backward.default", apart=(1, 2), takes="f", cost=2,
-             why_not=why_not_dropped)
+@elementwise("aten.native_dropout_backward.default", apart=(1, 2), takes="f", cost=2, why_not=why_not_dropped)
 def native_dropout_backward(grad: Scalar, mask: Scalar, scale: float) -> Scalar:
     return grad * cast(mask, grad.dtype) * scale

@@ -100,8 +100,13 @@ def scaled(x: Scalar, factor: float) -> Scalar:
     return x if factor == 1 else x * factor
 
 
-@elementwise("aten.celu.default", promotion="first", takes="f", cost=17,
-             why_not=lambda x, alpha=1: None if alpha else "a division by zero")
+@elementwise(
+    "aten.celu.default",
+    promotion="first",
+    takes="f",
+    cost=17,
+    why_not=lambda x, alpha=1: None if alpha else "a division by zero",
+)
 def celu(x: Scalar, alpha: float = 1) -> Scalar:
     return elu(x, alpha, 1, 1 / alpha)
 
@@ -146,6 +151,7 @@ def softshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scala
 
 # -- several results, or halves of one tensor --------------------------------------------------------------------------
 
+
 def log_sigmoid(x: Scalar) -> Scalar:
     return minimum(x, const(0, x.dtype)) - (-x.abs()).exp().log1p()
 
@@ -182,6 +188,6 @@ def glu_type(x: TensorType, dim: int = -1) -> TensorType:
     dim = wrapped_dim(dim, x.ndim)
     if x.shape[dim] % 2:
         raise NoRule("an odd size cannot be halved")
-    shape = (*x.shape[:dim], x.shape[dim] // 2, *x.shape[dim + 1:])
+    shape = (*x.shape[:dim], x.shape[dim] // 2, *x.shape[dim + 1 :])
     half = TensorType(shape, x.stride, x.dtype, x.device)
     return TensorType(shape, elementwise_stride(shape, [half, half]), x.dtype, x.device)

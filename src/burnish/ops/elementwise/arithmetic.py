@@ -24,6 +24,7 @@ Operand = Scalar | Number
 
 # -- sums and products -------------------------------------------------------------------------------------------------
 
+
 def why_not_alpha(x: TensorType | Number, y: TensorType | Number, alpha: Number = 1) -> str | None:
     """Of integers eager takes no fractions, of bools no numbers."""
     level = kind(common_dtype([x, y]))
@@ -111,6 +112,7 @@ def lerp(x: Scalar, end: Scalar, weight: Scalar | Number) -> Scalar:
 
 # -- quotients ---------------------------------------------------------------------------------------------------------
 
+
 @elementwise("aten.div.Tensor", "aten.div.Scalar", promotion="floating", takes="fc", cost=3, wraps=True, wide=1)
 def div(x: Operand, y: Operand) -> Scalar:
     x, y = paired(x, y)
@@ -156,8 +158,9 @@ def floor_divide(x: Operand, y: Operand) -> Scalar:
     return select(y.eq(0), x / y, whole)
 
 
-@elementwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", takes="if",
-             cost=8, wraps=True)
+@elementwise(
+    "aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", takes="if", cost=8, wraps=True
+)
 def remainder(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
     """With the sign of the divisor."""
     x, y = paired(x, y, site)
@@ -183,6 +186,7 @@ def refuse_integer_divisor(y: Scalar) -> None:
 
 
 # -- powers ------------------------------------------------------------------------------------------------------------
+
 
 def why_not_power(x: TensorType | Number, exponent: TensorType | Number) -> str | None:
     level = kind(common_dtype([x, exponent]))
@@ -246,6 +250,7 @@ def multiplied_out(x: Scalar, exponent: int) -> Scalar:
 
 # -- other functions of two numbers ------------------------------------------------------------------------------------
 
+
 @elementwise("aten.atan2.default", promotion="floating", takes="f", cost=20)
 def atan2(y: Scalar, x: Scalar) -> Scalar:
     return binary("atan2", y, x)
@@ -276,15 +281,29 @@ def logaddexp2(x: Scalar, y: Scalar) -> Scalar:
     return select(is_inf(x) & x.eq(y), x, fma(more, const(1 / math.log(2), x.dtype), maximum(x, y)))
 
 
-@elementwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", promotion="floating",
-             takes="f", cost=13, wraps=True)
+@elementwise(
+    "aten.xlogy.Tensor",
+    "aten.xlogy.Scalar_Self",
+    "aten.xlogy.Scalar_Other",
+    promotion="floating",
+    takes="f",
+    cost=13,
+    wraps=True,
+)
 def xlogy(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
     x, y = paired(x, y, site)
     return select(x.eq(0) & ~is_nan(y), 0, x * y.log())
 
 
-@elementwise("aten.special_xlog1py.default", "aten.special_xlog1py.self_scalar", "aten.special_xlog1py.other_scalar",
-             promotion="floating", takes="f", cost=13, wraps=True)
+@elementwise(
+    "aten.special_xlog1py.default",
+    "aten.special_xlog1py.self_scalar",
+    "aten.special_xlog1py.other_scalar",
+    promotion="floating",
+    takes="f",
+    cost=13,
+    wraps=True,
+)
 def xlog1py(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
     x, y = paired(x, y, site)
     return select(x.eq(0) & ~is_nan(y), 0, x * y.log1p())
@@ -298,5 +317,12 @@ def copysign(x: Scalar, y: Operand) -> Scalar:
 elementwise_shape("aten.gcd.default", "aten.lcm.default", takes="i")
 elementwise_shape("aten.nextafter.default", takes="f")
 elementwise_shape("aten.igamma.default", "aten.igammac.default", takes="f")
-elementwise_shape("aten.special_zeta.default", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar",
-                  promotion="floating", takes="f", wraps=True, why_not=why_not_half)
+elementwise_shape(
+    "aten.special_zeta.default",
+    "aten.special_zeta.other_scalar",
+    "aten.special_zeta.self_scalar",
+    promotion="floating",
+    takes="f",
+    wraps=True,
+    why_not=why_not_half,
+)

@@ -1,7 +1,7 @@
 """What answers true or false, and what works on bits: comparisons, logic, classes of numbers, shifts.
 
-    >>> print(logical_and(x, y))                      # x, y: f32
-    and(ne(x, 0.0), ne(y, 0.0))
+>>> print(logical_and(x, y))                      # x, y: f32
+and(ne(x, 0.0), ne(y, 0.0))
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ Operand = Scalar | bool | int | float
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
+
 def register_comparison(op: str, takes: str) -> None:
     @elementwise(f"aten.{op}.Tensor", f"aten.{op}.Scalar", promotion="bool", takes=takes, wraps=True)
     def rule(x: Operand, y: Operand, site: Site | None = None) -> Scalar:
@@ -35,6 +36,7 @@ for name in ("lt", "le", "gt", "ge"):
 
 
 # -- classes of numbers ------------------------------------------------------------------------------------------------
+
 
 @elementwise("aten.isnan.default", promotion="bool", takes="bifc")
 def isnan(x: Scalar) -> Scalar:
@@ -83,6 +85,7 @@ def signbit(x: Scalar) -> Scalar:
 
 # -- logic -------------------------------------------------------------------------------------------------------------
 
+
 @elementwise("aten.logical_not.default", promotion="bool", takes="bifc")
 def logical_not(x: Scalar) -> Scalar:
     return ~truth(x)
@@ -93,8 +96,15 @@ def register_logic(op: str) -> None:
     def logical(x: Scalar, y: Scalar) -> Scalar:
         return binary(op, truth(x), truth(y))
 
-    @elementwise(f"aten.bitwise_{op}.Tensor", f"aten.bitwise_{op}.Scalar", f"aten.bitwise_{op}.Scalar_Tensor",
-                 f"aten.__{op}__.Tensor", f"aten.__{op}__.Scalar", takes="bi", wraps=True)
+    @elementwise(
+        f"aten.bitwise_{op}.Tensor",
+        f"aten.bitwise_{op}.Scalar",
+        f"aten.bitwise_{op}.Scalar_Tensor",
+        f"aten.__{op}__.Tensor",
+        f"aten.__{op}__.Scalar",
+        takes="bi",
+        wraps=True,
+    )
     def bitwise(x: Operand, y: Operand) -> Scalar:
         return binary(op, *paired(x, y))
 
@@ -110,9 +120,17 @@ def bitwise_not(x: Scalar) -> Scalar:
 
 # -- shifts ------------------------------------------------------------------------------------------------------------
 
-@elementwise("aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar",
-             "aten.bitwise_left_shift.Scalar_Tensor", "aten.__lshift__.Tensor", "aten.__lshift__.Scalar", takes="i",
-             cost=3, wraps=True)
+
+@elementwise(
+    "aten.bitwise_left_shift.Tensor",
+    "aten.bitwise_left_shift.Tensor_Scalar",
+    "aten.bitwise_left_shift.Scalar_Tensor",
+    "aten.__lshift__.Tensor",
+    "aten.__lshift__.Scalar",
+    takes="i",
+    cost=3,
+    wraps=True,
+)
 def left_shift(x: Operand, y: Operand) -> Scalar:
     """Shifting out all bits, or by a negative number, leaves nothing."""
     x, y = paired(x, y)
@@ -120,9 +138,16 @@ def left_shift(x: Operand, y: Operand) -> Scalar:
     return select(in_range(y, most), binary("shl", x, bounded(y, most)), 0)
 
 
-@elementwise("aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar",
-             "aten.bitwise_right_shift.Scalar_Tensor", "aten.__rshift__.Tensor", "aten.__rshift__.Scalar", takes="i",
-             cost=3, wraps=True)
+@elementwise(
+    "aten.bitwise_right_shift.Tensor",
+    "aten.bitwise_right_shift.Tensor_Scalar",
+    "aten.bitwise_right_shift.Scalar_Tensor",
+    "aten.__rshift__.Tensor",
+    "aten.__rshift__.Scalar",
+    takes="i",
+    cost=3,
+    wraps=True,
+)
 def right_shift(x: Operand, y: Operand) -> Scalar:
     """Shifting out all bits, or by a negative number, leaves the sign."""
     x, y = paired(x, y)

@@ -40,8 +40,12 @@ def to_copy(x: Scalar, **options: object) -> Scalar:
 
 @shape("aten._to_copy.default")
 def to_copy_type(
-    x: TensorType, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-    device: torch.device | None = None, pin_memory: bool | None = None, non_blocking: bool = False,
+    x: TensorType,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> TensorType:
     if layout not in (None, torch.strided) or pin_memory:

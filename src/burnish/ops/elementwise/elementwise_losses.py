@@ -23,10 +23,12 @@ NONE, MEAN, SUM = 0, 1, 2
 
 # -- losses ------------------------------------------------------------------------------------------------------------
 
+
 def loss(
     name: str, takes: str, cost: int, like: int | None = None, why_not: Callable[..., str | None] | None = None
 ) -> Callable:
     """Register a loss by the rule for its elements, which takes the two tensors and what follows `reduction`."""
+
     def register(rule: Callable) -> Callable:
         def each(x: Any, y: Any, reduction: int = MEAN, *options: float) -> Scalar:
             if reduction != NONE:
@@ -47,7 +49,9 @@ def loss(
             if reduction == NONE:
                 raise NoRule("a loss that is not reduced")
             return g("mean" if reduction == MEAN else "sum", g(name.split(".")[1], x, y, NONE, *options))
+
         return rule
+
     return register
 
 
@@ -85,7 +89,10 @@ def logits_loss(
 
 @shape("aten.binary_cross_entropy_with_logits.default")
 def logits_loss_type(
-    x: TensorType, target: TensorType, weight: TensorType | None = None, pos_weight: TensorType | None = None,
+    x: TensorType,
+    target: TensorType,
+    weight: TensorType | None = None,
+    pos_weight: TensorType | None = None,
     reduction: int = MEAN,
 ) -> TensorType:
     """Its sum grows in place of the target's complement."""
@@ -110,6 +117,7 @@ def reduced_logits_loss(
 
 # -- their gradients ---------------------------------------------------------------------------------------------------
 
+
 def share(reduction: int, site: Site | None) -> float:
     """What the gradient of the loss comes to for one element."""
     if reduction != MEAN:
@@ -128,8 +136,9 @@ def mse_loss_backward(grad: Scalar, x: Scalar, y: Scalar, reduction: int, site: 
     return (x - y) * (2 * share(reduction, site)) * grad
 
 
-@elementwise("aten.smooth_l1_loss_backward.default", takes="f", cost=8, apart=(3, 4), contiguous=True,
-             why_not=why_not_gradient)
+@elementwise(
+    "aten.smooth_l1_loss_backward.default", takes="f", cost=8, apart=(3, 4), contiguous=True, why_not=why_not_gradient
+)
 def smooth_l1_loss_backward(
     grad: Scalar, x: Scalar, y: Scalar, reduction: int, beta: float, site: Site | None = None
 ) -> Scalar:
@@ -140,8 +149,9 @@ def smooth_l1_loss_backward(
     return select((gap <= -beta) | (gap >= beta), outer, gap * part / beta * grad)
 
 
-@elementwise("aten.huber_loss_backward.default", takes="f", cost=8, apart=(3, 4), contiguous=True,
-             why_not=why_not_gradient)
+@elementwise(
+    "aten.huber_loss_backward.default", takes="f", cost=8, apart=(3, 4), contiguous=True, why_not=why_not_gradient
+)
 def huber_loss_backward(
     grad: Scalar, x: Scalar, y: Scalar, reduction: int, delta: float, site: Site | None = None
 ) -> Scalar:
@@ -154,8 +164,9 @@ def why_not_entropy(grad: TensorType, x: TensorType, *others: Any) -> str | None
     return "gradients of another shape" if grad.shape not in ((), x.shape) else why_not_gradient(grad, x, *others)
 
 
-@elementwise("aten.binary_cross_entropy_backward.default", takes="f", cost=8, apart=(4,), like=1,
-             why_not=why_not_entropy)
+@elementwise(
+    "aten.binary_cross_entropy_backward.default", takes="f", cost=8, apart=(4,), like=1, why_not=why_not_entropy
+)
 def binary_cross_entropy_backward(
     grad: Scalar, x: Scalar, y: Scalar, weight: Scalar | None = None, reduction: int = MEAN, site: Site | None = None
 ) -> Scalar:

@@ -124,21 +124,27 @@ def elementwise(
     `wide` is the position of an operand that is not rounded to a half precision if it is a number, or has no
     dimensions. The other one is, on a CPU, also where it is a number.
     """
+
     def register(rule: Callable) -> Callable:
         pointwise(*names, promotion=promotion, apart=apart, cost=cost)(rule)
         made = record(names[0]).rule
         assert isinstance(made, Pointwise)
         shape(*names)(ResultType(made, takes, order, like, contiguous, wraps, why_not))
-        is_told = "site" in rule.__code__.co_varnames[:rule.__code__.co_argcount + rule.__code__.co_kwonlyargcount]
+        is_told = "site" in rule.__code__.co_varnames[: rule.__code__.co_argcount + rule.__code__.co_kwonlyargcount]
         for name in names:
             record(name).notes.update(site=is_told, wide=wide)
         return rule
+
     return register
 
 
 def elementwise_shape(
-    *names: str, promotion: Promotion = "common", apart: Sequence[int] = (), takes: str = "bif",
-    wraps: bool = False, why_not: Callable[..., str | None] | None = None,
+    *names: str,
+    promotion: Promotion = "common",
+    apart: Sequence[int] = (),
+    takes: str = "bif",
+    wraps: bool = False,
+    why_not: Callable[..., str | None] | None = None,
 ) -> Callable[..., TensorType]:
     """The shape rule of an element-wise operator whose element no scalar expression gives."""
     made = ResultType(Pointwise(no_rule, promotion, frozenset(apart)), takes, None, None, False, wraps, why_not)
@@ -151,7 +157,11 @@ def no_rule(*args: Any, **kwargs: Any) -> Scalar:
 
 
 def element(
-    op: Op, args: Sequence[Any], kwargs: dict[str, Any], types: Sequence[Any], result: TensorType,
+    op: Op,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    types: Sequence[Any],
+    result: TensorType,
     numbers: Sequence[str] = (),
 ) -> Scalar:
     """The element of the result, from a `Scalar` in its stored dtype for each tensor of the arguments.

@@ -1,7 +1,7 @@
 """Functions of one number: exponentials, logarithms, trigonometry, rounding, signs.
 
-    >>> print(sinc(x))
-    select(eq(x, 0.0), 1.0, div(sin(mul(x, 3.14...)), mul(x, 3.14...)))
+>>> print(sinc(x))
+select(eq(x, 0.0), 1.0, div(sin(mul(x, 3.14...)), mul(x, 3.14...)))
 """
 
 from __future__ import annotations
@@ -18,9 +18,29 @@ from .elementwise_record import elementwise, elementwise_shape, is_float, why_no
 # -- operations of the scalar language, with their costs ---------------------------------------------------------------
 
 FLOATING = {
-    "sqrt": 4, "rsqrt": 6, "reciprocal": 3, "exp": 10, "exp2": 10, "expm1": 18, "log": 12, "log2": 12, "log10": 12,
-    "log1p": 14, "sin": 16, "cos": 16, "tan": 18, "asin": 14, "acos": 14, "atan": 14, "sinh": 16, "cosh": 16,
-    "tanh": 14, "asinh": 20, "acosh": 20, "atanh": 18, "sigmoid": 14,
+    "sqrt": 4,
+    "rsqrt": 6,
+    "reciprocal": 3,
+    "exp": 10,
+    "exp2": 10,
+    "expm1": 18,
+    "log": 12,
+    "log2": 12,
+    "log10": 12,
+    "log1p": 14,
+    "sin": 16,
+    "cos": 16,
+    "tan": 18,
+    "asin": 14,
+    "acos": 14,
+    "atan": 14,
+    "sinh": 16,
+    "cosh": 16,
+    "tanh": 14,
+    "asinh": 20,
+    "acosh": 20,
+    "atanh": 18,
+    "sigmoid": 14,
 }
 """Those that ATen defines for complex numbers too; integers become floats."""
 
@@ -43,6 +63,7 @@ elementwise_shape("aten.erfinv.default", "aten.digamma.default", promotion="floa
 
 
 # -- rounding ----------------------------------------------------------------------------------------------------------
+
 
 def register_rounding(op: str) -> None:
     @elementwise(f"aten.{op}.default", takes="if")
@@ -67,6 +88,7 @@ def frac(x: Scalar) -> Scalar:
 
 # -- signs -------------------------------------------------------------------------------------------------------------
 
+
 @elementwise("aten.neg.default", takes="ifc")
 def neg(x: Scalar) -> Scalar:
     return -x
@@ -87,6 +109,7 @@ elementwise("aten.sgn.default", takes="bifc", cost=3)(sign)
 
 
 # -- others ------------------------------------------------------------------------------------------------------------
+
 
 @elementwise("aten.sinc.default", promotion="floating", takes="fc", cost=18)
 def sinc(x: Scalar) -> Scalar:
@@ -137,15 +160,26 @@ def entr(x: Scalar) -> Scalar:
 
 # -- no expression in the scalar language -----------------------------------------------------------------------------
 
-elementwise_shape(*(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
-                  promotion="floating", takes="f")
+elementwise_shape(
+    *(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
+    promotion="floating",
+    takes="f",
+)
 # -- no expression in the scalar language -----------------------------------------------------------------------------
 
-elementwise_shape(*(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
-                  promotion="floating", takes="f")
 elementwise_shape(
-    *(f"aten.special_{name}.default" for name in
-      "erfcx log_ndtr ndtri airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 spherical_bessel_j0 modified_bessel_i0 "
-      "modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 "
-      "scaled_modified_bessel_k1".split()),
-    promotion="floating", takes="f", why_not=why_not_half)
+    *(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
+    promotion="floating",
+    takes="f",
+)
+elementwise_shape(
+    *(
+        f"aten.special_{name}.default"
+        for name in "erfcx log_ndtr ndtri airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 spherical_bessel_j0 modified_bessel_i0 "
+        "modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 "
+        "scaled_modified_bessel_k1".split()
+    ),
+    promotion="floating",
+    takes="f",
+    why_not=why_not_half,
+)

@@ -24,12 +24,20 @@ Operand = Scalar | Number
 
 # -- where and masks ---------------------------------------------------------------------------------------------------
 
+
 def why_not_where(condition: TensorType, x: object, y: object) -> str | None:
     return None if condition.dtype in (torch.bool, torch.uint8) else "a condition that is not bool"
 
 
-@elementwise("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", apart=(0,), takes="bifc", wraps=True,
-             why_not=why_not_where)
+@elementwise(
+    "aten.where.self",
+    "aten.where.ScalarOther",
+    "aten.where.ScalarSelf",
+    apart=(0,),
+    takes="bifc",
+    wraps=True,
+    why_not=why_not_where,
+)
 def where(condition: Scalar, x: Operand, y: Operand) -> Scalar:
     return select(truth(condition), *paired(x, y))
 
@@ -42,13 +50,21 @@ def why_not_filled(x: TensorType, mask: TensorType, value: TensorType | Number) 
     return "a complex number" if isinstance(value, complex) and not x.dtype.is_complex else None
 
 
-@elementwise("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", promotion="first", apart=(1,), takes="bifc",
-             contiguous=True, why_not=why_not_filled)
+@elementwise(
+    "aten.masked_fill.Scalar",
+    "aten.masked_fill.Tensor",
+    promotion="first",
+    apart=(1,),
+    takes="bifc",
+    contiguous=True,
+    why_not=why_not_filled,
+)
 def masked_fill(x: Scalar, mask: Scalar, value: Operand) -> Scalar:
     return select(mask, operand(value, x.dtype), x)
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------
+
 
 def why_not_clamp(x: TensorType, low: object = None, high: object = None) -> str | None:
     if low is None and high is None:
@@ -132,9 +148,13 @@ def heaviside(x: Scalar, values: Scalar) -> Scalar:
 
 # -- what is not finite ------------------------------------------------------------------------------------------------
 
+
 @elementwise("aten.nan_to_num.default", promotion="first", takes="bifc", cost=4, like=0)
 def nan_to_num(
-    x: Scalar, nan: float | None = None, posinf: float | None = None, neginf: float | None = None,
+    x: Scalar,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
     site: Site | None = None,
 ) -> Scalar:
     if not is_float(x):

@@ -41,10 +41,12 @@ class Gathered:
 
 def gathered(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
     """Register what an operator picks."""
+
     def register(rule: Callable) -> Callable:
         for name in names:
             record(name).rule = Gathered(rule, is_slow)  # type: ignore[assignment]
         return rule
+
     return register
 
 

@@ -25,6 +25,7 @@ Indices = Sequence[TensorType | None]
 
 # -- reading at indices ------------------------------------------------------------------------------------------------
 
+
 @shape("aten.embedding.default")
 def embedding(weight: TensorType, indices: TensorType, *_: object) -> TensorType:
     return fresh(weight, (*indices.shape, *weight.shape[1:]))
@@ -60,8 +61,9 @@ def index_picks(x: Any, indices: Sequence[Any]) -> Picks:
         raise NoRule("several indices")
     at, one = places[0], indices[places[0]]
     own = tuple(range(at, at + one.ndim))
-    return x, tuple(Picked(one, own, wraps=True) if k == at else k if k < at else k + one.ndim - 1
-                    for k in range(x.ndim))
+    return x, tuple(
+        Picked(one, own, wraps=True) if k == at else k if k < at else k + one.ndim - 1 for k in range(x.ndim)
+    )
 
 
 @shape("aten.embedding_dense_backward.default")
@@ -101,13 +103,12 @@ def index(x: TensorType, indices: Indices) -> TensorType:
     front = 0 if apart else places[0]
     sizes = [x.shape[k] for k in order]
     steps = [x.stride[k] for k in order]
-    before, after = sizes[:front], sizes[front + len(places):]
+    before, after = sizes[:front], sizes[front + len(places) :]
     result = (*before, *chosen, *after)
     if 0 not in chosen and any(x.shape[k] == 0 for k in places):
         raise NoRule("an index into an empty dimension")
     # As TensorIterator sees them: the source does not move along the indices, the indices not along the rest.
-    source = TensorType(
-        result, (*steps[:front], *(0,) * len(chosen), *steps[front + len(places):]), x.dtype, x.device)
+    source = TensorType(result, (*steps[:front], *(0,) * len(chosen), *steps[front + len(places) :]), x.dtype, x.device)
     beside = (*(1,) * front, *chosen, *(1,) * len(after))
     read = []
     for k in places:
@@ -124,8 +125,13 @@ def bucketize(x: TensorType, boundaries: TensorType, *, out_int32: bool = False,
 
 @shape("aten.searchsorted.Tensor")
 def searchsorted(
-    sorted_sequence: TensorType, x: TensorType, *, out_int32: bool = False, right: bool = False,
-    side: str | None = None, sorter: TensorType | None = None,
+    sorted_sequence: TensorType,
+    x: TensorType,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: TensorType | None = None,
 ) -> TensorType:
     return bucketize(x, sorted_sequence, out_int32=out_int32)
 
@@ -135,8 +141,15 @@ def isin(elements: TensorType, test_elements: object, **_: object) -> TensorType
     return fresh(elements, elements.shape, torch.bool)
 
 
-@shape("aten.masked_select.default", "aten.nonzero.default", "aten._unique2.default", "aten.unique_dim.default",
-       "aten.unique_consecutive.default", "aten.bincount.default", "aten.nonzero_numpy.default")
+@shape(
+    "aten.masked_select.default",
+    "aten.nonzero.default",
+    "aten._unique2.default",
+    "aten.unique_dim.default",
+    "aten.unique_consecutive.default",
+    "aten.bincount.default",
+    "aten.nonzero_numpy.default",
+)
 def of_data(*_: object, **__: object) -> TensorType:
     raise NoRule("the result's shape depends on data")
 
@@ -149,6 +162,7 @@ def repeated_places(repeats: TensorType, *, output_size: int | None = None) -> T
 
 
 # -- writing at indices ------------------------------------------------------------------------------------------------
+
 
 @shape("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(x: TensorType, indices: Indices, values: TensorType, accumulate: bool = False) -> TensorType:
@@ -170,9 +184,17 @@ def masked_scatter(x: TensorType, mask: TensorType, source: TensorType) -> Tenso
     return fresh(x, broadcast_shape([x.shape, mask.shape]))
 
 
-@shape("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce", "aten.scatter.value_reduce",
-       "aten.scatter_add.default", "aten.scatter_reduce.two", "aten.index_add.default", "aten.index_copy.default",
-       "aten.index_reduce.default")
+@shape(
+    "aten.scatter.src",
+    "aten.scatter.value",
+    "aten.scatter.reduce",
+    "aten.scatter.value_reduce",
+    "aten.scatter_add.default",
+    "aten.scatter_reduce.two",
+    "aten.index_add.default",
+    "aten.index_copy.default",
+    "aten.index_reduce.default",
+)
 def scatter(x: TensorType, *_: object, **__: object) -> TensorType:
     return fresh(x, x.shape)
 

@@ -26,8 +26,14 @@ def each(option: Sequence[int] | int, rank: int) -> Sequence[int]:
 
 
 def convolved_shape(
-    x: TensorType, weight: TensorType, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    transposed: bool, output_padding: Sequence[int], groups: int,
+    x: TensorType,
+    weight: TensorType,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
 ) -> tuple[int, ...]:
     rank = weight.ndim - 2
     stride, padding, dilation = each(stride, rank), each(padding, rank), each(dilation, rank)
@@ -46,22 +52,33 @@ def convolved_shape(
 
 
 def convolution_format(
-    x: TensorType, weight: TensorType, stride: Sequence[int], dilation: Sequence[int], transposed: bool,
-    output_padding: Sequence[int], groups: int,
+    x: TensorType,
+    weight: TensorType,
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
 ) -> torch.memory_format:
     """The format eager's kernel works in and answers in: the input's, or else the weight's."""
     format = suggested(x)
     if format is CONTIGUOUS:
         format = suggested(weight)
     if format is CHANNELS_LAST_3D and not taken_by_onednn(
-            x, weight, stride, dilation, transposed, output_padding, groups):
+        x, weight, stride, dilation, transposed, output_padding, groups
+    ):
         return CONTIGUOUS
     return format
 
 
 def taken_by_onednn(
-    x: TensorType, weight: TensorType, stride: Sequence[int], dilation: Sequence[int], transposed: bool,
-    output_padding: Sequence[int], groups: int,
+    x: TensorType,
+    weight: TensorType,
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
 ) -> bool:
     """Whether eager's choice falls on oneDNN, as ATen's `ConvParams::use_mkldnn` decides on a CPU.
 
@@ -88,8 +105,16 @@ def taken_by_onednn(
 
 @shape("aten.convolution.default", "aten._convolution.default")
 def convolution(
-    x: TensorType, weight: TensorType, bias: TensorType | None, stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, *_: object,
+    x: TensorType,
+    weight: TensorType,
+    bias: TensorType | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *_: object,
 ) -> TensorType:
     if x.ndim != weight.ndim:
         raise NoRule("a convolution without a batch")
@@ -104,7 +129,7 @@ def convolution(
 
 
 def joined_groups(
-    x: TensorType, weight: TensorType, result: TensorType, format: torch.memory_format, how: tuple,
+    x: TensorType, weight: TensorType, result: TensorType, format: torch.memory_format, how: tuple
 ) -> TensorType:
     """The result in this format. ATen's own kernels convolve a group at a time, and what they make is joined in the
     format that its strides tell: of single elements, none."""
@@ -133,9 +158,17 @@ def of_image(x: TensorType) -> TensorType:
 
 @shape("aten.convolution_backward.default")
 def convolution_backward(
-    grad_output: TensorType, x: TensorType, weight: TensorType, bias_sizes: Sequence[int] | None,
-    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
-    output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
+    grad_output: TensorType,
+    x: TensorType,
+    weight: TensorType,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
     """As the kernels answer: oneDNN's make the weight's gradient where only the bias's is asked for."""
     if output_mask[2] and not output_mask[1]:
@@ -146,8 +179,11 @@ def convolution_backward(
         if format is not suggested(as_row(weight)) and not taken_by_onednn(as_row(x), as_row(weight), *how):
             raise NoRule("ATen's own kernels lay gradients out case by case")
         grad_x, grad_weight = (
-            of_image(formatted(grad_output, as_row(like).shape, format)) if format is not CONTIGUOUS
-            else fresh(grad_output, like.shape) for like in (x, weight))
+            of_image(formatted(grad_output, as_row(like).shape, format))
+            if format is not CONTIGUOUS
+            else fresh(grad_output, like.shape)
+            for like in (x, weight)
+        )
     else:
         format = convolution_format(x, weight, *how)
         if format is CHANNELS_LAST and not taken_by_onednn(x, weight, *how):

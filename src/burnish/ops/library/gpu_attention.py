@@ -38,29 +38,49 @@ def heads_inside(x: TensorType, width: int) -> TensorType:
 
 @shape("aten._scaled_dot_product_flash_attention.default")
 def flash_attention(
-    query: TensorType, key: TensorType, value: TensorType, dropout_p: float = 0.0, is_causal: bool = False,
-    return_debug_mask: bool = False, *, scale: float | None = None,
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
 ) -> tuple[TensorType | int | None, ...]:
-    """The output, the sums, what only nested tensors have, both lengths, the random state, and what is for debugging.
-    """
+    """The output, the sums, what only nested tensors have, both lengths, the random state, and what is for debugging."""
     if return_debug_mask:
         raise NoRule("a mask for debugging")
     state = fresh(query, (2,), torch.uint64), fresh(query, (), torch.uint64)
-    return (laid_as(query), fresh(query, query.shape[:3], torch.float32), None, None, query.shape[2], key.shape[2],
-            *state, fresh(query, (0,)))
+    return (
+        laid_as(query),
+        fresh(query, query.shape[:3], torch.float32),
+        None,
+        None,
+        query.shape[2],
+        key.shape[2],
+        *state,
+        fresh(query, (0,)),
+    )
 
 
 @shape("aten._scaled_dot_product_flash_attention_backward.default")
 def flash_attention_backward(
-    grad_out: TensorType, query: TensorType, key: TensorType, value: TensorType, *_: object, **__: object,
+    grad_out: TensorType, query: TensorType, key: TensorType, value: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, ...]:
     return laid_as(query), laid_as(key), laid_as(value)
 
 
 @shape("aten._scaled_dot_product_efficient_attention.default")
 def efficient_attention(
-    query: TensorType, key: TensorType, value: TensorType, attn_bias: TensorType | None, compute_log_sumexp: bool,
-    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    attn_bias: TensorType | None,
+    compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
 ) -> tuple[TensorType, ...]:
     """Sums are kept for a multiple of 32 positions. The random state is on the CPU, but where it is recorded."""
     batch, heads, length, _ = query.shape
@@ -71,9 +91,20 @@ def efficient_attention(
 
 @shape("aten._scaled_dot_product_efficient_attention_backward.default")
 def efficient_attention_backward(
-    grad_out_: TensorType, query: TensorType, key: TensorType, value: TensorType, attn_bias: TensorType | None,
-    out: TensorType, logsumexp: TensorType, philox_seed: TensorType, philox_offset: TensorType, dropout_p: float,
-    grad_input_mask: Sequence[bool], is_causal: bool = False, *, scale: float | None = None,
+    grad_out_: TensorType,
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    attn_bias: TensorType | None,
+    out: TensorType,
+    logsumexp: TensorType,
+    philox_seed: TensorType,
+    philox_offset: TensorType,
+    dropout_p: float,
+    grad_input_mask: Sequence[bool],
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
 ) -> tuple[TensorType | None, ...]:
     if grad_input_mask[3]:
         raise NoRule("a gradient of the mask")

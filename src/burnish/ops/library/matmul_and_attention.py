@@ -1,6 +1,6 @@
 """Matrix products and attention: library calls. Here, the types of their results.
 
-    mm(f32[2, 3], f32[3, 4])          f32[2, 4]
+mm(f32[2, 3], f32[3, 4])          f32[2, 4]
 """
 
 from __future__ import annotations
@@ -120,8 +120,14 @@ def matmul(a: TensorType, b: TensorType) -> TensorType:
 
 @shape("aten._trilinear.default")
 def trilinear(
-    a: TensorType, b: TensorType, c: TensorType,
-    expand1: Sequence[int], expand2: Sequence[int], expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,
+    a: TensorType,
+    b: TensorType,
+    c: TensorType,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
 ) -> TensorType:
     rank = a.ndim + len(expand1)
     sizes = []
@@ -165,10 +171,17 @@ def cross(a: TensorType, b: TensorType, *, dim: int = -1) -> TensorType:
 
 # -- attention ---------------------------------------------------------------------------------------------------------
 
+
 @shape("aten._scaled_dot_product_flash_attention_for_cpu.default")
 def flash_attention_for_cpu(
-    query: TensorType, key: TensorType, value: TensorType, dropout_p: float = 0.0, is_causal: bool = False,
-    *, attn_mask: TensorType | None = None, scale: float | None = None,
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: TensorType | None = None,
+    scale: float | None = None,
 ) -> tuple[TensorType, TensorType]:
     """The output lies as the query does; sums are kept with heads inside of positions and shown with heads outside."""
     if value.shape[-1] != query.shape[-1]:
@@ -180,10 +193,11 @@ def flash_attention_for_cpu(
 
 @shape("aten._scaled_dot_product_flash_attention_for_cpu_backward.default")
 def flash_attention_for_cpu_backward(
-    grad_out: TensorType, query: TensorType, key: TensorType, value: TensorType, *_: object, **__: object,
+    grad_out: TensorType, query: TensorType, key: TensorType, value: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, ...]:
     def heads_inside(x: TensorType) -> TensorType:
         batch, heads, length, width = x.shape
         laid = fresh(x, (batch, length, heads, width)).stride
         return TensorType(x.shape, (laid[0], laid[2], laid[1], laid[3]), x.dtype, x.device)
+
     return heads_inside(query), heads_inside(key), heads_inside(value)

@@ -1,6 +1,6 @@
 """Layer, group, batch and RMS norms: the types of their results.
 
-    native_layer_norm(f32[2, 3, 8], [8], f32[8], f32[8], 1e-5)     f32[2, 3, 8], f32[2, 3, 1], f32[2, 3, 1]
+native_layer_norm(f32[2, 3, 8], [8], f32[8], f32[8], 1e-5)     f32[2, 3, 8], f32[2, 3, 1], f32[2, 3, 1]
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ HALVES = (torch.bfloat16, torch.float16)
 def parameter_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:
     """With data of half precision parameters may be in float32."""
     mixed = x.dtype in HALVES and any(
-        parameter is not None and parameter.dtype == torch.float32 for parameter in parameters)
+        parameter is not None and parameter.dtype == torch.float32 for parameter in parameters
+    )
     return torch.float32 if mixed else x.dtype
 
 
@@ -47,8 +48,14 @@ def native_group_norm(
 
 @shape("aten.native_batch_norm.default", "aten._native_batch_norm_legit.default")
 def native_batch_norm(
-    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType | None,
-    running_var: TensorType | None, training: bool, momentum: float, eps: float,
+    x: TensorType,
+    weight: TensorType | None,
+    bias: TensorType | None,
+    running_mean: TensorType | None,
+    running_var: TensorType | None,
+    training: bool,
+    momentum: float,
+    eps: float,
 ) -> tuple[TensorType, ...]:
     """In evaluation nothing is saved: two empty tensors."""
     saved = fresh(x, (x.shape[1],) if training else (0,), statistics_dtype(x, weight, bias, running_mean, running_var))
@@ -64,16 +71,26 @@ def batch_norm_without_statistics(
 
 @shape("aten._native_batch_norm_legit_no_training.default")
 def batch_norm_in_evaluation(
-    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType,
-    running_var: TensorType, momentum: float, eps: float,
+    x: TensorType,
+    weight: TensorType | None,
+    bias: TensorType | None,
+    running_mean: TensorType,
+    running_var: TensorType,
+    momentum: float,
+    eps: float,
 ) -> tuple[TensorType, ...]:
     return native_batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
 @shape("aten._batch_norm_with_update.default")
 def batch_norm_with_reserve(
-    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType | None,
-    running_var: TensorType | None, momentum: float, eps: float,
+    x: TensorType,
+    weight: TensorType | None,
+    bias: TensorType | None,
+    running_mean: TensorType | None,
+    running_var: TensorType | None,
+    momentum: float,
+    eps: float,
 ) -> tuple[TensorType, ...]:
     """The last result is what a GPU's library would keep for the gradient; a CPU keeps nothing."""
     found = native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
@@ -82,8 +99,14 @@ def batch_norm_with_reserve(
 
 @shape("aten._native_batch_norm_legit_functional.default")
 def batch_norm_with_new_statistics(
-    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType,
-    running_var: TensorType, training: bool, momentum: float, eps: float,
+    x: TensorType,
+    weight: TensorType | None,
+    bias: TensorType | None,
+    running_mean: TensorType,
+    running_var: TensorType,
+    training: bool,
+    momentum: float,
+    eps: float,
 ) -> tuple[TensorType, ...]:
     """The running statistics as they are afterwards are results as well."""
     found = native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
@@ -92,8 +115,13 @@ def batch_norm_with_new_statistics(
 
 @shape("aten._batch_norm_with_update_functional.default")
 def batch_norm_with_reserve_and_new_statistics(
-    x: TensorType, weight: TensorType | None, bias: TensorType | None, running_mean: TensorType,
-    running_var: TensorType, momentum: float, eps: float,
+    x: TensorType,
+    weight: TensorType | None,
+    bias: TensorType | None,
+    running_mean: TensorType,
+    running_var: TensorType,
+    momentum: float,
+    eps: float,
 ) -> tuple[TensorType, ...]:
     found = batch_norm_with_reserve(x, weight, bias, running_mean, running_var, momentum, eps)
     return *found, copied(running_mean), copied(running_var)
@@ -110,10 +138,17 @@ def fused_rms_norm(
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
+
 @shape("aten.native_layer_norm_backward.default")
 def native_layer_norm_backward(
-    grad_out: TensorType, x: TensorType, normalized_shape: Sequence[int], mean: TensorType, rstd: TensorType,
-    weight: TensorType | None, bias: TensorType | None, output_mask: Sequence[bool],
+    grad_out: TensorType,
+    x: TensorType,
+    normalized_shape: Sequence[int],
+    mean: TensorType,
+    rstd: TensorType,
+    weight: TensorType | None,
+    bias: TensorType | None,
+    output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
     parameter = fresh(x if weight is None else weight, normalized_shape)
     found = fresh(x, x.shape), parameter, parameter
@@ -122,8 +157,16 @@ def native_layer_norm_backward(
 
 @shape("aten.native_group_norm_backward.default")
 def native_group_norm_backward(
-    grad_out: TensorType, x: TensorType, mean: TensorType, rstd: TensorType, weight: TensorType | None,
-    N: int, C: int, HxW: int, group: int, output_mask: Sequence[bool],
+    grad_out: TensorType,
+    x: TensorType,
+    mean: TensorType,
+    rstd: TensorType,
+    weight: TensorType | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
     """Dense as `x` is. The strides of its dimensions of one element older torch (2.11) drops, and newer keeps."""
     parameter = fresh(x if weight is None else weight, (C,))
@@ -136,9 +179,16 @@ def native_group_norm_backward(
 
 @shape("aten.native_batch_norm_backward.default")
 def native_batch_norm_backward(
-    grad_out: TensorType, x: TensorType, weight: TensorType | None, running_mean: TensorType | None,
-    running_var: TensorType | None, save_mean: TensorType | None, save_invstd: TensorType | None,
-    train: bool, eps: float, output_mask: Sequence[bool],
+    grad_out: TensorType,
+    x: TensorType,
+    weight: TensorType | None,
+    running_mean: TensorType | None,
+    running_var: TensorType | None,
+    save_mean: TensorType | None,
+    save_invstd: TensorType | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
     parameter = fresh(x, x.shape[1:2], parameter_dtype(x, weight, running_mean, running_var))
     found = formatted(x, x.shape, suggested(x)), parameter, parameter

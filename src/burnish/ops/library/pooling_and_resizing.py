@@ -29,8 +29,13 @@ def pooled_size(n: int, window: int, stride: int, padding: int, dilation: int, c
 
 
 def pooled_shape(
-    x: TensorType, rank: int, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int] | int,
-    dilation: Sequence[int] | int, ceil_mode: bool,
+    x: TensorType,
+    rank: int,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int] | int,
+    dilation: Sequence[int] | int,
+    ceil_mode: bool,
 ) -> tuple[int, ...]:
     windows = each(kernel_size, rank)
     steps = each(stride, rank) if stride else windows
@@ -40,8 +45,12 @@ def pooled_shape(
 
 @shape("aten.max_pool2d_with_indices.default")
 def max_pool2d_with_indices(
-    x: TensorType, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] | int = 0,
-    dilation: Sequence[int] | int = 1, ceil_mode: bool = False,
+    x: TensorType,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] | int = 0,
+    dilation: Sequence[int] | int = 1,
+    ceil_mode: bool = False,
 ) -> tuple[TensorType, TensorType]:
     found = pooled_shape(x, 2, kernel_size, stride, padding, dilation, ceil_mode)
     return formatted(x, found, suggested(x)), formatted(x, found, suggested(x), torch.int64)
@@ -49,8 +58,12 @@ def max_pool2d_with_indices(
 
 @shape("aten.max_pool3d_with_indices.default")
 def max_pool3d_with_indices(
-    x: TensorType, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] | int = 0,
-    dilation: Sequence[int] | int = 1, ceil_mode: bool = False,
+    x: TensorType,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] | int = 0,
+    dilation: Sequence[int] | int = 1,
+    ceil_mode: bool = False,
 ) -> tuple[TensorType, TensorType]:
     found = pooled_shape(x, 3, kernel_size, stride, padding, dilation, ceil_mode)
     format = suggested(x) if x.ndim == 5 else CONTIGUOUS
@@ -59,16 +72,26 @@ def max_pool3d_with_indices(
 
 @shape("aten.avg_pool2d.default")
 def avg_pool2d(
-    x: TensorType, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] | int = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+    x: TensorType,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] | int = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> TensorType:
     return formatted(x, pooled_shape(x, 2, kernel_size, stride, padding, 1, ceil_mode), suggested(x))
 
 
 @shape("aten.avg_pool3d.default")
 def avg_pool3d(
-    x: TensorType, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] | int = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+    x: TensorType,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] | int = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> TensorType:
     return fresh(x, pooled_shape(x, 3, kernel_size, stride, padding, 1, ceil_mode))
 
@@ -95,49 +118,74 @@ def adaptive_max_pool3d(x: TensorType, output_size: Sequence[int]) -> tuple[Tens
     return fresh(x, found), fresh(x, found, torch.int64)
 
 
-@shape("aten.max_pool2d_with_indices_backward.default", "aten.avg_pool2d_backward.default",
-       "aten._adaptive_avg_pool2d_backward.default", "aten.adaptive_max_pool2d_backward.default",
-       "aten.max_pool3d_with_indices_backward.default")
+@shape(
+    "aten.max_pool2d_with_indices_backward.default",
+    "aten.avg_pool2d_backward.default",
+    "aten._adaptive_avg_pool2d_backward.default",
+    "aten.adaptive_max_pool2d_backward.default",
+    "aten.max_pool3d_with_indices_backward.default",
+)
 def pool_backward(grad_output: TensorType, x: TensorType, *_: object, **__: object) -> TensorType:
     return formatted(x, x.shape, suggested(x))
 
 
-@shape("aten.avg_pool3d_backward.default", "aten._adaptive_avg_pool3d_backward.default",
-       "aten.adaptive_max_pool3d_backward.default")
+@shape(
+    "aten.avg_pool3d_backward.default",
+    "aten._adaptive_avg_pool3d_backward.default",
+    "aten.adaptive_max_pool3d_backward.default",
+)
 def pool_backward_contiguous(grad_output: TensorType, x: TensorType, *_: object) -> TensorType:
     return fresh(x, x.shape)
 
 
 # -- resizing ----------------------------------------------------------------------------------------------------------
 
+
 def resized(rank: int) -> Callable:
     def rule(x: TensorType, output_size: Sequence[int], *_: object, **__: object) -> TensorType:
         return formatted(x, (*x.shape[:2], *each(output_size, rank)), suggested(x))
+
     return rule
 
 
-shape("aten.upsample_nearest1d.default", "aten._upsample_nearest_exact1d.default",
-      "aten.upsample_linear1d.default")(resized(1))
-shape("aten.upsample_nearest2d.default", "aten._upsample_nearest_exact2d.default", "aten.upsample_bilinear2d.default",
-      "aten.upsample_bicubic2d.default", "aten._upsample_bilinear2d_aa.default",
-      "aten._upsample_bicubic2d_aa.default")(resized(2))
-shape("aten.upsample_nearest3d.default", "aten._upsample_nearest_exact3d.default",
-      "aten.upsample_trilinear3d.default")(resized(3))
+shape("aten.upsample_nearest1d.default", "aten._upsample_nearest_exact1d.default", "aten.upsample_linear1d.default")(
+    resized(1)
+)
+shape(
+    "aten.upsample_nearest2d.default",
+    "aten._upsample_nearest_exact2d.default",
+    "aten.upsample_bilinear2d.default",
+    "aten.upsample_bicubic2d.default",
+    "aten._upsample_bilinear2d_aa.default",
+    "aten._upsample_bicubic2d_aa.default",
+)(resized(2))
+shape("aten.upsample_nearest3d.default", "aten._upsample_nearest_exact3d.default", "aten.upsample_trilinear3d.default")(
+    resized(3)
+)
 
 
-@shape("aten.upsample_nearest2d_backward.default", "aten._upsample_nearest_exact2d_backward.default",
-       "aten.upsample_bilinear2d_backward.default", "aten._upsample_bilinear2d_aa_backward.default",
-       "aten.upsample_trilinear3d_backward.default")
+@shape(
+    "aten.upsample_nearest2d_backward.default",
+    "aten._upsample_nearest_exact2d_backward.default",
+    "aten.upsample_bilinear2d_backward.default",
+    "aten._upsample_bilinear2d_aa_backward.default",
+    "aten.upsample_trilinear3d_backward.default",
+)
 def resized_backward(
     grad_output: TensorType, output_size: Sequence[int], input_size: Sequence[int], *_: object, **__: object
 ) -> TensorType:
     return formatted(grad_output, input_size, suggested(grad_output))
 
 
-@shape("aten.upsample_nearest1d_backward.default", "aten._upsample_nearest_exact1d_backward.default",
-       "aten.upsample_linear1d_backward.default", "aten.upsample_bicubic2d_backward.default",
-       "aten._upsample_bicubic2d_aa_backward.default", "aten.upsample_nearest3d_backward.default",
-       "aten._upsample_nearest_exact3d_backward.default")
+@shape(
+    "aten.upsample_nearest1d_backward.default",
+    "aten._upsample_nearest_exact1d_backward.default",
+    "aten.upsample_linear1d_backward.default",
+    "aten.upsample_bicubic2d_backward.default",
+    "aten._upsample_bicubic2d_aa_backward.default",
+    "aten.upsample_nearest3d_backward.default",
+    "aten._upsample_nearest_exact3d_backward.default",
+)
 def resized_backward_contiguous(
     grad_output: TensorType, output_size: Sequence[int], input_size: Sequence[int], *_: object, **__: object
 ) -> TensorType:
@@ -180,14 +228,14 @@ def col2im(x: TensorType, output_size: Sequence[int], kernel_size: Sequence[int]
 @shape("aten.pixel_shuffle.default")
 def pixel_shuffle(x: TensorType, upscale_factor: int) -> TensorType:
     *batch, channels, rows, columns = x.shape
-    sizes = (*batch, channels // upscale_factor ** 2, rows * upscale_factor, columns * upscale_factor)
+    sizes = (*batch, channels // upscale_factor**2, rows * upscale_factor, columns * upscale_factor)
     return formatted(x, sizes, suggested(x))
 
 
 @shape("aten.pixel_unshuffle.default")
 def pixel_unshuffle(x: TensorType, downscale_factor: int) -> TensorType:
     *batch, channels, rows, columns = x.shape
-    sizes = (*batch, channels * downscale_factor ** 2, rows // downscale_factor, columns // downscale_factor)
+    sizes = (*batch, channels * downscale_factor**2, rows // downscale_factor, columns // downscale_factor)
     return formatted(x, sizes, suggested(x))
 
 

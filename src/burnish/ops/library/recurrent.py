@@ -18,9 +18,22 @@ from ..operator_record import NoRule, fresh, record, shape
 
 @shape("aten.mkldnn_rnn_layer.default")
 def mkldnn_rnn_layer(
-    x: TensorType, weight0: TensorType, weight1: TensorType, weight2: TensorType, weight3: TensorType,
-    hx: TensorType, cx: TensorType, reverse: bool, batch_sizes: list[int], mode: int, hidden_size: int,
-    num_layers: int, has_biases: bool, bidirectional: bool, batch_first: bool, train: bool,
+    x: TensorType,
+    weight0: TensorType,
+    weight1: TensorType,
+    weight2: TensorType,
+    weight3: TensorType,
+    hx: TensorType,
+    cx: TensorType,
+    reverse: bool,
+    batch_sizes: list[int],
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    train: bool,
 ) -> tuple[TensorType | None, ...]:
     """The input has positions first whatever `batch_first` says. For gradients oneDNN keeps a workspace."""
     if train or torch.is_grad_enabled():
@@ -30,8 +43,15 @@ def mkldnn_rnn_layer(
 
 @shape("aten.mkldnn_rnn_layer_backward.default")
 def mkldnn_rnn_layer_backward(
-    x: TensorType, weight1: TensorType, weight2: TensorType, weight3: TensorType, weight4: TensorType,
-    hx: TensorType, cx: TensorType, *_: object, **__: object,
+    x: TensorType,
+    weight1: TensorType,
+    weight2: TensorType,
+    weight3: TensorType,
+    weight4: TensorType,
+    hx: TensorType,
+    cx: TensorType,
+    *_: object,
+    **__: object,
 ) -> tuple[TensorType, ...]:
     """Without biases the weights are given twice; there are gradients for biases all the same."""
     bias = fresh(weight1, weight1.shape[:1])
@@ -46,8 +66,9 @@ def with_workspace(*args: Any) -> Any:
         return torch.ops.aten.mkldnn_rnn_layer.default(*args)
 
 
-record("aten.mkldnn_rnn_layer.default").notes["run"] = \
-    lambda node: with_workspace if node.results[3] is not None else None
+record("aten.mkldnn_rnn_layer.default").notes["run"] = lambda node: (
+    with_workspace if node.results[3] is not None else None
+)
 
 
 RECURRENT = record("recurrent")
@@ -56,8 +77,16 @@ RECURRENT_BACKWARD = record("recurrent_backward")
 
 @shape("recurrent")
 def recurrent_types(
-    kind: str, x: TensorType, state: list[TensorType], weights: list[TensorType], has_biases: bool, layers: int,
-    train: bool, bidirectional: bool, batch_first: bool, wanted: tuple[bool, ...] | None,
+    kind: str,
+    x: TensorType,
+    state: list[TensorType],
+    weights: list[TensorType],
+    has_biases: bool,
+    layers: int,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    wanted: tuple[bool, ...] | None,
 ) -> tuple[TensorType, ...]:
     """With gradients there is a ticket besides: what autograd keeps."""
     positions, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
@@ -71,7 +100,7 @@ def recurrent_types(
 
 @shape("recurrent_backward")
 def recurrent_gradients(
-    ticket: TensorType, gradients: list[TensorType | None], inputs: list[TensorType], wanted: tuple[bool, ...],
+    ticket: TensorType, gradients: list[TensorType | None], inputs: list[TensorType], wanted: tuple[bool, ...]
 ) -> tuple[TensorType, ...]:
     return tuple(gradient_type(x) for x, is_wanted in zip(inputs, wanted, strict=True) if is_wanted)
 

@@ -24,8 +24,9 @@ LARGEST = 32
 Sizes = Sequence[int]
 
 
-def windows(g: Any, x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool,
-            border: float) -> list[Any]:
+def windows(
+    g: Any, x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, border: float
+) -> list[Any]:
     """For each place in a window the view of what lies there, over all windows."""
     rank, count = len(kernel), 1
     for n in kernel:
@@ -33,21 +34,29 @@ def windows(g: Any, x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilati
     if count > LARGEST or not x.dtype.is_floating_point or not all(x.shape):
         raise NoRule(f"windows of {count} elements of {x.dtype}")
     sizes = x.shape[-rank:]
-    lengths = [pooled_size(*of_dim, ceil_mode)
-               for of_dim in zip(sizes, kernel, stride, padding, dilation, strict=True)]
-    hanging = [(length - 1) * step + far * (n - 1) + 1 - size - before for length, step, far, n, size, before
-               in zip(lengths, stride, dilation, kernel, sizes, padding, strict=True)]
+    lengths = [pooled_size(*of_dim, ceil_mode) for of_dim in zip(sizes, kernel, stride, padding, dilation, strict=True)]
+    hanging = [
+        (length - 1) * step + far * (n - 1) + 1 - size - before
+        for length, step, far, n, size, before in zip(lengths, stride, dilation, kernel, sizes, padding, strict=True)
+    ]
     if any(padding) or max(hanging) > 0:
         around = [(before, max(after, 0)) for before, after in zip(padding, hanging, strict=True)]
         x = g("constant_pad_nd", x, [n for pair in reversed(around) for n in pair], border)
     first = x.ndim - rank
-    return [g.view(x, *(Slice(first + k, at * dilation[k], stride[k], lengths[k]) for k, at in enumerate(place)))
-            for place in product(*map(range, kernel))]
+    return [
+        g.view(x, *(Slice(first + k, at * dilation[k], stride[k], lengths[k]) for k, at in enumerate(place)))
+        for place in product(*map(range, kernel))
+    ]
 
 
 @value_decomposition("aten.max_pool2d_with_indices.default")
 def max_pool2d(
-    g: Any, x: Any, kernel_size: Sizes, stride: Sizes = (), padding: Sizes | int = 0, dilation: Sizes | int = 1,
+    g: Any,
+    x: Any,
+    kernel_size: Sizes,
+    stride: Sizes = (),
+    padding: Sizes | int = 0,
+    dilation: Sizes | int = 1,
     ceil_mode: bool = False,
 ) -> Any:
     kernel = each(kernel_size, 2)
@@ -60,16 +69,27 @@ def max_pool2d(
 
 @decomposition("aten.avg_pool2d.default")
 def avg_pool2d(
-    g: Any, x: Any, kernel_size: Sizes, stride: Sizes = (), padding: Sizes | int = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    g: Any,
+    x: Any,
+    kernel_size: Sizes,
+    stride: Sizes = (),
+    padding: Sizes | int = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Any:
     kernel = each(kernel_size, 2)
     step, around = each(stride, 2) if stride else kernel, each(padding, 2)
     if any(around) and not count_include_pad and divisor_override is None:
         raise NoRule("means of fewer elements at the border")
-    if ceil_mode and divisor_override is None and any(
+    if (
+        ceil_mode
+        and divisor_override is None
+        and any(
             (pooled_size(n, size, by, before, 1, True) - 1) * by + size > n + 2 * before
-            for n, size, by, before in zip(x.shape[-2:], kernel, step, around, strict=True)):
+            for n, size, by, before in zip(x.shape[-2:], kernel, step, around, strict=True)
+        )
+    ):
         raise NoRule("means of fewer elements where windows hang over the border")
     wide = g.convert(x, compute_dtype(x.dtype))
     first, *others = windows(g, wide, kernel, step, around, (1, 1), ceil_mode, 0.0)

@@ -1,7 +1,7 @@
 """Reductions, and what else goes along a dimension: softmax, running sums, sorting. The types of their results.
 
-    sum(i32[2, 3], [1])                i64[2]
-    max(f32[2, 3], 0)                  f32[3], i64[3]
+sum(i32[2, 3], [1])                i64[2]
+max(f32[2, 3], 0)                  f32[3], i64[3]
 """
 
 from __future__ import annotations
@@ -47,15 +47,14 @@ def real_dtype(x: TensorType) -> torch.dtype:
 
 # -- to a value --------------------------------------------------------------------------------------------------------
 
+
 @shape("aten.sum.default", "aten.prod.default")
 def sum_all(x: TensorType, *, dtype: torch.dtype | None = None) -> TensorType:
     return fresh(x, (), summed_dtype(x, dtype))
 
 
 @shape("aten.sum.dim_IntList", "aten.nansum.default")
-def sum_dims(
-    x: TensorType, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> TensorType:
+def sum_dims(x: TensorType, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> TensorType:
     return reduced(x, dim, keepdim, summed_dtype(x, dtype))
 
 
@@ -158,6 +157,7 @@ def logsumexp(x: TensorType, dim: Dims, keepdim: bool = False) -> TensorType:
 
 # -- to a value and where it stands ------------------------------------------------------------------------------------
 
+
 @shape("aten.max.dim", "aten.min.dim", "aten.median.dim", "aten.nanmedian.dim")
 def max_dim(x: TensorType, dim: int, keepdim: bool = False) -> tuple[TensorType, TensorType]:
     return reduced(x, dim, keepdim), reduced(x, dim, keepdim, torch.int64)
@@ -183,6 +183,7 @@ def topk(
 
 
 # -- along a dimension -------------------------------------------------------------------------------------------------
+
 
 def like_twice(x: TensorType) -> tuple[TensorType, TensorType]:
     stride = preserved_stride(x)

@@ -26,6 +26,7 @@ def mean(g: Any, x: Any, dims: tuple[int, ...]) -> Any:
 
 # -- softmax -----------------------------------------------------------------------------------------------------------
 
+
 @decomposition("aten._softmax_backward_data.default")
 def softmax_backward(g: Any, grad: Any, y: Any, dim: int, input_dtype: torch.dtype) -> Any:
     floats(y)
@@ -48,6 +49,7 @@ def log_softmax_backward(g: Any, grad: Any, y: Any, dim: int, input_dtype: torch
 
 # -- normalisations of rows --------------------------------------------------------------------------------------------
 
+
 def through_norm(g: Any, u: Any, normed: Any, rstd: Any, dims: tuple[int, ...], centre: bool = True) -> Any:
     """The gradient of what was normalised over `dims`; without a centre for a norm that takes no mean off."""
     along = g("mul.Tensor", normed, mean(g, g("mul.Tensor", u, normed), dims))
@@ -57,7 +59,14 @@ def through_norm(g: Any, u: Any, normed: Any, rstd: Any, dims: tuple[int, ...], 
 
 @decomposition("aten.native_layer_norm_backward.default")
 def layer_norm_backward(
-    g: Any, grad: Any, x: Any, normalized_shape: Sequence[int], average: Any, rstd: Any, weight: Any, bias: Any,
+    g: Any,
+    grad: Any,
+    x: Any,
+    normalized_shape: Sequence[int],
+    average: Any,
+    rstd: Any,
+    weight: Any,
+    bias: Any,
     output_mask: Mask,
 ) -> Any:
     floats(x)
@@ -104,7 +113,16 @@ def parameters_of_affine(
 
 @decomposition("aten.native_group_norm_backward.default")
 def group_norm_backward(
-    g: Any, grad: Any, x: Any, average: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int, group: int,
+    g: Any,
+    grad: Any,
+    x: Any,
+    average: Any,
+    rstd: Any,
+    weight: Any,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
     output_mask: Mask,
 ) -> Any:
     floats(x)
@@ -122,6 +140,7 @@ def group_norm_backward(
 
 # -- batch norm --------------------------------------------------------------------------------------------------------
 
+
 def per_channel(g: Any, x: Any, parameter: Any) -> Any:
     return g.reshape(widened(g, parameter), (1, x.shape[1], *(1,) * (x.ndim - 2)))
 
@@ -135,7 +154,14 @@ def channel_dims(x: Any) -> tuple[int, ...]:
 
 @decomposition("aten._native_batch_norm_legit_functional.default")
 def batch_norm_training(
-    g: Any, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float,
+    g: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
     eps: float,
 ) -> Any:
     floats(x)
@@ -186,8 +212,17 @@ def moved(g: Any, old: Any, new: Any, momentum: float) -> Any:
 
 @decomposition("aten.native_batch_norm_backward.default")
 def batch_norm_backward(
-    g: Any, grad: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, save_mean: Any, save_invstd: Any,
-    train: bool, eps: float, output_mask: Mask,
+    g: Any,
+    grad: Any,
+    x: Any,
+    weight: Any,
+    running_mean: Any,
+    running_var: Any,
+    save_mean: Any,
+    save_invstd: Any,
+    train: bool,
+    eps: float,
+    output_mask: Mask,
 ) -> Any:
     floats(x)
     dims, dtype = channel_dims(x), x.dtype
@@ -206,8 +241,13 @@ def batch_norm_backward(
     total = g.convert(g.reduce("sum", long, dims), grad.dtype)
     along = g.reduce("sum", g("mul.Tensor", long, g.convert(apart, exact)), dims)
     along = g("mul.Tensor", g.convert(along, grad.dtype), rstd)
-    found = [None, *(g.reshape(part, (x.shape[1],)) if wanted else None
-                     for part, wanted in zip((along, total), output_mask[1:], strict=True))]
+    found = [
+        None,
+        *(
+            g.reshape(part, (x.shape[1],)) if wanted else None
+            for part, wanted in zip((along, total), output_mask[1:], strict=True)
+        ),
+    ]
     if output_mask[0]:
         scale = rstd if weight is None else g("mul.Tensor", rstd, per_channel(g, x, weight))
         if train:

@@ -53,6 +53,7 @@ def summed(g: Any, x: Any, dims: tuple[int, ...], keep: bool) -> Any:
 
 # -- sums and their likes ----------------------------------------------------------------------------------------------
 
+
 @decomposition("aten.sum.default")
 def sum_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
     return sum_over(g, x, None, False, dtype)
@@ -124,6 +125,7 @@ def truth(g: Any, op: str, x: Any, dim: Dims, keepdim: bool) -> Any:
 
 # -- the greatest and the least ----------------------------------------------------------------------------------------
 
+
 @decomposition("aten.amax.default")
 def amax(g: Any, x: Any, dim: Dims = (), keepdim: bool = False) -> Any:
     return extreme(g, "max", x, dim, keepdim)
@@ -181,6 +183,7 @@ def position(g: Any, op: str, x: Any, dim: int | None, keepdim: bool) -> Any:
 
 
 # -- spread ------------------------------------------------------------------------------------------------------------
+
 
 def moments(g: Any, x: Any, dims: tuple[int, ...], correction: float) -> tuple[Any, Any]:
     """Mean and variance of an operand in its compute dtype, dimensions kept."""
@@ -266,6 +269,7 @@ def vector_norm(
 
 # -- softmax -----------------------------------------------------------------------------------------------------------
 
+
 @decomposition("aten._softmax.default")
 def softmax(g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
     floats(x)
@@ -292,6 +296,7 @@ def log_softmax(g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
 
 
 # -- normalisation -----------------------------------------------------------------------------------------------------
+
 
 @decomposition("aten.native_layer_norm.default")
 def layer_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:

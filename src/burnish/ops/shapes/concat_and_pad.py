@@ -23,13 +23,14 @@ from .index_functions import Place, located
 
 # -- writing into a box ------------------------------------------------------------------------------------------------
 
+
 @joined("aten.slice_scatter.default")
 def slice_scatter_parts(
     x: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Part:
     dim = wrapped_dim(dim, x.ndim)
     first, size = sliced(x.shape[dim], start, end, step)
-    if src.shape != (*x.shape[:dim], size, *x.shape[dim + 1:]) or not size:
+    if src.shape != (*x.shape[:dim], size, *x.shape[dim + 1 :]) or not size:
         raise NoRule("nothing, or another shape, is written")
     return replaced_in(x, Shown(src), whole(x.shape, dim, first, size))
 
@@ -37,7 +38,7 @@ def slice_scatter_parts(
 @joined("aten.select_scatter.default")
 def select_scatter_parts(x: Any, src: Any, dim: int, index: int) -> Part:
     dim = wrapped_dim(dim, x.ndim)
-    one = (*x.shape[:dim], 1, *x.shape[dim + 1:])
+    one = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
     if src.ndim != x.ndim - 1 or not -x.shape[dim] <= index < x.shape[dim]:
         raise NoRule("another shape is written")
     return replaced_in(x, Shown(src, (Reshape(one),)), whole(x.shape, dim, index % x.shape[dim], 1))
@@ -88,17 +89,22 @@ def slice_backward_parts(grad: Any, input_sizes: Sequence[int], dim: int, start:
 def select_backward_parts(grad: Any, input_sizes: Sequence[int], dim: int, index: int) -> Part:
     dim = wrapped_dim(dim, len(input_sizes))
     at = index % input_sizes[dim]
-    one = (*input_sizes[:dim], 1, *input_sizes[dim + 1:])
+    one = (*input_sizes[:dim], 1, *input_sizes[dim + 1 :])
     return along(dim, [(at, 0), (1, Shown(grad, (Reshape(one),))), (input_sizes[dim] - at - 1, 0)])
 
 
-@shape("aten.slice_backward.default", "aten.select_backward.default", "aten.diagonal_backward.default",
-       "aten.unfold_backward.default")
+@shape(
+    "aten.slice_backward.default",
+    "aten.select_backward.default",
+    "aten.diagonal_backward.default",
+    "aten.unfold_backward.default",
+)
 def view_backward(grad_output: TensorType, input_sizes: Sequence[int], *_: object) -> TensorType:
     return fresh(grad_output, input_sizes)
 
 
 # -- joining and padding -----------------------------------------------------------------------------------------------
+
 
 @shape("aten.cat.default")
 def cat(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
@@ -109,10 +115,12 @@ def cat(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
         return fresh(tensors[0], (0,), dtype)
     first = parts[0]
     dim = wrapped_dim(dim, first.ndim)
-    if any(x.ndim != first.ndim or x.shape[:dim] != first.shape[:dim] or x.shape[dim + 1:] != first.shape[dim + 1:]
-           for x in parts):
+    if any(
+        x.ndim != first.ndim or x.shape[:dim] != first.shape[:dim] or x.shape[dim + 1 :] != first.shape[dim + 1 :]
+        for x in parts
+    ):
         raise NoRule(f"cat of {tensors} along {dim}")
-    sizes = (*first.shape[:dim], sum(x.shape[dim] for x in parts), *first.shape[dim + 1:])
+    sizes = (*first.shape[:dim], sum(x.shape[dim] for x in parts), *first.shape[dim + 1 :])
     formats = {suggested(x) for x in tensors}
     return formatted(first, sizes, formats.pop() if len(formats) == 1 else CONTIGUOUS, dtype)
 
@@ -135,8 +143,11 @@ def stack_parts(tensors: Sequence[Any], dim: int = 0) -> Part:
 @shape("aten.block_diag.default")
 def block_diag(tensors: Sequence[TensorType]) -> TensorType:
     sizes = [(*(1,) * (2 - x.ndim), *x.shape) for x in tensors]
-    return fresh(tensors[0], (sum(rows for rows, _ in sizes), sum(columns for _, columns in sizes)),
-                 common_dtype([fresh(x, (1,)) for x in tensors]))
+    return fresh(
+        tensors[0],
+        (sum(rows for rows, _ in sizes), sum(columns for _, columns in sizes)),
+        common_dtype([fresh(x, (1,)) for x in tensors]),
+    )
 
 
 @shape("aten.stack.default")
@@ -174,8 +185,9 @@ def constant_pad_parts(x: Any, pad: Sequence[int], value: bool | int | float = 0
 
 @joined("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
 def reflection_pad_parts(x: Any, padding: Sequence[int]) -> Part:
-    return edges(x, padding, lambda dim, n: Slice(dim, n, -1, n),
-                 lambda dim, n: Slice(dim, x.shape[dim] - 2, -1, n), reach=1)
+    return edges(
+        x, padding, lambda dim, n: Slice(dim, n, -1, n), lambda dim, n: Slice(dim, x.shape[dim] - 2, -1, n), reach=1
+    )
 
 
 @joined("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
@@ -187,15 +199,21 @@ def edges(x: Any, padding: Sequence[int], before: Any, behind: Any, reach: int =
     """A tensor whose edges are continued: each dimension between what the two functions show of it."""
     sides: list[tuple[int, list[tuple[int, Map | None]]]] = []
     for k in range(len(padding) // 2):
-        dim, (left, right) = x.ndim - 1 - k, padding[2 * k:2 * k + 2]
+        dim, (left, right) = x.ndim - 1 - k, padding[2 * k : 2 * k + 2]
         if min(left, right) < 0 or reach and max(left, right) >= x.shape[dim]:
             raise NoRule(f"padding {list(padding)} of {list(x.shape)}")
         sides.append((dim, [(left, before(dim, left)), (x.shape[dim], None), (right, behind(dim, right))]))
     return boxed(x, sides)
 
 
-@shape("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default",
-       "aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
+@shape(
+    "aten.reflection_pad1d.default",
+    "aten.reflection_pad2d.default",
+    "aten.reflection_pad3d.default",
+    "aten.replication_pad1d.default",
+    "aten.replication_pad2d.default",
+    "aten.replication_pad3d.default",
+)
 def edge_pad(x: TensorType, padding: Sequence[int]) -> TensorType:
     sizes = list(x.shape)
     for k in range(len(padding) // 2):
@@ -203,9 +221,14 @@ def edge_pad(x: TensorType, padding: Sequence[int]) -> TensorType:
     return formatted(x, sizes, suggested(x) if x.ndim == 4 else CONTIGUOUS)
 
 
-@shape("aten.reflection_pad1d_backward.default", "aten.reflection_pad2d_backward.default",
-       "aten.reflection_pad3d_backward.default", "aten.replication_pad1d_backward.default",
-       "aten.replication_pad2d_backward.default", "aten.replication_pad3d_backward.default")
+@shape(
+    "aten.reflection_pad1d_backward.default",
+    "aten.reflection_pad2d_backward.default",
+    "aten.reflection_pad3d_backward.default",
+    "aten.replication_pad1d_backward.default",
+    "aten.replication_pad2d_backward.default",
+    "aten.replication_pad3d_backward.default",
+)
 def edge_pad_backward(grad_output: TensorType, x: TensorType, padding: Sequence[int]) -> TensorType:
     return formatted(x, x.shape, suggested(x) if x.ndim == 4 else CONTIGUOUS)
 
@@ -219,6 +242,7 @@ def diag_embed(x: TensorType, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 # -- rearranging -------------------------------------------------------------------------------------------------------
+
 
 @shape("aten.tril.default", "aten.triu.default")
 def triangle(x: TensorType, diagonal: int = 0) -> TensorType:
@@ -246,7 +270,7 @@ def roll(x: TensorType, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tens
     for shift, dim in zip(shifts, dims, strict=True):
         dim = wrapped_dim(dim, x.ndim)
         first = -shift % x.shape[dim]
-        parts = [replace(x, shape=(*x.shape[:dim], n, *x.shape[dim + 1:])) for n in (x.shape[dim] - first, first)]
+        parts = [replace(x, shape=(*x.shape[:dim], n, *x.shape[dim + 1 :])) for n in (x.shape[dim] - first, first)]
         formats = {suggested(part) for part in parts}
         x = formatted(x, x.shape, formats.pop() if len(formats) == 1 else CONTIGUOUS)
     return x

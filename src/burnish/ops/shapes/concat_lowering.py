@@ -53,10 +53,12 @@ class Joined:
 
 def joined(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
     """Register how a result is laid together."""
+
     def register(rule: Callable) -> Callable:
         for name in names:
             record(name).rule = Joined(rule, is_slow)  # type: ignore[assignment]
         return rule
+
     return register
 
 
@@ -85,10 +87,13 @@ def boxed(x: Any, sides: Sequence[tuple[int, Sequence[tuple[int, Map | Number | 
     if not sides:
         return Shown(x, maps)
     (dim, lengths), *rest = sides
-    return along(dim, [
-        (length, what if isinstance(what, (bool, int, float)) else boxed(x, rest, (*maps, what) if what else maps))
-        for length, what in lengths
-    ])
+    return along(
+        dim,
+        [
+            (length, what if isinstance(what, (bool, int, float)) else boxed(x, rest, (*maps, what) if what else maps))
+            for length, what in lengths
+        ],
+    )
 
 
 def bordered(x: Any, lengths: Sequence[tuple[int, int]], border: Number) -> Part:
@@ -106,6 +111,7 @@ def bordered(x: Any, lengths: Sequence[tuple[int, int]], border: Number) -> Part
 
 def replaced_in(x: Any, value: Part, region: Sequence[tuple[int, int]]) -> Part:
     """A tensor with a box of it, (start, size) in each dimension, replaced."""
+
     def inside(dim: int, maps: Maps) -> Part:
         if dim == len(region):
             return value
@@ -114,9 +120,15 @@ def replaced_in(x: Any, value: Part, region: Sequence[tuple[int, int]]) -> Part:
             return inside(dim + 1, maps)
         end = start + size
         after = x.shape[dim] - end
-        return along(dim, [(start, Shown(x, (*maps, Slice(dim, 0, 1, start)))),
-                           (size, inside(dim + 1, (*maps, Slice(dim, start, 1, size)))),
-                           (after, Shown(x, (*maps, Slice(dim, end, 1, after))))])
+        return along(
+            dim,
+            [
+                (start, Shown(x, (*maps, Slice(dim, 0, 1, start)))),
+                (size, inside(dim + 1, (*maps, Slice(dim, start, 1, size)))),
+                (after, Shown(x, (*maps, Slice(dim, end, 1, after)))),
+            ],
+        )
+
     return inside(0, ())
 
 

@@ -38,11 +38,23 @@ def made(size: Sequence[int], dtype: torch.dtype | None, device: torch.device | 
 
 # -- of a given size ---------------------------------------------------------------------------------------------------
 
-@shape("aten.zeros.default", "aten.ones.default", "aten.rand.default", "aten.randn.default",
-       "aten.rand.generator", "aten.randn.generator")
+
+@shape(
+    "aten.zeros.default",
+    "aten.ones.default",
+    "aten.rand.default",
+    "aten.randn.default",
+    "aten.rand.generator",
+    "aten.randn.generator",
+)
 def zeros(
-    size: Sequence[int], *, generator: object = None, dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    size: Sequence[int],
+    *,
+    generator: object = None,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     strided(layout)
     return made(size, dtype, device)
@@ -50,8 +62,12 @@ def zeros(
 
 @shape("aten.empty.memory_format")
 def empty(
-    size: Sequence[int], *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-    device: torch.device | None = None, pin_memory: bool | None = None,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> TensorType:
     strided(layout)
@@ -61,8 +77,13 @@ def empty(
 
 @shape("aten.empty_strided.default")
 def empty_strided(
-    size: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     plain = made(size, dtype, device)
     return TensorType(plain.shape, tuple(stride), plain.dtype, plain.device)
@@ -70,8 +91,13 @@ def empty_strided(
 
 @shape("aten.empty_permuted.default")
 def empty_permuted(
-    size: Sequence[int], physical_layout: Sequence[int], *, dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    size: Sequence[int],
+    physical_layout: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     plain = made(size, dtype, device)
     laid = made([size[d] for d in physical_layout], dtype).stride
@@ -81,8 +107,13 @@ def empty_permuted(
 
 @shape("aten.full.default")
 def full(
-    size: Sequence[int], fill_value: Number, *, dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    size: Sequence[int],
+    fill_value: Number,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     strided(layout)
     return made(size, dtype or number_dtype(fill_value), device)
@@ -90,46 +121,81 @@ def full(
 
 @shape("aten.scalar_tensor.default")
 def scalar_tensor(
-    s: Number, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-    device: torch.device | None = None, pin_memory: bool | None = None,
+    s: Number,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     return made((), dtype, device)
 
 
 @shape("aten.eye.default")
-def eye(n: int, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-        device: torch.device | None = None, pin_memory: bool | None = None) -> TensorType:
+def eye(
+    n: int,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
     strided(layout)
     return made((n, n), dtype, device)
 
 
 @shape("aten.eye.m")
-def eye_of(n: int, m: int, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-           device: torch.device | None = None, pin_memory: bool | None = None) -> TensorType:
+def eye_of(
+    n: int,
+    m: int,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
     strided(layout)
     return made((n, m), dtype, device)
 
 
 @shape("aten.randint.default", "aten.randint.generator")
 def randint(
-    high: int, size: Sequence[int], *, generator: object = None, dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    high: int,
+    size: Sequence[int],
+    *,
+    generator: object = None,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     return made(size, dtype or torch.int64, device)
 
 
 @shape("aten.randint.low", "aten.randint.low_generator")
 def randint_from(
-    low: int, high: int, size: Sequence[int], *, generator: object = None, dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    low: int,
+    high: int,
+    size: Sequence[int],
+    *,
+    generator: object = None,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     return made(size, dtype or torch.int64, device)
 
 
 @shape("aten.randperm.default", "aten.randperm.generator")
 def randperm(
-    n: int, *, generator: object = None, dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    n: int,
+    *,
+    generator: object = None,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     return made((n,), dtype or torch.int64, device)
 
@@ -174,6 +240,7 @@ def number(value: Number, dtype: str) -> Scalar:
 
 # -- ranges ------------------------------------------------------------------------------------------------------------
 
+
 def range_type(
     start: Number, end: Number, step: Number, dtype: torch.dtype | None, device: torch.device | None
 ) -> TensorType:
@@ -187,21 +254,40 @@ def range_type(
 
 
 @shape("aten.arange.default")
-def arange(end: Number, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-           device: torch.device | None = None, pin_memory: bool | None = None) -> TensorType:
+def arange(
+    end: Number,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
     return range_type(0, end, 1, dtype, device)
 
 
 @shape("aten.arange.start")
-def arange_from(start: Number, end: Number, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-                device: torch.device | None = None, pin_memory: bool | None = None) -> TensorType:
+def arange_from(
+    start: Number,
+    end: Number,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
     return range_type(start, end, 1, dtype, device)
 
 
 @shape("aten.arange.start_step")
 def arange_in_steps(
-    start: Number, end: Number, step: Number = 1, *, dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    start: Number,
+    end: Number,
+    step: Number = 1,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     return range_type(start, end, step, dtype, device)
 
@@ -230,27 +316,48 @@ def step_at(at: Place, start: Number, end: Number, step: Number) -> Scalar:
     return cast(steps if int(start) == 0 else steps + int(start), at.dtype)  # type: ignore[arg-type]
 
 
-LINES = ("aten.linspace.default", "aten.linspace.Tensor_Tensor", "aten.linspace.Tensor_Scalar",
-         "aten.linspace.Scalar_Tensor", "aten.logspace.default", "aten.logspace.Tensor_Tensor",
-         "aten.logspace.Tensor_Scalar", "aten.logspace.Scalar_Tensor")
+LINES = (
+    "aten.linspace.default",
+    "aten.linspace.Tensor_Tensor",
+    "aten.linspace.Tensor_Scalar",
+    "aten.linspace.Scalar_Tensor",
+    "aten.logspace.default",
+    "aten.logspace.Tensor_Tensor",
+    "aten.logspace.Tensor_Scalar",
+    "aten.logspace.Scalar_Tensor",
+)
 
 
 @shape(*LINES)
 def linspace(
-    start: Number | TensorType, end: Number | TensorType, steps: int, base: float = 10.0, *,
-    dtype: torch.dtype | None = None, layout: torch.layout | None = None, device: torch.device | None = None,
+    start: Number | TensorType,
+    end: Number | TensorType,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> TensorType:
-    if dtype is None and any(isinstance(limit, complex) or (isinstance(limit, TensorType) and limit.dtype.is_complex)
-                             for limit in (start, end)):
+    if dtype is None and any(
+        isinstance(limit, complex) or (isinstance(limit, TensorType) and limit.dtype.is_complex)
+        for limit in (start, end)
+    ):
         dtype = number_dtype(1j)
     return made((steps,), dtype, device)
 
 
 @shape("aten.tril_indices.default")
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     count = sum(min(max(k + offset + 1, 0), col) for k in range(row))
     return made((2, count), dtype or torch.int64, device)
@@ -258,8 +365,14 @@ def tril_indices(
 
 @shape("aten.triu_indices.default")
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     count = sum(min(max(col - k - offset, 0), col) for k in range(row))
     return made((2, count), dtype or torch.int64, device)
@@ -267,12 +380,23 @@ def triu_indices(
 
 # -- like another tensor -----------------------------------------------------------------------------------------------
 
-@shape("aten.empty_like.default", "aten.zeros_like.default", "aten.ones_like.default", "aten.rand_like.default",
-       "aten.randn_like.default")
+
+@shape(
+    "aten.empty_like.default",
+    "aten.zeros_like.default",
+    "aten.ones_like.default",
+    "aten.rand_like.default",
+    "aten.randn_like.default",
+)
 def empty_like(
-    x: TensorType, *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-    device: torch.device | None = None, pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None, generator: object = None,
+    x: TensorType,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+    generator: object = None,
 ) -> TensorType:
     strided(layout)
     found = copied(x, dtype, memory_format)
@@ -296,8 +420,13 @@ def bernoulli(x: TensorType, p: float = 0.5, *, generator: object = None) -> Ten
 
 @shape("aten.new_empty.default", "aten.new_zeros.default", "aten.new_ones.default")
 def new_empty(
-    x: TensorType, size: Sequence[int], *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-    device: torch.device | None = None, pin_memory: bool | None = None,
+    x: TensorType,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
 ) -> TensorType:
     strided(layout)
     return made(size, dtype or x.dtype, x.device if device is None else device)
@@ -309,6 +438,7 @@ def new_full(x: TensorType, size: Sequence[int], fill_value: Number, **options: 
 
 
 # What is filled does not depend on what it is like: without that operand it can be kept, and written out in loops.
+
 
 @decomposition("aten.zeros_like.default")
 def zeros_like_filled(g: Any, x: Any, **options: Any) -> Any:
@@ -369,9 +499,7 @@ def native_dropout(x: TensorType, p: float, train: bool | None) -> tuple[TensorT
 
 
 @shape("aten.multinomial.default")
-def multinomial(
-    x: TensorType, num_samples: int, replacement: bool = False, *, generator: object = None
-) -> TensorType:
+def multinomial(x: TensorType, num_samples: int, replacement: bool = False, *, generator: object = None) -> TensorType:
     return fresh(x, (*x.shape[:-1], num_samples), torch.int64)
 
 

@@ -42,10 +42,12 @@ class Located:
 
 def located(*names: str, reads: bool = False) -> Callable[[Callable], Callable]:
     """Register how an element follows from its place."""
+
     def register(rule: Callable) -> Callable:
         for name in names:
             record(name).rule = Located(rule, reads)  # type: ignore[assignment]
         return rule
+
     return register
 
 

@@ -28,6 +28,7 @@ Chain = Sequence[Map]
 
 # -- the same elements in another shape --------------------------------------------------------------------------------
 
+
 def inferred_shape(wanted: Sequence[int], numel: int) -> tuple[int, ...]:
     """A shape with its -1 found."""
     found = tuple(wanted)
@@ -60,8 +61,14 @@ def reshape_alias_type(x: TensorType, size: Sequence[int], stride: Sequence[int]
     return restrided(x, size, stride)
 
 
-@view("aten.alias.default", "aten.detach.default", "aten.lift.default", "aten.lift_fresh.default",
-      "aten.view_as.default", "aten._fw_primal.default")
+@view(
+    "aten.alias.default",
+    "aten.detach.default",
+    "aten.lift.default",
+    "aten.lift_fresh.default",
+    "aten.view_as.default",
+    "aten._fw_primal.default",
+)
 def alias(x: TensorType, *_: object) -> Chain:
     return []
 
@@ -109,6 +116,7 @@ def restrided(x: TensorType, size: Sequence[int], stride: Sequence[int]) -> Tens
 
 # -- dimensions in another order ---------------------------------------------------------------------------------------
 
+
 def permuted(dims: Sequence[int]) -> Chain:
     return [Permute(tuple(dims))] if list(dims) != sorted(dims) else []
 
@@ -145,6 +153,7 @@ def movedim(x: TensorType, source: int | Sequence[int], destination: int | Seque
 
 # -- more of the same, or less -----------------------------------------------------------------------------------------
 
+
 @view("aten.expand.default")
 def expand(x: TensorType, size: Sequence[int], *, implicit: bool = False) -> Chain:
     added = len(size) - x.ndim
@@ -165,9 +174,7 @@ def slice_range(n: int, start: int | None, end: int | None, step: int) -> tuple[
 
 
 @view("aten.slice.Tensor")
-def sliced(
-    x: TensorType, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Chain:
+def sliced(x: TensorType, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Chain:
     dim = wrapped_dim(dim, x.ndim)
     first, count = slice_range(x.shape[dim], start, end, step)
     return [Slice(dim, first, step, count)] if first or step != 1 or count != x.shape[dim] else []
@@ -218,7 +225,7 @@ def unfold(x: TensorType, dimension: int, size: int, step: int) -> Chain:
     dim = wrapped_dim(dimension, x.ndim)
     n = x.shape[dim]
     count = (n - size) // step + 1
-    before, after = x.shape[:dim], x.shape[dim + 1:]
+    before, after = x.shape[:dim], x.shape[dim + 1 :]
     if size == 1:
         last = (count - 1) * step + 1
         chosen = part(x, dim, 0, last) if step == 1 else [Slice(dim, 0, step, count)]
@@ -245,9 +252,7 @@ def unfold_type(x: TensorType, dimension: int, size: int, step: int) -> TensorTy
 
 
 @view("aten.as_strided.default")
-def as_strided(
-    x: TensorType, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Chain:
+def as_strided(x: TensorType, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Chain:
     """Covered where it changes nothing but strides that mean nothing, as pooling to 1x1 does."""
     if storage_offset is None and tuple(size) == x.shape and has_stride(x, tuple(stride)):
         return []
@@ -262,6 +267,7 @@ def as_strided_type(
 
 
 # -- another dtype over the same bytes ---------------------------------------------------------------------------------
+
 
 @shape("aten.view.dtype")
 def view_dtype(x: TensorType, dtype: torch.dtype) -> TensorType:
@@ -295,16 +301,20 @@ def view_as_complex(x: TensorType) -> TensorType:
 
 # -- several views at once ---------------------------------------------------------------------------------------------
 
+
 def views(*names: str) -> Callable[[Callable], Callable]:
     """Register an operator with a list of views for its result."""
+
     def register(rule: Callable[..., tuple[Chain, ...]]) -> Callable:
         def types(x: TensorType, *args: object) -> tuple[TensorType | None, ...]:
             return tuple(view_type(tuple(chain), x) for chain in rule(x, *args))
+
         for name in names:
             made = record(name)
             made.shape = types
             made.notes["maps"] = rule
         return rule
+
     return register
 
 
@@ -357,6 +367,7 @@ record("aten.unbind.int").shape = unbind_types
 
 
 # -- copies in another order of elements -------------------------------------------------------------------------------
+
 
 @view("aten.flip.default", is_alias=False)
 def flip(x: TensorType, dims: Sequence[int]) -> Chain:
@@ -435,15 +446,31 @@ def _copy_type(rule: Callable) -> Callable:
     def types(*args: object, **kwargs: object) -> TensorType | tuple[TensorType, ...]:
         found = rule(*args, **kwargs)
         return tuple(map(dense, found)) if isinstance(found, tuple) else dense(found)
+
     return types
 
 
-
-copies("aten.view.default", "aten.unsqueeze.default", *SQUEEZES, "aten.permute.default", "aten.transpose.int",
-       "aten.t.default", "aten.expand.default", "aten.slice.Tensor", "aten.narrow.default", "aten.select.int",
-       "aten.diagonal.default", "aten.unfold.default", "aten.as_strided.default", "aten.view.dtype",
-       "aten.view_as_real.default", "aten.view_as_complex.default", "aten.split.Tensor",
-       "aten.split_with_sizes.default", "aten.unbind.int")
+copies(
+    "aten.view.default",
+    "aten.unsqueeze.default",
+    *SQUEEZES,
+    "aten.permute.default",
+    "aten.transpose.int",
+    "aten.t.default",
+    "aten.expand.default",
+    "aten.slice.Tensor",
+    "aten.narrow.default",
+    "aten.select.int",
+    "aten.diagonal.default",
+    "aten.unfold.default",
+    "aten.as_strided.default",
+    "aten.view.dtype",
+    "aten.view_as_real.default",
+    "aten.view_as_complex.default",
+    "aten.split.Tensor",
+    "aten.split_with_sizes.default",
+    "aten.unbind.int",
+)
 
 
 @shape("aten.view_copy.default")

@@ -55,8 +55,14 @@ class Contest:
 
     orders, few = (ORDER, LARGE_ORDER), FEW
 
-    def __init__(self, compiled: Callable, eager: Callable, name: str, clock: Callable[[], float] = perf_counter,
-                 work: Callable[[Sequence[Any]], float] | None = None):
+    def __init__(
+        self,
+        compiled: Callable,
+        eager: Callable,
+        name: str,
+        clock: Callable[[], float] = perf_counter,
+        work: Callable[[Sequence[Any]], float] | None = None,
+    ):
         """`work` tells how much there is to do for some inputs, where that is not the same for all."""
         self.work, self.last = work, 0.0
         self.players: tuple[Callable, Callable] | None = (compiled, eager)

@@ -1,7 +1,7 @@
 """What time it is, for measuring calls: on a GPU a call returns before its work is done.
 
-    clock = clock_for(inputs)
-    start = clock(); call(*inputs); seconds = clock() - start
+clock = clock_for(inputs)
+start = clock(); call(*inputs); seconds = clock() - start
 """
 
 from __future__ import annotations

@@ -70,8 +70,14 @@ class Run:
 
 
 class TrainingContest:
-    def __init__(self, compiled: Callable[..., Any], eager: Callable[..., Any], name: str,
-                 work: Callable[[Sequence[Any]], float] | None = None, clock: Callable[[], float] = perf_counter):
+    def __init__(
+        self,
+        compiled: Callable[..., Any],
+        eager: Callable[..., Any],
+        name: str,
+        work: Callable[[Sequence[Any]], float] | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ):
         """`work` tells how much there is to do for some inputs, where that is not the same for all."""
         self.work, self.clock = work, clock
         self.compiled, self.eager, self.name = compiled, eager, name
@@ -114,8 +120,9 @@ class TrainingContest:
             if turn < PATIENCE:
                 return None
             timed = list(self.runs)
-        compiled, eager = (min(((run.forward + (run.backward or 0.0)) / run.work for run in runs), default=0.0)
-                           for runs in timed)
+        compiled, eager = (
+            min(((run.forward + (run.backward or 0.0)) / run.work for run in runs), default=0.0) for runs in timed
+        )
         slower = SLOWER if self.work is None else SLOWER_BY_WORK
         self.decided = self.eager if compiled > slower * eager > 0 else self.compiled
         self.holders.hand_over(self, self.decided)
@@ -126,6 +133,8 @@ class TrainingContest:
         events.emit(
             "runtime.contest.inference_contest",
             text=f"{self.name}, forward and backward: compiled {compiled * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms a "
-                 f"call: {'eager' if is_slower else 'compiled code'} stays",
-            compiled=compiled, eager=eager, kept="eager" if is_slower else "compiled",
+            f"call: {'eager' if is_slower else 'compiled code'} stays",
+            compiled=compiled,
+            eager=eager,
+            kept="eager" if is_slower else "compiled",
         )

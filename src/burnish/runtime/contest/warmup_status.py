@@ -1,6 +1,6 @@
 """Whether what runs is still becoming what it will be: functions are traced, graphs compiled, or compared with eager.
 
-    before = settling.so_far(); call(); is_settled = settling.so_far() == before
+before = settling.so_far(); call(); is_settled = settling.so_far() == before
 """
 
 from __future__ import annotations

@@ -43,8 +43,14 @@ USUALLY_SLOWER = 1.1
 class CallContest(Contest):
     orders, few = (ORDER, LARGE_ORDER), ROUNDS
 
-    def __init__(self, compiled: Callable[..., Any], eager: Callable[..., Any], name: str,
-                 settle: Callable[[object], object], clock: Callable[[], float] = process_clock):
+    def __init__(
+        self,
+        compiled: Callable[..., Any],
+        eager: Callable[..., Any],
+        name: str,
+        settle: Callable[[object], object],
+        clock: Callable[[], float] = process_clock,
+    ):
         """`settle` is told what is to be in this one's place from now on: `EAGER_STAYS`, or nothing."""
         super().__init__(Compiled(compiled, self.withdraw), eager, name, clock)
         self.settle, self.eager = settle, eager

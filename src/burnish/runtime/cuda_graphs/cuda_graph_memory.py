@@ -37,8 +37,11 @@ def once(x: torch.Tensor) -> torch.Tensor:
     """Without repetition: of an expanded tensor, whose elements lie in one place, each of these."""
     if 0 not in x.stride():
         return x
-    return x.as_strided([1 if step == 0 and size else size for size, step in zip(x.shape, x.stride(), strict=True)],
-                        x.stride(), x.storage_offset())
+    return x.as_strided(
+        [1 if step == 0 and size else size for size, step in zip(x.shape, x.stride(), strict=True)],
+        x.stride(),
+        x.storage_offset(),
+    )
 
 
 class Given(NamedTuple):
@@ -173,8 +176,12 @@ def part_of(x: torch.Tensor, k: int, base: torch.Tensor) -> Part:
 def lies_within(x: torch.Tensor, base: torch.Tensor) -> bool:
     """Whether each element of one is also an element of the other, which lies in one piece."""
     begin = x.storage_offset() - base.storage_offset()
-    return x.dtype == base.dtype and reach_of(base) == base.numel() and begin >= 0 \
+    return (
+        x.dtype == base.dtype
+        and reach_of(base) == base.numel()
+        and begin >= 0
         and begin + reach_of(x) <= reach_of(base)
+    )
 
 
 def reach_of(x: torch.Tensor) -> int:

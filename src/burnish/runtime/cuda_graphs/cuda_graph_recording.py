@@ -111,8 +111,12 @@ class TorchGraphs:
         # Garbage that is collected meanwhile may be tensors and graphs, and to free them is not allowed here. Other
         # threads may do what this one may not. Where torch fails to end a recording, it may leave the stream that it
         # made the current one: the second `stream` is to go back from there.
-        with pause_garbage_collection.paused(), torch.cuda.device(self.device), torch.cuda.stream(side), \
-                torch.cuda.graph(graph, pool=memory, stream=side, capture_error_mode="thread_local"):
+        with (
+            pause_garbage_collection.paused(),
+            torch.cuda.device(self.device),
+            torch.cuda.stream(side),
+            torch.cuda.graph(graph, pool=memory, stream=side, capture_error_mode="thread_local"),
+        ):
             return run()
 
     def new_side(self, stream: int) -> torch.cuda.Stream:
@@ -131,8 +135,9 @@ class TorchGraphs:
             torch._C._cuda_endAllocateToPool(self.device.index, memory)
         graph.reset()
         # One that succeeds leaves the generators as it should.
-        self.recorded(torch.cuda.CUDAGraph(), side, torch.cuda.graph_pool_handle(),
-                      lambda: torch.zeros((), device=self.device))
+        self.recorded(
+            torch.cuda.CUDAGraph(), side, torch.cuda.graph_pool_handle(), lambda: torch.zeros((), device=self.device)
+        )
 
 
 @once

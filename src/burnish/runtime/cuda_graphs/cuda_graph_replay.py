@@ -93,8 +93,11 @@ class Graphs(Generic[T]):
     def looked_at(self, program: Callable[..., Any], inputs: Sequence[Any]) -> Any:
         """Run it as it stands, and see whether it can be recorded."""
         device = self.engine.device
-        far = [f"input {k} is on {x.device}" for k, x in enumerate(inputs)
-               if isinstance(x, torch.Tensor) and x.device != device]
+        far = [
+            f"input {k} is on {x.device}"
+            for k, x in enumerate(inputs)
+            if isinstance(x, torch.Tensor) and x.device != device
+        ]
         if far:
             self.refuse(far[0])
             return program(*inputs)
@@ -110,7 +113,9 @@ class Graphs(Generic[T]):
             self.tell(why)
 
     def tell(self, why: str) -> None:
-        events.emit("runtime.cuda_graphs.cuda_graph_replay", text=f"{self.name} runs without a CUDA graph: {why}", why=why)
+        events.emit(
+            "runtime.cuda_graphs.cuda_graph_replay", text=f"{self.name} runs without a CUDA graph: {why}", why=why
+        )
 
 
 @dataclass(slots=True)
@@ -131,8 +136,14 @@ class Recorded:
         return self.outcome.handed_out(inputs)
 
 
-def recorded(program: Callable[..., Any], inputs: Sequence[Any], graphs: Graphs[Any], written: Sequence[int] = (),
-             count: int | None = None, memory: Any = None) -> Recorded:
+def recorded(
+    program: Callable[..., Any],
+    inputs: Sequence[Any],
+    graphs: Graphs[Any],
+    written: Sequence[int] = (),
+    count: int | None = None,
+    memory: Any = None,
+) -> Recorded:
     """`count` of the results leave the graph's memory, or all of them."""
     places, moving = list(inputs), {}
     before = versions(inputs, written)

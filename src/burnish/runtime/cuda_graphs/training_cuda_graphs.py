@@ -133,8 +133,9 @@ class GraphedTraining:
         if turn is not None:
             return step.differentiated(inputs, step.layout, turn.forward, turn)
         if is_first:
-            return step.differentiated(inputs, step.layout, lambda *some: graphs.looked_at(step.forward, some),
-                                       step.backward)
+            return step.differentiated(
+                inputs, step.layout, lambda *some: graphs.looked_at(step.forward, some), step.backward
+            )
         if pair is not None and not self.has_told:
             self.has_told = True
             graphs.tell(WAITS)
@@ -172,19 +173,25 @@ class GraphedTraining:
         tangents = len(self.step.layout.tangents)
         try:
             places[:tangents] = [place_of(x) for x in given[:tangents]]
-            places[tangents:] = [home if home is not None else x.detach() if isinstance(x, torch.Tensor) else x
-                                 for x, home in zip(given[tangents:], pair.saved, strict=True)]
+            places[tangents:] = [
+                home if home is not None else x.detach() if isinstance(x, torch.Tensor) else x
+                for x, home in zip(given[tangents:], pair.saved, strict=True)
+            ]
             replay, gradients = engine.capture(lambda: self.step.backward(list(places)), pair.memory)
         except RuntimeError as error:
             raise Refused(f"its backward could not be recorded: {first_of(error)}") from error
         far = [x.device for x in gradients if isinstance(x, torch.Tensor) and x.device != engine.device]
         if far:
             raise Refused(f"a gradient is on {far[0]}: the GPU would have to be waited for")
-        staying = [k for k, home in enumerate(pair.saved, tangents)
-                   if home is None and isinstance(given[k], torch.Tensor)]  # numbers are what the graph is chosen by
+        staying = [
+            k for k, home in enumerate(pair.saved, tangents) if home is None and isinstance(given[k], torch.Tensor)
+        ]  # numbers are what the graph is chosen by
         return RecordedBackward(
-            replay, {k: x for k, x in enumerate(places) if k not in staying and isinstance(x, torch.Tensor)},
-            {k: given[k].data_ptr() for k in staying}, list(gradients))
+            replay,
+            {k: x for k, x in enumerate(places) if k not in staying and isinstance(x, torch.Tensor)},
+            {k: given[k].data_ptr() for k in staying},
+            list(gradients),
+        )
 
 
 __all__ = ["GraphedTraining"]

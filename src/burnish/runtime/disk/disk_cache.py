@@ -73,8 +73,8 @@ def written_entry(kind: str, key: str, data: bytes) -> bytes:
 def read_entry(content: bytes) -> Entry | None:
     """What a file holds. None where it is damaged or of another version; ValueError where it is whole, and was not
     written by `written_entry`."""
-    body = content[len(MAGIC) + DIGEST:]
-    if content[:len(MAGIC)] != MAGIC or hashlib.sha256(body).digest() != content[len(MAGIC):len(MAGIC) + DIGEST]:
+    body = content[len(MAGIC) + DIGEST :]
+    if content[: len(MAGIC)] != MAGIC or hashlib.sha256(body).digest() != content[len(MAGIC) : len(MAGIC) + DIGEST]:
         return None
     head, _, data = body.partition(b"\n")
     try:
@@ -107,8 +107,10 @@ class DiskCache:
         if why is None:
             return None
         self.is_distrusted = True
-        return (f"{why}, and code is only loaded from where nobody else can write: make the folder yours "
-                f"(`chown`, and `chmod 700 {self.folder}`), or set BURNISH_CACHE_DIR to another one")
+        return (
+            f"{why}, and code is only loaded from where nobody else can write: make the folder yours "
+            f"(`chown`, and `chmod 700 {self.folder}`), or set BURNISH_CACHE_DIR to another one"
+        )
 
     def path(self, kind: str, key: str) -> Path:
         return self.path_of(name_of(kind, key))
@@ -150,9 +152,11 @@ class DiskCache:
         is_first = not self.refused
         self.refused.add(why)
         if is_first:
-            text = (f"{why}. It is not loaded, for code is only loaded from files that no other user can have "
-                    f"written: what it may hold is compiled again. `burnish cache clear` deletes all entries of "
-                    f"{self.folder}. This is said once.")
+            text = (
+                f"{why}. It is not loaded, for code is only loaded from files that no other user can have "
+                f"written: what it may hold is compiled again. `burnish cache clear` deletes all entries of "
+                f"{self.folder}. This is said once."
+            )
             events.emit("cache.refused", text=text)
             warn(text, UserWarning)
 

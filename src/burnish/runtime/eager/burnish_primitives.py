@@ -27,10 +27,12 @@ def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
                 last = step.start + step.step * (step.size - 1)
                 if step.step > 0:
                     x = x.narrow(step.dim, step.start, max(last + 1 - step.start, 0))[
-                        (slice(None),) * step.dim + (slice(None, None, step.step),)]
+                        (slice(None),) * step.dim + (slice(None, None, step.step),)
+                    ]
                 else:
                     x = x.narrow(step.dim, last, step.start + 1 - last).flip(step.dim)[
-                        (slice(None),) * step.dim + (slice(None, None, -step.step),)]
+                        (slice(None),) * step.dim + (slice(None, None, -step.step),)
+                    ]
             case "Diagonal":
                 x = x.diagonal(step.shift, step.a, step.b).narrow(-1, 0, step.size)
     return x
@@ -171,9 +173,26 @@ def held(x: torch.Tensor, after: Any) -> torch.Tensor:
 MODULES = {"operator": operator, "math": math, "builtins": builtins}
 FUNCTIONS = {
     "number": number,
-    "view": view, "put": put, "convert": convert, "restride": restride, "sum": reduce_sum, "prod": reduce_prod,
-    "max": reduce_max, "min": reduce_min, "any": reduce_any, "all": reduce_all, "argmax": reduce_argmax,
-    "argmin": reduce_argmin, "running_sum": running_sum, "running_prod": running_prod, "running_max": running_max,
-    "running_min": running_min, "running_argmax": running_argmax, "running_argmin": running_argmin,
-    "check": check, "held": held, **recurrent_layers.FUNCTIONS, **random_numbers.FUNCTIONS,
+    "view": view,
+    "put": put,
+    "convert": convert,
+    "restride": restride,
+    "sum": reduce_sum,
+    "prod": reduce_prod,
+    "max": reduce_max,
+    "min": reduce_min,
+    "any": reduce_any,
+    "all": reduce_all,
+    "argmax": reduce_argmax,
+    "argmin": reduce_argmin,
+    "running_sum": running_sum,
+    "running_prod": running_prod,
+    "running_max": running_max,
+    "running_min": running_min,
+    "running_argmax": running_argmax,
+    "running_argmin": running_argmin,
+    "check": check,
+    "held": held,
+    **recurrent_layers.FUNCTIONS,
+    **random_numbers.FUNCTIONS,
 }

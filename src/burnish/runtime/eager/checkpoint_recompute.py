@@ -43,7 +43,8 @@ class RandomState:
         """Whether random numbers were drawn since."""
         return not torch.equal(self.cpu, torch.get_rng_state()) or any(
             not torch.equal(state, getattr(torch, self.kind).get_rng_state(device))
-            for device, state in zip(self.devices, self.states, strict=True))
+            for device, state in zip(self.devices, self.states, strict=True)
+        )
 
     @contextlib.contextmanager
     def again(self, tensors: Sequence[Any] = ()) -> Iterator[None]:
@@ -57,6 +58,7 @@ class RandomState:
 
 
 # ---- calls in order
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -101,8 +103,7 @@ class Steps:
                 return
 
 
-def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: bool,
-             saves: tuple[bool, ...]) -> Steps:
+def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: bool, saves: tuple[bool, ...]) -> Steps:
     """Of calls whose arguments hold `Place`s."""
     last: dict[int, int] = {}
 
@@ -114,8 +115,14 @@ def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: 
     over: dict[int, list[int]] = {}
     for place, at in last.items():
         over.setdefault(at, []).append(place)
-    return Steps(inputs, tuple(Step(function, args, kwargs, tuple(over.get(at, ())))
-                               for at, (function, args, kwargs) in enumerate(calls)), draws, saves)
+    return Steps(
+        inputs,
+        tuple(
+            Step(function, args, kwargs, tuple(over.get(at, ()))) for at, (function, args, kwargs) in enumerate(calls)
+        ),
+        draws,
+        saves,
+    )
 
 
 class Saver(torch.autograd.Function):
@@ -151,8 +158,10 @@ class Kept:
     """What a region was given, for when it is computed again."""
 
     def __init__(self, inputs: Sequence[Any], saves: Sequence[bool]):
-        self.inputs = [saved_tensor(x) if saved and isinstance(x, torch.Tensor) else x
-                       for x, saved in zip(inputs, saves, strict=True)]
+        self.inputs = [
+            saved_tensor(x) if saved and isinstance(x, torch.Tensor) else x
+            for x, saved in zip(inputs, saves, strict=True)
+        ]
 
     def get(self) -> list[Any]:
         return [x.unpack() if isinstance(x, SavedTensor) else x for x in self.inputs]

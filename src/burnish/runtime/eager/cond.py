@@ -67,8 +67,10 @@ class Chosen(torch.autograd.Function):
         if found is None:
             with torch.enable_grad():
                 # Views, so that no way leads from one operand through another.
-                again = [operand.view_as(operand) if twice else operand.detach().requires_grad_(operand.requires_grad)
-                         for operand in operands]
+                again = [
+                    operand.view_as(operand) if twice else operand.detach().requires_grad_(operand.requires_grad)
+                    for operand in operands
+                ]
                 made = getattr(ctx.side, "eager", ctx.side)(*again)
             found = gradients_of(made, gradients, [again[k] for k in wanted], twice, twice)
         answer: list[Any] = [None] * (len(operands) + 1)
@@ -83,6 +85,12 @@ def gradients_of(made: Any, gradients: Any, inputs: list[torch.Tensor], keep: bo
     if not pairs:
         return (None,) * len(inputs)
     found: tuple[Any, ...] = torch.autograd.Variable._execution_engine.run_backward(  # type: ignore[attr-defined]
-        tuple(out for out, _ in pairs), tuple(gradient for _, gradient in pairs), keep, twice, tuple(inputs),
-        allow_unreachable=True, accumulate_grad=False)
+        tuple(out for out, _ in pairs),
+        tuple(gradient for _, gradient in pairs),
+        keep,
+        twice,
+        tuple(inputs),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
     return found

@@ -61,6 +61,11 @@ def below(bits: torch.Tensor, n: int) -> torch.Tensor:
 
 
 FUNCTIONS = {
-    "random_seed": random_seed, "random_seeds": random_seeds, "random_bits": random_bits, "uniform": uniform,
-    "normal": normal, "chance": chance, "below": below,
+    "random_seed": random_seed,
+    "random_seeds": random_seeds,
+    "random_bits": random_bits,
+    "uniform": uniform,
+    "normal": normal,
+    "chance": chance,
+    "below": below,
 }

@@ -16,8 +16,16 @@ import torch
 
 
 def recurrent(
-    kind: str, x: torch.Tensor, state: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], has_biases: bool,
-    layers: int, train: bool, bidirectional: bool, batch_first: bool, wanted: Sequence[bool] | None,
+    kind: str,
+    x: torch.Tensor,
+    state: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    has_biases: bool,
+    layers: int,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    wanted: Sequence[bool] | None,
 ) -> tuple:
     """`wanted`: of the tensors, in order, those that gradients are wanted for; None where they are for none."""
     given = [x, *state, *weights]
@@ -28,8 +36,11 @@ def recurrent(
     count = 1 + len(state)
     before = given[1:count] if kind == "lstm" else given[1]
     with torch.set_grad_enabled(wanted is not None):
-        made = getattr(torch._VF, kind)(  # type: ignore[attr-defined]
-            given[0], before, given[count:], has_biases, layers, 0.0, train, bidirectional, batch_first)
+        made = getattr(
+            torch._VF, kind
+        )(  # type: ignore[attr-defined]
+            given[0], before, given[count:], has_biases, layers, 0.0, train, bidirectional, batch_first
+        )
     if wanted is None:
         return tuple(made)
     ticket = torch.empty(0, dtype=torch.uint8)
@@ -40,16 +51,20 @@ def recurrent(
 
 
 def recurrent_backward(
-    ticket: torch.Tensor, gradients: Sequence[torch.Tensor | None], inputs: Sequence[torch.Tensor],
+    ticket: torch.Tensor,
+    gradients: Sequence[torch.Tensor | None],
+    inputs: Sequence[torch.Tensor],
     wanted: Sequence[bool],
 ) -> tuple:
     """`inputs` are what forward was given: autograd keeps some of it, so it must not be written to before."""
     made, leaves = ticket.kept  # type: ignore[attr-defined]
     pairs = [(out, gradient) for out, gradient in zip(made, gradients, strict=True) if gradient is not None]
-    found = torch.autograd.grad([out for out, _ in pairs], leaves, [gradient for _, gradient in pairs],
-                                retain_graph=True, allow_unused=True)
-    return tuple(torch.zeros_like(leaf) if gradient is None else gradient
-                 for leaf, gradient in zip(leaves, found, strict=True))
+    found = torch.autograd.grad(
+        [out for out, _ in pairs], leaves, [gradient for _, gradient in pairs], retain_graph=True, allow_unused=True
+    )
+    return tuple(
+        torch.zeros_like(leaf) if gradient is None else gradient for leaf, gradient in zip(leaves, found, strict=True)
+    )
 
 
 FUNCTIONS: dict[str, Any] = {"recurrent": recurrent, "recurrent_backward": recurrent_backward}

@@ -60,9 +60,13 @@ together with what makes it."""
 def stands_alone(node: Node) -> bool:
     """Whether a node is run as it is, between what is compiled. What makes a leaf is: whoever differentiates a
     graph asks which of its inputs need gradients."""
-    return getattr(node.target, "stands_alone", False) is True or node.target is torch.nn.Parameter \
-        or node.kwargs.get("requires_grad") is True \
-        or isinstance(node.target, OPERATORS) and is_foreign_and_writes(node.target)
+    return (
+        getattr(node.target, "stands_alone", False) is True
+        or node.target is torch.nn.Parameter
+        or node.kwargs.get("requires_grad") is True
+        or isinstance(node.target, OPERATORS)
+        and is_foreign_and_writes(node.target)
+    )
 
 
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)

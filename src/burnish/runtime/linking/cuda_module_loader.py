@@ -61,13 +61,32 @@ class Function:
     """Bytes that the threads of a program share."""
 
 
-def words_of(function: Function, grid: int, threads: int, kinds: Sequence[int],
-             unaligned: Callable[[], Function], sizes: Sequence[int] = ()) -> LocalWords:
+def words_of(
+    function: Function,
+    grid: int,
+    threads: int,
+    kinds: Sequence[int],
+    unaligned: Callable[[], Function],
+    sizes: Sequence[int] = (),
+) -> LocalWords:
     """Two functions with the bytes they share, programs, threads of each, where a failure is told, who makes the second
     function, how many parameters there are, and their kinds; then the `sizes`, for the parameters of that kind. The
     second function is for buffers that lie anywhere, and null until it is needed."""
-    words = LocalWords([function.address, function.shared, 0, 0, grid, threads, ctypes.addressof(failure),
-                        ctypes.cast(_prepare, ctypes.c_void_p).value or 0, len(kinds), *kinds, *sizes])
+    words = LocalWords(
+        [
+            function.address,
+            function.shared,
+            0,
+            0,
+            grid,
+            threads,
+            ctypes.addressof(failure),
+            ctypes.cast(_prepare, ctypes.c_void_p).value or 0,
+            len(kinds),
+            *kinds,
+            *sizes,
+        ]
+    )
     _unaligned[words.address] = unaligned
     return words
 
@@ -92,6 +111,7 @@ class OpenWords:
 
 _errors: list[Exception] = []
 """Why the last such function could not be made."""
+
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _prepare(address: int) -> None:
@@ -135,8 +155,10 @@ def complain() -> None:
     result, failure.value = failure.value, 0
     if result == MISALIGNED:
         cause = _errors.pop() if _errors else None
-        raise RuntimeError("a kernel of Burnish was not started: it could not be compiled for a tensor that begins at "
-                           "no multiple of 16 bytes") from cause
+        raise RuntimeError(
+            "a kernel of Burnish was not started: it could not be compiled for a tensor that begins at "
+            "no multiple of 16 bytes"
+        ) from cause
     raise RuntimeError(f"a kernel of Burnish was not started: {explained(result)}")
 
 
@@ -159,8 +181,13 @@ current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStr
 
 def start(kernel: CudaKernel, *tensors: torch.Tensor) -> None:
     """One kernel by itself, in the stream that is current on its GPU."""
-    on(kernel.device, kernel.launcher, kernel.words.address, current_stream(kernel.device),
-       *(x.data_ptr() for x in tensors))
+    on(
+        kernel.device,
+        kernel.launcher,
+        kernel.words.address,
+        current_stream(kernel.device),
+        *(x.data_ptr() for x in tensors),
+    )
     if failure.value:
         complain()
 

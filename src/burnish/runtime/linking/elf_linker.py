@@ -20,8 +20,9 @@ from typing import Any
 
 from ...concurrency.compute_once import once
 
-HEADER, SECTION, SYMBOL, RELOCATION = (struct.Struct(form) for form in (
-    "<16sHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"))
+HEADER, SECTION, SYMBOL, RELOCATION = (
+    struct.Struct(form) for form in ("<16sHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", "<QQq")
+)
 MAGIC = b"\x7fELF\2\1\1"
 """64 bits, little end first."""
 
@@ -74,7 +75,7 @@ def _link(code: bytes, function: str, symbols: Mapping[str, int]) -> Linked:
     for at, place in places.items():
         _, what, _, _, offset, length, *_ = sections[at]
         if what != NOBITS:
-            memory[place:place + length] = code[offset:offset + length]
+            memory[place : place + length] = code[offset : offset + length]
     table = Symbols(code, sections, {at: base + place for at, place in places.items()}, symbols)
     for _, what, _, _, offset, length, _, of, _, _ in sections:
         if of not in places or what not in (RELOCATIONS, RELOCATIONS_WITHOUT_ADDENDS):
@@ -82,7 +83,7 @@ def _link(code: bytes, function: str, symbols: Mapping[str, int]) -> Linked:
         if what == RELOCATIONS_WITHOUT_ADDENDS:
             raise Unknown
         end = places[of] + sections[of][5]
-        for at, info, addend in RELOCATION.iter_unpack(code[offset:offset + length]):
+        for at, info, addend in RELOCATION.iter_unpack(code[offset : offset + length]):
             value = table.address(info >> 32) + addend
             _put_in(memory, places[of] + at, end, info & 0xFFFFFFFF, value, base)
     entry = table.find(function)
@@ -95,18 +96,19 @@ def _link(code: bytes, function: str, symbols: Mapping[str, int]) -> Linked:
 class Symbols:
     """Where the functions and constants of an object file come to lie."""
 
-    def __init__(self, code: bytes, sections: list[tuple[int, ...]], places: Mapping[int, int],
-                 outside: Mapping[str, int]):
+    def __init__(
+        self, code: bytes, sections: list[tuple[int, ...]], places: Mapping[int, int], outside: Mapping[str, int]
+    ):
         table = next((section for section in sections if section[1] == SYMBOLS), None)
         if table is None:
             raise Unknown
         self.code, self.places, self.outside = code, places, outside
         self.names = sections[table[6]][4]
-        self.symbols = list(SYMBOL.iter_unpack(code[table[4]:table[4] + table[5]]))
+        self.symbols = list(SYMBOL.iter_unpack(code[table[4] : table[4] + table[5]]))
 
     def name(self, k: int) -> str:
         start = self.names + self.symbols[k][0]
-        return self.code[start:self.code.index(b"\0", start)].decode()
+        return self.code[start : self.code.index(b"\0", start)].decode()
 
     def address(self, k: int) -> int:
         _, _, _, section, value, _ = self.symbols[k]
@@ -128,9 +130,10 @@ def _sections(code: bytes) -> list[tuple[int, ...]]:
     magic, kind, machine, _, _, _, at, _, _, _, _, size, count, _ = HEADER.unpack_from(code)
     if not magic.startswith(MAGIC) or kind != OBJECT_FILE or machine != X86_64 or size != SECTION.size:
         raise Unknown
-    sections = list(SECTION.iter_unpack(code[at:at + size * count]))
-    if len(sections) != count or any(what != NOBITS and offset + length > len(code)
-                                     for _, what, _, _, offset, length, *_ in sections):
+    sections = list(SECTION.iter_unpack(code[at : at + size * count]))
+    if len(sections) != count or any(
+        what != NOBITS and offset + length > len(code) for _, what, _, _, offset, length, *_ in sections
+    ):
         raise Unknown
     return sections
 
@@ -156,10 +159,14 @@ def _put_in(memory: mmap.mmap, at: int, end: int, kind: int, value: int, base: i
     width = 4 if kind == RELATIVE_32 else 8
     if kind != ABSOLUTE_64:
         value -= base + at
-    if kind not in (ABSOLUTE_64, RELATIVE_32, RELATIVE_64) or at + width > end \
-            or kind == RELATIVE_32 and not -1 << 31 <= value < 1 << 31:
+    if (
+        kind not in (ABSOLUTE_64, RELATIVE_32, RELATIVE_64)
+        or at + width > end
+        or kind == RELATIVE_32
+        and not -1 << 31 <= value < 1 << 31
+    ):
         raise Unknown
-    memory[at:at + width] = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
+    memory[at : at + width] = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
 
 
 @once

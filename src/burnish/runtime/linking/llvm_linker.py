@@ -55,6 +55,8 @@ def fork_between_calls() -> None:
     around its calls."""
     lock = getattr(ffi.lib, "_lock", None)
     if lock is not None and hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.__enter__, after_in_parent=functools.partial(lock.__exit__, None, None, None),
-                            after_in_child=functools.partial(lock.__exit__, None, None, None))
-
+        os.register_at_fork(
+            before=lock.__enter__,
+            after_in_parent=functools.partial(lock.__exit__, None, None, None),
+            after_in_child=functools.partial(lock.__exit__, None, None, None),
+        )

@@ -20,7 +20,11 @@ PARALLEL = "torch_parallel_for"
 LIBTORCH = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
 OPENMP = ("libgomp.so.1", "libgomp.so", "libgomp-*.so*")
 OPENMP_FUNCTIONS = (
-    "GOMP_parallel", "omp_in_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num",
+    "GOMP_parallel",
+    "omp_in_parallel",
+    "omp_get_max_threads",
+    "omp_get_num_threads",
+    "omp_get_thread_num",
 )
 
 
@@ -34,8 +38,12 @@ def addresses() -> dict[str, int]:
 
 def openmp_addresses() -> dict[str, int]:
     folder = Path(torch.__file__).parent
-    files = [file for pattern in OPENMP for place in (folder / "lib", folder.parent / "torch.libs")
-             for file in sorted(place.glob(pattern))]
+    files = [
+        file
+        for pattern in OPENMP
+        for place in (folder / "lib", folder.parent / "torch.libs")
+        for file in sorted(place.glob(pattern))
+    ]
     return addresses_in(files, OPENMP_FUNCTIONS)
 
 

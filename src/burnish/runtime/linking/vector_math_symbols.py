@@ -43,5 +43,9 @@ def addresses(lanes: int, dtype: str) -> dict[str, tuple[str, int]]:
 @once
 def symbols() -> dict[str, int]:
     """All of them, by symbol."""
-    return {symbol: address for lanes in (2, 4, 8, 16) for dtype in ("f32", "f64")
-            for symbol, address in addresses(lanes, dtype).values()}
+    return {
+        symbol: address
+        for lanes in (2, 4, 8, 16)
+        for dtype in ("f32", "f64")
+        for symbol, address in addresses(lanes, dtype).values()
+    }

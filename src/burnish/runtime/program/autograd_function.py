@@ -134,16 +134,28 @@ class Differentiable:
         if not layout.shown and not layout.views:
             return made
         rest = iter(made)
-        found = [layout.shown[k].of(inputs) if k in layout.shown else
-                 layout.views[k].of(made) if k in layout.views else next(rest) for k in range(layout.outputs)]
-        return tuple(found[:layout.outputs - layout.hidden])
+        found = [
+            layout.shown[k].of(inputs)
+            if k in layout.shown
+            else layout.views[k].of(made)
+            if k in layout.views
+            else next(rest)
+            for k in range(layout.outputs)
+        ]
+        return tuple(found[: layout.outputs - layout.hidden])
 
 
 class OpenDifferentiable(Differentiable):
     """The same for programs whose sizes are told by their inputs: the layout is another one for other sizes."""
 
-    def __init__(self, forward: OpenProgram, backward: OpenProgram, layout_at: Callable[[tuple[int, ...]], Layout],
-                 eager: Callable, otherwise: Callable):
+    def __init__(
+        self,
+        forward: OpenProgram,
+        backward: OpenProgram,
+        layout_at: Callable[[tuple[int, ...]], Layout],
+        eager: Callable,
+        otherwise: Callable,
+    ):
         super().__init__(forward, backward, layout_at(forward.points[0]), eager)
         self.layout_at, self.otherwise = layout_at, otherwise
         self.layouts: dict[tuple[int, ...], Layout] = {}
@@ -159,8 +171,12 @@ class OpenDifferentiable(Differentiable):
             if len(self.layouts) > MOST_LAYOUTS:
                 self.layouts.clear()
             layout = self.layouts[point] = self.layout_at(point)
-        return self.differentiated(inputs, layout, functools.partial(self.forward.at, point),  # type: ignore
-                                   functools.partial(self.backward.at, point))  # type: ignore[attr-defined]
+        return self.differentiated(
+            inputs,
+            layout,
+            functools.partial(self.forward.at, point),  # type: ignore
+            functools.partial(self.backward.at, point),
+        )  # type: ignore[attr-defined]
 
 
 MOST_LAYOUTS = 1000
@@ -188,13 +204,19 @@ class Aside:
         if not self.views:
             return made
         # Autograd forbids to write to views that were made while it was off.
-        return tuple(x._base.as_strided(x.shape, x.stride(), x.storage_offset()) if k in self.views else x
-                     for k, x in enumerate(made))
+        return tuple(
+            x._base.as_strided(x.shape, x.stride(), x.storage_offset()) if k in self.views else x
+            for k, x in enumerate(made)
+        )
 
 
 def is_view_of_constant(x: Any, inputs: Sequence[Any]) -> bool:
-    return isinstance(x, torch.Tensor) and x._is_view() and not x._base.requires_grad and \
-        not any(x is given for given in inputs)
+    return (
+        isinstance(x, torch.Tensor)
+        and x._is_view()
+        and not x._base.requires_grad
+        and not any(x is given for given in inputs)
+    )
 
 
 NOT_INPUTS = 4
@@ -211,8 +233,9 @@ class Compiled(torch.autograd.Function):
     boxed_grads_call = True
 
     @staticmethod
-    def forward(ctx: Any, step: Differentiable, layout: Layout, forward: Callable, backward: Callable,
-                *inputs: Any) -> tuple:
+    def forward(
+        ctx: Any, step: Differentiable, layout: Layout, forward: Callable, backward: Callable, *inputs: Any
+    ) -> tuple:
         if layout.order:
             inputs = tuple(layout.as_given(inputs))
         ctx.step, ctx.layout, ctx.run, ctx.inputs = step, layout, backward, inputs
@@ -222,8 +245,11 @@ class Compiled(torch.autograd.Function):
         # A view that was made in here could not be written to outside. It shares its version with what it shows.
         outputs = tuple(x.detach() if isinstance(x, torch.Tensor) and x._is_view() else x for x in made[:count])
         kept = list(made[count:])
-        ctx.save_for_backward(*[tensor_or_none(inputs[k]) for k in layout.saved_inputs],
-                              *[outputs[k] for k in layout.saved_outputs], *[kept[k] for k in layout.watched])
+        ctx.save_for_backward(
+            *[tensor_or_none(inputs[k]) for k in layout.saved_inputs],
+            *[outputs[k] for k in layout.saved_outputs],
+            *[kept[k] for k in layout.watched],
+        )
         ctx.kept = kept
         ctx.devices = [outputs[k].device for k in layout.flows]
         constant = [x for k, x in enumerate(outputs) if k not in layout.flows and isinstance(x, torch.Tensor)]
@@ -231,8 +257,9 @@ class Compiled(torch.autograd.Function):
             flowing = {id(outputs[k]) for k in layout.flows}
             if not flowing.isdisjoint(map(id, constant)):
                 # `return loss, loss.detach()`: one value, but two tensors, and only one of them takes gradients.
-                outputs = tuple(x.detach() if k not in layout.flows and id(x) in flowing else x
-                                for k, x in enumerate(outputs))
+                outputs = tuple(
+                    x.detach() if k not in layout.flows and id(x) in flowing else x for k, x in enumerate(outputs)
+                )
                 constant = [x for k, x in enumerate(outputs) if k not in layout.flows and isinstance(x, torch.Tensor)]
             ctx.mark_non_differentiable(*constant)
         return outputs
@@ -257,15 +284,21 @@ class Compiled(torch.autograd.Function):
             return (None,) * (layout.inputs + NOT_INPUTS)
         unreached = layout.without_gradient(flowing)
         tangents.clear()
-        turned = [(view, flowing[view.flow]) for view in layout.of_tangents
-                  if is_turned(flowing[view.flow], *layout.tangents[view.flow])]
+        turned = [
+            (view, flowing[view.flow])
+            for view in layout.of_tangents
+            if is_turned(flowing[view.flow], *layout.tangents[view.flow])
+        ]
         flowing.reverse()
-        given = [as_expected(flowing.pop(), *expected, device)
-                 for expected, device in zip(layout.tangents, ctx.devices, strict=True)]
-        watched = ctx.saved_tensors[:len(layout.saved_inputs) + len(layout.saved_outputs)]
+        given = [
+            as_expected(flowing.pop(), *expected, device)
+            for expected, device in zip(layout.tangents, ctx.devices, strict=True)
+        ]
+        watched = ctx.saved_tensors[: len(layout.saved_inputs) + len(layout.saved_outputs)]
         given += [ctx.inputs[k] for k in layout.again]
-        given += [ctx.inputs[k] if x is None else x
-                  for k, x in zip_longest(layout.saved_inputs, watched)]  # a number of Python's is kept as it is
+        given += [
+            ctx.inputs[k] if x is None else x for k, x in zip_longest(layout.saved_inputs, watched)
+        ]  # a number of Python's is kept as it is
         given += ctx.kept
         run = ctx.run
         if not torch._C._autograd._get_current_graph_task_keep_graph():
@@ -290,12 +323,16 @@ def tensor_or_none(x: Any) -> torch.Tensor | None:
     return x if isinstance(x, torch.Tensor) else None
 
 
-def as_expected(x: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype, device: torch.device,
-                ) -> torch.Tensor:
+def as_expected(
+    x: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
     """A tangent in the memory layout that backward was compiled for."""
     if x is None:
-        return torch.zeros(shape, dtype=dtype, device=device).as_strided(shape, stride) if not shape else \
-            torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+        return (
+            torch.zeros(shape, dtype=dtype, device=device).as_strided(shape, stride)
+            if not shape
+            else torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+        )
     if x.is_conj() or x.is_neg():  # kernels read memory, and there stands something else
         x = x.resolve_conj().resolve_neg()
     # Where it is laid out as expected it stays the tensor it is, whatever its strides along dimensions of one element.
@@ -319,6 +356,13 @@ def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tang
         made += [shown[k] for k in range(len(made), len(made) + layout.hidden)]
         pairs = [(made[k], tangents[k]) for k in layout.flows if tangents[k] is not None]
         wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
-        found = iter(torch.autograd.grad([out for out, _ in pairs], wanted, [tangent for _, tangent in pairs],
-                                         allow_unused=True, create_graph=True))
+        found = iter(
+            torch.autograd.grad(
+                [out for out, _ in pairs],
+                wanted,
+                [tangent for _, tangent in pairs],
+                allow_unused=True,
+                create_graph=True,
+            )
+        )
     return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]

@@ -98,8 +98,7 @@ class Kept:
     def is_current(self) -> bool:
         """Whether its tensors live, and lie where they did."""
         tensors = [owner() for owner in self.owners]
-        return all(x is not None and x.data_ptr() == old.data_ptr()
-                   for x, old in zip(tensors, self.state, strict=True))
+        return all(x is not None and x.data_ptr() == old.data_ptr() for x, old in zip(tensors, self.state, strict=True))
 
 
 class FrozenProgram:
@@ -107,8 +106,15 @@ class FrozenProgram:
 
     takes_gradients = False
 
-    def __init__(self, main: Program, prologue: Program, state: Sequence[int], sampler: NativeKernel,
-                 eager: Callable[..., Any], new_watch: Callable[[], Watch | None] = lambda: None):
+    def __init__(
+        self,
+        main: Program,
+        prologue: Program,
+        state: Sequence[int],
+        sampler: NativeKernel,
+        eager: Callable[..., Any],
+        new_watch: Callable[[], Watch | None] = lambda: None,
+    ):
         self.main, self.prologue, self.positions, self.sampler, self.eager = main, prologue, state, sampler, eager
         self.new_watch = new_watch
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
@@ -179,8 +185,17 @@ class FrozenProgram:
                 handed = tuple([made[k - count] for k in self.takes if k >= count])
                 reads = "".join(f"i[{k}], " for k in self.takes if k < count)
                 self.handed_to_main = eval(f"lambda i, made: ({reads}*made,)")
-            kept = Kept(stamp, samples, None if any(x is None for x in made) else made, state,
-                        [weakref.ref(x) for x in owners], bound, handed, object(), WATCHED_AFTER)
+            kept = Kept(
+                stamp,
+                samples,
+                None if any(x is None for x in made) else made,
+                state,
+                [weakref.ref(x) for x in owners],
+                bound,
+                handed,
+                object(),
+                WATCHED_AFTER,
+            )
             self.kept = {key: other for key, other in self.kept.items() if other.is_current()}
             self.kept[stamp[1::2]] = kept
             current = {id(other) for other in self.kept.values()}

@@ -17,15 +17,25 @@ class Apart:
     """`reaches` are the bytes over which each input that is a tensor lies, by its position. `open_inputs` are
     contiguous, and may be of another size in each call."""
 
-    def __init__(self, program: Any, eager: Callable, written: Sequence[int], reaches: Mapping[int, int],
-                 open_inputs: Sequence[int] = ()):
+    def __init__(
+        self,
+        program: Any,
+        eager: Callable,
+        written: Sequence[int],
+        reaches: Mapping[int, int],
+        open_inputs: Sequence[int] = (),
+    ):
         self.program, self.eager = program, eager
         self.positions = [k for k, reach in reaches.items() if reach]
         self.reaches = [reaches[k] for k in self.positions]
         self.written = [k in set(written) for k in self.positions]
         self.open = [self.positions.index(k) for k in open_inputs if k in self.positions]
-        reads = "".join([*(f"i[{k}].data_ptr(), " for k in self.positions),
-                         *(f"i[{self.positions[at]}].nbytes, " for at in self.open)])
+        reads = "".join(
+            [
+                *(f"i[{k}].data_ptr(), " for k in self.positions),
+                *(f"i[{self.positions[at]}].nbytes, " for at in self.open),
+            ]
+        )
         self.addresses_of: Callable[[Sequence[Any]], tuple] = eval(f"lambda i: ({reads})")
         self.seen: tuple | None = None
 

@@ -80,5 +80,6 @@ class NativeCalls:
                     return slots[text], offset
 
         launch: Callable[[Any], None] = join(
-            [(kernel, [operand(entry) for entry in entries]) for kernel, entries in self.calls]).launch
+            [(kernel, [operand(entry) for entry in entries]) for kernel, entries in self.calls]
+        ).launch
         return launch

@@ -142,8 +142,9 @@ def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Nativ
     return found
 
 
-def bind(name: str, object_code: bytes, function: str, symbols: Mapping[str, int], buffers: int,
-         cycles: float) -> NativeKernel:
+def bind(
+    name: str, object_code: bytes, function: str, symbols: Mapping[str, int], buffers: int, cycles: float
+) -> NativeKernel:
     return NativeKernel(name, load(object_code, function, symbols), buffers, cycles)
 
 

@@ -23,8 +23,14 @@ class Program:
     takes_gradients = False
     """Whether autograd goes through it."""
 
-    def __init__(self, source: str, constants: dict[str, Any], make_frame: Callable[..., Any],
-                 takes: tuple[int, ...] | None = None, binds: tuple[int, ...] = ()):
+    def __init__(
+        self,
+        source: str,
+        constants: dict[str, Any],
+        make_frame: Callable[..., Any],
+        takes: tuple[int, ...] | None = None,
+        binds: tuple[int, ...] = (),
+    ):
         """`takes` and `binds`: the inputs for `run` and for `bind`, where the driver has that."""
         self.source, self.make_frame, self.takes, self.binds = source, make_frame, takes, binds
         self.frames: list[Any] = []
@@ -74,8 +80,9 @@ class Half(Program):
     """One of two programs of which the other runs before or after it, forward and backward: they have one arena, so a
     frame of one is taken together with a frame of the other."""
 
-    def __init__(self, whole: Program, side: int, pairs: list[tuple[Any, Any]],
-                 make_pair: Callable[[], tuple[Any, Any]]):
+    def __init__(
+        self, whole: Program, side: int, pairs: list[tuple[Any, Any]], make_pair: Callable[[], tuple[Any, Any]]
+    ):
         self.source, self.make_frame, self.run = whole.source, whole.make_frame, whole.run
         self.takes, self.binds, self.bind = None, (), None
         self.side, self.pairs, self.make_pair = side, pairs, make_pair
@@ -120,8 +127,9 @@ def is_laid_out(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]
     return all(size <= 1 or is_ == step for size, is_, step in zip(shape, x.stride(), stride, strict=True))
 
 
-def within(host: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], at: int,
-           ) -> torch.Tensor:
+def within(
+    host: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], at: int
+) -> torch.Tensor:
     """A tensor in the memory that was made for another, so many bytes behind its start."""
     start = at // dtype.itemsize
     if host.dtype is dtype:
@@ -132,6 +140,7 @@ def within(host: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], strid
 def empty_on(device: str) -> Callable[..., torch.Tensor]:
     """What makes memory on the CPU, or on the GPU that is the current one, for (shape, stride, dtype). Torch has a
     function that asks nobody else first: half a microsecond in place of one and a half."""
+
     def empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty_strided(shape, stride, dtype=dtype, device=device)
 
@@ -148,8 +157,12 @@ FOR_COMPILERS = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 
 BUILT_IN: dict[str, Any] = {
     "half_done": half_done,
-    "restrided": restrided, "within": within, "as_strided": torch.as_strided, "empty_strided": torch.empty_strided,
-    "empty_cpu": empty_on("cpu"), "empty_cuda": empty_on("cuda"),
+    "restrided": restrided,
+    "within": within,
+    "as_strided": torch.as_strided,
+    "empty_strided": torch.empty_strided,
+    "empty_cpu": empty_on("cpu"),
+    "empty_cuda": empty_on("cuda"),
     "shown": getattr(FOR_COMPILERS, "_reinterpret_tensor", shown),
 }
 """What every driver may use."""

@@ -41,7 +41,8 @@ def is_half_done(error: BaseException) -> bool:
 
 # -- which calls may raise for their data ------------------------------------------------------------------------------
 
-FAILING = frozenset("""
+FAILING = frozenset(
+    """
     __floordiv__ __rfloordiv__ __ifloordiv__ floordiv ifloordiv floor_divide floor_divide_ __mod__ __rmod__ __imod__ mod
     imod remainder remainder_ fmod fmod_ div div_ divide divide_ gcd lcm gather take take_along_dim put put_
     masked_scatter masked_scatter_ nll_loss nll_loss_nd nll_loss2d cross_entropy cross_entropy_loss one_hot bincount
@@ -52,7 +53,8 @@ FAILING = frozenset("""
     max_unpool2d max_unpool3d embedding embedding_bag embedding_renorm_ renorm _assert _assert_async
     _assert_scalar _functional_assert_async cholesky_solve cholesky_inverse logdet slogdet nuclear_norm
     fake_quantize_per_channel_affine searchsorted
-""".split())
+""".split()
+)
 """By their names. It does no harm when one of them never fails: inputs that are written before it are copied."""
 
 FAILING_PARTS = ("index_", "scatter", "cholesky", "linalg_", "inv_ex", "solve", "factor")
@@ -91,9 +93,28 @@ def is_of_torch(target: Any) -> bool:
     return module.partition(".")[0] in OF_TORCH
 
 
-DRAWING_PARTS = ("rand", "dropout", "bernoulli", "uniform", "normal", "attention", "lstm", "gru", "rnn", "multinomial",
-                 "poisson", "exponential", "geometric", "cauchy", "binomial", "lowrank", "fractional", "orthogonal",
-                 "gamma", "dirichlet")
+DRAWING_PARTS = (
+    "rand",
+    "dropout",
+    "bernoulli",
+    "uniform",
+    "normal",
+    "attention",
+    "lstm",
+    "gru",
+    "rnn",
+    "multinomial",
+    "poisson",
+    "exponential",
+    "geometric",
+    "cauchy",
+    "binomial",
+    "lowrank",
+    "fractional",
+    "orthogonal",
+    "gamma",
+    "dirichlet",
+)
 
 
 @once
@@ -109,13 +130,15 @@ def draws_and_may_fail(gm: GraphModule) -> bool:
 
 # -- what is written before them ---------------------------------------------------------------------------------------
 
-VIEWS = frozenset("""
+VIEWS = frozenset(
+    """
     view reshape transpose permute select narrow expand expand_as squeeze unsqueeze flatten chunk split unbind t T mT H
     mH detach data diagonal real imag movedim moveaxis swapaxes swapdims as_strided unfold contiguous to view_as alias
     type float double half bfloat16 long int ravel unflatten broadcast_to view_as_real view_as_complex hsplit vsplit
     dsplit tensor_split split_with_sizes requires_grad_ conj resolve_conj adjoint getitem __getitem__ reshape_as
     atleast_1d atleast_2d atleast_3d get_T get_data get_mT get_H get_mH get_real get_imag
-""".split())
+""".split()
+)
 DATA = ("data", "get_data")
 """A write through them is not counted by the tensor that they show."""
 
@@ -132,7 +155,7 @@ def written_before_failing(gm: GraphModule, written: Sequence[int]) -> tuple[lis
     base = {node: k for k, node in enumerate(inputs)}
     found: set[int] = set()
     uncounted: set[Node] = set()
-    for node in nodes[:last + 1]:
+    for node in nodes[: last + 1]:
         if node.op == "placeholder":
             continue
         name = name_of(node)
@@ -164,6 +187,7 @@ def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
     if not (early or late):
         return call
     if not may_raise:
+
         @functools.wraps(call)
         def marked(*inputs: Any) -> Any:
             try:
@@ -171,6 +195,7 @@ def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
             except BaseException as error:
                 half_done(error)
                 raise
+
         return marked
 
     @functools.wraps(call)
@@ -180,8 +205,9 @@ def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return call(*inputs)
         except BaseException as error:
-            if kept is None or any(seen is None or versions(inputs[k]) != seen
-                                   for k, seen in zip(late, before, strict=True)):
+            if kept is None or any(
+                seen is None or versions(inputs[k]) != seen for k, seen in zip(late, before, strict=True)
+            ):
                 half_done(error)
             else:
                 for k, (copy, version) in zip(early, kept, strict=True):

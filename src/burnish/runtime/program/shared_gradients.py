@@ -101,5 +101,6 @@ def copied_if_held(found: Sequence[Any], held: Sequence[tuple[int, bool]], input
 
 def whole(x: torch.Tensor) -> torch.Tensor:
     """The same memory as a tensor that is no view."""
-    return torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage(), x.storage_offset(), x.shape,
-                                                               x.stride())
+    return torch.empty(0, dtype=x.dtype, device=x.device).set_(
+        x.untyped_storage(), x.storage_offset(), x.shape, x.stride()
+    )

@@ -80,10 +80,17 @@ class Room:
 class OpenProgram:
     takes_gradients = False
 
-    def __init__(self, source: str, constants: dict[str, Any], point_of: Callable[[Sequence[Any]], tuple[int, ...]],
-                 make_frame: Callable[[tuple[int, ...], Room], Any], names: tuple[str, ...],
-                 points: Sequence[tuple[int, ...]], check: SizeCheck,
-                 otherwise: Callable[..., Any]):
+    def __init__(
+        self,
+        source: str,
+        constants: dict[str, Any],
+        point_of: Callable[[Sequence[Any]], tuple[int, ...]],
+        make_frame: Callable[[tuple[int, ...], Room], Any],
+        names: tuple[str, ...],
+        points: Sequence[tuple[int, ...]],
+        check: SizeCheck,
+        otherwise: Callable[..., Any],
+    ):
         self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
         self.check, self.otherwise, self.points = check, otherwise, points
         self.least = tuple([min(sizes) for sizes in zip(*points, strict=True)])

@@ -32,8 +32,10 @@ class FunctionOf:
 
 def called(things: Mapping[str, Any]) -> dict[str, Any]:
     """What the driver's text calls, by name."""
-    return {name: getattr(thing.owner, thing.attribute) if isinstance(thing, FunctionOf) else straight(thing)
-            for name, thing in things.items()}
+    return {
+        name: getattr(thing.owner, thing.attribute) if isinstance(thing, FunctionOf) else straight(thing)
+        for name, thing in things.items()
+    }
 
 
 def straight(thing: Any) -> Any:
@@ -46,7 +48,9 @@ def straight(thing: Any) -> Any:
 
 STRAIGHT: dict[str, Any] = {
     f"aten.{name}.{overload}": getattr(torch._C._VariableFunctions, name)
-    for name in ("addmm", "addmv", "baddbmm", "bmm", "cat", "mm", "mv") for overload in ("default", "out")}
+    for name in ("addmm", "addmv", "baddbmm", "bmm", "cat", "mm", "mv")
+    for overload in ("default", "out")
+}
 STRAIGHT["aten.convolution.default"] = torch._C._VariableFunctions.convolution
 
 
@@ -89,10 +93,17 @@ class Draft(NamedTuple):
         """A function that makes a frame, in an arena of its own or in the one it is given."""
         arena_bytes, views = self.arena, self.views
         tables: list[list[Entry]] = [calls.table() for calls in self.launches.values()]
-        numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
-                   for slot, dtype in self.numbers.items()}
-        slots = ("arena", "bound", *views, *numbers, *(f"{slot}_p" for slot in numbers),
-                 *(f"table_{n}" for n in range(len(tables))))
+        numbers = {
+            slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64 for slot, dtype in self.numbers.items()
+        }
+        slots = (
+            "arena",
+            "bound",
+            *views,
+            *numbers,
+            *(f"{slot}_p" for slot in numbers),
+            *(f"table_{n}" for n in range(len(tables))),
+        )
         frame_class = type("Frame", (), {"__slots__": slots})
 
         def make(arena: torch.Tensor | None = None) -> Any:
@@ -102,9 +113,10 @@ class Draft(NamedTuple):
             start = -frame.arena.data_ptr() % 64
             base = frame.arena.data_ptr() + start
             for name, view in views.items():
-                whole = frame.arena[start:start + arena_bytes // 16 * 16].view(view.dtype)
-                setattr(frame, name, torch.as_strided(whole, view.shape, view.stride,
-                                                      whole.storage_offset() + view.offset))
+                whole = frame.arena[start : start + arena_bytes // 16 * 16].view(view.dtype)
+                setattr(
+                    frame, name, torch.as_strided(whole, view.shape, view.stride, whole.storage_offset() + view.offset)
+                )
             for slot, kind in numbers.items():
                 setattr(frame, slot, place := kind())
                 setattr(frame, f"{slot}_p", ctypes.addressof(place))
@@ -117,6 +129,7 @@ class Draft(NamedTuple):
                         table[at] = word(entry.number)
                 setattr(frame, f"table_{number}", table)
             return frame
+
         return make
 
 

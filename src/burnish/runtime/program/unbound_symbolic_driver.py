@@ -77,23 +77,42 @@ class OpenDraft:
         """`check` tells whether the program is right for other sizes, `otherwise` runs where it is not."""
         names = "".join(f"{name}, " for name in self.names)
         functions: dict[str, Any] = {}
-        for head, texts in ((f"formulas({names})", self.formulas), (f"slots({names})", self.slots),
-                            ("point(inputs)", self.readers)):
+        for head, texts in (
+            (f"formulas({names})", self.formulas),
+            (f"slots({names})", self.slots),
+            ("point(inputs)", self.readers),
+        ):
             exec(f"def {head}:\n    return ({''.join(f'{text}, ' for text in texts)})\n", functions)
         namespace = called(self.things)
         namespace.update((name, joined(launch, join)) for name, launch in self.launches.items())
         namespace["_launches"] = self.launches  # whose code is called by address
-        return OpenProgram(self.source, namespace, functions["point"],
-                           self.frame_maker(functions["formulas"], functions["slots"]), self.names, self.points, check,
-                           otherwise)
+        return OpenProgram(
+            self.source,
+            namespace,
+            functions["point"],
+            self.frame_maker(functions["formulas"], functions["slots"]),
+            self.names,
+            self.points,
+            check,
+            otherwise,
+        )
 
-    def frame_maker(self, formulas: Callable[..., tuple], slot_sizes: Callable[..., tuple]
-                    ) -> Callable[[Point, Room], Any]:
-        numbers = {slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64
-                   for slot, dtype in self.numbers.items()}
+    def frame_maker(
+        self, formulas: Callable[..., tuple], slot_sizes: Callable[..., tuple]
+    ) -> Callable[[Point, Room], Any]:
+        numbers = {
+            slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64 for slot, dtype in self.numbers.items()
+        }
         launches = list(self.launches.values())
-        names = ("point", "words", *(f"n{k}" for k in range(len(self.formulas))), *(view.name for view in self.views),
-                 *numbers, *(f"{slot}_p" for slot in numbers), *(f"table_{n}" for n in range(len(launches))))
+        names = (
+            "point",
+            "words",
+            *(f"n{k}" for k in range(len(self.formulas))),
+            *(view.name for view in self.views),
+            *numbers,
+            *(f"{slot}_p" for slot in numbers),
+            *(f"table_{n}" for n in range(len(launches))),
+        )
         frame_class = type("Frame", (), {"__slots__": names})
         evaluated = [k for k, text in enumerate(self.formulas) if not text.isdigit()]
         views, moving_views = parted(self.views, self.stays)
@@ -101,8 +120,12 @@ class OpenDraft:
 
         def view_of(view: OpenView, values: tuple, starts: list[int], base: int, room: Room) -> torch.Tensor:
             at = (base + starts[view.slot] + values[view.behind] - room.address) // view.dtype.itemsize
-            return torch.as_strided(room.view(view.dtype), tuple([values[k] for k in view.shape]),
-                                    tuple([values[k] for k in view.stride]), at)
+            return torch.as_strided(
+                room.view(view.dtype),
+                tuple([values[k] for k in view.shape]),
+                tuple([values[k] for k in view.stride]),
+                at,
+            )
 
         def table_of(launch: OpenLaunch, values: tuple, starts: list[int], base: int, frame: Any) -> Any:
             table = (ctypes.c_void_p * max(launch.length, 1))()
@@ -123,9 +146,10 @@ class OpenDraft:
             starts = slot_starts(slot_sizes(*point))
             base = room.reserve(starts[-1])
             if room.staying is None:
-                room.staying = [*((view.name, view_of(view, values, starts, base, room)) for view in views),
-                                *((f"table_{number}", table_of(launch, values, starts, base, frame))
-                                  for number, launch in tables)]
+                room.staying = [
+                    *((view.name, view_of(view, values, starts, base, room)) for view in views),
+                    *((f"table_{number}", table_of(launch, values, starts, base, frame)) for number, launch in tables),
+                ]
             for name, thing in room.staying:
                 setattr(frame, name, thing)
             for k in evaluated:
@@ -138,18 +162,20 @@ class OpenDraft:
             for number, launch in moving_tables:
                 setattr(frame, f"table_{number}", table_of(launch, values, starts, base, frame))
             return frame
+
         return make
 
     def table_stays(self, launch: OpenLaunch) -> bool:
         """Whether it is the same for all sizes."""
-        return all(map(self.stays, launch.entries)) and not any(isinstance(words, OpenWords)
-                                                                for _, words in launch.words)
+        return all(map(self.stays, launch.entries)) and not any(
+            isinstance(words, OpenWords) for _, words in launch.words
+        )
 
     def stays(self, part: OpenView | OpenEntry) -> bool:
         """Whether a part of the frame is the same for all sizes: so are the slots before the first of a size that is
         not."""
         numbers = (part.behind, *part.shape, *part.stride) if isinstance(part, OpenView) else (part.number,)
-        before = [] if part.slot is None else self.slots[:part.slot]
+        before = [] if part.slot is None else self.slots[: part.slot]
         return all(text.isdigit() for text in (*before, *(self.formulas[k] for k in numbers)))
 
 

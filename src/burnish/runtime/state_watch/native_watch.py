@@ -79,9 +79,14 @@ is longer takes longer to read."""
 
 has_loose_values = sys.version_info >= (3, 13)
 """Whether values that lie apart from their keys may change while the version does not."""
-is_supported = (sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] <= (3, 13)
-                and sys.byteorder == "little" and ctypes.sizeof(ctypes.c_void_p) == 8
-                and not sysconfig.get_config_var("Py_GIL_DISABLED") and not hasattr(sys, "gettotalrefcount"))
+is_supported = (
+    sys.implementation.name == "cpython"
+    and (3, 11) <= sys.version_info[:2] <= (3, 13)
+    and sys.byteorder == "little"
+    and ctypes.sizeof(ctypes.c_void_p) == 8
+    and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    and not hasattr(sys, "gettotalrefcount")
+)
 """Other Pythons keep things elsewhere; a debug build has more words in front of each object."""
 
 
@@ -157,7 +162,7 @@ class Watch:
             raise Unwatchable from None
         for k, word in enumerate(words):
             self.expect(at + 8 * k, word)
-        found = words[1:1 + count]
+        found = words[1 : 1 + count]
         if sorted(word for word in found if word) != sorted(map(id, table.values())):
             raise Unwatchable
 
@@ -213,8 +218,21 @@ class Watch:
         words = [*self.words.items(), *((address, 0) for address in self.noughts if address - base >= REACH)]
         for each in words, near:
             each += each[-1:] * (-len(each) % WORDS_AT_ONCE)  # type: ignore[operator]
-        head = [0, self.arguments, len(self.calls) // 5, len(self.pins) // 2, len(words), len(self.tensors),
-                len(inputs), len(values), id(None), len(near), base, *self.calls, *self.pins]
+        head = [
+            0,
+            self.arguments,
+            len(self.calls) // 5,
+            len(self.pins) // 2,
+            len(words),
+            len(self.tensors),
+            len(inputs),
+            len(values),
+            id(None),
+            len(near),
+            base,
+            *self.calls,
+            *self.pins,
+        ]
         for pair in words:
             head += pair
         offsets = [(address - base) // WORD for address in near]
@@ -239,7 +257,7 @@ def in_blocks(description: Sequence[int]) -> list[int]:
     """A description of a tensor, what is asked of its implementation in blocks of eight words, which are compared at
     once. A block may lie over another one, but not beyond the last word that is asked for."""
     kind, implementation, autograd, without, count, more = description[:6]
-    checks = {description[k]: description[k + 1:k + 3] for k in range(6, 6 + 3 * count, 3)}
+    checks = {description[k]: description[k + 1 : k + 3] for k in range(6, 6 + 3 * count, 3)}
     last = max(checks) - 7 * WORD
     blocks: list[int] = []
     beyond = 0
@@ -249,7 +267,7 @@ def in_blocks(description: Sequence[int]) -> list[int]:
             beyond = start + 8 * WORD
             block = [checks.get(start + WORD * k, (0, 0)) for k in range(8)]
             blocks += (start, *(mask for mask, _ in block), *(word for _, word in block))
-    return [kind, implementation, autograd, without, len(blocks) // 17, more, *blocks, *description[6 + 3 * count:]]
+    return [kind, implementation, autograd, without, len(blocks) // 17, more, *blocks, *description[6 + 3 * count :]]
 
 
 def argument(k: int) -> int:
@@ -264,8 +282,12 @@ def hits(check: Callable[..., Any]) -> int:
 class _Method(ctypes.Structure):
     """PyMethodDef."""
 
-    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
-                ("doc", ctypes.c_char_p))
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
 
 
 FLAGS = 0x80, 0x01
@@ -335,18 +357,22 @@ def order_field() -> int:
 @once
 def function_field(name: str) -> int:
     """Where a function keeps what it shows under a name."""
+
     def make(where: Any) -> FunctionType:
         def probe(x: int = 1, *, y: int = 2) -> Any:
             return where
+
         return probe  # type: ignore[return-value]
 
     found: set[int] | None = None
     for _ in range(2):
         probe = make(object())
-        here = {8 * k for k, word in enumerate(words_at(id(probe), probe.__sizeof__() // 8))
-                if word == id(getattr(probe, name))}
+        here = {
+            8 * k
+            for k, word in enumerate(words_at(id(probe), probe.__sizeof__() // 8))
+            if word == id(getattr(probe, name))
+        }
         found = here if found is None else found & here
     if found is None or len(found) != 1:
         raise Unwatchable
     return found.pop()
-

@@ -81,16 +81,28 @@ class TensorLayout:
             return None
         at = x._cdata
         words = words_at(at, self.keys + 1)
-        if words[self.rank] != x.ndim or words[self.rank + 1:self.rank + 1 + x.ndim] != list(x.shape):
+        if words[self.rank] != x.ndim or words[self.rank + 1 : self.rank + 1 + x.ndim] != list(x.shape):
             return None  # sizes are kept in another way: a tensor of open sizes, say
-        plain = [0, self.rank, *range(self.rank + 1, self.rank + 1 + x.ndim),
-                 *range(self.rank + 1 + INLINE, self.rank + 1 + INLINE + x.ndim), self.keys]
+        plain = [
+            0,
+            self.rank,
+            *range(self.rank + 1, self.rank + 1 + x.ndim),
+            *range(self.rank + 1 + INLINE, self.rank + 1 + INLINE + x.ndim),
+            self.keys,
+        ]
         checks = [(WORD * k, ALL, words[k]) for k in plain]
         checks.append((WORD * self.kind, self.kind_mask, words[self.kind] & self.kind_mask))
         flags = self.wants_gradient * wants_gradient | self.is_view * is_view
         further = [(WORD * self.flags, self.wants_gradient | self.is_view, flags), (WORD * self.history, ALL, 0)]
-        return [id(type(x)), WORD * self.implementation, WORD * self.autograd, int(not wants_gradient and not is_view),
-                len(checks), len(further), *(word for check in (*checks, *further) for word in check)]
+        return [
+            id(type(x)),
+            WORD * self.implementation,
+            WORD * self.autograd,
+            int(not wants_gradient and not is_view),
+            len(checks),
+            len(further),
+            *(word for check in (*checks, *further) for word in check),
+        ]
 
 
 class _Unclear(Exception):
@@ -122,8 +134,11 @@ def _found() -> TensorLayout:
     x = torch.empty_strided((101, 103, 107), (30011, 211, 2), dtype=torch.float32, device="cpu")
     implementation = _only(k for k, word in enumerate(words_at(id(x), HEAD)) if word == x._cdata)
     words = _words(x)
-    rank = _only(k for k in range(LONGEST - 9) if words[k:k + 4] == [3, 101, 103, 107]
-                 and words[k + 6:k + 9] == [30011, 211, 2])
+    rank = _only(
+        k
+        for k in range(LONGEST - 9)
+        if words[k : k + 4] == [3, 101, 103, 107] and words[k + 6 : k + 9] == [30011, 211, 2]
+    )
     keys = _only(k for k in range(rank + 11, LONGEST) if words[k] == torch._C._dispatch_keys(x).raw_repr())
     count = _only(k for k in range(rank + 11, keys) if words[k] == x.numel())
     if keys != count + 2:
@@ -133,8 +148,18 @@ def _found() -> TensorLayout:
     _confirm_keys(x, keys)
     autograd = _autograd_offset(rank)
     flags, wants_gradient = _flags(autograd)
-    return TensorLayout(implementation, autograd, rank, kind, kind_mask, keys, _history(autograd, flags), flags,
-                        wants_gradient, _view_flag(autograd, flags, wants_gradient))
+    return TensorLayout(
+        implementation,
+        autograd,
+        rank,
+        kind,
+        kind_mask,
+        keys,
+        _history(autograd, flags),
+        flags,
+        wants_gradient,
+        _view_flag(autograd, flags, wants_gradient),
+    )
 
 
 def _kind_mask(kind: int) -> int:
@@ -147,8 +172,12 @@ def _kind_mask(kind: int) -> int:
             seen[dtype, device] = _only(words)
     of_dtypes = {word ^ seen[torch.float32, device] for (_, device), word in seen.items()}
     of_devices = {seen[dtype, "cpu"] ^ seen[dtype, "meta"] for dtype, _ in seen}
-    if max(of_dtypes) > 0xFFFF or len(of_dtypes) != 6 or _only(of_devices) & ~0xFF0000 \
-            or {word >> 24 for word in seen.values()} != {0x01FF}:
+    if (
+        max(of_dtypes) > 0xFFFF
+        or len(of_dtypes) != 6
+        or _only(of_devices) & ~0xFF0000
+        or {word >> 24 for word in seen.values()} != {0x01FF}
+    ):
         raise _Unclear
     return KIND
 
@@ -157,8 +186,11 @@ def _confirm_sizes(rank: int) -> None:
     for sizes in ((), (41,), (43, 47), (2, 3, 5, 7), (2, 3, 5, 7, 11)):
         x = torch.empty(sizes, device="cpu")
         words, n = _words(x), len(sizes)
-        if words[rank] != n or words[rank + 1:rank + 1 + n] != list(sizes) \
-                or words[rank + 1 + INLINE:rank + 1 + INLINE + n] != list(x.stride()):
+        if (
+            words[rank] != n
+            or words[rank + 1 : rank + 1 + n] != list(sizes)
+            or words[rank + 1 + INLINE : rank + 1 + INLINE + n] != list(x.stride())
+        ):
             raise _Unclear
 
 
@@ -204,11 +236,16 @@ def _history(autograd: int, flags: int) -> int:
     """The word that is null in a leaf and tells otherwise what a tensor was computed by: two results of one operator
     have it in common. Where it is a shared pointer, a second word follows."""
     x = torch.ones(3, dtype=torch.float32, device="cpu", requires_grad=True)
-    one, two, *leaves = (words_at(_words(y)[autograd], flags) for y in (
-        *torch.std_mean(x), x, *(torch.empty(2, device="cpu", requires_grad=True) for _ in range(4))))
+    one, two, *leaves = (
+        words_at(_words(y)[autograd], flags)
+        for y in (*torch.std_mean(x), x, *(torch.empty(2, device="cpu", requires_grad=True) for _ in range(4)))
+    )
     other = words_at(_words(x * 2)[autograd], flags)
-    found = [k for k in range(1, flags) if not any(leaf[k] for leaf in leaves) and one[k] == two[k] != 0
-             and other[k] not in (0, one[k])]
+    found = [
+        k
+        for k in range(1, flags)
+        if not any(leaf[k] for leaf in leaves) and one[k] == two[k] != 0 and other[k] not in (0, one[k])
+    ]
     if not found or found != list(range(found[0], found[0] + len(found))) or len(found) > 2:
         raise _Unclear
     return found[0]

@@ -48,7 +48,10 @@ class StateLayout:
 
 
 def state_watch(
-    watch: Watch | None, tensors: Sequence[torch.Tensor], places: Sequence[int], positions: Sequence[int] | None = None,
+    watch: Watch | None,
+    tensors: Sequence[torch.Tensor],
+    places: Sequence[int],
+    positions: Sequence[int] | None = None,
     arguments: int | None = None,
 ) -> Callable[..., Any] | None:
     """`places`: addresses of elements that are to be as they are now. The watch takes the tensors as its arguments, or
@@ -114,17 +117,24 @@ def _found(implementation: int, rank: int) -> StateLayout:
     x, y = torch.zeros(61, dtype=torch.float32, device="cpu"), torch.zeros(61, dtype=torch.float32, device="cpu")
     view, alias = x[17:19], x.detach()
     words, others, of_view, of_alias = (words_at(z._cdata, LONGEST) for z in (x, y, view, alias))
-    storage, = (k for k, word in enumerate(words) if word == x.untyped_storage()._cdata)
-    offset, = (k for k, word in enumerate(of_view) if word == 17 and words[k] == 0 == others[k])
-    counter, = (k for k, word in enumerate(words[:rank]) if word not in (0, others[k]) and k != storage
-                and word == of_view[k] == of_alias[k])
+    (storage,) = (k for k, word in enumerate(words) if word == x.untyped_storage()._cdata)
+    (offset,) = (k for k, word in enumerate(of_view) if word == 17 and words[k] == 0 == others[k])
+    (counter,) = (
+        k
+        for k, word in enumerate(words[:rank])
+        if word not in (0, others[k]) and k != storage and word == of_view[k] == of_alias[k]
+    )
     memory = tuple(k for k, word in enumerate(words_at(words[storage], STORAGE)) if word == x.data_ptr())
     before = words_at(words[counter], COUNTER)
     x.add_(1)
     view.add_(1)
     after = words_at(words[counter], COUNTER)
-    version, = (k for k in range(COUNTER) if before[k] != after[k])
-    if not memory or after[version] - before[version] != 2 or after[version] & COUNTED != x._version \
-            or words_at(others[counter], COUNTER)[version] & COUNTED != y._version:
+    (version,) = (k for k in range(COUNTER) if before[k] != after[k])
+    if (
+        not memory
+        or after[version] - before[version] != 2
+        or after[version] & COUNTED != x._version
+        or words_at(others[counter], COUNTER)[version] & COUNTED != y._version
+    ):
         raise ValueError("where the version is counted is not known")
     return StateLayout(implementation, storage, offset, counter, memory, version)

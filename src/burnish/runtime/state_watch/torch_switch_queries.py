@@ -42,12 +42,21 @@ ASKED: tuple[tuple[str, str, int | None, int, Callable[[], int] | None], ...] = 
     ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", 0, WHOLE, torch._C._len_torch_function_stack),
     ("c10", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", 0, WHOLE, torch._C._len_torch_dispatch_stack),
     ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", 0, BYTE, None),
-    ("torch_cpu", "_ZNK2at7Context23deterministicAlgorithmsEv", None, BYTE,
-     torch.are_deterministic_algorithms_enabled),
-    ("torch_cpu", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", CPU, BYTE,
-     lambda: torch.is_autocast_enabled("cpu")),
-    ("torch_cpu", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", CUDA, BYTE,
-     lambda: torch.is_autocast_enabled("cuda")),
+    ("torch_cpu", "_ZNK2at7Context23deterministicAlgorithmsEv", None, BYTE, torch.are_deterministic_algorithms_enabled),
+    (
+        "torch_cpu",
+        "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
+        CPU,
+        BYTE,
+        lambda: torch.is_autocast_enabled("cpu"),
+    ),
+    (
+        "torch_cpu",
+        "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
+        CUDA,
+        BYTE,
+        lambda: torch.is_autocast_enabled("cuda"),
+    ),
     ("torch_cpu", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", CPU, BYTE, None),
     ("torch_cpu", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", CUDA, BYTE, None),
     ("torch_cpu", "_ZN2at8autocast25is_autocast_cache_enabledEv", 0, BYTE, torch.is_autocast_cache_enabled),
@@ -62,9 +71,15 @@ def switches() -> list[Switch] | None:
     try:
         libraries = {name: ctypes.CDLL(str(folder / f"lib{name}.so")) for name in ("c10", "torch_cpu")}
         context = ask(_address(libraries["torch_cpu"], CONTEXT), 0, NONE_FURTHER, WHOLE)
-        found = [(_address(libraries[name], symbol), context if argument is None else argument,
-                  MATRICES_ON_GPUS if symbol is PRECISION else NONE_FURTHER, mask)
-                 for name, symbol, argument, mask, _ in ASKED]
+        found = [
+            (
+                _address(libraries[name], symbol),
+                context if argument is None else argument,
+                MATRICES_ON_GPUS if symbol is PRECISION else NONE_FURTHER,
+                mask,
+            )
+            for name, symbol, argument, mask, _ in ASKED
+        ]
     except (OSError, AttributeError):
         return None
     for switch, (*_, told) in zip(found, ASKED, strict=True):

@@ -62,8 +62,9 @@ def fetched_nodes(graph: Graph) -> dict[Node, tuple]:
         reading = list(all_readers(value))
         shown = {value, *(reader.results[0] for reader in reading if reader.op is VIEW)}
         others = [reader for reader in reading if reader.op is not VIEW and not is_computed_in_loops(reader)]
-        is_stored_besides = len(others) < sum(reader.op is not VIEW for reader in reading) \
-            and all(reader.op is RUN for reader in others)
+        is_stored_besides = len(others) < sum(reader.op is not VIEW for reader in reading) and all(
+            reader.op is RUN for reader in others
+        )
         return leaving.isdisjoint(shown) and (not others or is_stored_besides)
 
     for node in picking:
@@ -77,8 +78,9 @@ def fetched_nodes(graph: Graph) -> dict[Node, tuple]:
 
 
 def is_computed_in_loops(reader: Node) -> bool:
-    is_loop = isinstance(reader.op.rule, (Pointwise, Joined)) or reader.op.name in REDUCTION_OF \
-        or reader.op.name in RUN_ALONG
+    is_loop = (
+        isinstance(reader.op.rule, (Pointwise, Joined)) or reader.op.name in REDUCTION_OF or reader.op.name in RUN_ALONG
+    )
     return is_loop and why_not_loop(reader) is None
 
 

@@ -87,8 +87,7 @@ class Fuser:
         for node in self.graph.nodes:
             value = node.results[0] if node.results else None
             if node in self.classes.loops:
-                if value is not None and (
-                        value in self.classes.stored or is_reduction(value) or is_running(value)):
+                if value is not None and (value in self.classes.stored or is_reduction(value) or is_running(value)):
                     self.place(value)
             elif node in self.classes.why_library:
                 self.add_library(node)
@@ -108,8 +107,12 @@ class Fuser:
 
     def in_memory(self, value: Value) -> Value:
         """What a value is a view of, as far as views cost nothing."""
-        while value.node is not None and value.node.op is VIEW and value not in self.fusion.unit_of \
-                and value not in self.classes.stored:
+        while (
+            value.node is not None
+            and value.node.op is VIEW
+            and value not in self.fusion.unit_of
+            and value not in self.classes.stored
+        ):
             value = value.node.args[0]
         return value
 
@@ -255,8 +258,11 @@ class Fuser:
         follows = any(read in group.roots and is_running(read) for read, _ in own_reads)
         if trial.inner and len(trial.roots) > 1 and not follows:
             total = math.prod(trial.extents)
-            if total > LARGE and not is_shared_out(trial, total) \
-                    and not all(is_reduction(root) or _is_row(trial, root) for root in trial.roots):
+            if (
+                total > LARGE
+                and not is_shared_out(trial, total)
+                and not all(is_reduction(root) or _is_row(trial, root) for root in trial.roots)
+            ):
                 return f"{trial.row_count} rows are too few to be shared among threads"
         group.become(trial)
         self.fusion.reads[value] = own_reads
@@ -319,16 +325,21 @@ class Fuser:
                 continue
             node = value.node
             assert node is not None
-            if node.op is VIEW and self.is_leaf(node.args[0]) and node.args[0] not in group.roots \
-                    and view_type(node.args[1], node.args[0].type) is not None:
+            if (
+                node.op is VIEW
+                and self.is_leaf(node.args[0])
+                and node.args[0] not in group.roots
+                and view_type(node.args[1], node.args[0].type) is not None
+            ):
                 found[node.args[0], None] = None
                 continue
             stack.extend(sources(value, index, box.extents))
         return list(found)
 
     def is_leaf(self, value: Value) -> bool:
-        return not self.classes.is_loop(value) or value in self.classes.stored or is_reduction(value) \
-            or is_running(value)
+        return (
+            not self.classes.is_loop(value) or value in self.classes.stored or is_reduction(value) or is_running(value)
+        )
 
 
 def is_shared_out(group: Group, total: int) -> bool:

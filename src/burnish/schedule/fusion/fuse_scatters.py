@@ -38,8 +38,11 @@ def scatter_in_loops(graph: Graph) -> Graph:
     uses.update(values_in(tuple(graph.outputs)))
     written = {write.value for write in graph.writes}
     uses.update(written)
-    chosen = {node: places for node, places in found.items()
-              if node.results[0] not in written and uses[node.args[3]] == 1 and is_computed(node.args[3])}
+    chosen = {
+        node: places
+        for node, places in found.items()
+        if node.results[0] not in written and uses[node.args[3]] == 1 and is_computed(node.args[3])
+    }
     return Scatterer(graph, chosen, uses).run() if chosen else graph
 
 
@@ -59,11 +62,19 @@ def places_of(node: Node) -> tuple[int, bool] | None:
     dim = wrapped_dim(dim, x.ndim)
     rest = [n for k, n in enumerate(x.shape) if k != dim]
     if node.op.name == "aten.scatter_add.default":
-        fits = index.shape == source.shape and index.dtype is torch.int64 \
+        fits = (
+            index.shape == source.shape
+            and index.dtype is torch.int64
             and [n for k, n in enumerate(source.shape) if k != dim] == rest
+        )
     else:
-        fits = index.ndim == 1 and index.dtype in (torch.int64, torch.int32) and source.ndim == x.ndim \
-            and [n for k, n in enumerate(source.shape) if k != dim] == rest and source.shape[dim] == index.shape[0]
+        fits = (
+            index.ndim == 1
+            and index.dtype in (torch.int64, torch.int32)
+            and source.ndim == x.ndim
+            and [n for k, n in enumerate(source.shape) if k != dim] == rest
+            and source.shape[dim] == index.shape[0]
+        )
     return (dim, node.op.name == "aten.scatter_add.default") if fits else None
 
 

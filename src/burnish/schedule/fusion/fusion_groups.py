@@ -58,11 +58,12 @@ class Group:
     def cut(self, variable: int, inner: int) -> None:
         """Make two variables of one, the second with the extent `inner`."""
         n = self.extents[variable]
-        self.extents = (*self.extents[:variable], n // inner, inner, *self.extents[variable + 1:])
+        self.extents = (*self.extents[:variable], n // inner, inner, *self.extents[variable + 1 :])
         self.roots = {value: cut(index, variable, inner) for value, index in self.roots.items()}
         if self.inner is not None:
             self.inner = frozenset(
-                part for k in self.inner
+                part
+                for k in self.inner
                 for part in ((k, k + 1) if k == variable else (k,) if k < variable else (k + 1,))
             )
 

@@ -54,9 +54,12 @@ def together(first: Launch, second: Launch) -> Launch:
     dtypes.update(zip(second.buffers, second.kernel.dtypes, strict=True))
     names = dict.fromkeys(f"{first.kernel.name}_{second.kernel.name}".split("_"))
     kernel = Kernel(
-        "_".join(names)[:60], tuple(dtypes[value] for value in buffers),
-        first.kernel.stored | {moved[at] for at in second.kernel.stored}, loops,
-        tuple(dict.fromkeys(first.kernel.origin + second.kernel.origin)))
+        "_".join(names)[:60],
+        tuple(dtypes[value] for value in buffers),
+        first.kernel.stored | {moved[at] for at in second.kernel.stored},
+        loops,
+        tuple(dict.fromkeys(first.kernel.origin + second.kernel.origin)),
+    )
     return Launch(kernel, tuple(buffers))
 
 
@@ -77,10 +80,18 @@ def renumbered(loop: Loop, numbers: list[int]) -> Loop:
     def store(s: Store) -> Store:
         return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)), s.adds)
 
-    return Loop(loop.extents, loop.rows, tuple(
-        Stage(tuple(Reduction(r.op, expression(r.value)) for r in stage.reductions),
-              tuple(map(store, stage.stores)), tuple(map(store, stage.row_stores)))
-        for stage in loop.stages))
+    return Loop(
+        loop.extents,
+        loop.rows,
+        tuple(
+            Stage(
+                tuple(Reduction(r.op, expression(r.value)) for r in stage.reductions),
+                tuple(map(store, stage.stores)),
+                tuple(map(store, stage.row_stores)),
+            )
+            for stage in loop.stages
+        ),
+    )
 
 
 def merged(steps: Sequence[Any], waits: Callable[[Any], bool]) -> tuple[list[Any], list[str]]:

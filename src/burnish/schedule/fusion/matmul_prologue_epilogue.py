@@ -78,8 +78,10 @@ class Around:
 
     def goes_on(self, value: Value) -> bool:
         """Whether loops read a value that is made by loops: then they are one, or could be."""
-        return any(self.goes_on(reader.results[0]) if reader.op is VIEW else why_not_loop(reader) is None  # type: ignore
-                   for reader in self.readers[value])
+        return any(
+            self.goes_on(reader.results[0]) if reader.op is VIEW else why_not_loop(reader) is None  # type: ignore
+            for reader in self.readers[value]
+        )
 
     def is_inner(self, value: Value) -> bool:
         """Whether it is computed element by element, for one reader alone, or shows what is."""
@@ -151,12 +153,16 @@ class Finder:
         """Which variable walks each dimension of the product."""
         self.operands: tuple[Operand, Operand] = (
             (node.args[0], (ROW, DEPTH) if is_linear else (COUNT, ROW, DEPTH)),
-            (node.args[1], (COLUMN, DEPTH) if is_linear else (COUNT, DEPTH, COLUMN)))
+            (node.args[1], (COLUMN, DEPTH) if is_linear else (COUNT, DEPTH, COLUMN)),
+        )
 
     def found(self) -> Found:
         (a, _), (b, _) = self.operands
-        call = LinearSpec(a.type, b.type, self.bias and self.bias.type) if self.node.op is LINEAR \
+        call = (
+            LinearSpec(a.type, b.type, self.bias and self.bias.type)
+            if self.node.op is LINEAR
             else MatmulSpec(a.type, b.type)
+        )
         operands = tuple(self.name(value) for value in (a, b, self.bias) if value is not None)
         end, after_nodes = self.after()
         made = {operand[0]: made for operand in self.operands if (made := self.before(operand)) is not None}
@@ -176,8 +182,10 @@ class Finder:
     def way(self, end: Value, computed: tuple[Value, ...]) -> KernelSpec:
         """All of it in one kernel, with these operands computed as they are loaded."""
         writer = Writer(self, end)
-        a, b = (cast(writer.walked(*operand) if operand[0] in computed else writer.loaded(*operand), "f32")
-                for operand in self.operands)
+        a, b = (
+            cast(writer.walked(*operand) if operand[0] in computed else writer.loaded(*operand), "f32")
+            for operand in self.operands
+        )
         total = reduced(0, "f32")
         if self.bias is not None:
             total = total + cast(writer.loaded(self.bias, (COLUMN,)), "f32")
@@ -197,8 +205,9 @@ class Finder:
         made, *read = writer.buffers
         types = tuple(value.type for value in writer.buffers)
         titles = [node.op.name.removeprefix("aten.").partition(".")[0] for node in (self.node, made.node) if node]
-        kernel = Kernel("_".join(dict.fromkeys(titles)), tuple(NAMES[type.dtype] for type in types), frozenset({0}),
-                        (loop,))
+        kernel = Kernel(
+            "_".join(dict.fromkeys(titles)), tuple(NAMES[type.dtype] for type in types), frozenset({0}), (loop,)
+        )
         return KernelSpec(kernel, types, (name, *map(self.name, read)), precision_of(self.product.dtype))
 
     # ---- around the product
@@ -246,8 +255,12 @@ Operand = tuple[Value, tuple[int, ...]]
 
 def follows(node: Node, value: Value, result: Value) -> bool:
     """Whether it is computed element by element of a value of its shape."""
-    return isinstance(node.op.rule, Pointwise) and why_not_loop(node) is None and result.shape == value.shape \
+    return (
+        isinstance(node.op.rule, Pointwise)
+        and why_not_loop(node) is None
+        and result.shape == value.shape
         and result.type.device == value.type.device
+    )
 
 
 def is_short(made: Scalar, most: int) -> bool:

@@ -49,8 +49,10 @@ class Box:
         return self._along(variable, 0, at), self._along(variable, at, n - at)
 
     def _along(self, variable: int, start: int, size: int) -> Box:
-        return Box(tuple(s + start if k == variable else s for k, s in enumerate(self.starts)),
-                   tuple(size if k == variable else n for k, n in enumerate(self.extents)))
+        return Box(
+            tuple(s + start if k == variable else s for k, s in enumerate(self.starts)),
+            tuple(size if k == variable else n for k, n in enumerate(self.extents)),
+        )
 
 
 class Straddles(Exception):
@@ -69,8 +71,9 @@ class Uncuttable(Exception):
         self.value = value
 
 
-def boxes_of(extents: tuple[int, ...], walk: Callable[[Box], T], inner: frozenset[int] | None = None,
-             most: int = MOST) -> list[tuple[Box, T]]:
+def boxes_of(
+    extents: tuple[int, ...], walk: Callable[[Box], T], inner: frozenset[int] | None = None, most: int = MOST
+) -> list[tuple[Box, T]]:
     """The boxes that `walk` gets through, with what it made of each, in order."""
     found: list[tuple[Box, T]] = []
     waiting = [Box((0,) * len(extents), extents)]

@@ -1,7 +1,7 @@
 """Channels-last memory: its strides, and when torch takes a tensor for it.
 
-    >>> channels_last_stride((1, 64, 28, 28))
-    (50176, 1, 1792, 64)
+>>> channels_last_stride((1, 64, 28, 28))
+(50176, 1, 1792, 64)
 """
 
 from __future__ import annotations

@@ -47,8 +47,14 @@ LEAST_CHANNELS = 16
 class Layouts:
     """`choose` finds the fastest call of a spec, `seconds` are for measuring one."""
 
-    def __init__(self, graph: Graph, build: Builder, choose: Callable[[Any], Choice], seconds: float,
-                 spec_of: Callable[[Node, TensorType], Any]):
+    def __init__(
+        self,
+        graph: Graph,
+        build: Builder,
+        choose: Callable[[Any], Choice],
+        seconds: float,
+        spec_of: Callable[[Node, TensorType], Any],
+    ):
         self.graph, self.build, self.choose, self.seconds, self.spec_of = graph, build, choose, seconds, spec_of
         self.backward = {(node.args[1], node.args[2]): node for node in graph.nodes if node.op.name == BACKWARD}
         self.chosen: dict[tuple[Value, Value], Chosen] = {}
@@ -86,14 +92,19 @@ class Layouts:
     def decided(self) -> dict[Node, bool]:
         """Which of the convolutions with gradients, or on a GPU, compute channels-last."""
         if self.is_last is None:
-            nodes = [node for node in self.graph.nodes
-                     if node in self.clocks or node.op is CONV and tuple(node.args[:2]) in self.backward]
+            nodes = [
+                node
+                for node in self.graph.nodes
+                if node in self.clocks or node.op is CONV and tuple(node.args[:2]) in self.backward
+            ]
             times = [Both(*(self.seconds_of(node, is_last) or 0.0 for is_last in (False, True))) for node in nodes]
             # One of which only one time is known says nothing.
             times = [both if all(both) else Both(0.0, 0.0) for both in times]
             links = list(links_of(self.graph, nodes, copy_seconds))
-            self.is_last = {node: is_last and not self.is_refused(node)
-                            for node, is_last in zip(nodes, decided(times, links), strict=True)}
+            self.is_last = {
+                node: is_last and not self.is_refused(node)
+                for node, is_last in zip(nodes, decided(times, links), strict=True)
+            }
         return self.is_last
 
     def is_refused(self, node: Node) -> bool:
@@ -140,8 +151,10 @@ class Layouts:
         grad_rows, x_rows = (TensorType.contiguous((rows, n), dtype, device) for n in (outputs, channels))
         step, across = weight.type.stride[:2]
         turned = TensorType((channels, outputs), (across, step), dtype, device)
-        specs = [LinearSpec(grad_rows, turned) if wanted[0] else None,
-                 LinearSpec(transposed(grad_rows), transposed(x_rows)) if wanted[1] else None]
+        specs = [
+            LinearSpec(grad_rows, turned) if wanted[0] else None,
+            LinearSpec(transposed(grad_rows), transposed(x_rows)) if wanted[1] else None,
+        ]
         choices = [spec and self.choose(spec) for spec in specs]
         seconds = [choice.seconds for choice in choices if choice is not None]
         if found.backward is None or not seconds or None in seconds or sum(seconds) >= found.backward:  # type: ignore

@@ -66,8 +66,11 @@ class Padder(Rewriter):
     def product(self, node: Node, operands: tuple, names: tuple[str, ...], result: str, bias: Value | None) -> Any:
         """A letter for each dimension: `k` is summed up, and a linear layer's weight is `nk`."""
         types = [value.type for value in operands]
-        sizes = {letter: size for name, type in zip(names, types, strict=True)
-                 for letter, size in zip(name, type.shape, strict=True)}
+        sizes = {
+            letter: size
+            for name, type in zip(names, types, strict=True)
+            for letter, size in zip(name, type.shape, strict=True)
+        }
         short = missing(types, names, sizes, result)
         if not short or not self.is_worth(node, types, names, sizes, short):
             return None
@@ -79,8 +82,9 @@ class Padder(Rewriter):
         cut = [Slice(dim, 0, 1, sizes[letter]) for dim, letter in enumerate(result) if letter in short]
         return self.build.view(made, *cut)
 
-    def is_worth(self, node: Node, types: list[TensorType], names: tuple[str, ...], sizes: dict[str, int],
-                 short: dict[str, int]) -> bool:
+    def is_worth(
+        self, node: Node, types: list[TensorType], names: tuple[str, ...], sizes: dict[str, int], short: dict[str, int]
+    ) -> bool:
         operations = 2 * prod(sizes.values())
         copied = sum(type.bytes for type, name in zip(types, names, strict=True) if any(amounts(name, short)))
         value = node.results[0]

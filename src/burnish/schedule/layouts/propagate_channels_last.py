@@ -54,8 +54,9 @@ def decided(times: Sequence[Both], links: Sequence[Link]) -> list[bool]:
 
 
 def total(times: Sequence[Both], links: Sequence[Link], labels: Sequence[bool]) -> float:
-    return (sum(both[label] for both, label in zip(times, labels, strict=True))
-            + sum(link.seconds for link in links if differ(link, labels)))
+    return sum(both[label] for both, label in zip(times, labels, strict=True)) + sum(
+        link.seconds for link in links if differ(link, labels)
+    )
 
 
 def differ(link: Link, labels: Sequence[bool]) -> bool:

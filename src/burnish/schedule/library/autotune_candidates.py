@@ -49,8 +49,11 @@ ENOUGH, LARGE = 0.9, 100_000_000
 """Our own kernel has no rival any more where it reaches this part of the best rate that anything large has shown in
 this process. Measuring a rival takes longer than running it: it packs weights and makes code of its own."""
 
-WORSE = {"onednn": "onednn packed", "pointwise onednn": "pointwise onednn packed",
-         "pointwise addmm": "pointwise onednn packed"}
+WORSE = {
+    "onednn": "onednn packed",
+    "pointwise onednn": "pointwise onednn packed",
+    "pointwise addmm": "pointwise onednn packed",
+}
 """Convolutions that are not measured where there is the other."""
 
 OWN_CALL_SECONDS = 5e-6
@@ -126,8 +129,14 @@ class Memory:
     """Says what would be measured, where plans must be the same in every run: see `bench.plans`. Nothing is measured or
     remembered then."""
 
-    def measured(self, key: str, candidates: Callable[[], list[Candidate]], seconds: float, is_thorough: bool = False,
-                 by: Callable[[list[Candidate], float], Measured] | None = None) -> Measured | None:
+    def measured(
+        self,
+        key: str,
+        candidates: Callable[[], list[Candidate]],
+        seconds: float,
+        is_thorough: bool = False,
+        by: Callable[[list[Candidate], float], Measured] | None = None,
+    ) -> Measured | None:
         """Measured once; again, a few times, where other work disturbed it. None where it is no use now. `by`: how
         it is measured at length, where a clock of the CPU would not tell."""
         if self.pinned is not None and by is None:
@@ -202,8 +211,9 @@ def candidates(spec: Spec) -> list[Candidate]:
     return list(_WAYS[type(spec)](spec))
 
 
-def choose(spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = lambda _: True,
-           memory: Memory = memory) -> Choice:
+def choose(
+    spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = lambda _: True, memory: Memory = memory
+) -> Choice:
     """The fastest candidate, of those that `accept` lets through, after about `seconds` of measuring. Where none is
     accepted the answer is eager's."""
     offered = candidates(spec)

@@ -66,19 +66,24 @@ class Work:
 def choose_matrix(work: Work, maker: Maker, memory: Memory = memory) -> Candidate | None:
     device = work.ways[0].output.device
     if memory_of(work) > MOST_BYTES:
-        events.emit("kernels.measured", text=f"{work.call}: {TORCHS}, for measuring takes more than "
-                    f"{MOST_BYTES / 2**30:g} GB")
+        events.emit(
+            "kernels.measured", text=f"{work.call}: {TORCHS}, for measuring takes more than {MOST_BYTES / 2**30:g} GB"
+        )
         return None
-    measured = memory.measured(f"{work} on {maker.about(device)}", list, 0.0, is_thorough=True,
-                               by=lambda *_: measure_work(work, maker, device))
+    measured = memory.measured(
+        f"{work} on {maker.about(device)}", list, 0.0, is_thorough=True, by=lambda *_: measure_work(work, maker, device)
+    )
     if measured is None or TORCHS not in measured.least:
         why = "; ".join(f"{name}: {reason}" for name, reason in measured.dropped.items()) if measured else "no time"
         events.emit("kernels.measured", text=f"{work.call}: {TORCHS}, for nothing could be measured: {why}")
         return None
     least = measured.least
     offered = {work.name_of(way, tiles): (way, tiles) for way in work.ways for tiles in tilings(way)}
-    own = {name: least[name] + sum(least[spec.names[0]] for spec in work.before_of(way))
-           for name, (way, _) in offered.items() if name in least}
+    own = {
+        name: least[name] + sum(least[spec.names[0]] for spec in work.before_of(way))
+        for name, (way, _) in offered.items()
+        if name in least
+    }
     torchs = least[TORCHS] + sum(least[spec.names[0]] for spec in work.before)
     torchs += least[RESULT] if work.after is not None and work.counts_after else 0.0
     name = min(own, key=own.__getitem__, default=None)
@@ -116,8 +121,9 @@ def measure_work(work: Work, maker: Maker, device: torch.device) -> Measured:
             return Measured({}, dropped={**dropped, TORCHS: f"the GPU has no room to measure: {error}"})
 
 
-def timed(work: Work, maker: Maker, wanted: dict[str, tuple[KernelSpec, Tiles | None]], dropped: dict[str, str]
-          ) -> Measured:
+def timed(
+    work: Work, maker: Maker, wanted: dict[str, tuple[KernelSpec, Tiles | None]], dropped: dict[str, str]
+) -> Measured:
     tensors: dict[str, torch.Tensor] = {}
 
     def given(name: str, spec: KernelSpec) -> torch.Tensor:
@@ -145,8 +151,9 @@ def timed(work: Work, maker: Maker, wanted: dict[str, tuple[KernelSpec, Tiles | 
     named = dict(zip(work.call.inputs, work.operands, strict=True))
     tensors[PRODUCT] = empty(eager.output)
     assert eager.run_into is not None
-    runs[TORCHS] = partial(eager.run_into, tensors[PRODUCT],
-                           *[given(named[operand], way) for operand in eager.operands])
+    runs[TORCHS] = partial(
+        eager.run_into, tensors[PRODUCT], *[given(named[operand], way) for operand in eager.operands]
+    )
     runs[TORCHS]()
     if work.after is not None:
         run_around(work.after)

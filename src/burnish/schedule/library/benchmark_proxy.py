@@ -30,8 +30,9 @@ def shrunk(spec: Spec) -> Spec:
         case LinearSpec():
             spec = _with_size(spec, max(FEWEST_ROWS, _share(spec.x.shape[0], spec)), "x", 0, residual=0)
             if spec.flops >= 2 * LARGE:
-                spec = _with_size(spec, max(FEWEST_COLUMNS, _share(spec.weight.shape[0], spec)), "weight", 0, bias=0,
-                                  residual=1)
+                spec = _with_size(
+                    spec, max(FEWEST_COLUMNS, _share(spec.weight.shape[0], spec)), "weight", 0, bias=0, residual=1
+                )
             if spec.flops >= 2 * LARGE:
                 spec = _with_size(spec, max(SHALLOWEST, _share(spec.x.shape[1], spec)), "x", 1, weight=1)
             return spec
@@ -73,7 +74,7 @@ def _with_size(spec: Spec, size: int, name: str, axis: int, **also: int) -> Spec
 
 def resized(type: TensorType, axis: int, size: int) -> TensorType:
     """The type with another size along an axis, in the same order in memory; gaps stay where there are some."""
-    shape = (*type.shape[:axis], size, *type.shape[axis + 1:])
+    shape = (*type.shape[:axis], size, *type.shape[axis + 1 :])
     order = sorted(range(type.ndim), key=lambda axis: (type.stride[axis], type.shape[axis]))
     is_dense, step, strides = True, 1, list(type.stride)
     new_step = 1

@@ -273,8 +273,11 @@ class RecurrentSpec:
         return {"x": self.x} | self.weights | self.states
 
     def _contiguous(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, TensorType]:
-        return {f"{name}_{direction}": TensorType.contiguous(shape, self.x.dtype, self.x.device)
-                for direction in range(len(self.is_reversed)) for name, shape in shapes.items()}
+        return {
+            f"{name}_{direction}": TensorType.contiguous(shape, self.x.dtype, self.x.device)
+            for direction in range(len(self.is_reversed))
+            for name, shape in shapes.items()
+        }
 
     @property
     def output_shape(self) -> tuple[int, ...]:

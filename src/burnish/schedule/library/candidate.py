@@ -111,8 +111,9 @@ class Candidate:
 
 
 def _is_laid(type: TensorType, wanted: TensorType) -> bool:
-    return (type.shape, type.dtype, type.device) == (wanted.shape, wanted.dtype, wanted.device) \
-        and has_stride(type, wanted.stride)
+    return (type.shape, type.dtype, type.device) == (wanted.shape, wanted.dtype, wanted.device) and has_stride(
+        type, wanted.stride
+    )
 
 
 def from_call(name: str, spec: Spec, call: Call, output: TensorType, **rest: Any) -> Candidate:
@@ -147,10 +148,19 @@ def from_call(name: str, spec: Spec, call: Call, output: TensorType, **rest: Any
     return Candidate(name, spec, operands, run, output, run_into=run_into, call=call, **rest)
 
 
-def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorType,
-               make: Callable[[], Sequence[Step]], *, scratch: int = 0,
-               further: tuple[tuple[str, TensorType], ...] = (), **rest: Any) -> Candidate:
+def from_steps(
+    name: str,
+    spec: Spec,
+    operands: tuple[str, ...],
+    output: TensorType,
+    make: Callable[[], Sequence[Step]],
+    *,
+    scratch: int = 0,
+    further: tuple[tuple[str, TensorType], ...] = (),
+    **rest: Any,
+) -> Candidate:
     """A candidate that is native functions, one after the other."""
+
     def run_into(out: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
         bound(candidate, (out, *map(empty, further_types)), tensors)()
         return out
@@ -161,8 +171,9 @@ def from_steps(name: str, spec: Spec, operands: tuple[str, ...], output: TensorT
         return made if further else made[0]
 
     further_types = [type for _, type in further]
-    candidate = Candidate(name, spec, operands, run, output, run_into=run_into, steps=once(make),
-                          scratch=scratch, further=further, **rest)
+    candidate = Candidate(
+        name, spec, operands, run, output, run_into=run_into, steps=once(make), scratch=scratch, further=further, **rest
+    )
     return candidate
 
 
@@ -178,9 +189,16 @@ def bound(candidate: Candidate, made: Sequence[torch.Tensor], tensors: Sequence[
     spots = dict(zip(names, (*made, room, *tensors), strict=True))
     steps, launches, checks = candidate.steps(), [], []
     for step in steps:
-        words = [spots[word[0]].data_ptr() + word[1] if isinstance(word, tuple) else
-                 word if isinstance(word, int) else
-                 word.current() if isinstance(word, Stream) else word.address for word in step.table]
+        words = [
+            spots[word[0]].data_ptr() + word[1]
+            if isinstance(word, tuple)
+            else word
+            if isinstance(word, int)
+            else word.current()
+            if isinstance(word, Stream)
+            else word.address
+            for word in step.table
+        ]
         launches.append((step.kernel.launch, (ctypes.c_void_p * len(words))(*words)))
         checks += [word.check for word in step.table if isinstance(word, Stream)]
 

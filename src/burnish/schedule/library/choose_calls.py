@@ -71,9 +71,14 @@ OPAQUE = TensorType((), (), torch.uint8)
 """The type of what a library prepared: nobody but the library looks into it."""
 
 ACTIVATIONS = {
-    "aten.relu.default": "relu", "aten.gelu.default": "gelu", "aten.silu.default": "silu",
-    "aten.sigmoid.default": "sigmoid", "aten.tanh.default": "tanh", "aten.hardswish.default": "hardswish",
-    "aten.hardsigmoid.default": "hardsigmoid", "aten.leaky_relu.default": "leaky_relu",
+    "aten.relu.default": "relu",
+    "aten.gelu.default": "gelu",
+    "aten.silu.default": "silu",
+    "aten.sigmoid.default": "sigmoid",
+    "aten.tanh.default": "tanh",
+    "aten.hardswish.default": "hardswish",
+    "aten.hardsigmoid.default": "hardsigmoid",
+    "aten.leaky_relu.default": "leaky_relu",
 }
 
 
@@ -181,15 +186,20 @@ class Chooser(Rewriter):
     def attention(self, node: Node) -> tuple[Value, None] | None:
         """By our own kernel, where nobody asks for what gradients would need."""
         out, sums = node.results
-        q, k, v, dropout, is_causal, *_ = (*node.args, *(0.0, False)[len(node.args) - 3:])
+        q, k, v, dropout, is_causal, *_ = (*node.args, *(0.0, False)[len(node.args) - 3 :])
         if dropout or sums is not None and self.readers[sums] or out is None:
             return None
         mask = node.kwargs.get("attn_mask")
         shared = self.shared(k), self.shared(v)
         keys, numbers = shared if None not in shared else (self.env[k], self.env[v])
         values = [self.env[q], keys, numbers, *([] if mask is None else [self.env[mask]])]
-        spec = AttentionSpec(*(value.type for value in values[:3]), values[3].type if mask is not None else None,
-                             is_causal, node.kwargs.get("scale"), keys.shape[1] != q.shape[1])
+        spec = AttentionSpec(
+            *(value.type for value in values[:3]),
+            values[3].type if mask is not None else None,
+            is_causal,
+            node.kwargs.get("scale"),
+            keys.shape[1] != q.shape[1],
+        )
         own = own_attention(spec, out.type) if self.chosen(spec).candidate.name == OWN_ATTENTION else None
         return own and (self.build.apply_typed(RUN, (own, tuple(values)), {}, (out.type,))[0], None)
 
@@ -209,17 +219,22 @@ class Chooser(Rewriter):
         x = self.build.restride(self.env[layer.x], contiguous_stride(layer.x.shape))
         spec = layer.spec(x)
         candidate = self.chosen(spec).candidate
-        if any(self.env[v].type != type for v, type in zip(layer.weights, spec.weights.values(), strict=True)) \
-                or candidate.name != OWN_RECURRENT:
+        if (
+            any(self.env[v].type != type for v, type in zip(layer.weights, spec.weights.values(), strict=True))
+            or candidate.name != OWN_RECURRENT
+        ):
             for node in layer.nodes[:-1]:
                 self.keep(node)
             return None
         assert candidate.prepare is not None
         given = {"x": x}
-        given.update((name, self.build.restride(self.env[value], type.stride)) for (name, type), value in zip(
-            spec.states.items(), layer.states, strict=True))
-        prepared = self.build.apply_typed(PREPARE, (candidate, *map(self.env.__getitem__, layer.weights)), {},
-                                          (OPAQUE,) * len(candidate.prepared))
+        given.update(
+            (name, self.build.restride(self.env[value], type.stride))
+            for (name, type), value in zip(spec.states.items(), layer.states, strict=True)
+        )
+        prepared = self.build.apply_typed(
+            PREPARE, (candidate, *map(self.env.__getitem__, layer.weights)), {}, (OPAQUE,) * len(candidate.prepared)
+        )
         given.update(zip(candidate.prepared, prepared, strict=True))
         types = candidate.output, *(type for _, type in candidate.further)
         operands = tuple(given[name] for name in candidate.operands)
@@ -303,8 +318,9 @@ class Chooser(Rewriter):
         if node.op is LINEAR:
             return LinearSpec(x, weight, bias, is_frozen=is_frozen)
         stride, padding, dilation, transposed, output_padding, groups = node.args[5:]
-        return ConvSpec(x, weight, bias, None, None, stride, padding, dilation, transposed, output_padding, groups,
-                        is_frozen)
+        return ConvSpec(
+            x, weight, bias, None, None, stride, padding, dilation, transposed, output_padding, groups, is_frozen
+        )
 
     def activation_after(self, node: Node) -> Node | None:
         """The activation that is all that is done with the product."""
@@ -329,8 +345,11 @@ class Chooser(Rewriter):
         given = {"x": self.build.restride(x, contiguous_stride(x.shape)) if "x" in candidate.rows else x}
         if residual is not None:
             given["residual"] = residual
-        given.update((name, self.env[value]) for name, value in zip(("weight", "bias"), node.args[1:3], strict=True)
-                     if value is not None)
+        given.update(
+            (name, self.env[value])
+            for name, value in zip(("weight", "bias"), node.args[1:3], strict=True)
+            if value is not None
+        )
         if candidate.prepare is not None:
             weights = [given[name] for name in ("weight", "bias") if name in given]
             made = self.build.apply_typed(PREPARE, (candidate, *weights), {}, (OPAQUE,) * len(candidate.prepared))

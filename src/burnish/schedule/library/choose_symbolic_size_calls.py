@@ -45,8 +45,12 @@ def leave_steps(graphs: Sequence[Graph]) -> None:
     for number, node in enumerate(calls[0]):
         same = [nodes[number] for nodes in calls if number < len(nodes)]
         candidate = node.args[0]
-        if len(same) < len(calls) or candidate.scratch or candidate.further \
-                or any(other.args[0] is not candidate for other in same):
+        if (
+            len(same) < len(calls)
+            or candidate.scratch
+            or candidate.further
+            or any(other.args[0] is not candidate for other in same)
+        ):
             for other in same:
                 other.args = (replace(other.args[0], steps=None), *other.args[1:])
 

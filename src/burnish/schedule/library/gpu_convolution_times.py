@@ -44,8 +44,12 @@ def seconds_of(spec: ConvSpec, wanted: tuple[bool, ...] | None, clock: Clock, me
 def ways() -> str:
     """What torch is told that says which kernels it may take."""
     cudnn = torch.backends.cudnn
-    told = {"cuDNN": cudnn.enabled, cudnn.conv.fp32_precision: True, "benchmark": cudnn.benchmark,
-            "deterministic": cudnn.deterministic or torch.are_deterministic_algorithms_enabled()}
+    told = {
+        "cuDNN": cudnn.enabled,
+        cudnn.conv.fp32_precision: True,
+        "benchmark": cudnn.benchmark,
+        "deterministic": cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+    }
     return " ".join(name for name, is_on in told.items() if is_on)
 
 

@@ -82,10 +82,22 @@ class Maker(Clock):
     """Side by side. A text says why there is none."""
 
 
-HALF = (Tiles(128, 256, 64, 8, 3), Tiles(128, 128, 64, 4, 3), Tiles(128, 128, 32, 8, 4), Tiles(64, 128, 64, 4, 4),
-        Tiles(128, 64, 64, 4, 4), Tiles(64, 64, 64, 4, 4), Tiles(32, 64, 64, 4, 4))
-FULL = (Tiles(128, 128, 32, 8, 3), Tiles(64, 128, 32, 4, 4), Tiles(128, 64, 32, 4, 4), Tiles(64, 64, 32, 4, 4),
-        Tiles(32, 64, 32, 4, 4))
+HALF = (
+    Tiles(128, 256, 64, 8, 3),
+    Tiles(128, 128, 64, 4, 3),
+    Tiles(128, 128, 32, 8, 4),
+    Tiles(64, 128, 64, 4, 4),
+    Tiles(128, 64, 64, 4, 4),
+    Tiles(64, 64, 64, 4, 4),
+    Tiles(32, 64, 64, 4, 4),
+)
+FULL = (
+    Tiles(128, 128, 32, 8, 3),
+    Tiles(64, 128, 32, 4, 4),
+    Tiles(128, 64, 32, 4, 4),
+    Tiles(64, 64, 32, 4, 4),
+    Tiles(32, 64, 32, 4, 4),
+)
 """Worth measuring for numbers of two bytes, and of four."""
 
 PROGRAMS = 64
@@ -105,8 +117,9 @@ def tilings(spec: KernelSpec) -> list[Tiles]:
 
 def candidate(name: str, spec: KernelSpec, tiles: Tiles | None, maker: Maker) -> Candidate:
     """It is compiled when its steps are asked for."""
+
     def steps() -> list[Step]:
-        made, = maker.make([(spec, tiles)])
+        (made,) = maker.make([(spec, tiles)])
         if isinstance(made, str):
             raise RuntimeError(f"{name}: {made}")
         return [Step(made.launcher, (made.words, made.stream, (OUT, 0), *((name, 0) for name in spec.names[1:])))]

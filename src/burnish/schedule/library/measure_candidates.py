@@ -98,8 +98,9 @@ def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
     return Measured(least, is_steady, dropped)
 
 
-def _improve(least: dict[str, float], runs: Mapping[str, Callable[[], object]], promising: list[str],
-             seconds: float) -> None:
+def _improve(
+    least: dict[str, float], runs: Mapping[str, Callable[[], object]], promising: list[str], seconds: float
+) -> None:
     """At least one more run of each, more while `seconds` last."""
     end = perf_counter() + seconds
     while True:
@@ -123,8 +124,10 @@ def seconds_waited() -> float | None:
     try:
         for thread in os.listdir("/proc/self/task"):
             # A thread may end meanwhile.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError), \
-                    open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+            with (
+                contextlib.suppress(FileNotFoundError, ProcessLookupError),
+                open(f"/proc/self/task/{thread}/schedstat", "rb") as file,
+            ):
                 total += int(file.read().split()[1])
     except (OSError, IndexError, ValueError):
         return None
@@ -151,7 +154,7 @@ def random_tensor(type: TensorType) -> torch.Tensor:
         block = torch.empty(BLOCK, dtype=type.dtype, device=type.device).uniform_(-1, 1, generator=numbers)
         whole = base.numel() // BLOCK * BLOCK
         base.view(-1)[:whole].view(-1, BLOCK).copy_(block)
-        base.view(-1)[whole:].copy_(block[:base.numel() - whole])
+        base.view(-1)[whole:].copy_(block[: base.numel() - whole])
         return tensor
     if type.dtype.is_floating_point or type.dtype.is_complex:
         base.uniform_(-1, 1, generator=numbers) if type.dtype.is_floating_point else base.normal_(generator=numbers)

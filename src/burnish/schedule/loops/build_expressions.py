@@ -89,8 +89,11 @@ class ExpressionWriter:
                     self.written[value, index] = found
                     continue
                 waiting.append((value, index, True))
-                waiting.extend((*source, False) for source in reversed(sources(value, index, self.extents))
-                               if source[1] is not None)
+                waiting.extend(
+                    (*source, False)
+                    for source in reversed(sources(value, index, self.extents))
+                    if source[1] is not None
+                )
 
     def computed(self, value: Value, index: Index) -> Scalar:
         node = value.node
@@ -118,8 +121,9 @@ class ExpressionWriter:
         """Where an element lies in each dimension of what indices point into."""
         return tuple(index[place] if isinstance(place, int) else self.place(index, *place) for place in described)
 
-    def place(self, index: Index, picked: Value, dims: tuple[int, ...], size: int, wraps: bool, asserts: bool
-              ) -> Scalar:
+    def place(
+        self, index: Index, picked: Value, dims: tuple[int, ...], size: int, wraps: bool, asserts: bool
+    ) -> Scalar:
         """Where an index points to, kept within the source. Where it `asserts`, nobody has looked at it before."""
         at = converted(self.at(picked, picked_index(picked, dims, index)), "i64")
         if wraps:
@@ -145,8 +149,11 @@ def sources(value: Value, index: Index, extents: tuple[int, ...]) -> list[tuple[
     if node.op is FETCH or node.op is ADD_AT:
         picks = [place for place in node.args[-1] if not isinstance(place, int)]
         added = [(node.args[1], index)] if node.op is ADD_AT else []
-        return [(node.args[0], None), *added,
-                *((picked, picked_index(picked, dims, index)) for picked, dims, *_ in picks)]
+        return [
+            (node.args[0], None),
+            *added,
+            *((picked, picked_index(picked, dims, index)) for picked, dims, *_ in picks),
+        ]
     return [(arg, broadcast_index(arg, index, len(extents))) for arg in node.operands]
 
 
@@ -175,7 +182,7 @@ def joined_source(
 def broadcast_index(value: Value, index: Index, count: int) -> Index:
     """The index of an operand where the result's is `index`."""
     shape = value.type.shape
-    inner = index[len(index) - len(shape):]
+    inner = index[len(index) - len(shape) :]
     if 1 not in shape:
         return inner
     nought = constant(0, count)
@@ -228,8 +235,13 @@ def rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None] = lam
     """Try an element-wise rule on its own: why it cannot be used here, if it cannot."""
     # Equal layers ask the same for each of their nodes, and several passes do.
     numbers: dict[Value, int] = {}
-    key = (node.op.name, why_not_printed, use_key(node.args, numbers), use_key(tuple(node.kwargs.items()), numbers),
-           tuple([value and value.type for value in node.results]))
+    key = (
+        node.op.name,
+        why_not_printed,
+        use_key(node.args, numbers),
+        use_key(tuple(node.kwargs.items()), numbers),
+        tuple([value and value.type for value in node.results]),
+    )
     try:
         return _tried[key]
     except KeyError:
@@ -267,6 +279,7 @@ def tried(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | 
 
     def placeholder(value: Value) -> Scalar:
         return numbers.setdefault(value, load(NAMES[value.dtype], Access(len(numbers), 0, ())))
+
     try:
         if node.op.shape is not None:
             # What its shape rule does not cover is not covered here: dtypes that eager computes otherwise, say.
@@ -302,6 +315,15 @@ def why_not_dtypes(node: Node) -> str | None:
     return None
 
 
-__all__ = ["ExpressionWriter", "NotAffine", "affine_scalar", "broadcast_index", "located_rule_fails",
-           "pointwise_scalar", "rule_fails",
-           "sources", "viewed_index", "why_not_dtypes"]
+__all__ = [
+    "ExpressionWriter",
+    "NotAffine",
+    "affine_scalar",
+    "broadcast_index",
+    "located_rule_fails",
+    "pointwise_scalar",
+    "rule_fails",
+    "sources",
+    "viewed_index",
+    "why_not_dtypes",
+]

@@ -66,6 +66,7 @@ def ordered(group: Group, needed: set[Value]) -> Group:
 
     def move(x: Affine) -> Affine:
         return Affine(x.offset, tuple(x.coefficients[k] for k in order))
+
     return Group(
         tuple(group.extents[k] for k in order),
         None if group.inner is None else frozenset(range(len(order) - len(inner), len(order))),
@@ -80,8 +81,9 @@ class Emitter:
         self.buffers: dict[Value, int] = {}
         numbered = self.by_level()
         self.needed = needed | self.kept_for_later()
-        self.numbers = {root: number for number, root in enumerate(
-            r for r in numbered if is_reduction(r) or is_running(r))}
+        self.numbers = {
+            root: number for number, root in enumerate(r for r in numbered if is_reduction(r) or is_running(r))
+        }
 
     def by_level(self) -> list[Value]:
         self.levels: dict[Value, int] = {}
@@ -97,8 +99,11 @@ class Emitter:
         for root in sorted(self.group.roots, key=self.levels.__getitem__):
             before = self.roots_before(root)
             found |= {b for b in before & fleeting if self.levels[b] < self.levels[root]}
-            if is_running(root) or not is_reduction(root) and any(
-                    self.levels[b] == self.levels[root] for b in before & fleeting):
+            if (
+                is_running(root)
+                or not is_reduction(root)
+                and any(self.levels[b] == self.levels[root] for b in before & fleeting)
+            ):
                 fleeting.add(root)
         return found
 
@@ -129,8 +134,11 @@ class Emitter:
         buffers = tuple(self.buffers)
         stored = frozenset(self.buffers[stored_in(root)] for root in self.group.roots if root in self.needed)
         lines = dict.fromkeys(root.node.line for root in self.group.roots if root.node and root.node.line)
-        names = "_".join(dict.fromkeys(root.name.rsplit("_", 1)[0] if root.name[-1].isdigit() else root.name
-                                       for root in self.group.roots))
+        names = "_".join(
+            dict.fromkeys(
+                root.name.rsplit("_", 1)[0] if root.name[-1].isdigit() else root.name for root in self.group.roots
+            )
+        )
         kernel = Kernel(names[:60], tuple(NAMES[v.dtype] for v in buffers), stored, tuple(loops), tuple(lines))
         return Launch(kernel, buffers)
 
@@ -150,8 +158,12 @@ class Emitter:
                     value = writer.at(root.node.args[0], index)  # type: ignore[union-attr]
                     reductions.append((self.numbers[root], Reduction(REDUCTION_OF[root.node.op.name], value)))  # type: ignore[union-attr]
                     if root in self.needed:
-                        row_stores.append(Store(self.access(root, self.result_index(root)),
-                                                reduced(self.numbers[root], NAMES[root.dtype])))
+                        row_stores.append(
+                            Store(
+                                self.access(root, self.result_index(root)),
+                                reduced(self.numbers[root], NAMES[root.dtype]),
+                            )
+                        )
             elif is_running(root):
                 if self.levels[root] == level:
                     value = writer.at(root.node.args[0], index)  # type: ignore[union-attr]
@@ -205,8 +217,12 @@ class Emitter:
         node = value.node
         if node is not None and node.op is VIEW:
             source = node.args[0]
-            if source not in self.group.roots and (not self.classes.is_loop(source) or source in self.classes.stored
-                                                   or is_reduction(source) or is_running(source)):
+            if source not in self.group.roots and (
+                not self.classes.is_loop(source)
+                or source in self.classes.stored
+                or is_reduction(source)
+                or is_running(source)
+            ):
                 shown = view_type(node.args[1], source.type)
                 if shown is not None:
                     return load(NAMES[value.dtype], self.strided(source, shown, node.args[1], index))

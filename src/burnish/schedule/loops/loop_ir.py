@@ -116,9 +116,7 @@ class Kernel:
 
 
 def print_kernel(kernel: Kernel) -> str:
-    buffers = ", ".join(
-        f"b{n}: {dtype}{' out' if n in kernel.stored else ''}" for n, dtype in enumerate(kernel.dtypes)
-    )
+    buffers = ", ".join(f"b{n}: {dtype}{' out' if n in kernel.stored else ''}" for n, dtype in enumerate(kernel.dtypes))
     lines = [f"# {part}" for line in kernel.origin for part in line.splitlines()]
     lines.append(f"kernel {kernel.name}({buffers})")
     for loop in kernel.loops:

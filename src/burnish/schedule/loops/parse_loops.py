@@ -44,19 +44,37 @@ from ...ops.scalar_ir import (
 )
 from .loop_ir import REDUCTIONS, Kernel, Loop, Reduction, Stage, Store
 
-TOKEN = re.compile(r"""\s*(?:
+TOKEN = re.compile(
+    r"""\s*(?:
     (?P<const>(?:-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf|nan)|True|False)\.(?:b8|u8|i8|i16|i32|i64|f16|bf16|f32|f64)\b) |
     (?P<number>-?\d+) |
     (?P<word>[a-z_]\w*(?:\.\w+)?) |
     (?P<mark>[][(),=*+@]) |
     (?P<end>$)
-)""", re.VERBOSE)
+)""",
+    re.VERBOSE,
+)
 
-OTHERS: dict[str, Callable[..., Scalar]] = {"select": select, "fma": fma, "is_nan": is_nan, "is_inf": is_inf,
-                                       "random_bits": random_bits, "within": within}
+OTHERS: dict[str, Callable[..., Scalar]] = {
+    "select": select,
+    "fma": fma,
+    "is_nan": is_nan,
+    "is_inf": is_inf,
+    "random_bits": random_bits,
+    "within": within,
+}
 CASTS = ("cast", "bitcast")
-OPERANDS = {**dict.fromkeys(UNARY, 1), **dict.fromkeys(BINARY | COMPARISONS, 2), **dict.fromkeys(CASTS, 1),
-            "select": 3, "fma": 3, "is_nan": 1, "is_inf": 1, "random_bits": 2, "within": 2}
+OPERANDS = {
+    **dict.fromkeys(UNARY, 1),
+    **dict.fromkeys(BINARY | COMPARISONS, 2),
+    **dict.fromkeys(CASTS, 1),
+    "select": 3,
+    "fma": 3,
+    "is_nan": 1,
+    "is_inf": 1,
+    "random_bits": 2,
+    "within": 2,
+}
 
 
 def parse_kernel(text: str) -> Kernel:

@@ -64,9 +64,14 @@ def share_homes(graph: Graph) -> Graph:
         if result in lodging:
             env[result] = assembled(new, env, node, *lodging[result])  # type: ignore[index]
             continue
-        made = new.add(node.op, replaced(node.args, env.__getitem__),
-                       {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
-                       tuple(v and v.type for v in node.results), node.line, result and result.name)
+        made = new.add(
+            node.op,
+            replaced(node.args, env.__getitem__),
+            {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
+            tuple(v and v.type for v in node.results),
+            node.line,
+            result and result.name,
+        )
         new.nodes[-1].given = node.given
         env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
     new.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
@@ -74,9 +79,7 @@ def share_homes(graph: Graph) -> Graph:
     return new
 
 
-def assembled(
-    graph: Graph, env: dict[Value, Value], node: Node, home: Home, of: int, first: int, count: int
-) -> Value:
+def assembled(graph: Graph, env: dict[Value, Value], node: Node, home: Home, of: int, first: int, count: int) -> Value:
     """The value made of parts of its home: those that are not there yet are written."""
     host = home.host.value.type
     for number in range(first, first + count):
@@ -88,7 +91,7 @@ def assembled(
     assert value is not None
     members = tuple(home.members[number] for number in range(first, first + count))
     type = TensorType(value.shape, host.stride, host.dtype, host.device)
-    offsets = tuple(home.offsets()[first:first + count])
+    offsets = tuple(home.offsets()[first : first + count])
     return graph.add(ASSEMBLED, (members, offsets, of), {}, type, node.line, value.name)
 
 
@@ -105,8 +108,9 @@ def homes_of(graph: Graph) -> list[Home]:
         row.parts = flattened(row, rows)
     homes: list[Home] = []
     for row in sorted(rows.values(), key=lambda row: -len(row.parts)):
-        home, first = next(((home, first) for home in homes if (first := place_in(home, row, readers, rows)) >= 0),
-                           (None, 0))
+        home, first = next(
+            ((home, first) for home in homes if (first := place_in(home, row, readers, rows)) >= 0), (None, 0)
+        )
         if home is None:
             homes.append(home := Home(row))
         home.guests.append((row, first))
@@ -160,7 +164,7 @@ def place_in(home: Home, row: Row, readers: dict[Value, list[Node]], rows: dict[
             return -1
     count = len(row.parts)
     for first in range(len(host.parts) - count + 1):
-        if host.parts[first:first + count] == row.parts:
+        if host.parts[first : first + count] == row.parts:
             return first
     return -1
 

@@ -26,15 +26,21 @@ WORTH = 1 << 12
 """Bytes. What is smaller stays where it is."""
 
 
-def overlay(graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]], placed: set[Value],
-            ) -> tuple[list[Any], dict[Value, Value]]:
+def overlay(
+    graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]], placed: set[Value]
+) -> tuple[list[Any], dict[Value, Value]]:
     """The steps with such kernels changed, and what lies over what. `used` are the values that each step touches;
     `placed` are those that lie in inputs."""
     steps = list(steps)
     last = {storage_of(value): number for number, values in enumerate(used) for value in values}
     leaving = {storage_of(value) for value in (*values_in(tuple(graph.outputs)), *(w.value for w in graph.writes))}
-    joined = {value for node in graph.nodes if node.op is ASSEMBLED
-              for value in (*node.operands, *node.results) if value is not None}
+    joined = {
+        value
+        for node in graph.nodes
+        if node.op is ASSEMBLED
+        for value in (*node.operands, *node.results)
+        if value is not None
+    }
     apart = placed | joined
     made = {value for node in graph.nodes if node.op is RUN for value in node.results if value is not None}
     over: dict[Value, Value] = {}
@@ -42,9 +48,17 @@ def overlay(graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]],
         if not isinstance(step, Launch):
             continue
         stored = [step.buffers[at] for at in sorted(step.kernel.stored)]
-        below = [value for value in step.buffers if value in made and value not in stored and value not in leaving
-                 and value not in apart and last[value] == number and value.type.bytes >= WORTH
-                 and value.type.device.type == "cpu"]
+        below = [
+            value
+            for value in step.buffers
+            if value in made
+            and value not in stored
+            and value not in leaving
+            and value not in apart
+            and last[value] == number
+            and value.type.bytes >= WORTH
+            and value.type.device.type == "cpu"
+        ]
         for value in stored if below else ():
             if value in apart or storage_of(value) is not value:
                 continue

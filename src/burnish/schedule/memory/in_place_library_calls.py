@@ -25,9 +25,11 @@ from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ASSEMBLED, PUT
 from ...tensors.view_maps import Diagonal, Map, Maps, Permute, Slice
 
-WRITERS = frozenset("""
+WRITERS = frozenset(
+    """
     index_copy index_put _unsafe_index_put index_add index_fill scatter scatter_add scatter_reduce masked_scatter
-""".split())
+""".split()
+)
 
 
 def writing_form(node: Node) -> Callable[..., Any] | None:
@@ -68,8 +70,7 @@ def overload_that_writes(name: str) -> Any:
 
 
 def calls_in_place(
-    graph: Graph, calls: Sequence[Node | None], used: Sequence[Sequence[Value]],
-    checked: int = -1,
+    graph: Graph, calls: Sequence[Node | None], used: Sequence[Sequence[Value]], checked: int = -1
 ) -> tuple[dict[Node, Any], dict[Value, Value]]:
     """The calls that may write into their first argument, with the operators that do, and the values that lie in inputs
     then. `calls` has the node of each step that is a call, `used` the values that each step
@@ -90,8 +91,14 @@ def calls_in_place(
         while value in forms and forms[value][0] > checked:
             chain.append(value)
             value = forms[value][1].args[0]
-        if value is input and chain and targets.count(chain[0]) == 1 and input not in targets \
-                and storage_of(chain[0]) not in leaving and not any(link in targets for link in chain[1:]):
+        if (
+            value is input
+            and chain
+            and targets.count(chain[0]) == 1
+            and input not in targets
+            and storage_of(chain[0]) not in leaving
+            and not any(link in targets for link in chain[1:])
+        ):
             placed.update(dict.fromkeys(chain, input))
             chosen.update((forms[link][1], forms[link][2]) for link in chain)
     shared = {value for node in graph.nodes if node.op is ASSEMBLED for value in (*node.operands, *node.results)}
@@ -120,8 +127,9 @@ def why_not_over(node: Node, number: int, last: dict[Value, int], leaving: set[V
 
 def is_own(x: Value) -> bool:
     """Whether the graph itself made it, in memory that is its own."""
-    return x.node is not None and (x.node.op.target is None or not any(
-        argument.alias_info for argument in x.node.op.target._schema.arguments))
+    return x.node is not None and (
+        x.node.op.target is None or not any(argument.alias_info for argument in x.node.op.target._schema.arguments)
+    )
 
 
 __all__ = ["calls_in_place"]

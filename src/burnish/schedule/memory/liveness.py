@@ -1,8 +1,8 @@
 """How long each value of a plan is needed, and where it lies meanwhile.
 
-    place_in_arena(plan, gives_back)
-    plan.offsets     for each intermediate value its place in the arena
-    plan.lodged      or in memory that is made for another value, which is not written until this one is done with
+place_in_arena(plan, gives_back)
+plan.offsets     for each intermediate value its place in the arena
+plan.lodged      or in memory that is made for another value, which is not written until this one is done with
 """
 
 from __future__ import annotations
@@ -107,12 +107,18 @@ def lives_of(plan: Plan) -> Lives:
                     last[root] = max(last.get(root, 0), now if value in copied else end)
                     if not is_native(node):
                         seen.add(root)
-    stays = [Stay(value, at, last.get(value, at), homes.get(value, {}), value not in seen or value.type.bytes >= LARGE)
-             for value, at in sorted(first.items(), key=lambda entry: entry[1]) if id(value) not in outside]
+    stays = [
+        Stay(value, at, last.get(value, at), homes.get(value, {}), value not in seen or value.type.bytes >= LARGE)
+        for value, at in sorted(first.items(), key=lambda entry: entry[1])
+        if id(value) not in outside
+    ]
     fresh = {value: at for value, at in first.items() if id(value) in outside and value not in plan.placed}
     let_go = let_go_at(plan.steps)
-    beside = [Span(at, 2 * (len(plan.steps) if id(value) in outside else let_go[last[value] // 2]) + 1,
-                   value.type.bytes) for value, at in made.items() if value not in roots]
+    beside = [
+        Span(at, 2 * (len(plan.steps) if id(value) in outside else let_go[last[value] // 2]) + 1, value.type.bytes)
+        for value, at in made.items()
+        if value not in roots
+    ]
     return Lives(stays, {value: roots[value] for value in over}, fresh, beside)
 
 
@@ -140,8 +146,11 @@ def place_in_arena(plan: Plan, gives_back: bool) -> None:
         take_turns(plan, lives, large)
     # What else is there between two runs is not known here: an output that is made early might be one too many.
     hosts = [value for value in lives.fresh if lies_in_arena(value) and not gives_back]
-    scratch = [(number, step.node, room) for number, step in enumerate(plan.steps)
-               if isinstance(step, Call) and (room := scratch_of(step)) > 0]
+    scratch = [
+        (number, step.node, room)
+        for number, step in enumerate(plan.steps)
+        if isinstance(step, Call) and (room := scratch_of(step)) > 0
+    ]
     spans = [Span(stay.first, stay.last, room_of(stay.value)) for stay in stays]
     spans += [Span(2 * number, 2 * number + 1, room) for number, _, room in scratch]
     movable = [stay.may_lodge for stay in stays] + [True] * len(scratch)
@@ -187,8 +196,9 @@ def reach_of(value: Value) -> int:
     """How many bytes the memory has that is made for it."""
     if not value.type.numel:
         return 0
-    return value.dtype.itemsize * (1 + sum((size - 1) * step for size, step in
-                                           zip(value.type.shape, value.type.stride, strict=True)))
+    return value.dtype.itemsize * (
+        1 + sum((size - 1) * step for size, step in zip(value.type.shape, value.type.stride, strict=True))
+    )
 
 
 def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
@@ -199,8 +209,9 @@ def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
             inside.setdefault(node.args[2], []).append(node)
     found: dict[Value, dict[Value, int]] = {}
     for nodes in inside.values():
-        host = max((value for node in nodes for value in node.results if value is not None),
-                   key=lambda value: value.type.numel)
+        host = max(
+            (value for node in nodes for value in node.results if value is not None), key=lambda value: value.type.numel
+        )
         places = found[host] = {}
         for node in nodes:
             members, offsets, _ = node.args

@@ -19,8 +19,9 @@ MOST = 200
 """Of so many values of one call the largest are looked at: each is compared with all others."""
 
 
-def lodge(calls: Sequence[Mapping[Value, Span]], outputs: Sequence[Mapping[Value, Span]],
-          ) -> dict[Value, tuple[Value, int]]:
+def lodge(
+    calls: Sequence[Mapping[Value, Span]], outputs: Sequence[Mapping[Value, Span]]
+) -> dict[Value, tuple[Value, int]]:
     """Which values lie in which others, and how many bytes behind their beginning. `calls` has what each call needs
     while it runs, and `outputs` what it leaves, from the step on that writes it."""
     found: dict[Value, tuple[Value, int]] = {}

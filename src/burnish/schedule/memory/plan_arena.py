@@ -125,16 +125,18 @@ def largest_first(spans: Sequence[Span]) -> list[int]:
 def lowest(span: Span, done: Sequence[tuple[Span, int]]) -> int:
     """Where the first gap is that is large enough, among those that are needed at the same time and where they lie."""
     at = 0
-    for begin, end in sorted((begin, begin + other.size) for other, begin in done
-                             if other.first <= span.last and span.first <= other.last):
+    for begin, end in sorted(
+        (begin, begin + other.size) for other, begin in done if other.first <= span.last and span.first <= other.last
+    ):
         if begin - at >= span.size:
             break
         at = max(at, end)
     return at
 
 
-def with_rooms(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool], beside: Sequence[Span],
-               ) -> tuple[list[int], int, dict[int, int]]:
+def with_rooms(
+    spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool], beside: Sequence[Span]
+) -> tuple[list[int], int, dict[int, int]]:
     """Where each begins, how much those take together that are in no room, and which rooms the others are in.
 
     `beside` is what else takes memory. Rooms that are used before their time lie beside that for longer: they are used
@@ -157,8 +159,10 @@ def with_rooms(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[b
             low = size
         else:
             (starts, inside), high = found, size
-            early = [min([step, *(spans[k].first for k, room in inside.items() if room == number)])
-                     for number, step in enumerate(needed)]
+            early = [
+                min([step, *(spans[k].first for k, room in inside.items() if room == number)])
+                for number, step in enumerate(needed)
+            ]
             together = size + most_of(rooms, early, beside)
             if together < least:
                 best, least = (starts, size, inside), together
@@ -181,16 +185,19 @@ def least_of(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[boo
     return least
 
 
-def within(size: int, spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool],
-           is_room_first: bool = False) -> tuple[list[int], dict[int, int]] | None:
+def within(
+    size: int, spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool], is_room_first: bool = False
+) -> tuple[list[int], dict[int, int]] | None:
     """Where each begins, where those that are in no room take no more than a size; and the rooms of the others. What
     may move does where there is no more place for it, or wherever it can: now one turns out, now the other."""
     starts, inside = [0] * len(spans), dict[int, int]()
     done: list[tuple[Span, int]] = []
     taken: list[list[tuple[Span, int]]] = [[] for _ in rooms]
     smallest_first = sorted(range(len(rooms)), key=lambda k: rooms[k].size)
-    allowed = [[k for k in smallest_first if movable[number] and span.last <= rooms[k].last]
-               for number, span in enumerate(spans)]
+    allowed = [
+        [k for k in smallest_first if movable[number] and span.last <= rooms[k].last]
+        for number, span in enumerate(spans)
+    ]
     for number in sorted(range(len(spans)), key=lambda k: (-spans[k].size, len(allowed[k]))):
         span = spans[number]
         choices = [(k, taken[k], rooms[k].size) for k in allowed[number]]

@@ -39,8 +39,12 @@ def store_in_place(
     before."""
     steps = list(steps)
     last = {storage_of(value): number for number, values in enumerate(used) for value in values}
-    makers = {step.buffers[at]: number for number, step in enumerate(steps) if isinstance(step, Launch)
-              for at in step.kernel.stored}
+    makers = {
+        step.buffers[at]: number
+        for number, step in enumerate(steps)
+        if isinstance(step, Launch)
+        for at in step.kernel.stored
+    }
     leaving = {storage_of(value) for value in values_in(tuple(graph.outputs))}
     targets = Counter(write.value for write in graph.writes)
     found: dict[int, list[tuple[Value, Value]]] = {}
@@ -63,8 +67,16 @@ def with_one_buffer_each(launch: Launch, pairs: list[tuple[Value, Value]]) -> tu
     """The kernel with each input and what is written to it in one buffer, and for which of them that could be. A kernel
     of an optimizer's step has many: it is written anew once, for all of them."""
     places = {value: at for at, value in enumerate(launch.buffers)}
-    reads = [{x.payload.buffer for stage in loop.stages for roots in read_expressions(stage) for x in walk(*roots)
-              if x.op == "load"} for loop in launch.kernel.loops]
+    reads = [
+        {
+            x.payload.buffer
+            for stage in loop.stages
+            for roots in read_expressions(stage)
+            for x in walk(*roots)
+            if x.op == "load"
+        }
+        for loop in launch.kernel.loops
+    ]
     kept = [(input, value) for input, value in pairs if can_share(launch, places, reads, input, value)]
     while kept:
         shared = {input: value for input, value in kept if input in places}
@@ -75,8 +87,9 @@ def with_one_buffer_each(launch: Launch, pairs: list[tuple[Value, Value]]) -> tu
     return launch, []
 
 
-def can_share(launch: Launch, places: Mapping[Value, int], reads: Sequence[Container[int]], input: Value, value: Value
-              ) -> bool:
+def can_share(
+    launch: Launch, places: Mapping[Value, int], reads: Sequence[Container[int]], input: Value, value: Value
+) -> bool:
     """Whether no element of an input is read after it was overwritten by the value that is written to it."""
     if any(storage_of(other) is input for other in launch.buffers if other is not input and other is not value):
         return False  # the same memory under another name, what is held for backward, say
@@ -85,7 +98,8 @@ def can_share(launch: Launch, places: Mapping[Value, int], reads: Sequence[Conta
         return True
     # Each loop reads what it stores itself, and no two store to one place: they are not in one another's way.
     return at not in launch.kernel.stored and all(
-        reads_before(loop, at, out) for loop, read in zip(launch.kernel.loops, reads, strict=True) if at in read)
+        reads_before(loop, at, out) for loop, read in zip(launch.kernel.loops, reads, strict=True) if at in read
+    )
 
 
 def sharing(launch: Launch, places: Mapping[Value, int], shared: Mapping[Value, Value]) -> Launch | None:
@@ -99,19 +113,31 @@ def sharing(launch: Launch, places: Mapping[Value, int], shared: Mapping[Value, 
     kept = tuple(loop for loop in loops if loop.stages)
     if not kept:
         return None
-    return Launch(Kernel(kernel.name, dtypes, frozenset(numbers[k] for k in kernel.stored), kept, kernel.origin),
-                  tuple(left))
+    return Launch(
+        Kernel(kernel.name, dtypes, frozenset(numbers[k] for k in kernel.stored), kept, kernel.origin), tuple(left)
+    )
 
 
 def without_own_copies(loop: Loop) -> Loop:
     """Without what is loaded and stored again to where it lies: the part of an input that nothing was written to. What
     a loop has no stages left for it need not walk."""
-    def is_own(store: Store) -> bool:
-        return store.value.op == "load" and store.value.payload == store.access and not store.access.indirect \
-            and not store.access.masked
 
-    stages = tuple(replace(stage, stores=tuple(s for s in stage.stores if not is_own(s)),
-                           row_stores=tuple(s for s in stage.row_stores if not is_own(s))) for stage in loop.stages)
+    def is_own(store: Store) -> bool:
+        return (
+            store.value.op == "load"
+            and store.value.payload == store.access
+            and not store.access.indirect
+            and not store.access.masked
+        )
+
+    stages = tuple(
+        replace(
+            stage,
+            stores=tuple(s for s in stage.stores if not is_own(s)),
+            row_stores=tuple(s for s in stage.row_stores if not is_own(s)),
+        )
+        for stage in loop.stages
+    )
     has_work = any(stage.reductions or stage.stores or stage.row_stores for stage in stages)
     return replace(loop, stages=stages if has_work else ())
 
@@ -122,15 +148,23 @@ def reads_before(loop: Loop, at: int, out: int) -> bool:
     In a stage all elements come before what is stored once a row, and the values of one kind of stores before the first
     of them is stored.
     """
-    places = [(2 * number + is_row, store.access) for number, stage in enumerate(loop.stages)
-              for is_row, stores in enumerate((stage.stores, stage.row_stores))
-              for store in stores if store.access.buffer == out]
+    places = [
+        (2 * number + is_row, store.access)
+        for number, stage in enumerate(loop.stages)
+        for is_row, stores in enumerate((stage.stores, stage.row_stores))
+        for store in stores
+        if store.access.buffer == out
+    ]
     for number, stage in enumerate(loop.stages):
         for is_row, roots in enumerate(read_expressions(stage)):
             for x in walk(*roots):
-                if x.op == "load" and x.payload.buffer == at and not (
-                        len(places) == 1 and 2 * number + is_row <= places[0][0]
-                        and same_place(x.payload, places[0][1])):
+                if (
+                    x.op == "load"
+                    and x.payload.buffer == at
+                    and not (
+                        len(places) == 1 and 2 * number + is_row <= places[0][0] and same_place(x.payload, places[0][1])
+                    )
+                ):
                     return False
     return True
 

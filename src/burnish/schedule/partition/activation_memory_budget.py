@@ -32,8 +32,14 @@ def choose(crossing: Crossing, budget: float) -> Choice:
     if budget >= 1:
         return found
     most = budget * size_of(found, crossing)
-    nodes = sorted((node for node in crossing.place if node in crossing.early and is_repeatable(node)
-                    and crossing.made_for.isdisjoint(node.results)), key=work_for_each_byte)
+    nodes = sorted(
+        (
+            node
+            for node in crossing.place
+            if node in crossing.early and is_repeatable(node) and crossing.made_for.isdisjoint(node.results)
+        ),
+        key=work_for_each_byte,
+    )
 
     def with_first(count: int) -> Choice:
         crossing.asked_again = set(nodes[:count])

@@ -30,8 +30,12 @@ def split_frozen(graph: Graph, is_same: Callable[[Node], bool] = lambda node: Tr
     moved: list[Node] = []
     inside: set[Value] = set()
     for node in graph.nodes:
-        if node.results and is_same(node) and all(v is None or v in state for v in node.results) \
-                and all(v.node is None or v in inside for v in node.operands):
+        if (
+            node.results
+            and is_same(node)
+            and all(v is None or v in state for v in node.results)
+            and all(v.node is None or v in inside for v in node.operands)
+        ):
             moved.append(node)
             inside.update(v for v in node.results if v is not None)
     stay = written_out(graph, moved)
@@ -71,8 +75,9 @@ def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
     inside = set(moved)
     # From the readers up: what the library reads lies in memory, and so does what that is a view of.
     for node in reversed(graph.nodes):
-        writes_out = node in found or node not in inside and isinstance(node.op.rule, Pointwise) \
-            and why_not_loop(node) is None
+        writes_out = (
+            node in found or node not in inside and isinstance(node.op.rule, Pointwise) and why_not_loop(node) is None
+        )
         if not writes_out and (node not in inside or node in found):
             found.difference_update(value.node for value in node.operands if value.node is not None)
     return found

@@ -94,8 +94,7 @@ def is_mere_copy(node: Node, classes: Classes) -> bool:
 
 def is_computed(value: Value, classes: Classes) -> bool:
     """Whether whoever reads a value computes it: it is made in loops, not stored, and no reduction makes it."""
-    return classes.is_loop(value) and value not in classes.stored and not is_reduction(value) \
-        and not is_running(value)
+    return classes.is_loop(value) and value not in classes.stored and not is_reduction(value) and not is_running(value)
 
 
 def lies_in_memory(value: Value, classes: Classes) -> bool:
@@ -194,15 +193,22 @@ def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
     its elements."""
     uses, grows = 0, False
     for reader in classes.readers[value]:
-        if reader.op is VIEW or (isinstance(reader.op.rule, Joined) or is_widened(reader.results[0])) \
-                and reader in classes.loops:
+        if (
+            reader.op is VIEW
+            or (isinstance(reader.op.rule, Joined) or is_widened(reader.results[0]))
+            and reader in classes.loops
+        ):
             if reader.results[0] in classes.stored:
                 uses += 1
                 continue
             further, grew = uses_of(reader.results[0], classes)  # type: ignore[arg-type]
             uses += further
-            grows |= grew or reader.op is VIEW and any(isinstance(step, Expand) for step in reader.args[1]) and \
-                reader.results[0].type.numel > value.type.numel  # type: ignore[union-attr]
+            grows |= (
+                grew
+                or reader.op is VIEW
+                and any(isinstance(step, Expand) for step in reader.args[1])
+                and reader.results[0].type.numel > value.type.numel
+            )  # type: ignore[union-attr]
         else:
             uses += 1
             result = reader.results[0]

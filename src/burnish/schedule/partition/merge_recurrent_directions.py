@@ -1,8 +1,8 @@
 """Recurrent layers in a graph: eager's operator computes one direction, and both together are one layer.
 
-    a, … = mkldnn_rnn_layer x, …, False, …
-    b, … = mkldnn_rnn_layer x, …, True, …         =>    y, hidden, cell = run 'own' lstm both ways, x, …
-    y = cat [a, b], -1
+a, … = mkldnn_rnn_layer x, …, False, …
+b, … = mkldnn_rnn_layer x, …, True, …         =>    y, hidden, cell = run 'own' lstm both ways, x, …
+y = cat [a, b], -1
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ class Layer:
 
     def spec(self, x: Value) -> RecurrentSpec:
         """With another x of the same numbers."""
-        return RecurrentSpec(x.type, self.nodes[0].args[SIZE], tuple(node.args[REVERSE] for node in self.nodes),
-                             self.nodes[0].args[HAS_BIASES])
+        return RecurrentSpec(
+            x.type,
+            self.nodes[0].args[SIZE],
+            tuple(node.args[REVERSE] for node in self.nodes),
+            self.nodes[0].args[HAS_BIASES],
+        )
 
     @property
     def weights(self) -> tuple[Value, ...]:
@@ -63,8 +67,9 @@ def layers_of(graph: Graph, is_frozen: Callable[[Value], bool]) -> dict[Node, La
         layer = Layer((node,))
         for other in waiting:
             joined = joined_by(other.nodes[0], node, readers, outside)
-            if joined is not None and all(number[reader] > number[node] for value in other.nodes[0].results
-                                          for reader in readers.get(value, ())):  # type: ignore[arg-type]
+            if joined is not None and all(
+                number[reader] > number[node] for value in other.nodes[0].results for reader in readers.get(value, ())
+            ):  # type: ignore[arg-type]
                 layer = Layer((*other.nodes, node), joined)
                 waiting.remove(other)
                 del found[other.nodes[0]]
@@ -82,8 +87,13 @@ def weights_of(node: Node) -> tuple[Value, ...]:
 def is_plain(node: Node, readers: dict[Value, list[Node]], outside: set[Value]) -> bool:
     """Whether it is an LSTM of sequences of one length, whose workspace nobody asks for."""
     room = node.results[3]
-    return node.args[MODE] == LSTM and not node.args[BATCH_SIZES] and node.args[X].dtype is torch.float32 \
-        and None not in node.results[:3] and (room is None or not readers.get(room) and room not in outside)
+    return (
+        node.args[MODE] == LSTM
+        and not node.args[BATCH_SIZES]
+        and node.args[X].dtype is torch.float32
+        and None not in node.results[:3]
+        and (room is None or not readers.get(room) and room not in outside)
+    )
 
 
 def joined_by(first: Node, second: Node, readers: dict[Value, list[Node]], outside: set[Value]) -> Node | None:
@@ -94,8 +104,12 @@ def joined_by(first: Node, second: Node, readers: dict[Value, list[Node]], outsi
     results = [node.results[0] for node in (first, second)]
     every = [value for node in (first, second) for value in node.results if value is not None]
     joined = readers.get(results[0], [None])[0]  # type: ignore[arg-type]
-    if joined is None or joined.op.name != "aten.cat.default" or any(value in outside for value in every) \
-            or any(readers.get(value) != [joined] for value in results):  # type: ignore[arg-type]
+    if (
+        joined is None
+        or joined.op.name != "aten.cat.default"
+        or any(value in outside for value in every)
+        or any(readers.get(value) != [joined] for value in results)
+    ):  # type: ignore[arg-type]
         return None
     parts, dim = joined.args[0], joined.args[1] if len(joined.args) > 1 else 0
     return joined if list(parts) == results and dim in (2, -1) else None

@@ -69,8 +69,9 @@ class Checker(Rewriter):
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if node in self.dead:
             for condition in self.failing[node]:
-                add_check(self.build, seen_as(condition, self.env[subject(condition)]), node.op.name, args,
-                          kwargs.items())
+                add_check(
+                    self.build, seen_as(condition, self.env[subject(condition)]), node.op.name, args, kwargs.items()
+                )
             return tuple(None for _ in node.results)
         if self.waiting.keys().isdisjoint(node.results):
             return None

@@ -55,7 +55,7 @@ class Splitter:
         end = len(graph.inputs) - constants
         self.given, self.tangents = graph.inputs[:first], graph.inputs[first:end]
         self.constants = graph.inputs[end:]
-        self.outputs, self.results = graph.outputs[:gradients.outputs], graph.outputs[gradients.outputs:]
+        self.outputs, self.results = graph.outputs[: gradients.outputs], graph.outputs[gradients.outputs :]
         self.late_writes = [write for write in graph.writes if write.input >= first]
         """What backward writes to."""
         self.early_writes = [write for write in graph.writes if write.input < first]
@@ -67,8 +67,16 @@ class Splitter:
         self.backward = self.ancestors(ends, stop=self.forward)
         self.backward.update(node for node in late if is_kept(node))
         written = {graph.inputs[write.input] for write in self.early_writes}
-        self.crossing = Crossing(graph, self.given, self.constants, self.forward, self.backward, self.made_for,
-                                 list(self.read_at_the_end()), written)
+        self.crossing = Crossing(
+            graph,
+            self.given,
+            self.constants,
+            self.forward,
+            self.backward,
+            self.made_for,
+            list(self.read_at_the_end()),
+            written,
+        )
 
     def nodes_after_tangents(self) -> list[Node]:
         late: set[Value] = set(self.tangents)
@@ -128,15 +136,20 @@ class Splitter:
         forward.writes = [write.of(env[write.value]) for write in self.early_writes]
         shared = {*(storage_of(value) for value in outputs), *self.given}
         return Halves(
-            forward, self.backward_graph(again, [*inputs, *kept, *more], instead),
-            tuple(self.given.index(value) for value in inputs), tuple(outputs[value] for value in kept),
+            forward,
+            self.backward_graph(again, [*inputs, *kept, *more], instead),
+            tuple(self.given.index(value) for value in inputs),
+            tuple(outputs[value] for value in kept),
             tuple(k for k, value in enumerate(more) if not is_copied(value) and storage_of(value) in shared),
         )
 
     def backward_graph(self, again: set[Node], saved: list[Value], instead: dict[Node, Value]) -> Graph:
         inputs = [*self.tangents, *saved, *self.constants]
-        nodes = {node: given_formally(node, instead[node]) if node in instead else node for node in self.graph.nodes
-                 if node in again or node in self.backward}
+        nodes = {
+            node: given_formally(node, instead[node]) if node in instead else node
+            for node in self.graph.nodes
+            if node in again or node in self.backward
+        }
         first = [node for node in self.nodes_after_tangents() if node in nodes]
         graph, env = part(late_as_can_be(self.graph, first, nodes), inputs)
         for out in self.results:
@@ -144,6 +157,8 @@ class Splitter:
                 graph.outputs.append(replace(out, input=inputs.index(self.graph.inputs[out.input])))
             else:
                 graph.outputs.append(replaced(out, env.__getitem__))
-        graph.writes = [Write(inputs.index(self.graph.inputs[write.input]), env[write.value], write.is_silent)
-                        for write in self.late_writes]
+        graph.writes = [
+            Write(inputs.index(self.graph.inputs[write.input]), env[write.value], write.is_silent)
+            for write in self.late_writes
+        ]
         return graph

@@ -31,15 +31,26 @@ SMALL = 16
 """What is this many times smaller than a value may be saved in its place."""
 
 
-FORMAL = {"aten.max_pool2d_with_indices_backward.default": 1, "aten.max_pool3d_with_indices_backward.default": 1,
-          "aten.avg_pool2d_backward.default": 1}
+FORMAL = {
+    "aten.max_pool2d_with_indices_backward.default": 1,
+    "aten.max_pool3d_with_indices_backward.default": 1,
+    "aten.avg_pool2d_backward.default": 1,
+}
 """Which operand's elements an operator does not read: it makes its result as that lies."""
 
 
 class Crossing:
-    def __init__(self, graph: Graph, given: Sequence[Value], constants: Sequence[Value], early: set[Node],
-                 late: set[Node], made_for: set[Value], at_the_end: Sequence[Value] = (),
-                 written: set[Value] | None = None):
+    def __init__(
+        self,
+        graph: Graph,
+        given: Sequence[Value],
+        constants: Sequence[Value],
+        early: set[Node],
+        late: set[Node],
+        made_for: set[Value],
+        at_the_end: Sequence[Value] = (),
+        written: set[Value] | None = None,
+    ):
         """`given` are the inputs that may be saved. `made_for` is what early nodes have to make whoever reads it,
         `at_the_end` what is read beside the late nodes. Where the late ones run by themselves, `written` are the inputs
         that are written to before."""
@@ -48,10 +59,16 @@ class Crossing:
         self.place = {node: k for k, node in enumerate(graph.nodes)}
         # In the order of the program, so that equal graphs are divided alike.
         self.read_directly = dict.fromkeys(
-            shown for node in graph.nodes if node in late for value in read_by(node) for shown in self.shown_by(value))
+            shown for node in graph.nodes if node in late for value in read_by(node) for shown in self.shown_by(value)
+        )
         self.read_directly |= dict.fromkeys(shown for value in at_the_end for shown in with_sources(value))
-        self.read_as_stored = {shown for node in late if why_not_loop(node) is not None
-                               for value in read_by(node) for shown in with_sources(value)}
+        self.read_as_stored = {
+            shown
+            for node in late
+            if why_not_loop(node) is not None
+            for value in read_by(node)
+            for shown in with_sources(value)
+        }
         self.read_as_stored.update(shown for value in [*at_the_end, *made_for] for shown in with_sources(value))
         self.stored = self.stored_anyway()
         self.known: dict[Value, frozenset[Value] | None] = {}
@@ -84,8 +101,12 @@ class Crossing:
         # What is read before a call and behind it, as what goes past a layer, one kernel stores for the other.
         for value, (first, last) in reads.items():
             node = value.node
-            if node is not None and isinstance(node.op.rule, Pointwise) and not is_cheap(node) \
-                    and bisect.bisect(calls, first) < bisect.bisect(calls, last - 1):
+            if (
+                node is not None
+                and isinstance(node.op.rule, Pointwise)
+                and not is_cheap(node)
+                and bisect.bisect(calls, first) < bisect.bisect(calls, last - 1)
+            ):
                 found.add(value)
         return found
 
@@ -112,8 +133,7 @@ class Crossing:
         def settle() -> None:
             while waiting or later:
                 value = heapq.heappop(waiting)[2] if waiting else later.pop(0)
-                if value.node is not None and (
-                        value.node in self.asked_again or self.is_computed_again(value, seen)):
+                if value.node is not None and (value.node in self.asked_again or self.is_computed_again(value, seen)):
                     again.add(value.node)
                     for operand in value.node.operands:
                         need(operand)
@@ -159,10 +179,15 @@ class Crossing:
             return False
         more = [source for source in sources if source not in seen and source not in self.read_directly]
         # What is stored anyway is saved in the place of a value that it would have to store as well.
-        there = [source for source in more if source in self.stored and value not in self.stored
-                 and not self.is_copied(source)]
-        return sum(source.type.bytes for source in there) <= value.type.bytes and \
-            sum(source.type.bytes for source in more if source not in there) * SMALL <= value.type.bytes
+        there = [
+            source
+            for source in more
+            if source in self.stored and value not in self.stored and not self.is_copied(source)
+        ]
+        return (
+            sum(source.type.bytes for source in there) <= value.type.bytes
+            and sum(source.type.bytes for source in more if source not in there) * SMALL <= value.type.bytes
+        )
 
     def sources(self, value: Value) -> frozenset[Value] | None:
         """What must be saved to compute a value again; None where that cannot be."""
@@ -184,8 +209,7 @@ class Crossing:
         if node.op is not VIEW and not is_element_wise(node):
             return None
         parts = [self.sources(operand) for operand in node.operands]
-        found: frozenset[Value] | None = \
-            None if None in parts else frozenset().union(*parts)  # type: ignore[arg-type]
+        found: frozenset[Value] | None = None if None in parts else frozenset().union(*parts)  # type: ignore[arg-type]
         return None if found is None or len(found) > FEW else found
 
     def is_copied(self, value: Value) -> bool:
@@ -204,8 +228,9 @@ def late_as_can_be(graph: Graph, first: Iterable[Node], nodes: Mapping[Node, Nod
     def put(node: Node) -> None:
         stack = [node]
         while stack:
-            waiting = [value.node for value in nodes[stack[-1]].operands
-                       if value.node in nodes and value.node not in found]
+            waiting = [
+                value.node for value in nodes[stack[-1]].operands if value.node in nodes and value.node not in found
+            ]
             if waiting:
                 stack += waiting
             else:
@@ -222,7 +247,7 @@ def late_as_can_be(graph: Graph, first: Iterable[Node], nodes: Mapping[Node, Nod
 def given_formally(node: Node, other: Value) -> Node:
     """The node with another value in the place of the one whose elements it does not read."""
     at = FORMAL[node.op.name]
-    made = Node(node.op, (*node.args[:at], other, *node.args[at + 1:]), node.kwargs, node.line)
+    made = Node(node.op, (*node.args[:at], other, *node.args[at + 1 :]), node.kwargs, node.line)
     made.results = node.results
     return made
 
@@ -239,8 +264,9 @@ def is_element_wise(node: Node) -> bool:
 def read_by(node: Node) -> list[Value]:
     """The operands whose elements count."""
     formal = FORMAL.get(node.op.name)
-    return [value for at, arg in enumerate(node.args) if at != formal for value in values_in(arg)] + \
-        values_in(tuple(node.kwargs.values()))
+    return [value for at, arg in enumerate(node.args) if at != formal for value in values_in(arg)] + values_in(
+        tuple(node.kwargs.values())
+    )
 
 
 def with_sources(value: Value) -> Iterator[Value]:

@@ -25,6 +25,10 @@ def before_repeating(value: Value) -> Value | None:
         return None
     expanded = copied.node.args[0]
     batch, heads, times, rows, size = expanded.shape
-    is_repeated = times > 1 and expanded.type.stride[2] == 0 and value.type.is_contiguous \
+    is_repeated = (
+        times > 1
+        and expanded.type.stride[2] == 0
+        and value.type.is_contiguous
         and value.shape == (batch, heads * times, rows, size)
+    )
     return expanded if is_repeated else None

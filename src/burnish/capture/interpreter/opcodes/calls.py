@@ -16,9 +16,9 @@ def call(m, f, arg):
     base = len(stack) - total - 2
     function = stack[base]
     if function is NULL:
-        function, args = stack[base + 1], stack[base + 2:]
+        function, args = stack[base + 1], stack[base + 2 :]
     else:
-        args = stack[base + 1:]
+        args = stack[base + 1 :]
     if names:
         return finish_call(m, f, function, args, names, base)
     try:  # make_call(), written here again for the commonest of instructions
@@ -98,8 +98,11 @@ def make_function(m, f, arg):
     function.__qualname__ = co.co_qualname
     function.__kwdefaults__ = by_name
     if annotations:
-        function.__annotations__ = (dict(zip(annotations[::2], annotations[1::2], strict=True))
-                                    if isinstance(annotations, tuple) else annotations)
+        function.__annotations__ = (
+            dict(zip(annotations[::2], annotations[1::2], strict=True))
+            if isinstance(annotations, tuple)
+            else annotations
+        )
     m.made(function)
     stack.append(function)
 

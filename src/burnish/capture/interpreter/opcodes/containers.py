@@ -12,24 +12,24 @@ from .handler_registry import op
 
 @op("BUILD_TUPLE")
 def build_tuple(m, f, arg):
-    _replace(f.stack, arg, tuple(f.stack[len(f.stack) - arg:]))
+    _replace(f.stack, arg, tuple(f.stack[len(f.stack) - arg :]))
 
 
 @op("BUILD_LIST")
 def build_list(m, f, arg):
-    _replace(f.stack, arg, m.made(f.stack[len(f.stack) - arg:]))
+    _replace(f.stack, arg, m.made(f.stack[len(f.stack) - arg :]))
 
 
 @op("BUILD_SET")
 def build_set(m, f, arg):
-    items = f.stack[len(f.stack) - arg:]
+    items = f.stack[len(f.stack) - arg :]
     m.check_keys(items)
     _replace(f.stack, arg, m.made(set(items)))
 
 
 @op("BUILD_MAP")
 def build_map(m, f, arg):
-    items = f.stack[len(f.stack) - 2 * arg:]
+    items = f.stack[len(f.stack) - 2 * arg :]
     m.check_keys(items[::2])
     _replace(f.stack, 2 * arg, m.made(dict(zip(items[::2], items[1::2], strict=True))))
 
@@ -37,12 +37,12 @@ def build_map(m, f, arg):
 @op("BUILD_CONST_KEY_MAP")
 def build_const_key_map(m, f, arg):
     keys = f.stack[-1]
-    _replace(f.stack, arg + 1, m.made(dict(zip(keys, f.stack[len(f.stack) - arg - 1:-1], strict=True))))
+    _replace(f.stack, arg + 1, m.made(dict(zip(keys, f.stack[len(f.stack) - arg - 1 : -1], strict=True))))
 
 
 @op("BUILD_STRING")
 def build_string(m, f, arg):
-    _replace(f.stack, arg, m.join_strings(f.stack[len(f.stack) - arg:]))
+    _replace(f.stack, arg, m.join_strings(f.stack[len(f.stack) - arg :]))
 
 
 @op("BUILD_SLICE")
@@ -204,5 +204,3 @@ def match_class(m, f, arg):
         return True
     f.stack.append(value)
     return None
-
-

@@ -95,7 +95,8 @@ def _is_part_of(error, group) -> bool:
     """Whether ``error`` was split off ``group`` and not raised by name since. CPython, too, tells by this."""
     fields = "__notes__", "__traceback__", "__cause__", "__context__"
     return isinstance(error, BaseExceptionGroup) and all(
-        getattr(error, field, None) is getattr(group, field, None) for field in fields)
+        getattr(error, field, None) is getattr(group, field, None) for field in fields
+    )
 
 
 def _leaves(error) -> list:

@@ -5,13 +5,26 @@ from __future__ import annotations
 from ..frames import PUSHED, Generator
 from .handler_registry import op, refuse
 
-refuse("async code runs natively: its calls are made by an event loop, not by this function",
-       "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "GET_AWAITABLE", "ASYNC_GEN_WRAP")
-refuse("only the interactive prompt and class or module bodies use it",
-       "PRINT_EXPR", "IMPORT_STAR", "SETUP_ANNOTATIONS", "LOAD_CLASSDEREF", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS",
-       "LOAD_FROM_DICT_OR_DEREF")
-refuse("a marker of the interpreter itself, never in a code object read from Python",
-       "RESERVED", "ENTER_EXECUTOR")
+refuse(
+    "async code runs natively: its calls are made by an event loop, not by this function",
+    "GET_AITER",
+    "GET_ANEXT",
+    "BEFORE_ASYNC_WITH",
+    "END_ASYNC_FOR",
+    "GET_AWAITABLE",
+    "ASYNC_GEN_WRAP",
+)
+refuse(
+    "only the interactive prompt and class or module bodies use it",
+    "PRINT_EXPR",
+    "IMPORT_STAR",
+    "SETUP_ANNOTATIONS",
+    "LOAD_CLASSDEREF",
+    "LOAD_LOCALS",
+    "LOAD_FROM_DICT_OR_GLOBALS",
+    "LOAD_FROM_DICT_OR_DEREF",
+)
+refuse("a marker of the interpreter itself, never in a code object read from Python", "RESERVED", "ENTER_EXECUTOR")
 
 
 @op("RETURN_GENERATOR")

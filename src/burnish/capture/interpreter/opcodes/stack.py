@@ -6,8 +6,17 @@ from ..frames import NULL, UNBOUND, Raised
 from .handler_registry import constant, op
 
 
-@op("NOP", "RESUME", "PRECALL", "CACHE", "KW_NAMES", "EXTENDED_ARG", "COPY_FREE_VARS", "INTERPRETER_EXIT",
-    "EXIT_INIT_CHECK")
+@op(
+    "NOP",
+    "RESUME",
+    "PRECALL",
+    "CACHE",
+    "KW_NAMES",
+    "EXTENDED_ARG",
+    "COPY_FREE_VARS",
+    "INTERPRETER_EXIT",
+    "EXIT_INIT_CHECK",
+)
 def nothing(m, f, arg):
     """COPY_FREE_VARS is here because a frame gets its free variables when it is made."""
 

@@ -85,7 +85,7 @@ def _call(m, f, total: int, names: tuple, above: int = 0):
     stack = f.stack
     top = len(stack) - above
     base = top - total - 2
-    function, args = stack[base], stack[base + 2:top]
+    function, args = stack[base], stack[base + 2 : top]
     if stack[base + 1] is not NULL:
         args.insert(0, stack[base + 1])
     return finish_call(m, f, function, args, names, base)
@@ -128,8 +128,9 @@ def set_function_attribute(m, f, arg):
     elif arg == 2:
         function.__kwdefaults__ = value
     elif arg == 4:
-        function.__annotations__ = (dict(zip(value[::2], value[1::2], strict=True))
-                                    if isinstance(value, tuple) else value)
+        function.__annotations__ = (
+            dict(zip(value[::2], value[1::2], strict=True)) if isinstance(value, tuple) else value
+        )
     f.stack[-2:] = [function]
 
 

@@ -39,7 +39,9 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     if kind in numpy_kinds.VALUES:
         return numpy_constants.apply(m, convert, value)
     if isinstance(value, Live):
-        return m.plainly(live_scalars.apply, convert, value) if convert is not str or not isinstance(value, str) else value
+        return (
+            m.plainly(live_scalars.apply, convert, value) if convert is not str or not isinstance(value, str) else value
+        )
     if isinstance(value, torch.Tensor):
         return m.perform(convert, value)
     names = ("__str__", "__repr__") if convert is str else ("__repr__",)
@@ -67,8 +69,11 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     if isinstance(value, BaseException):
         m.heap.expose(m.heap.read_field(value, "args", lambda: value.args))
         if len(value.args) == 1:
-            return text_of(m, convert, value.args[0]) if convert is str and kind not in (KeyError,) and isinstance(
-                value.args[0], str) else m.plainly(convert, value)
+            return (
+                text_of(m, convert, value.args[0])
+                if convert is str and kind not in (KeyError,) and isinstance(value.args[0], str)
+                else m.plainly(convert, value)
+            )
         return m.plainly(convert, value)
     if lookup(m, kind, "__repr__")[1] is object and not isinstance(value, (type, types.ModuleType)):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows its address")
@@ -78,7 +83,9 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
 
 
-SHOWING = frozenset(f.__code__ for f in (builtin_polyfills.list_text, builtin_polyfills.tuple_text, builtin_polyfills.dict_text))
+SHOWING = frozenset(
+    f.__code__ for f in (builtin_polyfills.list_text, builtin_polyfills.tuple_text, builtin_polyfills.dict_text)
+)
 
 
 def _is_being_shown(m: Any, value: Any) -> bool:
@@ -96,8 +103,11 @@ def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
     parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
     for part in parts:
         if isinstance(part, operators.BUILTIN_CONTAINERS):
-            if len(around) < 100 and not any(part is one for one in (*around, value)) \
-                    and _holds_printable_objects(part, (*around, value)):
+            if (
+                len(around) < 100
+                and not any(part is one for one in (*around, value))
+                and _holds_printable_objects(part, (*around, value))
+            ):
                 return True
         elif type(part) not in operators.SIMPLE and not isinstance(part, (Live, type)):
             return True
@@ -108,7 +118,8 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
     if kwargs.get("file") not in (None, sys.stdout, sys.stderr):
         return m.stop(breaks.OPAQUE_CALL, "print() to a file")
     if not kwargs.keys() <= {"sep", "end", "file", "flush"} or not all(
-            isinstance(kwargs.get(name), (str, type(None))) for name in ("sep", "end")):
+        isinstance(kwargs.get(name), (str, type(None))) for name in ("sep", "end")
+    ):
         return m.plainly(print, *args, **kwargs)  # which refuses
     for value in args:
         if needs_python_text(m, value):
@@ -136,9 +147,14 @@ def needs_python_text(m: Any, value: Any) -> bool:
 
 
 def _log(name: str, m: Any, args: tuple, kwargs: dict) -> Any:
-    return MISSING if any(needs_python_text(m, value) for value in args[1:]) else logging_calls.traced(name, m, args, kwargs)
+    return (
+        MISSING
+        if any(needs_python_text(m, value) for value in args[1:])
+        else logging_calls.traced(name, m, args, kwargs)
+    )
 
 
 BUILTINS: dict[Any, Callable] = {repr: _repr, format: _format, print: _print}
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
-    getattr(logging_calls.Logger, name): functools.partial(_log, name) for name in logging_calls.NAMES}
+    getattr(logging_calls.Logger, name): functools.partial(_log, name) for name in logging_calls.NAMES
+}

@@ -30,8 +30,14 @@ GLOBALS = ("simplefilter", "filterwarnings", "resetwarnings")
 def enter(m: Any, args: tuple, kwargs: dict) -> Any:
     """``catch_warnings.__enter__``."""
     block = args[0]
-    if len(args) != 1 or type(block) is not catch_warnings or id(block) not in m.heap.fresh or id(block) in m.filters \
-            or block._record or block._module is not warnings:  # type: ignore[attr-defined]
+    if (
+        len(args) != 1
+        or type(block) is not catch_warnings
+        or id(block) not in m.heap.fresh
+        or id(block) in m.filters
+        or block._record
+        or block._module is not warnings
+    ):  # type: ignore[attr-defined]
         return MISSING
     if m.region is not None:
         m.region.refuse("a change of warning filters")
@@ -75,6 +81,7 @@ def change(name: str) -> Callable:
         m.plainly(function, *args, **kwargs)
         m.effects.append(Effect.of(m, function, args, kwargs))
         return None
+
     return handler
 
 
@@ -104,6 +111,7 @@ def build_block(rebuilder: Any, block: Any) -> str:
 
 def listening(recorder: Any, function: Callable) -> Callable:
     """``function``, whose own warnings end the segment before the instruction that calls it."""
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with warnings.catch_warnings(record=True) as seen:
@@ -113,6 +121,7 @@ def listening(recorder: Any, function: Callable) -> Callable:
             recorder.trouble = breaks.OPAQUE_CALL, f"a {each.category.__name__} of torch's where filters were changed"
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return value
+
     return call
 
 

@@ -32,12 +32,47 @@ from .word_tables import words
 TABLE = ("out", "q", "k", "v", "mask", "scratch", "plan")
 
 PLAN = (
-    "tasks", "grain", "heads", "shared_by", "splits", "region", "keys", "depth", "columns", "score_panels",
+    "tasks",
+    "grain",
+    "heads",
+    "shared_by",
+    "splits",
+    "region",
+    "keys",
+    "depth",
+    "columns",
+    "score_panels",
     "value_panels",
-    "q_batch", "q_head", "k_batch", "k_head", "k_row", "v_batch", "v_head", "v_row", "out_batch", "out_head", "out_row",
-    "mask_batch", "mask_head", "mask_row", "scores_row", "values_at", "scores_at", "sums_at", "is_causal", "scale",
-    "blocks", "block_count", "score_functions", "score_table", "value_functions", "last_functions", "value_table",
-    "last_table", "last_vectors", "zeros",
+    "q_batch",
+    "q_head",
+    "k_batch",
+    "k_head",
+    "k_row",
+    "v_batch",
+    "v_head",
+    "v_row",
+    "out_batch",
+    "out_head",
+    "out_row",
+    "mask_batch",
+    "mask_head",
+    "mask_row",
+    "scores_row",
+    "values_at",
+    "scores_at",
+    "sums_at",
+    "is_causal",
+    "scale",
+    "blocks",
+    "block_count",
+    "score_functions",
+    "score_table",
+    "value_functions",
+    "last_functions",
+    "value_table",
+    "last_table",
+    "last_vectors",
+    "zeros",
 )
 """The plan, in words. Strides in bytes; `scale` is the bits of a float."""
 
@@ -56,28 +91,56 @@ def make_attention(attention: Attention) -> Step:
     blocks = words(*(word for number in range(len(attention.blocks)) for word in _block(attention, number)))
     flops = spec.flops
     scale = spec.q.shape[3] ** -0.5 if spec.scale is None else spec.scale
-    mask = [0] * 3 if spec.mask is None else [
-        4 * step if size > 1 else 0 for size, step in zip(spec.mask.shape[:3], spec.mask.stride[:3], strict=True)]
+    mask = (
+        [0] * 3
+        if spec.mask is None
+        else [4 * step if size > 1 else 0 for size, step in zip(spec.mask.shape[:3], spec.mask.stride[:3], strict=True)]
+    )
     values_at, scores_at = attention.keys_bytes, attention.keys_bytes + attention.values_bytes
     sums_at = scores_at + row * 2 * scores.shape.half
     numbers = {
-        "tasks": attention.tasks, "grain": -(-attention.tasks // attention.regions) if flops >= SERIAL
-        else attention.tasks, "heads": spec.q.shape[1], "shared_by": attention.shared_by, "splits": attention.splits,
+        "tasks": attention.tasks,
+        "grain": -(-attention.tasks // attention.regions) if flops >= SERIAL else attention.tasks,
+        "heads": spec.q.shape[1],
+        "shared_by": attention.shared_by,
+        "splits": attention.splits,
         "region": attention.region_bytes,
-        "keys": spec.k.shape[2], "depth": spec.q.shape[3], "columns": spec.v.shape[3], "score_panels": scores.panels,
+        "keys": spec.k.shape[2],
+        "depth": spec.q.shape[3],
+        "columns": spec.v.shape[3],
+        "score_panels": scores.panels,
         "value_panels": values.panels,
-        "q_batch": 4 * spec.q.stride[0], "q_head": 4 * spec.q.stride[1],
-        "k_batch": 4 * spec.k.stride[0], "k_head": 4 * spec.k.stride[1], "k_row": 4 * spec.k.stride[2],
-        "v_batch": 4 * spec.v.stride[0], "v_head": 4 * spec.v.stride[1], "v_row": 4 * spec.v.stride[2],
-        "out_batch": 4 * output.stride[0], "out_head": 4 * output.stride[1], "out_row": 4 * output.stride[2],
-        "mask_batch": mask[0], "mask_head": mask[1], "mask_row": mask[2], "scores_row": row,
-        "values_at": values_at, "scores_at": scores_at, "sums_at": sums_at, "is_causal": int(spec.is_causal),
+        "q_batch": 4 * spec.q.stride[0],
+        "q_head": 4 * spec.q.stride[1],
+        "k_batch": 4 * spec.k.stride[0],
+        "k_head": 4 * spec.k.stride[1],
+        "k_row": 4 * spec.k.stride[2],
+        "v_batch": 4 * spec.v.stride[0],
+        "v_head": 4 * spec.v.stride[1],
+        "v_row": 4 * spec.v.stride[2],
+        "out_batch": 4 * output.stride[0],
+        "out_head": 4 * output.stride[1],
+        "out_row": 4 * output.stride[2],
+        "mask_batch": mask[0],
+        "mask_head": mask[1],
+        "mask_row": mask[2],
+        "scores_row": row,
+        "values_at": values_at,
+        "scores_at": scores_at,
+        "sums_at": sums_at,
+        "is_causal": int(spec.is_causal),
         "scale": ctypes.c_uint32.from_buffer(ctypes.c_float(scale)).value,
-        "blocks": blocks, "block_count": len(attention.blocks),
+        "blocks": blocks,
+        "block_count": len(attention.blocks),
         # The scores are padded to whole panels: the last one is as wide as the others.
-        "score_functions": scoring.last, "score_table": scoring.last_table,
-        "value_functions": valuing.full, "last_functions": valuing.last, "value_table": valuing.full_table,
-        "last_table": valuing.last_table, "last_vectors": values.last_vectors, "zeros": zeros(scores.panel),
+        "score_functions": scoring.last,
+        "score_table": scoring.last_table,
+        "value_functions": valuing.full,
+        "last_functions": valuing.last,
+        "value_table": valuing.full_table,
+        "last_table": valuing.last_table,
+        "last_vectors": values.last_vectors,
+        "zeros": zeros(scores.panel),
     }
     plan = words(*(numbers[name] for name in PLAN))
     kernel = NativeKernel("attention", _function(), len(TABLE), flops / OPERATIONS_PER_CYCLE)
@@ -94,8 +157,18 @@ def _block(attention: Attention, number: int) -> list[int]:
     starts = [0]
     for part in attention.values.sums:
         starts.append(starts[-1] + 8 * (len(TILE_WORDS) + RUN_WORDS * len(part.runs)))
-    return [block.first, sum(block.halves), block.keys, kinds.index(block.halves), 4 * score.x[0], 4 * score.x[1],
-            4 * score.out[1], 4 * value.out[0], 4 * value.out[1], starts[value.sum]]
+    return [
+        block.first,
+        sum(block.halves),
+        block.keys,
+        kinds.index(block.halves),
+        4 * score.x[0],
+        4 * score.x[1],
+        4 * score.out[1],
+        4 * value.out[0],
+        4 * value.out[1],
+        starts[value.sum],
+    ]
 
 
 @once
@@ -168,8 +241,7 @@ class AttentionPrinter(FunctionPrinter):
             for v in range(PAIR):
                 first = self.add(self.mul(p, PAIR * lanes), v * lanes)
                 # Keys that are not there are some other key: nobody looks at their scores.
-                rows = [self.at(k, self.mul(self.least(self.add(first, n), last), plan["k_row"]))
-                        for n in range(lanes)]
+                rows = [self.at(k, self.mul(self.least(self.add(first, n), last), plan["k_row"])) for n in range(lanes)]
                 to_half = self.at(to_panel, v * self.bytes)
 
                 def square(e: str, rows: list[str] = rows, to_half: str = to_half) -> None:
@@ -231,8 +303,16 @@ class AttentionPrinter(FunctionPrinter):
 
         def score_panel(p: str) -> None:
             weights, far = self.at(self.packed_keys, self.mul(p, key_bytes)), self.mul(p, panel)
-            self.tile(score, q0, q1, weights, self.at(self.scores, far), self.at(second, far), numbers,
-                      self.at(weights, key_bytes))
+            self.tile(
+                score,
+                q0,
+                q1,
+                weights,
+                self.at(self.scores, far),
+                self.at(second, far),
+                numbers,
+                self.at(weights, key_bytes),
+            )
 
         self.loop(panels, 1, score_panel)
         bits = self.put(f"trunc i64 {plan['scale']} to i32")
@@ -247,8 +327,9 @@ class AttentionPrinter(FunctionPrinter):
             added = self.at(mask, self.mul(query, plan["mask_row"]))
             added = self.put(f"select i1 {is_masked}, ptr {added}, ptr null")
             scores = self.at(self.scores, self.mul(r, plan["scores_row"]))
-            inverse = self.put(f"call float @softmax(ptr {scores}, i64 {seen}, i64 {block['seen']}, float {scale}, "
-                               f"ptr {added})")
+            inverse = self.put(
+                f"call float @softmax(ptr {scores}, i64 {seen}, i64 {block['seen']}, float {scale}, ptr {added})"
+            )
             self.do(f"store float {inverse}, ptr {self.at(self.sums, self.mul(r, 4))}")
 
         self.loop(block["rows"], 1, row)
@@ -261,8 +342,16 @@ class AttentionPrinter(FunctionPrinter):
             functions = self.put(f"select i1 {is_last}, ptr {last}, ptr {full}")
             numbers = self.put(f"select i1 {is_last}, ptr {last_numbers}, ptr {full_numbers}")
             weights, far = self.at(self.packed_values, self.mul(p, value_bytes)), self.mul(p, panel)
-            self.tile(self.pointer(functions, block["kind"]), self.scores, second, weights, self.at(o0, far),
-                      self.at(o1, far), self.at(numbers, block["numbers"]), weights)
+            self.tile(
+                self.pointer(functions, block["kind"]),
+                self.scores,
+                second,
+                weights,
+                self.at(o0, far),
+                self.at(o1, far),
+                self.at(numbers, block["numbers"]),
+                weights,
+            )
 
         self.loop(plan["value_panels"], 1, value_panel)
 
@@ -279,12 +368,15 @@ class AttentionPrinter(FunctionPrinter):
         self.loop(block["rows"], 1, divide)
 
     def tile(self, function: str, a0: str, a1: str, weights: str, c0: str, c1: str, numbers: str, ahead: str) -> None:
-        self.do(f"call void {function}(ptr {a0}, ptr {a1}, ptr {weights}, ptr {c0}, ptr {c1}, ptr {self.zeros}, "
-                f"ptr {self.zeros}, ptr {self.zeros}, ptr {numbers}, ptr {ahead})")
+        self.do(
+            f"call void {function}(ptr {a0}, ptr {a1}, ptr {weights}, ptr {c0}, ptr {c1}, ptr {self.zeros}, "
+            f"ptr {self.zeros}, ptr {self.zeros}, ptr {numbers}, ptr {ahead})"
+        )
 
     def softmax(self) -> str:
         """Of one row, in place, without the division. What lies between `seen` and `end` becomes 0. Answers 1/sum; of a
         row that is masked as a whole 1, so that its result is 0 as eager's."""
+
         def body() -> None:
             is_masked = self.put("icmp ne ptr %mask, null")
             stop = self.put(f"select i1 {is_masked}, i64 %seen, i64 0")
@@ -302,15 +394,17 @@ class AttentionPrinter(FunctionPrinter):
 
             def score(j: str) -> str:
                 value = self.load(self.at("%scores", self.mul(j, 4)))
-                return self.put(f"select {self.mask_type} {self.before(j, '%seen')}, {self.vector} {value}, "
-                                f"{self.vector} {lowest}")
+                return self.put(
+                    f"select {self.mask_type} {self.before(j, '%seen')}, {self.vector} {value}, {self.vector} {lowest}"
+                )
 
             def larger(j: str, carried: list[str]) -> list[str]:
                 return [Operations(self.code, self.code.here, self.lanes).apply("max", "f32", [score(j), carried[0]])]
 
-            most, = self.code.loop("0", "%seen", self.lanes, [(self.vector, lowest)], larger, may_be_empty=True)
-            greatest = self.code.call(self.code.here, "float", f"llvm.vector.reduce.fmaximum.v{self.lanes}f32",
-                                      (self.vector, most))
+            (most,) = self.code.loop("0", "%seen", self.lanes, [(self.vector, lowest)], larger, may_be_empty=True)
+            greatest = self.code.call(
+                self.code.here, "float", f"llvm.vector.reduce.fmaximum.v{self.lanes}f32", (self.vector, most)
+            )
             is_empty = self.put(f"fcmp oeq float {greatest}, 0xFFF0000000000000")
             shift = self.splat(self.put(f"select i1 {is_empty}, float 0.0, float {greatest}"))
 
@@ -321,19 +415,28 @@ class AttentionPrinter(FunctionPrinter):
                 self.store(value, self.at("%scores", self.mul(j, 4)))
                 return [self.put(f"fadd {self.vector} {carried[0]}, {value}")]
 
-            sums, = self.code.loop("0", "%seen", self.lanes, [(self.vector, "zeroinitializer")], exponential,
-                                   may_be_empty=True)
+            (sums,) = self.code.loop(
+                "0", "%seen", self.lanes, [(self.vector, "zeroinitializer")], exponential, may_be_empty=True
+            )
             rounded = self.put(f"and i64 {self.add('%seen', self.lanes - 1)}, {-self.lanes}")
-            self.loop("%end", self.lanes, lambda j: self.store(
-                "zeroinitializer", self.at("%scores", self.mul(j, 4))), rounded)
-            total = self.code.call(self.code.here, "float", f"llvm.vector.reduce.fadd.v{self.lanes}f32",
-                                   ("float", "0.0"), (self.vector, sums), flags="reassoc ")
+            self.loop(
+                "%end", self.lanes, lambda j: self.store("zeroinitializer", self.at("%scores", self.mul(j, 4))), rounded
+            )
+            total = self.code.call(
+                self.code.here,
+                "float",
+                f"llvm.vector.reduce.fadd.v{self.lanes}f32",
+                ("float", "0.0"),
+                (self.vector, sums),
+                flags="reassoc ",
+            )
             is_zero = self.put(f"fcmp oeq float {total}, 0.0")
             inverse = self.put(f"fdiv float 1.0, {total}")
             self.result = self.put(f"select i1 {is_zero}, float 1.0, float {inverse}")
 
-        return self.function("float @softmax(ptr %scores, i64 %seen, i64 %end, float %scale, ptr %mask)", body,
-                             "ret float {result}")
+        return self.function(
+            "float @softmax(ptr %scores, i64 %seen, i64 %end, float %scale, ptr %mask)", body, "ret float {result}"
+        )
 
 
 EXP: Scalar = load("f32", Access(0, 0, ())).exp()

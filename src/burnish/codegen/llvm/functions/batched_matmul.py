@@ -19,9 +19,30 @@ from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
 from .word_tables import load_offsets, load_words, words
 
 # The table: out, a, b, plan. The plan, in words; steps in bytes.
-PLAN = ("tasks", "grain", "out_batch", "a_batch", "b_batch", "b_row", "b_column", "rows", "columns", "panels",
-        "panel_bytes", "packed_bytes", "vectors", "last_vectors", "out_step", "places", "place_count", "full", "last",
-        "full_table", "last_table", "zeros")
+PLAN = (
+    "tasks",
+    "grain",
+    "out_batch",
+    "a_batch",
+    "b_batch",
+    "b_row",
+    "b_column",
+    "rows",
+    "columns",
+    "panels",
+    "panel_bytes",
+    "packed_bytes",
+    "vectors",
+    "last_vectors",
+    "out_step",
+    "places",
+    "place_count",
+    "full",
+    "last",
+    "full_table",
+    "last_table",
+    "zeros",
+)
 
 DRIVER = """
 target triple = "{triple}"
@@ -145,10 +166,15 @@ attributes #0 = {{ nounwind {attributes} }}
 
 def driver_text() -> str:
     lanes = host().vector_bits // 32
-    return DRIVER.format(triple=host().triple, attributes=host().attributes, lanes=lanes, bytes=4 * lanes,
-                         words=load_words("plan", PLAN),
-                         offsets=load_offsets("at", {"a0": "a.here", "a1": "a.here", "c0": "c", "c1": "c"}),
-                         numbers=", ".join(f"i64 {n}" for n in range(lanes)))
+    return DRIVER.format(
+        triple=host().triple,
+        attributes=host().attributes,
+        lanes=lanes,
+        bytes=4 * lanes,
+        words=load_words("plan", PLAN),
+        offsets=load_offsets("at", {"a0": "a.here", "a1": "a.here", "c0": "c", "c1": "c"}),
+        numbers=", ".join(f"i64 {n}" for n in range(lanes)),
+    )
 
 
 @once
@@ -162,10 +188,24 @@ def make_batched(batched: Batched) -> Step:
     panel = product.depth * 4 * product.panel
     flops = product.flops * batched.count
     plan = words(
-        batched.count, 1 if flops >= SERIAL else batched.count,
+        batched.count,
+        1 if flops >= SERIAL else batched.count,
         *(4 * step for step in (batched.out_batch, batched.a_batch, batched.b_batch, batched.b_row, batched.b_column)),
-        product.depth, product.outputs, product.panels, panel, panel * product.panels, product.shape.vectors,
-        product.last_vectors, 4 * product.panel, tables.places, sum(map(len, product.chunks)), tables.full, tables.last,
-        tables.full_table, tables.last_table, zeros(product.panel))
+        product.depth,
+        product.outputs,
+        product.panels,
+        panel,
+        panel * product.panels,
+        product.shape.vectors,
+        product.last_vectors,
+        4 * product.panel,
+        tables.places,
+        sum(map(len, product.chunks)),
+        tables.full,
+        tables.last,
+        tables.full_table,
+        tables.last_table,
+        zeros(product.panel),
+    )
     kernel = NativeKernel("batched", driver(), 4, flops / OPERATIONS_PER_CYCLE)
     return Step(kernel, (("out", 0), ("a", 0), ("b", 0), plan))

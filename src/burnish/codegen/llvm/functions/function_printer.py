@@ -25,12 +25,22 @@ class FunctionPrinter:
 
     def text(self, functions: Sequence[str]) -> str:
         self.code.declarations.add("declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)")
-        return "\n".join([f'target triple = "{self.host.triple}"', "", *functions, *sorted(self.code.declarations), "",
-                          f"attributes #0 = {{ nounwind {self.host.attributes} }}", ""])
+        return "\n".join(
+            [
+                f'target triple = "{self.host.triple}"',
+                "",
+                *functions,
+                *sorted(self.code.declarations),
+                "",
+                f"attributes #0 = {{ nounwind {self.host.attributes} }}",
+                "",
+            ]
+        )
 
     def shared_out(self, name: str, table: Sequence[str], plan: Sequence[str]) -> str:
         """The function that is called: torch's threads share `tasks`, a word of the plan, each at least `grain`. What
         they call, `work`, is given a count that is 0, and the table behind it."""
+
         def body() -> None:
             words = self.pointer("%table", table.index("plan"))
             shared = self.put("alloca [2 x i64]")
@@ -80,9 +90,11 @@ class FunctionPrinter:
 
     def loop(self, stop: str, step: int, body: Callable[[str], None], start: str = "0") -> None:
         """Perhaps not once."""
+
         def turn(i: str, _: list[str]) -> list[str]:
             body(i)
             return []
+
         self.code.loop(start, stop, step, [], turn, may_be_empty=True)
 
     def splat(self, one: str, type: str = "float") -> str:
@@ -99,8 +111,14 @@ class FunctionPrinter:
     def load(self, pointer: str, mask: str | None = None) -> str:
         if mask is None:
             return self.put(f"load {self.vector}, ptr {pointer}, align 4")
-        return self.code.call(self.code.here, self.vector, f"llvm.masked.load.v{self.lanes}f32.p0",
-                              ("ptr", pointer), (self.mask_type, mask), (self.vector, "zeroinitializer"))
+        return self.code.call(
+            self.code.here,
+            self.vector,
+            f"llvm.masked.load.v{self.lanes}f32.p0",
+            ("ptr", pointer),
+            (self.mask_type, mask),
+            (self.vector, "zeroinitializer"),
+        )
 
     def store(self, value: str, pointer: str, mask: str | None = None) -> None:
         if mask is None:

@@ -62,13 +62,27 @@ class TilePrinter:
         self.entry()
         self.run()
         self.finish()
-        head = (f"define void @{SYMBOL}(ptr noalias readonly %a0, ptr noalias readonly %a1, ptr noalias readonly %b, "
-                "ptr %c0, ptr %c1, ptr %bias, ptr %r0, ptr %r1, ptr noalias readonly %table, "
-                "ptr %ahead) #0 {")
+        head = (
+            f"define void @{SYMBOL}(ptr noalias readonly %a0, ptr noalias readonly %a1, ptr noalias readonly %b, "
+            "ptr %c0, ptr %c1, ptr %bias, ptr %r0, ptr %r1, ptr noalias readonly %table, "
+            "ptr %ahead) #0 {"
+        )
         after = self.epilogue_function()
-        return "\n".join([
-            f'target triple = "{self.host.triple}"', "", *after, head, *self.lines, "}", "",
-            *sorted(self.declarations), "", f"attributes #0 = {{ nounwind {self.host.attributes} }}", ""])
+        return "\n".join(
+            [
+                f'target triple = "{self.host.triple}"',
+                "",
+                *after,
+                head,
+                *self.lines,
+                "}",
+                "",
+                *sorted(self.declarations),
+                "",
+                f"attributes #0 = {{ nounwind {self.host.attributes} }}",
+                "",
+            ]
+        )
 
     def entry(self) -> None:
         self.put("entry:")
@@ -97,8 +111,10 @@ class TilePrinter:
             return
         masks, function = f"<{self.lanes} x i1>", f"llvm.masked.load.v{self.lanes}f32.p0"
         self.declarations.add(f"declare {vector} @{function}(ptr, {masks}, {vector})")
-        self.put(f"  %{name} = call {vector} @{function}(ptr align 4 {pointer}, {masks} {self.mask()}, "
-                 f"{vector} zeroinitializer)")
+        self.put(
+            f"  %{name} = call {vector} @{function}(ptr align 4 {pointer}, {masks} {self.mask()}, "
+            f"{vector} zeroinitializer)"
+        )
 
     def is_partial(self, v: int) -> bool:
         return self.tile.is_masked and v == self.tile.vectors - 1
@@ -108,8 +124,9 @@ class TilePrinter:
             wide = f"<{self.lanes} x i64>"
             numbers = ", ".join(f"i64 {k}" for k in range(self.lanes))
             self.put(f"  %valid.one = insertelement {wide} poison, i64 %valid, i64 0")
-            self.put(f"  %valid.all = shufflevector {wide} %valid.one, {wide} poison, "
-                     f"<{self.lanes} x i32> zeroinitializer")
+            self.put(
+                f"  %valid.all = shufflevector {wide} %valid.one, {wide} poison, <{self.lanes} x i32> zeroinitializer"
+            )
             self.put(f"  %mask = icmp ult {wide} <{numbers}>, %valid.all")
         return "%mask"
 
@@ -194,8 +211,10 @@ class TilePrinter:
             put(f"  %x{r}.{v}.row = getelementptr i8, ptr %p{group}.{i // 3 * 3}, i64 {step}")
             put(f"  %x{r}.{v}.at = getelementptr i8, ptr %x{r}.{v}.row, i64 {v * self.bytes}")
             self.load(f"x{r}.{v}", f"%x{r}.{v}.at", v)
-            put(f"  %next{r}.{v} = call {vector} @llvm.fma.v{lanes}f32({vector} %x{r}.{v}, {vector} %w{v}, "
-                f"{vector} %s{r}.{v})")
+            put(
+                f"  %next{r}.{v} = call {vector} @llvm.fma.v{lanes}f32({vector} %x{r}.{v}, {vector} %w{v}, "
+                f"{vector} %s{r}.{v})"
+            )
         put("  br label %run.end")
         put("run.end:")
 
@@ -206,8 +225,9 @@ class TilePrinter:
         put("  %again = icmp ult i64 %r.next, %runs")
         put("  br i1 %again, label %run, label %done")
 
-    def steps(self, label: str, count: str, unroll: int, before: str, pointer: str, weights: str, sums: str,
-              after: str) -> None:
+    def steps(
+        self, label: str, count: str, unroll: int, before: str, pointer: str, weights: str, sums: str, after: str
+    ) -> None:
         """A loop over `count` times `unroll` steps of the sum."""
         if self.is_x86:
             self.put(f"{label}:")
@@ -218,8 +238,10 @@ class TilePrinter:
         put(f"{label}:")
         put(f"  %{label}.k = phi i64 [{count}, %{before}], [%{label}.k.next, %{label}]")
         for group, i in self.bases:
-            put(f"  %{label}.p{group}.{i} = phi ptr [{pointer.format(group, i)}, %{before}], "
-                f"[%{label}.p{group}.{i}.next, %{label}]")
+            put(
+                f"  %{label}.p{group}.{i} = phi ptr [{pointer.format(group, i)}, %{before}], "
+                f"[%{label}.p{group}.{i}.next, %{label}]"
+            )
         put(f"  %{label}.b = phi ptr [{weights}, %{before}], [%{label}.b.next, %{label}]")
         now = {}
         for r, v in self.sums:
@@ -240,8 +262,10 @@ class TilePrinter:
                 put(f"  {name} = shufflevector {vector} {name}.lane, {vector} poison, <{lanes} x i32> zeroinitializer")
                 for v in range(vectors):
                     made = f"%{label}.out{r}.{v}" if j == unroll - 1 else f"%{label}.s{j}.{r}.{v}"
-                    put(f"  {made} = call {vector} @llvm.fma.v{lanes}f32({vector} {name}, "
-                        f"{vector} %{label}.w{j}.{v}, {vector} {now[r, v]})")
+                    put(
+                        f"  {made} = call {vector} @llvm.fma.v{lanes}f32({vector} {name}, "
+                        f"{vector} %{label}.w{j}.{v}, {vector} {now[r, v]})"
+                    )
                     now[r, v] = made
         for group, i in self.bases:
             put(f"  %{label}.p{group}.{i}.next = getelementptr float, ptr %{label}.p{group}.{i}, i64 {unroll}")
@@ -344,8 +368,13 @@ class TilePrinter:
         self.lines = []
         value = self.epilogue(root, "%x", "")
         body, self.lines = self.lines, lines
-        return [f"define internal {self.vector} @epilogue({self.vector} %x) #0 {{", *body,
-                f"  ret {self.vector} {value}", "}", ""]
+        return [
+            f"define internal {self.vector} @epilogue({self.vector} %x) #0 {{",
+            *body,
+            f"  ret {self.vector} {value}",
+            "}",
+            "",
+        ]
 
     def epilogue(self, root: Scalar, value: str, number: str) -> str:
         """The expression at full width, with the sum in the place of its load."""

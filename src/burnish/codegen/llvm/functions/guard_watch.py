@@ -346,8 +346,13 @@ def text() -> str:
     words = "".join(COMPARED.format(k=k, address=2 * k, expected=2 * k + 1, next=k + 1) for k in range(last))
     counted = COUNTED.format(kind="i32" if sys.version_info >= (3, 12) else "i64")
     noughts = "".join(NOUGHT.format(k=k, next=k + 1) for k in range(last)).replace("%n.0.all", "0")
-    parts = {"compare them": f"{words}word.{last}:", "look": noughts, "last": str(last),
-             "length": str(2 * last), "count it": counted}
+    parts = {
+        "compare them": f"{words}word.{last}:",
+        "look": noughts,
+        "last": str(last),
+        "length": str(2 * last),
+        "count it": counted,
+    }
     return functools.reduce(lambda made, part: made.replace(f"{{{part}}}", parts[part]), parts, TEMPLATE)
 
 
@@ -355,4 +360,3 @@ def text() -> str:
 def compile_watchers() -> tuple[NativeFunction, NativeFunction]:
     """Once in a process, and kept for ever: checks refer to them."""
     return load_watchers(object_code(text(), host()))
-

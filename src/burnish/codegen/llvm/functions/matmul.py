@@ -32,8 +32,21 @@ SERIAL = 300_000
 OPERATIONS_PER_CYCLE = 30
 
 # The table: out, x, packed, bias, residual, plan. The plan, in words:
-PLAN = ("tasks", "grain", "panels", "packed_step", "out_step", "bias_step", "chunks", "places", "full", "last",
-        "full_table", "last_table", "x_step")
+PLAN = (
+    "tasks",
+    "grain",
+    "panels",
+    "packed_step",
+    "out_step",
+    "bias_step",
+    "chunks",
+    "places",
+    "full",
+    "last",
+    "full_table",
+    "last_table",
+    "x_step",
+)
 # `chunks` points to where each chunk begins among the places. A place is its tile's number, the offsets, in bytes, of
 # its two groups in x, in the result and in the residual, and where the words of its sum begin in the table. `full` and
 # `last` point to the tiles' functions, for all panels and for the last one, which may be narrower.
@@ -132,9 +145,13 @@ attributes #0 = {{ nounwind {attributes} }}
 
 def driver_text() -> str:
     bases = {"a0": "a", "a1": "a", "c0": "c", "c1": "c", "d0": "d", "d1": "d"}
-    return DRIVER.format(triple=host().triple, attributes=host().attributes,
-                         pointers=load_pointers("table", ("out", "x", "packed", "bias", "residual", "plan")),
-                         words=load_words("plan", PLAN), offsets=load_offsets("at", bases))
+    return DRIVER.format(
+        triple=host().triple,
+        attributes=host().attributes,
+        pointers=load_pointers("table", ("out", "x", "packed", "bias", "residual", "plan")),
+        words=load_words("plan", PLAN),
+        offsets=load_offsets("at", bases),
+    )
 
 
 @once
@@ -198,13 +215,19 @@ class Tables:
 def product_tables(product: Product) -> Tables:
     kinds = list(dict.fromkeys(place.halves for chunk in product.chunks for place in chunk))
     # The last panel's tiles are the others' where it is as wide.
-    functions = [[tile_function(product.tile(halves, is_last=is_last)) for halves in kinds]
-                 if is_last or product.panels > 1 else [0] * len(kinds) for is_last in (False, True)]
+    functions = [
+        [tile_function(product.tile(halves, is_last=is_last)) for halves in kinds]
+        if is_last or product.panels > 1
+        else [0] * len(kinds)
+        for is_last in (False, True)
+    ]
     full, last = (words(*addresses) for addresses in functions)
     chunks = words(*_starts(product))
     places = words(*_places(product, kinds))
-    tables = [words(*(word for part in product.sums for word in _numbers(product, part, is_last=is_last)))
-              for is_last in (False, True)]
+    tables = [
+        words(*(word for part in product.sums for word in _numbers(product, part, is_last=is_last)))
+        for is_last in (False, True)
+    ]
     return Tables(chunks, places, full, last, *tables)
 
 
@@ -213,9 +236,21 @@ def make(product: Product) -> Step:
     tasks = len(product.chunks) * product.panels
     grain = tasks if product.flops < SERIAL else 1
     panel = 4 * product.panel
-    plan = words(tasks, grain, product.panels, product.depth * panel, panel, panel if product.has_bias else 0,
-                 tables.chunks, tables.places, tables.full, tables.last, tables.full_table, tables.last_table,
-                 panel if product.is_depthwise else 0)
+    plan = words(
+        tasks,
+        grain,
+        product.panels,
+        product.depth * panel,
+        panel,
+        panel if product.has_bias else 0,
+        tables.chunks,
+        tables.places,
+        tables.full,
+        tables.last,
+        tables.full_table,
+        tables.last_table,
+        panel if product.is_depthwise else 0,
+    )
     kernel = NativeKernel("product", driver(), 6, product.flops / OPERATIONS_PER_CYCLE)
     bias = ("bias", 0) if product.has_bias else zeros(product.panel)
     residual = ("residual", 0) if product.has_residual else 0

@@ -32,8 +32,26 @@ TABLE = ("out", "a", "b", "added", "words")
 
 # The sizes, in words; steps of what is copied, and from product to product, in bytes. MKL's functions for matrices as
 # they lie are Fortran's: they take addresses, and see out, a and b as their transposes.
-WORDS = ("rows.copied", "grain", "row", "added.step", "count", "a.far", "b.far", "out.far", "rows", "columns", "depth",
-         "a.way", "b.way", "a.step", "b.step", "out.step", "alpha", "beta")
+WORDS = (
+    "rows.copied",
+    "grain",
+    "row",
+    "added.step",
+    "count",
+    "a.far",
+    "b.far",
+    "out.far",
+    "rows",
+    "columns",
+    "depth",
+    "a.way",
+    "b.way",
+    "a.step",
+    "b.step",
+    "out.step",
+    "alpha",
+    "beta",
+)
 
 TEXT = """
 target triple = "{triple}"
@@ -90,12 +108,38 @@ exit:
 attributes #0 = {{ nounwind {attributes} }}
 """
 
-FORTRAN = ("b.way", "a.way", "columns", "rows", "depth", "alpha", "%b.n", "b.step", "%a.n", "a.step", "beta", "%out.n",
-           "out.step")
+FORTRAN = (
+    "b.way",
+    "a.way",
+    "columns",
+    "rows",
+    "depth",
+    "alpha",
+    "%b.n",
+    "b.step",
+    "%a.n",
+    "a.step",
+    "beta",
+    "%out.n",
+    "out.step",
+)
 """What `sgemm_` takes: addresses all of them, of words or of matrices."""
 
-CBLAS = ("i32 101", "a.way", "b.way", "rows", "columns", "depth", "%a.n", "a.step", "%b.n", "b.step", "float %beta.f",
-         "%out.n", "out.step")
+CBLAS = (
+    "i32 101",
+    "a.way",
+    "b.way",
+    "rows",
+    "columns",
+    "depth",
+    "%a.n",
+    "a.step",
+    "%b.n",
+    "b.step",
+    "float %beta.f",
+    "%out.n",
+    "out.step",
+)
 """What `cblas_sgemm_compute` takes; 101 says that matrices lie row by row."""
 
 
@@ -105,9 +149,22 @@ def make_gemm(gemm: Gemm) -> Step:
     row, adds = size * gemm.columns, gemm.added is not None
     ways = [way if gemm.is_packed else ord("T" if way == TRANSPOSED else "N") for way, _ in (gemm.a, gemm.b)]
     sizes = words(
-        gemm.rows if adds else 0, max(GRAIN_BYTES // row, 1), row, size * (gemm.added or 0), gemm.count,
-        *(size * step for step in gemm.batch), gemm.rows, gemm.columns, gemm.depth, *ways, gemm.a[1], gemm.b[1],
-        gemm.columns, number[1.0], number[1.0 if adds else 0.0])
+        gemm.rows if adds else 0,
+        max(GRAIN_BYTES // row, 1),
+        row,
+        size * (gemm.added or 0),
+        gemm.count,
+        *(size * step for step in gemm.batch),
+        gemm.rows,
+        gemm.columns,
+        gemm.depth,
+        *ways,
+        gemm.a[1],
+        gemm.b[1],
+        gemm.columns,
+        number[1.0],
+        number[1.0 if adds else 0.0],
+    )
     function = _function(torch_blas_symbols.PACKED if gemm.is_packed else torch_blas_symbols.PLAIN[gemm.dtype])
     kernel = NativeKernel("gemm", function, len(TABLE), gemm.flops / OPERATIONS_PER_CYCLE)
     return Step(kernel, (("out", 0), ("a", 0), ("b", 0), ("added", 0) if adds else 0, sizes))
@@ -116,14 +173,22 @@ def make_gemm(gemm: Gemm) -> Step:
 @once
 def dtypes() -> frozenset[torch.dtype]:
     """Of matrices that can be multiplied as they lie."""
-    return frozenset(dtype for dtype, symbol in torch_blas_symbols.PLAIN.items() if symbol in torch_blas_symbols.symbols())
+    return frozenset(
+        dtype for dtype, symbol in torch_blas_symbols.PLAIN.items() if symbol in torch_blas_symbols.symbols()
+    )
 
 
 @once
 def _function(symbol: str) -> NativeFunction:
     call = _of_numbers() if symbol == torch_blas_symbols.PACKED else _of_addresses()
-    text = TEXT.format(triple=host().triple, attributes=host().attributes, symbol=symbol, **call,
-                       pointers=load_pointers("table", TABLE), words=load_words("words", WORDS))
+    text = TEXT.format(
+        triple=host().triple,
+        attributes=host().attributes,
+        symbol=symbol,
+        **call,
+        pointers=load_pointers("table", TABLE),
+        words=load_words("words", WORDS),
+    )
     return load(object_code(text, host()), "gemm", shared_symbols())
 
 
@@ -137,8 +202,11 @@ def _of_numbers() -> dict[str, str]:
     narrow = [f"  %{name}.n = trunc i64 %{name} to i32" for name in numbers]
     narrow += ["  %beta.bits = trunc i64 %beta to i32", "  %beta.f = bitcast i32 %beta.bits to float"]
     arguments = [f"i32 %{name}.n" if name in WORDS else f"ptr {name}" if name[0] == "%" else name for name in CBLAS]
-    return {"parameters": ", ".join(argument.partition(" ")[0] for argument in arguments),
-            "arguments": ", ".join(arguments), "narrow": "\n".join(narrow)}
+    return {
+        "parameters": ", ".join(argument.partition(" ")[0] for argument in arguments),
+        "arguments": ", ".join(arguments),
+        "narrow": "\n".join(narrow),
+    }
 
 
 __all__ = ["dtypes", "make_gemm"]

@@ -20,8 +20,24 @@ from .word_tables import load_words, words
 SERIAL_BYTES = 64 << 10
 
 # The sizes, in words; strides and lengths in bytes.
-WORDS = ("lines", "grain", "height", "above", "x.height", "image.step", "line.step", "line", "left", "middle", "right",
-         "is.whole", "width", "channels", "column.step", "channel.step")
+WORDS = (
+    "lines",
+    "grain",
+    "height",
+    "above",
+    "x.height",
+    "image.step",
+    "line.step",
+    "line",
+    "left",
+    "middle",
+    "right",
+    "is.whole",
+    "width",
+    "channels",
+    "column.step",
+    "channel.step",
+)
 
 TEXT = """
 target triple = "{triple}"
@@ -123,8 +139,22 @@ def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
     is_whole = x.stride[1] == 1 and x.stride[3] == channels or channels == 1 and x.stride[3] == 1
     total = images * height * line
     sizes = words(
-        images * height, 1 if total > SERIAL_BYTES else images * height, height, above, x_height, 4 * x.stride[0],
-        4 * x.stride[2], line, left * pixel, x_width * pixel, (width - left - x_width) * pixel, is_whole, x_width,
-        channels, 4 * x.stride[3], 4 * x.stride[1])
+        images * height,
+        1 if total > SERIAL_BYTES else images * height,
+        height,
+        above,
+        x_height,
+        4 * x.stride[0],
+        4 * x.stride[2],
+        line,
+        left * pixel,
+        x_width * pixel,
+        (width - left - x_width) * pixel,
+        is_whole,
+        x_width,
+        channels,
+        4 * x.stride[3],
+        4 * x.stride[1],
+    )
     kernel = NativeKernel("pad", _function(), 3, total / 4)
     return Step(kernel, (("out", 0), ("x", 0), sizes))

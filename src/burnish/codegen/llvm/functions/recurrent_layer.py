@@ -28,9 +28,32 @@ from .word_tables import words
 TABLE = ("out", "hidden", "cell", "gates", "packed", "hidden_0", "hidden_1", "cell_0", "cell_1", "plan")
 
 PLAN = (
-    "tasks", "grain", "parts", "positions", "reversed", "size", "panels", "panel_bytes", "packed_direction",
-    "state_direction", "state_row", "gates_position", "gates_direction", "gates_row", "gate", "out_position",
-    "out_direction", "out_row", "chunks", "places", "rows", "full", "last", "full_table", "last_table", "zeros",
+    "tasks",
+    "grain",
+    "parts",
+    "positions",
+    "reversed",
+    "size",
+    "panels",
+    "panel_bytes",
+    "packed_direction",
+    "state_direction",
+    "state_row",
+    "gates_position",
+    "gates_direction",
+    "gates_row",
+    "gate",
+    "out_position",
+    "out_direction",
+    "out_row",
+    "chunks",
+    "places",
+    "rows",
+    "full",
+    "last",
+    "full_table",
+    "last_table",
+    "zeros",
 )
 """The plan, in words. Strides in bytes; `gate` is the stride from one gate to the next. `reversed` has a bit for each
 direction, and `rows` for each part its first row of the batch, and one more."""
@@ -56,22 +79,43 @@ def make_recurrent(recurrence: Recurrence) -> Step:
         rows.append(rows[-1] + sum(sum(place.halves) for place in chunk))
     columns = (product.panels - 1) * product.panel + product.last_vectors * product.shape.lanes
     numbers = {
-        "tasks": tasks, "grain": tasks if spec.flops < SERIAL else 1, "parts": recurrence.parts,
-        "positions": positions, "reversed": sum(1 << n for n, flag in enumerate(spec.is_reversed) if flag),
-        "size": size, "panels": product.panels, "panel_bytes": 4 * product.depth * product.panel,
+        "tasks": tasks,
+        "grain": tasks if spec.flops < SERIAL else 1,
+        "parts": recurrence.parts,
+        "positions": positions,
+        "reversed": sum(1 << n for n, flag in enumerate(spec.is_reversed) if flag),
+        "size": size,
+        "panels": product.panels,
+        "panel_bytes": 4 * product.depth * product.panel,
         "packed_direction": 4 * product.depth * columns,
-        "state_direction": 4 * batch * size, "state_row": 4 * size,
-        "gates_position": 4 * batch * directions * gates * size, "gates_direction": 4 * gates * size,
-        "gates_row": 4 * directions * gates * size, "gate": 4 * size,
-        "out_position": 4 * batch * directions * size, "out_direction": 4 * size, "out_row": 4 * directions * size,
-        "chunks": tables.chunks, "places": tables.places, "rows": words(*rows), "full": tables.full,
-        "last": tables.last, "full_table": tables.full_table, "last_table": tables.last_table,
+        "state_direction": 4 * batch * size,
+        "state_row": 4 * size,
+        "gates_position": 4 * batch * directions * gates * size,
+        "gates_direction": 4 * gates * size,
+        "gates_row": 4 * directions * gates * size,
+        "gate": 4 * size,
+        "out_position": 4 * batch * directions * size,
+        "out_direction": 4 * size,
+        "out_row": 4 * directions * size,
+        "chunks": tables.chunks,
+        "places": tables.places,
+        "rows": words(*rows),
+        "full": tables.full,
+        "last": tables.last,
+        "full_table": tables.full_table,
+        "last_table": tables.last_table,
         "zeros": zeros(product.panel),
     }
     plan = words(*(numbers[name] for name in PLAN))
     kernel = NativeKernel("recurrent", _function(), len(TABLE), spec.flops / OPERATIONS_PER_CYCLE)
-    spots = {"out": "out", "hidden": "hidden", "cell": "cell", "gates": "scratch", "packed": "hidden_packed",
-             **{name: name for name in spec.states}}
+    spots = {
+        "out": "out",
+        "hidden": "hidden",
+        "cell": "cell",
+        "gates": "scratch",
+        "packed": "hidden_packed",
+        **{name: name for name in spec.states},
+    }
     return Step(kernel, (*((spots[name], 0) if name in spots else 0 for name in TABLE[:-1]), plan))
 
 
@@ -110,8 +154,10 @@ class RecurrentPrinter(FunctionPrinter):
             start = self.put(f"select i1 {is_second}, ptr {given[f'{name}_1']}, ptr {given[f'{name}_0']}")
             states[name] = self.at(given[name], self.mul(direction, plan["state_direction"]))
             far = self.mul(first, plan["state_row"])
-            self.do(f"call void @copy(ptr {self.at(start, far)}, ptr {self.at(states[name], far)}, "
-                    f"i64 {self.mul(count, plan['size'])})")
+            self.do(
+                f"call void @copy(ptr {self.at(start, far)}, ptr {self.at(states[name], far)}, "
+                f"i64 {self.mul(count, plan['size'])})"
+            )
         packed = self.at(given["packed"], self.mul(direction, plan["packed_direction"]))
         gates = self.at(given["gates"], self.mul(direction, plan["gates_direction"]))
         out = self.at(given["out"], self.mul(direction, plan["out_direction"]))
@@ -130,10 +176,12 @@ class RecurrentPrinter(FunctionPrinter):
 
             def row(r: str) -> None:
                 far = self.mul(r, plan["state_row"])
-                self.do(f"call void @cell(ptr {self.at(here, self.mul(r, plan['gates_row']))}, "
-                        f"i64 {plan['gate']}, ptr {self.at(states['cell'], far)}, "
-                        f"ptr {self.at(states['hidden'], far)}, "
-                        f"ptr {self.at(there, self.mul(r, plan['out_row']))}, i64 {plan['size']})")
+                self.do(
+                    f"call void @cell(ptr {self.at(here, self.mul(r, plan['gates_row']))}, "
+                    f"i64 {plan['gate']}, ptr {self.at(states['cell'], far)}, "
+                    f"ptr {self.at(states['hidden'], far)}, "
+                    f"ptr {self.at(there, self.mul(r, plan['out_row']))}, i64 {plan['size']})"
+                )
 
             self.loop(stop, 1, row, first)
 
@@ -146,7 +194,8 @@ class RecurrentPrinter(FunctionPrinter):
         is_last = self.put(f"icmp eq i64 {following}, {plan['panels']}")
         functions, numbers = (
             self.address(self.put(f"select i1 {is_last}, i64 {plan[f'last{name}']}, i64 {plan[f'full{name}']}"))
-            for name in ("", "_table"))
+            for name in ("", "_table")
+        )
         weights = self.at(packed, self.mul(panel, plan["panel_bytes"]))
         further = self.put(f"select i1 {is_last}, i64 0, i64 {following}")
         ahead = self.at(packed, self.mul(further, plan["panel_bytes"]))
@@ -155,11 +204,14 @@ class RecurrentPrinter(FunctionPrinter):
 
         def tile(place: str) -> None:
             at = self.at(self.address(plan["places"]), self.mul(place, 8 * PLACE_WORDS))
-            x0, x1, to0, to1 = (self.at(base, self.word(at, number))
-                                for number, base in enumerate((hidden, hidden, to, to), 1))
+            x0, x1, to0, to1 = (
+                self.at(base, self.word(at, number)) for number, base in enumerate((hidden, hidden, to, to), 1)
+            )
             function = self.pointer(functions, self.word(at, 0))
-            self.do(f"call void {function}(ptr {x0}, ptr {x1}, ptr {weights}, ptr {to0}, ptr {to1}, ptr {none}, "
-                    f"ptr {to0}, ptr {to1}, ptr {numbers}, ptr {ahead})")
+            self.do(
+                f"call void {function}(ptr {x0}, ptr {x1}, ptr {weights}, ptr {to0}, ptr {to1}, ptr {none}, "
+                f"ptr {to0}, ptr {to1}, ptr {numbers}, ptr {ahead})"
+            )
 
         self.loop(places[1], 1, tile, places[0])
 
@@ -175,11 +227,14 @@ class RecurrentPrinter(FunctionPrinter):
 
     def cell(self) -> str:
         """The next states of one row of the batch, in place, and in the result."""
+
         def body() -> None:
             def part(j: str) -> None:
                 inside, far = self.before(j, "%size"), self.mul(j, 4)
-                gates = [self.load(self.at(self.at("%gates", self.mul("%gate", number)), far), inside)
-                         for number in range(GATES)]
+                gates = [
+                    self.load(self.at(self.at("%gates", self.mul("%gate", number)), far), inside)
+                    for number in range(GATES)
+                ]
                 operations = Operations(self.code, self.code.here, self.lanes)
                 cell = self.load(self.at("%cell", far), inside)
                 for state, to in zip(lstm(), (("%hidden", "%out"), ("%cell",)), strict=True):

@@ -1,9 +1,9 @@
 """Tables that native functions written by hand walk through: their making, and the IR that reads them.
 
-    plan = words(tasks, grain, ...)                 kept by whoever holds the table that it stands in
-    load_words("plan", ("tasks", "grain"))          %tasks and %grain, read where %plan points to
-    load_pointers("table", ("out", "x"))            %out and %x
-    load_offsets("at", {"a0": "a", "c0": "c"})      %a0 = %a and so many bytes: the words at %at from the second on
+plan = words(tasks, grain, ...)                 kept by whoever holds the table that it stands in
+load_words("plan", ("tasks", "grain"))          %tasks and %grain, read where %plan points to
+load_pointers("table", ("out", "x"))            %out and %x
+load_offsets("at", {"a0": "a", "c0": "c"})      %a0 = %a and so many bytes: the words at %at from the second on
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ def load_pointers(table: str, names: Sequence[str]) -> str:
 
 
 def _load(type: str, table: str, names: Sequence[str]) -> str:
-    return "\n".join(f"  %{name}.word = getelementptr i64, ptr %{table}, i64 {n}\n"
-                     f"  %{name} = load {type}, ptr %{name}.word" for n, name in enumerate(names))
+    return "\n".join(
+        f"  %{name}.word = getelementptr i64, ptr %{table}, i64 {n}\n  %{name} = load {type}, ptr %{name}.word"
+        for n, name in enumerate(names)
+    )
 
 
 def load_offsets(table: str, bases: Mapping[str, str]) -> str:
-    return "\n".join(f"  %{name}.at = getelementptr i64, ptr %{table}, i64 {n}\n"
-                     f"  %{name}.far = load i64, ptr %{name}.at\n"
-                     f"  %{name} = getelementptr i8, ptr %{base}, i64 %{name}.far"
-                     for n, (name, base) in enumerate(bases.items(), 1))
+    return "\n".join(
+        f"  %{name}.at = getelementptr i64, ptr %{table}, i64 {n}\n"
+        f"  %{name}.far = load i64, ptr %{name}.at\n"
+        f"  %{name} = getelementptr i8, ptr %{base}, i64 %{name}.far"
+        for n, (name, base) in enumerate(bases.items(), 1)
+    )

@@ -65,8 +65,19 @@ def exactly(channel: socket.socket, count: int) -> bytes | None:
 
 
 def written(job: Job) -> bytes:
-    return json.dumps([job.name, job.text, job.dtypes, sorted(job.numbers), job.warps, job.architecture,
-                       job.is_aligned, job.sizes, job.stages]).encode()
+    return json.dumps(
+        [
+            job.name,
+            job.text,
+            job.dtypes,
+            sorted(job.numbers),
+            job.warps,
+            job.architecture,
+            job.is_aligned,
+            job.sizes,
+            job.stages,
+        ]
+    ).encode()
 
 
 def read(message: bytes) -> Job:
@@ -84,7 +95,7 @@ def read_answer(answer: bytes) -> Made | None:
     if answer == REFUSED:
         return None
     head = len(MADE) + SECONDS.size
-    if answer[:len(MADE)] != MADE or len(answer) < head:
+    if answer[: len(MADE)] != MADE or len(answer) < head:
         raise ValueError("it is no answer")
     try:
         cubin = unpacked(answer[head:])
@@ -92,7 +103,7 @@ def read_answer(answer: bytes) -> Made | None:
         raise ValueError("it describes no machine code") from error
     if cubin.code[:4] != b"\x7fELF":
         raise ValueError("it is no machine code")
-    return Made(cubin, SECONDS.unpack(answer[len(MADE):head])[0])
+    return Made(cubin, SECONDS.unpack(answer[len(MADE) : head])[0])
 
 
 def work() -> None:

@@ -94,8 +94,12 @@ class Worker:
             with theirs:
                 # In a process group of its own: Ctrl-C in a terminal is not for it, nor for the assembler it calls.
                 self.process = subprocess.Popen(
-                    [sys.executable, "-I", "-c", FRESH, package, *sys.path], stdin=theirs, process_group=0,
-                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                    [sys.executable, "-I", "-c", FRESH, package, *sys.path],
+                    stdin=theirs,
+                    process_group=0,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
         except BaseException:
             self.channel.close()
             raise
@@ -229,7 +233,6 @@ class Workers:
             order = self._orders.popleft()
             if order.made.set_running_or_notify_cancel():
                 order.made.set_result(None)
-
 
     def end(self) -> None:
         """One that is at work ends when it has done its job, and has cleared up."""

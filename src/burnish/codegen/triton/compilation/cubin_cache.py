@@ -114,8 +114,17 @@ def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cub
 
 def job_of(printed: Printed, architecture: int, is_aligned: bool) -> Job:
     sizes = tuple((size.type, size.is_even) for size in printed.sizes)
-    return Job(printed.name, printed.text, printed.dtypes, printed.numbers, printed.warps, architecture, is_aligned,
-               sizes, printed.stages)
+    return Job(
+        printed.name,
+        printed.text,
+        printed.dtypes,
+        printed.numbers,
+        printed.warps,
+        architecture,
+        is_aligned,
+        sizes,
+        printed.stages,
+    )
 
 
 def key_of(job: Job) -> str:

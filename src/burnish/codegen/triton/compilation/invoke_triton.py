@@ -74,11 +74,19 @@ def emitted(job: Job) -> Cubin:
     aligned += [n for n, (_, is_even) in enumerate(job.sizes, len(job.dtypes)) if is_even]
     # Products are not contracted into sums: the polynomials count on each rounding, and eager rounds twice as well.
     # Integers wrap around.
-    options = {"num_warps": job.warps, "enable_fp_fusion": False, "sanitize_overflow": False,
-               "debug": "tl.device_assert" in job.text, **({"num_stages": job.stages} if job.stages else {})}
+    options = {
+        "num_warps": job.warps,
+        "enable_fp_fusion": False,
+        "sanitize_overflow": False,
+        "debug": "tl.device_assert" in job.text,
+        **({"num_stages": job.stages} if job.stages else {}),
+    }
     try:
-        made = triton.compile(ASTSource(fn, signature, {}, {(n,): [["tt.divisibility", ALIGNED]] for n in aligned}),
-                              target=GPUTarget("cuda", job.architecture, 32), options=options)
+        made = triton.compile(
+            ASTSource(fn, signature, {}, {(n,): [["tt.divisibility", ALIGNED]] for n in aligned}),
+            target=GPUTarget("cuda", job.architecture, 32),
+            options=options,
+        )
     except Exception as error:
         raise InternalError("codegen", f"Triton does not take what was printed: {error}\n{job.text}") from error
     finally:
@@ -86,8 +94,9 @@ def emitted(job: Job) -> Cubin:
     metadata: Any = made.metadata
     if getattr(metadata, "global_scratch_size", 0) or getattr(metadata, "num_ctas", 1) != 1:
         raise InternalError("codegen", f"a kernel that wants memory of its own, or clusters: {job.text}")
-    return Cubin(made.asm["cubin"], metadata.name, metadata.shared, job.warps * 32,
-                 parameters_of(made.asm["ptx"], metadata.name))
+    return Cubin(
+        made.asm["cubin"], metadata.name, metadata.shared, job.warps * 32, parameters_of(made.asm["ptx"], metadata.name)
+    )
 
 
 def parameters_of(ptx: str, name: str) -> int:

@@ -1,6 +1,6 @@
 """Printed text as a function that Triton can take: it wants to see the source of what it compiles.
 
-    fn = function_of(printed)            a Python function, with what it calls in its globals
+fn = function_of(printed)            a Python function, with what it calls in its globals
 """
 
 from __future__ import annotations

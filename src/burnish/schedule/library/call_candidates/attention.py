@@ -39,8 +39,12 @@ def attention_candidates(spec: AttentionSpec) -> Iterator[Candidate]:
     yield Candidate("sdpa", spec, names, partial(_sdpa, spec), flash if is_flash else contiguous)
     if is_flash and why_not_flash(spec) is None:
         keywords = (("attn_mask", MASK if spec.mask else None), ("scale", spec.scale))
-        call = Call(aten._scaled_dot_product_flash_attention_for_cpu.default, (Q, K, V, 0.0, spec.is_causal),
-                    keywords=keywords, which=0)
+        call = Call(
+            aten._scaled_dot_product_flash_attention_for_cpu.default,
+            (Q, K, V, 0.0, spec.is_causal),
+            keywords=keywords,
+            which=0,
+        )
         yield from_call("flash", spec, call, flash)
     own = own_attention(spec, flash if is_flash else contiguous)
     if own is not None:
@@ -52,11 +56,14 @@ def attention_candidates(spec: AttentionSpec) -> Iterator[Candidate]:
 def as_flash(spec: AttentionSpec) -> tuple[bool, TensorType]:
     """Whether eager takes the blocked kernel, and how its result lies: as q does. torch tells both, for tensors whose
     memory is never touched."""
-    q, k, v, mask = (type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
-                     for type in (spec.q, spec.k, spec.v, spec.mask))
+    q, k, v, mask = (
+        type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
+        for type in (spec.q, spec.k, spec.v, spec.mask)
+    )
     with torch.no_grad():
-        picked = torch._fused_sdp_choice(q, k, v, mask, 0.0, spec.is_causal, scale=spec.scale,
-                                         enable_gqa=spec.enable_gqa)
+        picked = torch._fused_sdp_choice(
+            q, k, v, mask, 0.0, spec.is_causal, scale=spec.scale, enable_gqa=spec.enable_gqa
+        )
         return picked == _FLASH, TensorType.of(torch.empty_like(q))
 
 
@@ -78,14 +85,17 @@ def why_not_math(spec: AttentionSpec) -> str | None:
     return "something is empty" if any(type.numel == 0 for type in spec.inputs.values()) else None
 
 
-def _sdpa(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-          mask: torch.Tensor | None = None) -> torch.Tensor:
+def _sdpa(
+    spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
+) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, mask, 0.0, spec.is_causal, scale=spec.scale, enable_gqa=spec.enable_gqa)
+        q, k, v, mask, 0.0, spec.is_causal, scale=spec.scale, enable_gqa=spec.enable_gqa
+    )
 
 
-def _math(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-          mask: torch.Tensor | None = None) -> torch.Tensor:
+def _math(
+    spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
+) -> torch.Tensor:
     if spec.enable_gqa:
         k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
     scale = spec.q.shape[-1] ** -0.5 if spec.scale is None else spec.scale

@@ -49,6 +49,7 @@ def convolution_candidates(spec: ConvSpec) -> Iterator[Candidate]:
 
 def in_channels_last(spec: ConvSpec) -> ConvSpec:
     """The same convolution of an x (and a residual) that lie channels-last."""
+
     def turned(type: TensorType) -> TensorType:
         return replace(type, stride=channels_last_stride(type.shape))
 
@@ -57,8 +58,20 @@ def in_channels_last(spec: ConvSpec) -> ConvSpec:
 
 def eager(spec: ConvSpec) -> Candidate:
     bias = BIAS if spec.bias else None
-    call = Call(aten.convolution.default, (X, WEIGHT, bias, list(spec.stride), list(spec.padding), list(spec.dilation),
-                                           spec.transposed, list(spec.output_padding), spec.groups))
+    call = Call(
+        aten.convolution.default,
+        (
+            X,
+            WEIGHT,
+            bias,
+            list(spec.stride),
+            list(spec.padding),
+            list(spec.dilation),
+            spec.transposed,
+            list(spec.output_padding),
+            spec.groups,
+        ),
+    )
     return with_epilogue(spec, from_call("convolution", spec, call, _output(spec, eager_stride(spec))))
 
 
@@ -75,10 +88,22 @@ def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
     if spec.x.device.type != "cpu" or 0 in spec.x.shape:
         kept = is_channels_last(spec.x) or is_channels_last(spec.weight)
     else:
-        x, weight, bias = (type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device="cpu")
-                           for type in (spec.x, spec.weight, spec.bias))
-        backend = torch._C._select_conv_backend(x, weight, bias, spec.stride, spec.padding, spec.dilation,
-                                                spec.transposed, spec.output_padding, spec.groups, None)
+        x, weight, bias = (
+            type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device="cpu")
+            for type in (spec.x, spec.weight, spec.bias)
+        )
+        backend = torch._C._select_conv_backend(
+            x,
+            weight,
+            bias,
+            spec.stride,
+            spec.padding,
+            spec.dilation,
+            spec.transposed,
+            spec.output_padding,
+            spec.groups,
+            None,
+        )
         kept = torch._C._conv_determine_backend_memory_format(x, weight, backend) is not torch.contiguous_format
     return channels_last_stride(spec.output_shape) if kept else contiguous_stride(spec.output_shape)
 
@@ -98,6 +123,7 @@ def _output(spec: ConvSpec, stride: tuple[int, ...]) -> TensorType:
 
 
 # oneDNN ---------------------------------------------------------------------------------------------------------------
+
 
 def _onednn(spec: ConvSpec) -> Iterator[Candidate]:
     yield _onednn_candidate("onednn", spec, WEIGHT, onednn_stride(spec))
@@ -125,8 +151,13 @@ def _onednn_candidate(name: str, spec: ConvSpec, weight: Operand, stride: tuple[
 def in_two_dimensions(spec: ConvSpec) -> ConvSpec:
     """A convolution of one dimension as one of two."""
     return replace(
-        spec, x=with_axis(spec.x), weight=with_axis(spec.weight), residual=spec.residual and with_axis(spec.residual),
-        stride=(1, *spec.stride), padding=(0, *spec.padding), dilation=(1, *spec.dilation),
+        spec,
+        x=with_axis(spec.x),
+        weight=with_axis(spec.weight),
+        residual=spec.residual and with_axis(spec.residual),
+        stride=(1, *spec.stride),
+        padding=(0, *spec.padding),
+        dilation=(1, *spec.dilation),
         output_padding=(0, *spec.output_padding),
     )
 
@@ -136,15 +167,32 @@ def _onednn_call(spec: ConvSpec, weight: Operand) -> Call:
     stride, padding, dilation = list(spec.stride), list(spec.padding), list(spec.dilation)
     name, numbers, algorithm = onednn.attribute(spec.activation)
     if spec.transposed:
-        return Call(mkldnn._convolution_transpose_pointwise.default,
-                    (X, weight, bias, padding, list(spec.output_padding), stride, dilation, spec.groups,
-                     name, numbers, algorithm))
+        return Call(
+            mkldnn._convolution_transpose_pointwise.default,
+            (
+                X,
+                weight,
+                bias,
+                padding,
+                list(spec.output_padding),
+                stride,
+                dilation,
+                spec.groups,
+                name,
+                numbers,
+                algorithm,
+            ),
+        )
     if spec.residual is None:
-        return Call(mkldnn._convolution_pointwise.default,
-                    (X, weight, bias, padding, stride, dilation, spec.groups, name, numbers, algorithm))
+        return Call(
+            mkldnn._convolution_pointwise.default,
+            (X, weight, bias, padding, stride, dilation, spec.groups, name, numbers, algorithm),
+        )
     after = (None, [], None) if spec.activation is None else (name, numbers, algorithm)
-    return Call(mkldnn._convolution_pointwise.binary,
-                (X, RESIDUAL, weight, bias, padding, stride, dilation, spec.groups, "add", None, *after))
+    return Call(
+        mkldnn._convolution_pointwise.binary,
+        (X, RESIDUAL, weight, bias, padding, stride, dilation, spec.groups, "add", None, *after),
+    )
 
 
 def _packing(spec: ConvSpec) -> Callable[..., Tensors]:
@@ -166,6 +214,7 @@ def _packing(spec: ConvSpec) -> Callable[..., Tensors]:
 
 
 # Windows of one pixel -------------------------------------------------------------------------------------------------
+
 
 def why_not_pointwise(spec: ConvSpec) -> str | None:
     if set(spec.weight.shape[2:]) != {1} or set(spec.stride) != {1} or set(spec.padding) != {0}:
@@ -233,9 +282,16 @@ def _seen_as(spec: ConvSpec, candidate: Candidate, names: list[str], output: Ten
     if isinstance(call, Call):
         arguments = tuple(_on_memory(a, types) if isinstance(a, Operand) else a for a in call.arguments)
         call = replace(call, arguments=arguments, result=call.result or matrix)
-    return replace(candidate, name=f"pointwise {candidate.name}", spec=spec, run=run, output=output, call=call,
-                   run_into=product_into and run_into,
-                   prepare=prepare if prepare is None or isinstance(prepare, Panels) else prepare_matrix)
+    return replace(
+        candidate,
+        name=f"pointwise {candidate.name}",
+        spec=spec,
+        run=run,
+        output=output,
+        call=call,
+        run_into=product_into and run_into,
+        prepare=prepare if prepare is None or isinstance(prepare, Panels) else prepare_matrix,
+    )
 
 
 def _on_memory(operand: Operand, types: dict[str, TensorType]) -> Operand:
@@ -253,16 +309,23 @@ def _pointwise_contiguous(spec: ConvSpec) -> Iterator[Candidate]:
     output = _output(spec, contiguous_stride(spec.output_shape))
     stride = spec.weight.stride[:2]
     if batch == 1:
-        call = Call(aten.mm.default,
-                    (Operand("weight", (outputs, channels), stride), Operand("x", (channels, pixels), (pixels, 1))),
-                    out=aten.mm.out, result=TensorType.contiguous((outputs, pixels), output.dtype, output.device))
+        call = Call(
+            aten.mm.default,
+            (Operand("weight", (outputs, channels), stride), Operand("x", (channels, pixels), (pixels, 1))),
+            out=aten.mm.out,
+            result=TensorType.contiguous((outputs, pixels), output.dtype, output.device),
+        )
         yield from_call("pointwise mm", spec, call, output)
     else:
-        call = Call(aten.bmm.default,
-                    (Operand("weight", (batch, outputs, channels), (0, *stride)),
-                     Operand("x", (batch, channels, pixels), (channels * pixels, pixels, 1))),
-                    out=aten.bmm.out,
-                    result=TensorType.contiguous((batch, outputs, pixels), output.dtype, output.device))
+        call = Call(
+            aten.bmm.default,
+            (
+                Operand("weight", (batch, outputs, channels), (0, *stride)),
+                Operand("x", (batch, channels, pixels), (channels * pixels, pixels, 1)),
+            ),
+            out=aten.bmm.out,
+            result=TensorType.contiguous((batch, outputs, pixels), output.dtype, output.device),
+        )
         yield from_call("pointwise bmm", spec, call, output)
     if spec.is_frozen and mkl.why_not(spec.x, spec.weight) is None:
         yield _mkl_packed(spec, output)
@@ -272,11 +335,25 @@ def _mkl_packed(spec: ConvSpec, output: TensorType) -> Candidate:
     (batch, channels), outputs, pixels = spec.x.shape[:2], spec.output_channels, _pixels(spec)
     side = mkl.orientation((channels, pixels), (pixels, 1))
     assert side is not None
-    gemm = mkl.Gemm(outputs, pixels, channels, (mkl.PACKED, channels), side, count=batch,
-                    batch=(0, channels * pixels, outputs * pixels))
+    gemm = mkl.Gemm(
+        outputs,
+        pixels,
+        channels,
+        (mkl.PACKED, channels),
+        side,
+        count=batch,
+        batch=(0, channels * pixels, outputs * pixels),
+    )
 
     def prepare(weight: torch.Tensor) -> Tensors:
         return (mkl.pack(weight.detach().flatten(1), mkl.SIDE_A, other=pixels),)
 
-    return from_steps("pointwise mkl packed", spec, ("x", "packed"), output, native_product(gemm, a="packed", b="x"),
-                      prepare=prepare, prepared=("packed",))
+    return from_steps(
+        "pointwise mkl packed",
+        spec,
+        ("x", "packed"),
+        output,
+        native_product(gemm, a="packed", b="x"),
+        prepare=prepare,
+        prepared=("packed",),
+    )

@@ -69,11 +69,21 @@ def candidate_of(spec: ConvBackwardSpec) -> Candidate:
     """The call, and of its results the first that is wanted."""
     conv = spec.conv
     channels = [conv.output_channels] if spec.wanted[2] else None
-    window = (list(conv.stride), list(conv.padding), list(conv.dilation), conv.transposed, list(conv.output_padding),
-              conv.groups, list(spec.wanted))
+    window = (
+        list(conv.stride),
+        list(conv.padding),
+        list(conv.dilation),
+        conv.transposed,
+        list(conv.output_padding),
+        conv.groups,
+        list(spec.wanted),
+    )
     which = spec.wanted.index(True)
     output = convolution_backward(spec.grad, conv.x, conv.weight, channels, *window)[which]
     assert output is not None
-    call = Call(torch.ops.aten.convolution_backward.default,
-                (Operand("grad"), Operand("x"), Operand("weight"), channels, *window), which=which)
+    call = Call(
+        torch.ops.aten.convolution_backward.default,
+        (Operand("grad"), Operand("x"), Operand("weight"), channels, *window),
+        which=which,
+    )
     return from_call(NAME, spec, call, output)  # type: ignore[arg-type]

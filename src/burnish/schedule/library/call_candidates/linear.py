@@ -1,15 +1,15 @@
 """The candidates of a linear layer.
 
-    addmm                 eager: addmm or mm, residual and activation after it in torch's operators
-    addmm onto residual   the residual in the place of the bias
-    onednn                oneDNN's fused call on the weight as it is
-    onednn packed         the same on a weight in oneDNN's own layout
-    mkl packed            MKL on a weight in MKL's layout
-    addmv                 one row: a matrix times a vector
-    own packed            kernels of our own, see `own`
+addmm                 eager: addmm or mm, residual and activation after it in torch's operators
+addmm onto residual   the residual in the place of the bias
+onednn                oneDNN's fused call on the weight as it is
+onednn packed         the same on a weight in oneDNN's own layout
+mkl packed            MKL on a weight in MKL's layout
+addmv                 one row: a matrix times a vector
+own packed            kernels of our own, see `own`
 
-    >>> [c.name for c in linear_candidates(LinearSpec(x, weight, bias, is_frozen=True))]
-    ['addmm', 'onednn', 'onednn packed', 'mkl packed', 'own packed']
+>>> [c.name for c in linear_candidates(LinearSpec(x, weight, bias, is_frozen=True))]
+['addmm', 'onednn', 'onednn packed', 'mkl packed', 'own packed']
 """
 
 from __future__ import annotations
@@ -44,8 +44,15 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
         if why_not_plain(spec.weight) is None:
             yield from_call("onednn", spec, _onednn_call(spec, WEIGHT), output, rows=rows)
         if spec.is_frozen:
-            yield from_call("onednn packed", spec, _onednn_call(spec, PACKED), output, rows=rows,
-                            prepare=_onednn_packing(spec), prepared=packed_names(spec))
+            yield from_call(
+                "onednn packed",
+                spec,
+                _onednn_call(spec, PACKED),
+                output,
+                rows=rows,
+                prepare=_onednn_packing(spec),
+                prepared=packed_names(spec),
+            )
     if why_not_mkl_packed(spec) is None:
         yield _mkl_packed(spec, output)
     if why_not_vector(spec) is None:
@@ -174,8 +181,9 @@ def _mkl_packed(spec: LinearSpec, output: TensorType) -> Candidate:
     gemm = mkl.Gemm(rows, columns, depth, side, (mkl.PACKED, columns), added=added)
     make = native_product(gemm, a="x", b="packed", added="residual" if spec.residual is not None else "bias")
     operands = ("x", *packed_names(spec), *(["residual"] if spec.residual is not None else []))
-    return from_steps("mkl packed", spec, operands, output, make, prepare=mkl_packing(rows),
-                      prepared=packed_names(spec))
+    return from_steps(
+        "mkl packed", spec, operands, output, make, prepare=mkl_packing(rows), prepared=packed_names(spec)
+    )
 
 
 def why_not_vector(spec: LinearSpec) -> str | None:

@@ -1,14 +1,14 @@
 """The candidates of a product of two values.
 
-    mm, bmm           eager
-    onednn            b stands where oneDNN takes a weight (two dimensions)
-    bmm of copies     a batch whose matrices lie transposed or apart, copied into order first: MKL's batched product
-                      is slow on such
-    mm                also for a batch of one
-    own               kernels of our own, for batches of small matrices
+mm, bmm           eager
+onednn            b stands where oneDNN takes a weight (two dimensions)
+bmm of copies     a batch whose matrices lie transposed or apart, copied into order first: MKL's batched product
+                  is slow on such
+mm                also for a batch of one
+own               kernels of our own, for batches of small matrices
 
-    >>> [c.name for c in matmul_candidates(MatmulSpec(f32[64, 768], f32[768, 64]))]
-    ['mm', 'onednn']
+>>> [c.name for c in matmul_candidates(MatmulSpec(f32[64, 768], f32[768, 64]))]
+['mm', 'onednn']
 """
 
 from __future__ import annotations
@@ -64,9 +64,17 @@ def _batched(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
         a, b = (Operand(name, type.shape[1:], type.stride[1:]) for name, type in spec.inputs.items())
         matrix = TensorType.contiguous(output.shape[1:], output.dtype, output.device)
         call = Call(aten.mm.default, (a, b), out=aten.mm.out, result=matrix)
-        yield from_call("mm", spec, call, output, steps=_natively(*(
-            TensorType(type.shape[1:], type.stride[1:], type.dtype, type.device) for type in (spec.a, spec.b))))
+        yield from_call(
+            "mm",
+            spec,
+            call,
+            output,
+            steps=_natively(
+                *(TensorType(type.shape[1:], type.stride[1:], type.dtype, type.device) for type in (spec.a, spec.b))
+            ),
+        )
     elif not (spec.a.is_contiguous and spec.b.is_contiguous):
+
         def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return torch.bmm(a.contiguous(), b.contiguous())
 

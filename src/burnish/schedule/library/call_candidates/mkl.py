@@ -133,6 +133,7 @@ def pack(matrix: torch.Tensor, side: int, *, other: int) -> torch.Tensor:
     rows, depth, columns = (*matrix.shape, other) if side == SIDE_A else (other, *matrix.shape)
     size = handle.cblas_sgemm_pack_get_size(side, rows, columns, depth)
     packed = torch.empty(size // 4 + 16, dtype=torch.float32, device="cpu")
-    handle.cblas_sgemm_pack(_ROW_MAJOR, side, way, rows, columns, depth, 1.0, matrix.data_ptr(), step,
-                            packed.data_ptr())
+    handle.cblas_sgemm_pack(
+        _ROW_MAJOR, side, way, rows, columns, depth, 1.0, matrix.data_ptr(), step, packed.data_ptr()
+    )
     return packed

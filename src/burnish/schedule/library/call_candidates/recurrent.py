@@ -87,10 +87,17 @@ def own_recurrent(spec: RecurrentSpec) -> Candidate | None:
     assert isinstance(inputs.prepare, matmul_tiling_and_packing.Panels)
     pack = LayerPanels(inputs.prepare, matmul_tiling_and_packing.panels([recurrence.hidden], has_bias=False))
     return from_steps(
-        NAME, spec, ("x", *prepared, *spec.states),
-        TensorType.contiguous(spec.output_shape, spec.x.dtype, spec.x.device), steps,
-        scratch=4 * positions * batch * columns * spec.gates, further=(("hidden", states), ("cell", states)),
-        prepare=pack, prepared=prepared, prepares=tuple(spec.weights))
+        NAME,
+        spec,
+        ("x", *prepared, *spec.states),
+        TensorType.contiguous(spec.output_shape, spec.x.dtype, spec.x.device),
+        steps,
+        scratch=4 * positions * batch * columns * spec.gates,
+        further=(("hidden", states), ("cell", states)),
+        prepare=pack,
+        prepared=prepared,
+        prepares=tuple(spec.weights),
+    )
 
 
 def why_not_recurrent(spec: RecurrentSpec) -> str | None:
@@ -112,8 +119,10 @@ def _product_of_inputs(spec: RecurrentSpec) -> LinearSpec:
     """Of all positions and directions."""
     positions, batch, columns = spec.x.shape
     outputs = len(spec.is_reversed) * spec.gates * spec.size
-    x, weight, bias = (TensorType.contiguous(shape, spec.x.dtype, spec.x.device)
-                       for shape in ((positions * batch, columns), (outputs, columns), (outputs,)))
+    x, weight, bias = (
+        TensorType.contiguous(shape, spec.x.dtype, spec.x.device)
+        for shape in ((positions * batch, columns), (outputs, columns), (outputs,))
+    )
     return LinearSpec(x, weight, bias if spec.has_biases else None, is_frozen=True)
 
 
@@ -127,20 +136,39 @@ def recurrence_of(spec: RecurrentSpec, shape: Shape, threads: int) -> Recurrence
     for rows in split_evenly(batch, -(-batch // min(batch, -(-threads // directions)))):
         chunks.append(tuple(places_of_row(rows, first * size, first * to_next, size, to_next, shape.half)))
         first += rows
-    hidden = Product(outputs, size, (Sum(size, to_next, runs_of([0], size)),), tuple(chunks), has_bias=False,
-                     has_residual=True, epilogue=None, shape=shape)
+    hidden = Product(
+        outputs,
+        size,
+        (Sum(size, to_next, runs_of([0], size)),),
+        tuple(chunks),
+        has_bias=False,
+        has_residual=True,
+        epilogue=None,
+        shape=shape,
+    )
     return Recurrence(spec, hidden)
 
 
 def _mkldnn(spec: RecurrentSpec, x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
     x = x.contiguous()  # as the caller of the kernel does in eager
-    weights, states = tensors[:-2 * len(spec.is_reversed)], tensors[-2 * len(spec.is_reversed):]
+    weights, states = tensors[: -2 * len(spec.is_reversed)], tensors[-2 * len(spec.is_reversed) :]
     each, made = 4 if spec.has_biases else 2, []
     for direction, is_reversed in enumerate(spec.is_reversed):
-        own_weights = (weights[each * direction:each * (direction + 1)] * 2)[:4]
-        made.append(torch.ops.aten.mkldnn_rnn_layer.default(
-            x, *own_weights, *states[2 * direction:2 * direction + 2], is_reversed, [], LSTM, spec.size, 1,
-            spec.has_biases, len(spec.is_reversed) > 1, False, False)[0])
+        own_weights = (weights[each * direction : each * (direction + 1)] * 2)[:4]
+        made.append(
+            torch.ops.aten.mkldnn_rnn_layer.default(
+                x,
+                *own_weights,
+                *states[2 * direction : 2 * direction + 2],
+                is_reversed,
+                [],
+                LSTM,
+                spec.size,
+                1,
+                spec.has_biases,
+                len(spec.is_reversed) > 1,
+                False,
+                False,
+            )[0]
+        )
     return made[0] if len(made) == 1 else torch.cat(made, -1)
-
-

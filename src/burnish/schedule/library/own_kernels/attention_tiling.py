@@ -88,8 +88,14 @@ def own_attention(spec: AttentionSpec, output: TensorType) -> Candidate | None:
     shape = matmul_tiling_and_packing.shape_here()
     assert shape is not None
     attention = attention_of(spec, output, shape, torch.get_num_threads())
-    return from_steps(NAME, spec, tuple(spec.inputs), output, lambda: [matmul_tiling_and_packing.maker().attention(attention)],
-                      scratch=attention.regions * attention.region_bytes + 64)
+    return from_steps(
+        NAME,
+        spec,
+        tuple(spec.inputs),
+        output,
+        lambda: [matmul_tiling_and_packing.maker().attention(attention)],
+        scratch=attention.regions * attention.region_bytes + 64,
+    )
 
 
 def why_not_attention(spec: AttentionSpec, output: TensorType) -> str | None:
@@ -134,13 +140,29 @@ def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads:
     for block in blocks:
         second = block.halves[0]
         # The second group of a tile that has none is never touched.
-        to_scores.append(Place(block.halves, (block.first * q_step, (block.first + second) * q_step),
-                               (0, second * row)))
-        to_out.append(Place(block.halves, (0, second * row),
-                            (block.first * out_step, (block.first + second) * out_step), sums[block.keys]))
-    scores = Product(row, depth, (Sum(q_step, row, runs_of([0], depth)),), (tuple(to_scores),), False, False, None,
-                     shape)
-    values = Product(columns, keys, tuple(Sum(row, out_step, runs_of([0], seen)) for seen in sums), (tuple(to_out),),
-                     False, False, None, shape)
+        to_scores.append(
+            Place(block.halves, (block.first * q_step, (block.first + second) * q_step), (0, second * row))
+        )
+        to_out.append(
+            Place(
+                block.halves,
+                (0, second * row),
+                (block.first * out_step, (block.first + second) * out_step),
+                sums[block.keys],
+            )
+        )
+    scores = Product(
+        row, depth, (Sum(q_step, row, runs_of([0], depth)),), (tuple(to_scores),), False, False, None, shape
+    )
+    values = Product(
+        columns,
+        keys,
+        tuple(Sum(row, out_step, runs_of([0], seen)) for seen in sums),
+        (tuple(to_out),),
+        False,
+        False,
+        None,
+        shape,
+    )
     splits = min(-(-FEW_TASKS // (batch * heads)), len(blocks))
     return Attention(spec, output, tuple(blocks), scores, values, splits, min(threads, batch * heads * splits))

@@ -36,9 +36,17 @@ def depthwise_product(spec: ConvSpec, epilogue: Scalar | None, shape: Shape) -> 
                 places += _places(spec, image, y_range, x_range, y_window, x_window, sums, shape)
     # Neighbours in the image follow one another: what they read is in a cache.
     places.sort(key=lambda place: place.out[0])
-    return Product(channels, spec.weight.shape[2] * spec.weight.shape[3], tuple(sums),
-                   in_chunks(places, channels * spec.stride[0] * spec.stride[1], channels, spec.weight.numel),
-                   spec.bias is not None, spec.residual is not None, epilogue, shape, is_depthwise=True)
+    return Product(
+        channels,
+        spec.weight.shape[2] * spec.weight.shape[3],
+        tuple(sums),
+        in_chunks(places, channels * spec.stride[0] * spec.stride[1], channels, spec.weight.numel),
+        spec.bias is not None,
+        spec.residual is not None,
+        epilogue,
+        shape,
+        is_depthwise=True,
+    )
 
 
 def regions(spec: ConvSpec, axis: int) -> Iterator[tuple[range, range]]:
@@ -58,19 +66,32 @@ def regions(spec: ConvSpec, axis: int) -> Iterator[tuple[range, range]]:
             start = at
 
 
-def _places(spec: ConvSpec, image: int, y_range: range, x_range: range, y_window: range, x_window: range,
-            sums: dict[Sum, int], shape: Shape) -> list[Place]:
+def _places(
+    spec: ConvSpec,
+    image: int,
+    y_range: range,
+    x_range: range,
+    y_window: range,
+    x_window: range,
+    sums: dict[Sum, int],
+    shape: Shape,
+) -> list[Place]:
     channels, height, width = spec.x.shape[1:]
     rows, columns = spec.output_shape[2:]
     (down, across), (above, left) = spec.stride, spec.padding
     y_dilation, x_dilation = spec.dilation
-    runs = tuple(Run((y * y_dilation * width + x * x_dilation) * channels, y * spec.weight.shape[3] + x, 1)
-                 for y in y_window for x in x_window)
+    runs = tuple(
+        Run((y * y_dilation * width + x * x_dilation) * channels, y * spec.weight.shape[3] + x, 1)
+        for y in y_window
+        for x in x_window
+    )
 
     def start(y: int, x: int) -> tuple[int, int]:
         """Where a pixel's window begins in x, be it outside, and where its result goes."""
-        return ((((image * height + y * down - above) * width) + x * across - left) * channels,
-                ((image * rows + y) * columns + x) * channels)
+        return (
+            (((image * height + y * down - above) * width) + x * across - left) * channels,
+            ((image * rows + y) * columns + x) * channels,
+        )
 
     def number(x_step: int, out_step: int) -> int:
         return sums.setdefault(Sum(x_step, out_step, runs), len(sums))
@@ -84,12 +105,16 @@ def _places(spec: ConvSpec, image: int, y_range: range, x_range: range, y_window
         lines = [(start(y, x_range[0]), len(x_range)) for y in y_range]
     which = number(x_step, out_step)
     if lines[0][1] > shape.half:
-        return [Place(place.halves, place.x, place.out, which) for (x, out), count in lines
-                for place in places_of_row(count, x, out, x_step, out_step, shape.half)]
+        return [
+            Place(place.halves, place.x, place.out, which)
+            for (x, out), count in lines
+            for place in places_of_row(count, x, out, x_step, out_step, shape.half)
+        ]
     made = []
     for n in range(0, len(lines), 2):
         # Two lines are the two groups of a tile.
         (first, count), second = lines[n], lines[min(n + 1, len(lines) - 1)][0]
-        made.append(Place((count,) * (2 if n + 1 < len(lines) else 1), (first[0], second[0]), (first[1], second[1]),
-                          which))
+        made.append(
+            Place((count,) * (2 if n + 1 < len(lines) else 1), (first[0], second[0]), (first[1], second[1]), which)
+        )
     return made

@@ -172,8 +172,9 @@ class Step:
 
     def moved(self, **spots: Spot) -> Step:
         """The same for other tensors: what is named so is found there."""
-        return replace(self, table=tuple(spots.get(entry[0], entry) if isinstance(entry, tuple) else entry
-                                         for entry in self.table))
+        return replace(
+            self, table=tuple(spots.get(entry[0], entry) if isinstance(entry, tuple) else entry for entry in self.table)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +228,11 @@ def shapes_here() -> list[Shape]:
     usual = shape_here()
     if usual is None:
         return []
-    tiles = [Shape(usual.lanes, usual.half * usual.vectors // vectors, vectors)
-             for vectors in range(1, MOST_VECTORS + 1) if usual.half * usual.vectors // vectors > 1]
+    tiles = [
+        Shape(usual.lanes, usual.half * usual.vectors // vectors, vectors)
+        for vectors in range(1, MOST_VECTORS + 1)
+        if usual.half * usual.vectors // vectors > 1
+    ]
     return list(dict.fromkeys([usual, *tiles, *(replace(usual, chunk=chunk) for chunk in CHUNKS)]))
 
 
@@ -256,12 +260,16 @@ def places_of_row(count: int, x: int, out: int, x_step: int, out_step: int, half
 
 def runs_of(starts: Sequence[int], length: int) -> tuple[Run, ...]:
     """Stretches of one length, none of them longer than a sum may be."""
-    return tuple(Run(start + at, number * length + at, min(LONGEST_RUN, length - at))
-                 for number, start in enumerate(starts) for at in range(0, length, LONGEST_RUN))
+    return tuple(
+        Run(start + at, number * length + at, min(LONGEST_RUN, length - at))
+        for number, start in enumerate(starts)
+        for at in range(0, length, LONGEST_RUN)
+    )
 
 
-def in_chunks(places: list[Place], read: int, written: int, weight: int,
-              scale: float = 1.0) -> tuple[tuple[Place, ...], ...]:
+def in_chunks(
+    places: list[Place], read: int, written: int, weight: int, scale: float = 1.0
+) -> tuple[tuple[Place, ...], ...]:
     """Neighbouring tiles together, `scale` times the usual number of them. Of each pixel so many numbers are read and
     written, for so many weights in all."""
     pixels = sum(sum(place.halves) for place in places) / max(len(places), 1)
@@ -272,7 +280,7 @@ def in_chunks(places: list[Place], read: int, written: int, weight: int,
     parts = split_evenly(len(places), count)
     chunks, at = [], 0
     for size in parts:
-        chunks.append(tuple(places[at:at + size]))
+        chunks.append(tuple(places[at : at + size]))
         at += size
     return tuple(chunks)
 
@@ -289,5 +297,11 @@ def panels(products: Sequence[Product], has_bias: bool, is_finite_only: bool = F
     for each in products:
         parts.append((at, each.depth))
         at += each.depth
-    return Panels(tuple(parts), product.panel, product.panels - 1, product.last_vectors * product.shape.lanes, has_bias,
-                  is_finite_only)
+    return Panels(
+        tuple(parts),
+        product.panel,
+        product.panels - 1,
+        product.last_vectors * product.shape.lanes,
+        has_bias,
+        is_finite_only,
+    )

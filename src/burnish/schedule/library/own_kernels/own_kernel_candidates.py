@@ -95,9 +95,18 @@ def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
     for number, part in enumerate(parts):
         is_first, is_last = number == 0, number == len(parts) - 1
         chunks = matmul_tiling_and_packing.in_chunks(places, part, outputs, part * outputs, shape.chunk)
-        made.append(Product(outputs, part, (Sum(step, outputs, runs_of([0], part)),), chunks,
-                            is_first and spec.bias is not None, not is_first or spec.residual is not None,
-                            epilogue if is_last else None, shape))
+        made.append(
+            Product(
+                outputs,
+                part,
+                (Sum(step, outputs, runs_of([0], part)),),
+                chunks,
+                is_first and spec.bias is not None,
+                not is_first or spec.residual is not None,
+                epilogue if is_last else None,
+                shape,
+            )
+        )
     return made
 
 
@@ -109,7 +118,11 @@ def _deep(spec: LinearSpec, products: list[Product], output: TensorType) -> Cand
     def steps() -> list[Step]:
         made = []
         for product, (start, _) in zip(products, pack.parts, strict=True):
-            step = matmul_tiling_and_packing.maker().product(product).moved(x=("x", 4 * start), packed=("packed", 4 * start * columns))
+            step = (
+                matmul_tiling_and_packing.maker()
+                .product(product)
+                .moved(x=("x", 4 * start), packed=("packed", 4 * start * columns))
+            )
             made.append(step.moved(residual=("out", 0)) if start else step)
         return made
 
@@ -157,6 +170,7 @@ def why_not_batched(spec: MatmulSpec) -> str | None:
 
 # Convolutions ---------------------------------------------------------------------------------------------------------
 
+
 def own_convolution(spec: ConvSpec, epilogue: Scalar | None = None) -> Candidate | None:
     if why_not_convolution(spec) is not None:
         return None
@@ -197,8 +211,12 @@ def padded_shape(spec: ConvSpec) -> tuple[int, int] | None:
     sizes = []
     for axis in range(2):
         reach = spec.dilation[axis] * (spec.weight.shape[axis + 2] - 1) + 1
-        sizes.append(max((spec.output_shape[axis + 2] - 1) * spec.stride[axis] + reach,
-                         spec.x.shape[axis + 2] + spec.padding[axis]))
+        sizes.append(
+            max(
+                (spec.output_shape[axis + 2] - 1) * spec.stride[axis] + reach,
+                spec.x.shape[axis + 2] + spec.padding[axis],
+            )
+        )
     return sizes[0], sizes[1]
 
 
@@ -217,22 +235,40 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
         places = places_of_row(images * rows * columns, 0, 0, step, outputs, shape.half)
     elif columns <= shape.half:
         # Two rows of the image are the two groups of a tile.
-        places = [Place((columns,) * (2 if n + 1 < len(starts) else 1),
-                        (starts[n], starts[min(n + 1, len(starts) - 1)]),
-                        (n * columns * outputs, (n + 1) * columns * outputs))
-                  for n in range(0, len(starts), 2)]
+        places = [
+            Place(
+                (columns,) * (2 if n + 1 < len(starts) else 1),
+                (starts[n], starts[min(n + 1, len(starts) - 1)]),
+                (n * columns * outputs, (n + 1) * columns * outputs),
+            )
+            for n in range(0, len(starts), 2)
+        ]
     else:
         row = places_of_row(columns, 0, 0, step, outputs, shape.half)
-        places = [Place(place.halves, (place.x[0] + start, place.x[1] + start),
-                        (place.out[0] + n * columns * outputs, place.out[1] + n * columns * outputs))
-                  for n, start in enumerate(starts) for place in row]
+        places = [
+            Place(
+                place.halves,
+                (place.x[0] + start, place.x[1] + start),
+                (place.out[0] + n * columns * outputs, place.out[1] + n * columns * outputs),
+            )
+            for n, start in enumerate(starts)
+            for place in row
+        ]
     runs = runs_of(*_runs(spec, line, channels))
     depth = sum(run.length for run in runs)
     # Neighbouring windows share most of what they read.
     reads = max(depth * across * down // max(spec.weight.shape[2] * spec.weight.shape[3], 1), channels)
     chunks = matmul_tiling_and_packing.in_chunks(places, reads, outputs, depth * outputs, shape.chunk)
-    return Product(outputs, depth, (Sum(step, outputs, runs),), chunks, spec.bias is not None,
-                   spec.residual is not None, epilogue, shape)
+    return Product(
+        outputs,
+        depth,
+        (Sum(step, outputs, runs),),
+        chunks,
+        spec.bias is not None,
+        spec.residual is not None,
+        epilogue,
+        shape,
+    )
 
 
 def _runs(spec: ConvSpec, line: int, channels: int) -> tuple[list[int], int]:
@@ -246,8 +282,10 @@ def _runs(spec: ConvSpec, line: int, channels: int) -> tuple[list[int], int]:
 
 # What they have in common ---------------------------------------------------------------------------------------------
 
-def _candidate(spec: LinearSpec | ConvSpec, product: Product, output: TensorType,
-               padded: tuple[int, int] | None) -> Candidate:
+
+def _candidate(
+    spec: LinearSpec | ConvSpec, product: Product, output: TensorType, padded: tuple[int, int] | None
+) -> Candidate:
     if padded is None:
         scratch = 0
     else:
@@ -262,9 +300,17 @@ def _candidate(spec: LinearSpec | ConvSpec, product: Product, output: TensorType
         copy = matmul_tiling_and_packing.maker().padding(spec.x, padded, spec.padding)
         return [copy.moved(out=(SCRATCH, 0)), made.moved(x=(SCRATCH, 0))]
 
-    return from_steps(NAME, spec, _operands(spec), output, steps, scratch=scratch, prepared=_prepared(spec),
-                      copies=() if padded is None else ("x",),
-                      prepare=matmul_tiling_and_packing.panels([product], spec.bias is not None, is_finite_only=padded is not None))
+    return from_steps(
+        NAME,
+        spec,
+        _operands(spec),
+        output,
+        steps,
+        scratch=scratch,
+        prepared=_prepared(spec),
+        copies=() if padded is None else ("x",),
+        prepare=matmul_tiling_and_packing.panels([product], spec.bias is not None, is_finite_only=padded is not None),
+    )
 
 
 def _operands(spec: LinearSpec | ConvSpec) -> tuple[str, ...]:
