@@ -10,7 +10,8 @@ NORMS = {"layer norm": lambda x: F.layer_norm(x, x.shape[1:]), "group norm": lam
 
 
 def error_near_nought(fn, run, x):
-    """Where a result is near nought it shows how well the mean is known: the mean error of each row, squared, of all."""
+    """Where a result is near nought it shows how well the mean is known: the mean error of each row, squared, of all.
+    Where a result is near nought it shows how well the mean is known: the mean error of each row, squared, of all."""
     truth, found = fn(x.double()), run(x)
     near = truth.abs() < 0.03
     apart = torch.where(near, found.double() - truth, 0.0).flatten(1).sum(1) / near.flatten(1).sum(1)

@@ -20,8 +20,8 @@ from burnish.tensors.tensor_types import DTYPES
 UNARY: dict[str, Callable] = {
     name: getattr(torch, name)
     for name in (
-        "neg abs sqrt rsqrt reciprocal floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
-        "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid"
+        "neg abs sqrt rsqrt reciprocal floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sin cos tan asin "
+        "acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid"
     ).split()
 }
 COMPARISONS: dict[str, Callable] = {name: getattr(torch, name) for name in "eq ne lt le gt ge".split()}

@@ -1,4 +1,5 @@
-"""Another thread raises in the one that traces, compiles or runs a graph: the caller gets that, the next call compiles."""
+"""Another thread raises in the one that traces, compiles or runs a graph: the caller gets that, the next call compiles.
+Another thread raises in the one that traces, compiles or runs a graph: the caller gets that, the next call compiles."""
 
 import ctypes
 import threading

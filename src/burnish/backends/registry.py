@@ -49,9 +49,9 @@ class Backend:
 
     `perform(function, args, kwargs)` is how torch calls are made while a graph is recorded, where that is not plainly.
     `ahead()` is told when a trace begins whose graph the backend will get. `recomputes` says that it computes what
-    belongs to a checkpointed region (`tensors/checkpoint_hooks.py`) again in backward. `restores` says that what it compiles has
-    written to no input when it raises, or marks the error (`runtime/program/restore_inputs_on_error.py`). `asked` are the settings that it
-    compiles under, where a mode or options ask for some.
+    belongs to a checkpointed region (`tensors/checkpoint_hooks.py`) again in backward. `restores` says that what it
+    compiles has written to no input when it raises, or marks the error (`runtime/program/restore_inputs_on_error.py`).
+    `asked` are the settings that it compiles under, where a mode or options ask for some.
     """
 
     name: str

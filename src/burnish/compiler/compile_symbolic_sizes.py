@@ -52,7 +52,8 @@ Meanwhile = Callable[[], object]
 def compile_open(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int] = (), gradients: bool = False
 ) -> OpenRecipe:
-    """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`."""
+    """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`.
+    `open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`."""
     try:
         return compiled_near(gm, space, examples, open_inputs, gradients)
     except NotAlike as why:

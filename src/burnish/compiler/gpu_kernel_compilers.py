@@ -3,8 +3,8 @@
     kernels = compile_launches(plan)          each kernel of a plan by the printer for its device, in order
     open_compiler_for(device)(alike, space)   kernels that are told sizes, each from those for a few
 
-The scheduler is told of a machine for each kind of device that has a printer here (`schedule.target_machines`). Triton is
-imported when the first graph comes that computes on a GPU.
+The scheduler is told of a machine for each kind of device that has a printer here (`schedule.target_machines`). Triton
+is imported when the first graph comes that computes on a GPU.
 """
 
 from __future__ import annotations

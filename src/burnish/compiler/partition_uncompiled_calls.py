@@ -4,10 +4,11 @@
     cond = cond(gt, x)                   a step of its own, whose two sides are compiled
     add = cond[0] + 1                    the piece after, compiled
 
-``torch.cond`` stands alone, and so do changes of tensor objects and what makes leaves (``runtime/eager/tensor_object_state.py``).
-What a piece is given is known when it runs for the first time, so that is when it is compiled; the side of a ``cond``
-that never runs is not compiled at all. Between the pieces autograd goes on as between any two compiled functions, and a
-gradient that is asked for is asked of it: no piece knows all of the way back.
+``torch.cond`` stands alone, and so do changes of tensor objects and what makes leaves
+(``runtime/eager/tensor_object_state.py``). What a piece is given is known when it runs for the first time, so that is
+when it is compiled; the side of a ``cond`` that never runs is not compiled at all. Between the pieces autograd goes on
+as between any two compiled functions, and a gradient that is asked for is asked of it: no piece knows all of the way
+back.
 """
 
 from __future__ import annotations

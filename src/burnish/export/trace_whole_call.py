@@ -98,7 +98,7 @@ class Trace:
                 Refusal(
                     f"Cannot export {name}: it changes Python objects",
                     tuple(f"writes to {what}" for what in self.changed),
-                    "A compiled function does such writes again on each run. An exported graph runs without the objects, "
+                    "A compiled function does such writes again on each run. An exported graph runs without them, "
                     "so they would be lost.",
                     "Return the value, keep it in a buffer (self.register_buffer), which is a tensor and part of the "
                     "graph, or leave the write out while burnish.is_compiling() is True. The objects are as they were.",
@@ -109,7 +109,7 @@ class Trace:
                 Refusal(
                     f"Cannot export {name}: its result is not only tensors",
                     tuple(self.foreign),
-                    "The result of an exported graph is put together from tensors, numbers, strings, None and dtypes, in "
+                    "The result of an exported graph consists of tensors, numbers, strings, None and dtypes, in "
                     "tuples, lists, dictionaries and what is registered with torch.utils._pytree.",
                     "Return the tensors the object holds.",
                 )

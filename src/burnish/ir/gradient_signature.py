@@ -3,8 +3,8 @@
     graph(x, w, y_tangent)          Gradients(outputs=1, flows=(0,), tangents=2, inputs=(1,))
       return y, w_gradient
 
-The graph computes a program and its gradients: `lower.trace.differentiate` adds them, `schedule.partition.partition_joint_graph` takes forward
-and backward apart.
+The graph computes a program and its gradients: `lower.trace.differentiate` adds them,
+`schedule.partition.partition_joint_graph` takes forward and backward apart.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ subexpressions cost nothing and `is` compares.
     >>> print(select(x > 0, x, x.exp() - 1))
     select(gt(b0[i0], 0.0.f32), b0[i0], sub(exp(b0[i0]), 1.0.f32))
 
-Types are the dtype names of `tensors.tensor_types`: b8 (bool), u8, i8, i16, i32, i64, f16, bf16, f32, f64. Both operands of a
-binary operation have one type; the rules that write expressions insert the casts. Integer arithmetic wraps around.
-Floating point follows IEEE 754 as torch's eager kernels do: NaN propagates through min and max, comparisons with NaN
-are false but for `ne`.
+Types are the dtype names of `tensors.tensor_types`: b8 (bool), u8, i8, i16, i32, i64, f16, bf16, f32, f64. Both
+operands of a binary operation have one type; the rules that write expressions insert the casts. Integer arithmetic
+wraps around. Floating point follows IEEE 754 as torch's eager kernels do: NaN propagates through min and max,
+comparisons with NaN are false but for `ne`.
 """
 
 from __future__ import annotations

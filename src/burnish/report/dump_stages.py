@@ -7,7 +7,7 @@
         check.py      when the segment is used again: the generated check, its constants as comments
         finish.py     how results and effects are made from the graph's outputs
         break.txt     why it ends where it does; absent where the function returns
-        1-trace.txt   what Burnish's own compiler made of it, a file for each step; `ir.parse_graph` reads those of lowering
+        1-trace.txt   what Burnish's own compiler made of it, a file for each step; `ir.parse_graph` reads them
         plan.txt      its kernels and calls in order; `schedule.loops.parse_loops` reads the kernels
 
 Numbers go on where an earlier run, or another process, stopped.

@@ -12,7 +12,8 @@
 
 When it begins, the functions of each segment are replaced by ones that look at the clock, and put back at the end: code
 that is not profiled runs as if there were no profiler. What runs inside of a graph is told apart by the names in its
-driver (see ``codegen.driver.generate_driver``): ``launch_0`` are kernels, ``call_0`` and ``run_0`` operators of torch and libraries.
+driver (see ``codegen.driver.generate_driver``): ``launch_0`` are kernels, ``call_0`` and ``run_0`` operators of torch
+and libraries.
 
 "In and out" is the memory of a graph's inputs and outputs, which has to be moved at least; what lies between is not
 counted. The last column compares that with how fast this machine copies memory, which is measured when it is asked for.

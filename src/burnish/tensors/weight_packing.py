@@ -5,7 +5,8 @@
 
 A weight is [outputs, depth]. It is cut into *panels* of `width` outputs; a panel has, for each step of the sum, its
 outputs side by side. A sum that is made in parts has the panels of one part after those of the other. It is data, so
-that a compiled graph on disk can pack weights without the choice of a library being made again (`compiler.program_cache`).
+that a compiled graph on disk can pack weights without the choice of a library being made again
+(`compiler.program_cache`).
 """
 
 from __future__ import annotations

@@ -329,7 +329,7 @@ class Program:
                 Plain(
                     "\n".join(
                         [
-                            f"{continuation.location} would be compiled once more, and the stance is fail_on_recompile.",
+                            f"{continuation.location} would be compiled again, and the stance is fail_on_recompile.",
                             "What is compiled asks for something else:",
                             *lines,
                             "What to do: keep it as it was, or set the stance eager_on_recompile or default.",

@@ -118,7 +118,8 @@ class Recorder(TorchFunctionMode):
         return breaks.OPAQUE_CALL, f"a call by the rules of {kind.__qualname__}, which may read what was just written"
 
     def call(self, function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict) -> Any:
-        """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``."""
+        """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``.
+        Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``."""
         self.seen += 1
         if self.tracer.region is not None:
             self.tracer.region.will_call(shown, shown_args, shown_kwargs)

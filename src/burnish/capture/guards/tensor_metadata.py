@@ -145,7 +145,8 @@ class SameTensors:
         self.tries = TRIES if FOR_COMPILERS is not None and all(map(is_comparable, expected)) else 0
 
     def rest(self, names: Sequence[str], leaf: str) -> list[str]:
-        """Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is ``is_leaf``."""
+        """Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is ``is_leaf``.
+        Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is ``is_leaf``."""
         conditions = []
         for name, facts in zip(names, self.expected, strict=True):
             conditions.append(f"{name}._is_view()" if facts[IS_VIEW] else f"not {name}._is_view()")

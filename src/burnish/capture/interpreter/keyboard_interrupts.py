@@ -90,7 +90,8 @@ def drop_our_modes(tracer: Tracer, dispatch_modes: int) -> None:
 
 
 def drop_modes(counts: tuple[int, int]) -> None:
-    """Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off."""
+    """Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off.
+    Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off."""
     while torch._C._len_torch_function_stack() > counts[0]:
         torch._C._pop_torch_function_stack()
     while torch._C._len_torch_dispatch_stack() > counts[1]:

@@ -10,7 +10,8 @@ A hook is a function of the user's that autograd calls later, outside of anythin
 made anew in each run, so the graph registers an empty slot, and the segment's end makes the function and puts it there.
 That is too late for a backward pass in the same segment, which therefore ends before one.
 
-The steps are in ``runtime/eager/tensor_object_state.py``. Backends that run no Python get none of them, and the graph breaks.
+The steps are in ``runtime/eager/tensor_object_state.py``. Backends that run no Python get none of them, and the graph
+breaks.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     print_ir(kernel)               the text, the loops as comments on top
     compile_kernel(kernel)         a NativeKernel
     compile_sequence(steps)        several of them in one call
-    compile_product(product)       a matrix product or a convolution, see `schedule.library.own_kernels.matmul_tiling_and_packing`
+    compile_product(product)       a product, see `schedule.library.own_kernels.matmul_tiling_and_packing`
 
 Box (a loop made simple) -> Plan (what becomes lanes) -> text, from inside out -> object code -> memory.
 """

@@ -5,8 +5,9 @@
         t0 = exp(b0[i0])
         b1[i0] = add(t0, mul(t0, t0))
 
-`schedule.loops.loop_ir.print_kernel` writes every use in full, which is easier to read while a kernel is small and doubles with
-every value that is used twice. This form is the comment above the IR, and what equal kernels are recognised by.
+`schedule.loops.loop_ir.print_kernel` writes every use in full, which is easier to read while a kernel is small and
+doubles with every value that is used twice. This form is the comment above the IR, and what equal kernels are
+recognised by.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Who makes products of matrices for a GPU, and takes their time there: what `schedule.library.gpu_matmul_spec` asks for.
+"""Who makes products of matrices for a GPU, and takes their time there: what `schedule.library.gpu_matmul_spec` asks
+for.
 
     made = make([(spec, Tiles(128, 128, 64, 8, 3)), (spec, Tiles(64, 64, 64, 4, 4)), (loops, None)])
     seconds_of(run)

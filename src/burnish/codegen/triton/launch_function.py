@@ -1,6 +1,6 @@
 """The native function that launches kernels on a GPU, printed once for all of them.
 
-    table       words of the kernel (`runtime.linking.cuda_module_loader.words_of`), stream, address of buffer 0, address of buffer 1, …
+    table       words of the kernel (see `cuda_module_loader`), stream, address of buffer 0, of buffer 1, …
 
 A parameter of a kernel is passed by where it lies: for an address that is its place in the table itself, for a number
 the address that stands there. Sizes stand in the words themselves, behind the kinds, one after the other.
@@ -9,7 +9,7 @@ the address that stands there. Sizes stand in the words themselves, behind the k
 from __future__ import annotations
 
 from ...concurrency.compute_once import once
-from ...runtime.linking import cuda_module_loader
+from ...runtime.linking import cuda_module_loader as loader
 from ...runtime.program.native_kernels import NativeFunction, NativeKernel, load
 from ..llvm.compile_to_machine_code import object_code
 from ..llvm.target_machine import host
@@ -19,7 +19,7 @@ CYCLES = 6000.0
 """Of a launch, on the side of the CPU."""
 
 LAUNCHER = f"""
-declare i32 @{cuda_module_loader.LAUNCH}(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
+declare i32 @{loader.LAUNCH}(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
 
 @nothing = internal constant i64 0
 
@@ -53,8 +53,8 @@ parameter:
   %kind.at = getelementptr i64, ptr %kinds, i64 %k
   %kind = load i64, ptr %kind.at
   %slot = getelementptr ptr, ptr %buffers, i64 %k
-  switch i64 %kind, label %null [i64 {cuda_module_loader.POINTER}, label %pointer i64 {cuda_module_loader.NUMBER}, label %number
-                                    i64 {cuda_module_loader.SIZE}, label %size]
+  switch i64 %kind, label %null [i64 {loader.POINTER}, label %pointer i64 {loader.NUMBER}, label %number
+                                    i64 {loader.SIZE}, label %size]
 pointer:
   %address = load i64, ptr %slot
   br label %set
@@ -99,13 +99,13 @@ start:
   %shared.at = getelementptr i64, ptr %function.at, i64 1
   %shared.long = load i64, ptr %shared.at
   %shared = trunc i64 %shared.long to i32
-  %result = call i32 @{cuda_module_loader.LAUNCH}(ptr %function, i32 %grid, i32 1, i32 1, i32 %threads, i32 1, i32 1, i32 %shared,
+  %result = call i32 @{loader.LAUNCH}(ptr %function, i32 %grid, i32 1, i32 1, i32 %threads, i32 1, i32 1, i32 %shared,
                                     ptr %stream, ptr %parameters, ptr null)
   %failed = icmp ne i32 %result, 0
   %result.long = zext i32 %result to i64
   br i1 %failed, label %tell, label %done
 tell:
-  %why = phi i64 [{cuda_module_loader.MISALIGNED}, %ask], [%result.long, %start]
+  %why = phi i64 [{loader.MISALIGNED}, %ask], [%result.long, %start]
   store i64 %why, ptr %failure
   br label %done
 done:
@@ -117,7 +117,7 @@ done:
 @once
 def launcher(address: int) -> NativeFunction:
     """`address` is that of the driver's function."""
-    return load(object_code(LAUNCHER, host()), "launch", {cuda_module_loader.LAUNCH: address})
+    return load(object_code(LAUNCHER, host()), "launch", {loader.LAUNCH: address})
 
 
 def launching(name: str, buffers: int, address: int) -> NativeKernel:

@@ -245,7 +245,8 @@ class LoopPrinter:
         ]
 
     def starts(self, reduction: Reduction) -> list[tuple[str, str]]:
-        """What it begins with, and the dtype of that. A position begins behind all others, and is 0 if there are none."""
+        """What it begins with, and the dtype of that. A position begins behind all others, and is 0 if there are none.
+        What it begins with, and the dtype of that. A position begins behind all others, and is 0 if there are none."""
         dtype = accumulated(reduction)
         least, most = range_of(reduction.value.dtype)
         value = {"sum": 0, "prod": 1, "any": 0, "all": 1, "max": least, "argmax": least}.get(operation(reduction), most)

@@ -4,8 +4,9 @@
     gelu = gelu(linear)                 region 0       =>     getitem = region_0[0]
     add = gelu + x                                            add = getitem + x
 
-Capture marks what was called inside of `torch.utils.checkpoint.checkpoint` (`capture/pytorch/activation_checkpointing.py`). How a
-region is computed again is `runtime/eager/checkpoint_recompute.py`'s business.
+Capture marks what was called inside of `torch.utils.checkpoint.checkpoint`
+(`capture/pytorch/activation_checkpointing.py`). How a region is computed again is
+`runtime/eager/checkpoint_recompute.py`'s business.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ function a second time in backward, would drop other elements than forward did.
     perform(torch.rand, (3,), {})      what compiled code draws for torch.rand(3), from the same generator
     drawing(gm)                        the graph, with such calls in place of those that may draw
 
-The operators that a call comes down to are seen through a raw entry of the dispatch stack, as in `lower.trace.trace_to_aten`. The
-rules are those of `ops.random_numbers`, carried out at once. With the setting `eager_random` nothing of this happens.
+The operators that a call comes down to are seen through a raw entry of the dispatch stack, as in
+`lower.trace.trace_to_aten`. The rules are those of `ops.random_numbers`, carried out at once. With the setting
+`eager_random` nothing of this happens.
 """
 
 from __future__ import annotations

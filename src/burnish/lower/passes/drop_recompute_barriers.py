@@ -8,10 +8,10 @@
     x1 = again x, h                 =>    x1 = held x, g
     y1 = aten.sin.default x1              y1 = aten.sin.default x1
 
-`again` keeps equal nodes from being joined (`lower.trace.checkpoint_recompute`). After this pass nothing may join them. Where forward and
-backward are one program, `held` stays: kernels of forward do not take in what depends on backward, so that the memory
-of what is computed again is needed twice for a short while, and not for long once. What it waits for is a library call,
-whose result lies in memory anyway.
+`again` keeps equal nodes from being joined (`lower.trace.checkpoint_recompute`). After this pass nothing may join them.
+Where forward and backward are one program, `held` stays: kernels of forward do not take in what depends on backward, so
+that the memory of what is computed again is needed twice for a short while, and not for long once. What it waits for is
+a library call, whose result lies in memory anyway.
 """
 
 from __future__ import annotations

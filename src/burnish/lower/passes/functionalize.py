@@ -77,7 +77,8 @@ class Place:
 
 
 SILENT = ("aten._native_batch_norm_legit.", "aten._batch_norm_with_update.")
-"""What batch norms are declared as (`lower.trace.trace_to_aten`). Eager's kernels do not tell autograd of running statistics."""
+"""What batch norms are declared as (`lower.trace.trace_to_aten`). Eager's kernels do not tell autograd of running
+statistics."""
 
 
 def functionalize(graph: Graph) -> Graph:

@@ -6,10 +6,11 @@
                                                    y1 = aten.sin.default x1
                                                    n  = aten.sin.default y1
 
-Autograd saves nothing while the nodes of a region run (`tensors/checkpoint_hooks.py`); when backward asks, they run once more.
-`again` is the identity. It keeps apart what is equal, until `lower.passes.drop_recompute_barriers`; in a program that goes forward and backward
-at once, what is computed again must also wait until backward has come there, and that is its second operand. What a
-region draws is drawn once: the seed is kept, and where eager's own stream was asked for, the numbers themselves.
+Autograd saves nothing while the nodes of a region run (`tensors/checkpoint_hooks.py`); when backward asks, they run
+once more. `again` is the identity. It keeps apart what is equal, until `lower.passes.drop_recompute_barriers`; in a
+program that goes forward and backward at once, what is computed again must also wait until backward has come there, and
+that is its second operand. What a region draws is drawn once: the seed is kept, and where eager's own stream was asked
+for, the numbers themselves.
 
 What a region writes, running statistics say, it writes once more. Where backward is a program of its own, which runs
 later, it is given those inputs as they are by then: `Gradients.again`.

@@ -6,7 +6,8 @@
                                           return y, mm
 
 Each output that gradients can flow into gets an input for them, its `tangent`; the gradients of the inputs become
-further outputs. What comes out is one graph for forward and backward, which `schedule.partition.partition_joint_graph` takes apart.
+further outputs. What comes out is one graph for forward and backward, which `schedule.partition.partition_joint_graph`
+takes apart.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def rule_for(func: torch._ops.OpOverload) -> Callable | None:
 def for_each(
     func: torch._ops.OpOverload, one: Callable, is_written: bool, by_name: dict[str, str], *args: Any, **kwargs: Any
 ) -> Any:
-    """Call `one` with the first of each list, with the second of each, and so on. What is no list is the same for all."""
+    """Call `one` with the first of each list, with the second of each, and so on. What is no list is the same for all.
+    Call `one` with the first of each list, with the second of each, and so on. What is no list is the same for all."""
     arguments = func._schema.arguments
     named = dict(zip((a.name for a in arguments), args, strict=False)) | kwargs
     lists = {a.name for a in arguments if "List[" in str(a.type)}

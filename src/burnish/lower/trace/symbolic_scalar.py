@@ -3,9 +3,9 @@
     -ctx.strength * grad        =>        number = number 'operator.neg', strength
                                           mul    = aten.mul.Tensor grad, number
 
-`lower.trace.number_inputs` has stand-ins for such numbers, plain floats. Code of the user's that is traced (a custom autograd
-function) is given these in their place: arithmetic on them is written down, and where the number itself decides
-something (a branch, a size, a text) the trace ends with `NumberLost`.
+`lower.trace.number_inputs` has stand-ins for such numbers, plain floats. Code of the user's that is traced (a custom
+autograd function) is given these in their place: arithmetic on them is written down, and where the number itself
+decides something (a branch, a size, a text) the trace ends with `NumberLost`.
 """
 
 from __future__ import annotations

@@ -428,7 +428,8 @@ class Tracer:
         tensor.value = made.value
 
     def again(self, rule: Callable, args: tuple, kwargs: dict) -> Any:
-        """An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn."""
+        """An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn.
+        An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn."""
         modes = torch._C._len_torch_dispatch_stack()
         try:
             torch._C._push_on_torch_dispatch_stack(self)
@@ -486,7 +487,8 @@ LAZY = {
 
 
 def lazily(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
-    """What shows a tensor conjugated, or negated, without having computed it says so: torch's C++ asks (`ops.elementwise.lazy_conj_neg`)."""
+    """What shows a tensor conjugated, or negated, without having computed it says so: torch's C++ asks
+    (`ops.elementwise.lazy_conj_neg`)."""
     x = args[0] if args else None
     if not isinstance(x, TraceTensor) or not func._schema.returns[0].alias_info:
         return made

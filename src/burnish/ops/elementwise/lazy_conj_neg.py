@@ -4,8 +4,8 @@
     aten._neg_view.default x       =>    aten.neg.default x
 
 In a graph they are computed: kernels read memory, and there stands what was not conjugated. In the trace tensors bear
-the mark (`lower.trace.trace_to_aten`), so that torch's C++ decides as ever. Through such a view nothing is written, and none leaves a
-graph.
+the mark (`lower.trace.trace_to_aten`), so that torch's C++ decides as ever. Through such a view nothing is written, and
+none leaves a graph.
 """
 
 from __future__ import annotations

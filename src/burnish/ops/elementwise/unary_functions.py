@@ -175,8 +175,8 @@ elementwise_shape(
 elementwise_shape(
     *(
         f"aten.special_{name}.default"
-        for name in "erfcx log_ndtr ndtri airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 spherical_bessel_j0 modified_bessel_i0 "
-        "modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 "
+        for name in "erfcx log_ndtr ndtri airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 spherical_bessel_j0 "
+        "modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 "
         "scaled_modified_bessel_k1".split()
     ),
     promotion="floating",

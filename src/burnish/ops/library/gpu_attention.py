@@ -47,7 +47,8 @@ def flash_attention(
     *,
     scale: float | None = None,
 ) -> tuple[TensorType | int | None, ...]:
-    """The output, the sums, what only nested tensors have, both lengths, the random state, and what is for debugging."""
+    """The output, the sums, what only nested tensors have, both lengths, the random state, and what is for debugging.
+    The output, the sums, what only nested tensors have, both lengths, the random state, and what is for debugging."""
     if return_debug_mask:
         raise NoRule("a mask for debugging")
     state = fresh(query, (2,), torch.uint64), fresh(query, (), torch.uint64)

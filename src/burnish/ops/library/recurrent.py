@@ -3,7 +3,8 @@
     mkldnn_rnn_layer(f32[3, 4, 6], …, hx f32[4, 5], cx f32[4, 5], …)     f32[3, 4, 5], f32[4, 5], f32[4, 5], None
     recurrent('gru', f32[3, 4, 6], [f32[1, 4, 5]], …)                    f32[3, 4, 5], f32[1, 4, 5], u8[0]
 
-An LSTM is one call of the first for each layer and direction; all others are one of the second (`lower.trace.recurrent_layers`).
+An LSTM is one call of the first for each layer and direction; all others are one of the second
+(`lower.trace.recurrent_layers`).
 """
 
 from __future__ import annotations

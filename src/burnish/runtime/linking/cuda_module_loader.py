@@ -3,9 +3,9 @@
     words = words_of(Function(address, shared=0), grid=512, threads=128, kinds=(POINTER, POINTER), unaligned=…)
     kernel = CudaKernel("softmax", launcher, words, device=0)
 
-A launch is a step of a native sequence like any other (`runtime.program.native_call_sequence`): the launcher is told by a few words
-what to start, takes the stream and the addresses from the table, and calls the driver. No C compiler is needed, no
-argument is looked at twice, and a chain of launches is one call from Python.
+A launch is a step of a native sequence like any other (`runtime.program.native_call_sequence`): the launcher is told by
+a few words what to start, takes the stream and the addresses from the table, and calls the driver. No C compiler is
+needed, no argument is looked at twice, and a chain of launches is one call from Python.
 
 Kernels are compiled for buffers that begin at a multiple of 16 bytes, as torch's do. For one that does not, a view of a
 view say, the launcher asks Python for another form of the kernel, once.

@@ -6,8 +6,8 @@
 
 The caller then runs the program from the graph's beginning as plain Python. It writes, prints and appends what comes
 before the error, and raises at the user's line, under the user's handlers. Compiled code writes to inputs when nothing
-can raise any more (`schedule.partition.order_error_checks`). A graph that runs as it stands writes in the program's order: here the inputs
-that are written before a call that may fail are copied first.
+can raise any more (`schedule.partition.order_error_checks`). A graph that runs as it stands writes in the program's
+order: here the inputs that are written before a call that may fail are copied first.
 
 Where too much would have to be copied, or where a call raises that was not expected to, the error is marked: then
 nothing runs again, and the error is raised as it is.

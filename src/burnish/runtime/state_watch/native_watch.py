@@ -13,7 +13,8 @@ as soon as those before it keep alive what lies there: what is pinned lives, as 
 the version it had holds what it held. Nothing is held on to here, and what the check hands out it finds by address.
 
 The contract of all code that reads the memory of other objects (this module, `tensor_words`, `state_watch`, `owned`,
-`frozen`, the native code in `codegen.llvm.functions.guard_watch` and `sampler`, and `capture.guards.native_watch_plan`):
+`frozen`, the native code in `codegen.llvm.functions.guard_watch` and `sampler`, and
+`capture.guards.native_watch_plan`):
 
 1. *Layout.* An offset is found by trying it on objects made for that, or comes with a Python version that
    `is_supported` names. Where the trial is not clear, nothing is read.

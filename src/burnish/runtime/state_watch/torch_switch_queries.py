@@ -2,9 +2,9 @@
 
     switches()           [(function, argument, further arguments, mask), ...], or None where torch does not offer them
 
-They are the facts of ``capture.guards.tensor_metadata.global_state`` but for the default device, which is a name in a Python module.
-Their symbols say what they are, with the types of their arguments; what each answers is compared with what Python is
-told, once.
+They are the facts of ``capture.guards.tensor_metadata.global_state`` but for the default device, which is a name in a
+Python module. Their symbols say what they are, with the types of their arguments; what each answers is compared with
+what Python is told, once.
 """
 
 from __future__ import annotations

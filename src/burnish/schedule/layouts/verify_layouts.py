@@ -6,9 +6,9 @@
         > y = run <bmm>, (e, b)                            : f32[2, 3, 5]
 
 A chosen call takes what its candidate says (`Candidate.takes`) and makes what that gives. An eager kernel takes what
-eager gave it, unless `ops.eager_kernel_layouts` says that it takes anything. A view has the strides that its maps give, and a value
-in another one's memory lies as that does. It costs 2 microseconds a step, and is always done; views
-are looked at with the setting `check`. A kernel of ours reads by the strides of its buffers' values.
+eager gave it, unless `ops.eager_kernel_layouts` says that it takes anything. A view has the strides that its maps give,
+and a value in another one's memory lies as that does. It costs 2 microseconds a step, and is always done; views are
+looked at with the setting `check`. A kernel of ours reads by the strides of its buffers' values.
 """
 
 from __future__ import annotations

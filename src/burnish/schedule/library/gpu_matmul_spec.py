@@ -4,8 +4,8 @@
     tilings(spec)                   Tiles(128, 128, 32, warps=4, stages=3), …
     candidate(spec, tiles, maker)   a Candidate like any other
 
-The kernel is one of the loop language, with four variables: `codegen.triton.matmul_kernel` shows one. Kernels of loops alone,
-which go before or behind a product, are specs as well: they have no tiles.
+The kernel is one of the loop language, with four variables: `codegen.triton.matmul_kernel` shows one. Kernels of loops
+alone, which go before or behind a product, are specs as well: they have no tiles.
 """
 
 from __future__ import annotations

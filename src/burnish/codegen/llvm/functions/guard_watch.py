@@ -3,9 +3,9 @@
     compile_watchers()      C functions: (self, args, count) -> object, METH_FASTCALL as PyMethodDef has it; and
                             the same of a tuple, (self, args) -> object, METH_VARARGS
 
-A segment's guards are about state that hardly ever changes. ``runtime.state_watch.native_watch`` writes down as numbers where that state
-lies and what was there; this function reads the numbers, and compares. What is to be compared is data, so there is one
-such function in a process, compiled once. Its table is the content of ``self``, a bytes object:
+A segment's guards are about state that hardly ever changes. ``runtime.state_watch.native_watch`` writes down as numbers
+where that state lies and what was there; this function reads the numbers, and compares. What is to be compared is data,
+so there is one such function in a process, compiled once. Its table is the content of ``self``, a bytes object:
 
     hits, count of arguments, counts of the sections, None, count of noughts, their base, then the sections
       calls      function, argument, further, mask, answer    torch's switches; further is two numbers of 32 bits

@@ -5,8 +5,8 @@
     Gemm(rows=64, columns=3072, depth=768, a=(PLAIN, 768), b=(PACKED, 3072), added=0)
 
 torch's operators allocate the result, copy a strided x and go through a dispatcher. The functions themselves do none of
-that: they are called natively, among our own kernels (`codegen.llvm.functions.mkl_gemm`), and a bias or a residual that lies in the
-result already is added for nothing.
+that: they are called natively, among our own kernels (`codegen.llvm.functions.mkl_gemm`), and a bias or a residual that
+lies in the result already is added for nothing.
 
 Packed memory is claimed generously (8 MB more than the matrix), but only what holds numbers is ever touched: in
 resident memory it costs what the matrix costs.

@@ -1,7 +1,7 @@
 """Products by kernels of our own: how the work is cut into tiles, and how the weight is packed for them.
 
     product = linear_product(spec, shape)        None where tiles do not fit
-    product.steps                                what a native function walks through; see `codegen.llvm.functions.matmul`
+    product.steps   what a native function walks through; see `codegen.llvm.functions.matmul`
 
 A product of pixels (the rows of a linear layer, the pixels of a channels-last image) and weights is cut into *panels*
 of a few vectors of outputs and *tiles* of a few pixels. A tile of 14 pixels by 2 vectors keeps 28 sums in registers:
