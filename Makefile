@@ -35,6 +35,7 @@ test: $(STAMP)
 
 lint: $(STAMP)
 	$(BIN)/python -m ruff check
+	$(BIN)/python -m ruff format --check src tests bench
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python
 
 # Into site/, which is not kept. Broken links and pages that the menu leaves out are errors.

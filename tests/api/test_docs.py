@@ -1,5 +1,6 @@
 """The documentation names only what exists, and its examples give what it says they give."""
 
+import pkgutil
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import burnish
 from burnish import settings
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -84,3 +85,24 @@ def test_worked_example_of_capture_goes_as_told():
     assert "k0(V[0], [0])" in first.finish.__source__ and "len(v5) != 0" in first.check.__source__
     after = [segment for point in program.continuations.values() for segment in point.segments]
     assert sorted(segment.graph_module is not None for segment in after) == [False, True]
+
+
+HOP = re.compile(r"\| `([a-z_]+(?:\.\w+)+)` \|$", re.MULTILINE)
+
+
+def test_the_life_of_a_call_names_what_there_is():
+    hops = HOP.findall((ROOT / "docs" / "dev" / "architecture.md").read_text(encoding="utf-8"))
+    assert len(hops) >= 12
+    for hop in hops:
+        pkgutil.resolve_name(f"burnish.{hop}")
+
+
+def test_recipes_name_files_that_exist():
+    text = (ROOT / "docs" / "dev" / "recipes.md").read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:\w+/)+\w+(?:\.py)?)`", text):
+        base = ROOT if path.split("/")[0] in ("tests", "bench", "docs") else ROOT / "src" / "burnish"
+        assert (base / path).exists(), path
+
+
+def test_readme_stays_on_a_screen_and_a_half():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import inspect
+import posixpath
 import re
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from burnish.frontend import modes_and_options
 
 from . import pages
 
-PAGES = {page.name: page.read_text("utf-8") for page in sorted(pages.DOCS.glob("*.md"))}
+PAGES = {page.relative_to(pages.DOCS).as_posix(): page.read_text("utf-8") for page in sorted(pages.DOCS.rglob("*.md"))}
 MKDOCS = pages.DOCS.parent / "mkdocs.yml"
 each_page = pytest.mark.parametrize("name", PAGES)
 NEWEST = (2, 15)  # the torch whose names the tables were written for
@@ -42,7 +43,7 @@ def test_links_and_anchors_of_a_page_resolve(name):
         if re.match(r"[a-z]+:", link):
             continue
         target, _, anchor = link.partition("#")
-        target = target or name
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), target)) if target else name
         assert target in PAGES, f"{link}: no such page"
         if anchor:
             assert anchor in pages.anchors_of(PAGES[target]), f"{link}: no such heading"
@@ -54,7 +55,7 @@ def test_codes_of_breaks_that_a_page_names_exist(name):
 
 
 def test_the_menu_has_every_page_once():
-    named = re.findall(r": ([\w-]+\.md)$", MKDOCS.read_text("utf-8"), re.MULTILINE)
+    named = re.findall(r": ([\w/-]+\.md)$", MKDOCS.read_text("utf-8"), re.MULTILINE)
     assert sorted(named) == sorted(PAGES)
 
 

@@ -17,8 +17,8 @@ from . import pages
 
 ELSEWHERE = {
     "breaks": "tests/breaks/test_pages.py",
-    "capture": "tests/api/test_docs.py",
-    "compiler": "",  # one function, of which the rest of the page shows what becomes
+    "dev/capture": "tests/api/test_docs.py",
+    "dev/compiler": "",  # one function, of which the rest of the page shows what becomes
     "ecosystem": "tests/integrations/with_docs.py",
     "ecosystem-accelerate": "tests/integrations/with_docs.py",
     "ecosystem-lightning": "tests/integrations/with_docs.py",
@@ -26,7 +26,7 @@ ELSEWHERE = {
 }
 """Pages that were there before, and the tests that run what they show."""
 
-ALL = {page.stem: page for page in sorted(pages.DOCS.glob("*.md"))}
+ALL = {page.relative_to(pages.DOCS).with_suffix("").as_posix(): page for page in sorted(pages.DOCS.rglob("*.md"))}
 SNIPPETS = {name: pages.snippets_of(page.read_text("utf-8")) for name, page in ALL.items()}
 HERE = {name: page for name, page in ALL.items() if name not in ELSEWHERE and SNIPPETS[name]}
 NEEDS = {

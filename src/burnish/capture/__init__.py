@@ -1,4 +1,4 @@
-"""Capture: from a Python function to guarded segments. See docs/capture.md for the whole picture.
+"""Capture: from a Python function to guarded segments. See docs/dev/capture.md for the whole picture.
 
 engine -> tracer     runs what has been captured, traces what has not
 interpreter          the machine that the tracer is: bytecode, frames, opcodes
