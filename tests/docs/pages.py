@@ -57,7 +57,7 @@ def snippets_of(text: str) -> list[Snippet]:
     """The Python of a page in order, each with the output that is shown right below it."""
     blocks = blocks_of(text)
     found = []
-    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, following in zip(blocks, [*blocks[1:], None], strict=False):
         if block.language != "python":
             continue
         shown = following is not None and is_output(following) and not text[block.end : following.start].strip()
