@@ -5,6 +5,8 @@ reports know only events. All imports count, also those inside functions and und
 """
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,7 @@ PEERS = ("torch._dynamo", "torch._functorch", "torch._inductor", "functorch")
 MAY_IMPORT_PEERS = {"backends", "integrations"}
 
 LONGEST_FILE = 800
+MOST_FILES = 20
 EMPTY_NAMES = {"utils", "common", "helpers", "misc"}
 
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -61,8 +64,22 @@ def test_imports_point_one_way(path):
 
 
 @each_file
+def test_modules_named_in_text_exist(path):
+    """A module that is looked up by its name is not found after it has moved, and nothing else says so."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and re.fullmatch(r"burnish(\.\w+){2,}", str(node.value)):
+            place = SOURCE.joinpath(*node.value.split(".")[1:])
+            assert place.is_dir() or place.with_suffix(".py").is_file(), node.value
+
+
+@each_file
 def test_file_is_short_enough_to_have_one_subject(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+
+
+def test_no_folder_holds_too_many_files():
+    counts = Counter(path.parent for path in FILES)
+    assert not {str(folder.relative_to(SOURCE)): n for folder, n in counts.items() if n > MOST_FILES}
 
 
 @each_file

@@ -19,13 +19,14 @@ from ..runtime.state_watch.native_watch import Watch, is_supported, load_watcher
 from ..settings import current
 
 KIND = "watcher"
-CODEGEN = f"{__package__.rpartition('.')[0]}.codegen"
+MAKES_MACHINE_CODE = "burnish.codegen.llvm.compile_to_machine_code"
+MAKES_KEYS = "burnish.compiler.graph_cache_key"
 
 
 def is_at_hand() -> bool:
     """Whether no part of the compiler has to be loaded first. Under other backends than ours nobody needs it else, and
     where programs come from disk nobody may."""
-    return watchers.cache_info().currsize > 0 or loaded(f"{CODEGEN}.llvm.compile") is not None or kept() is not None
+    return watchers.cache_info().currsize > 0 or loaded(MAKES_MACHINE_CODE) is not None or kept() is not None
 
 
 def new_watch() -> Watch | None:
@@ -82,6 +83,6 @@ def read(shelf: DiskCache, key: str) -> tuple[NativeFunction, NativeFunction] | 
 def place() -> tuple[DiskCache, str] | None:
     """Where they lie on disk. None where nobody has asked yet for what lies there: that alone takes longer than a watch
     saves."""
-    asked = loaded(f"{__package__}.graph_key")
+    asked = loaded(MAKES_KEYS)
     shelf = None if asked is None else disk_cache()
     return None if asked is None or shelf is None else (shelf, f"{asked.built()}\n{sys.version}")
