@@ -1,4 +1,4 @@
-"""The key of a captured graph: text that is equal where the compiler would make the same of two graphs.
+"""The cache key of a captured graph: text that is equal where the compiler would make the same program.
 
     key_of(gm, example_inputs, gradients=False, open_numbers=())      'input … call_function torch.sin …', or None
 

@@ -1,4 +1,4 @@
-"""Compiled graphs on disk, so that a later process need not lower, schedule and compile them again.
+"""Serialization of compiled graphs: the program cache on disk, from which later processes load them.
 
     key = key_of(gm, example_inputs, gradients, open_numbers)         text; None where there is none
     kept.put(key, recipe, tools)

@@ -1,4 +1,4 @@
-"""A compiled graph as data: its drivers and what surrounds them; and how that is put together.
+"""A compiled graph as data without addresses: its drivers, and how they are linked to memory.
 
     recipe = Recipe(Frozen(main, prologue, state=(1, 2)))
     compiled = recipe.assembled(tools, eager)

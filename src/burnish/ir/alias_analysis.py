@@ -1,4 +1,4 @@
-"""Which values lie in the memory of others.
+"""Alias analysis: which values share the memory of others.
 
 v = view x, permute[1, 0]         storage_of(v) is x
 w = aten.view.dtype v, i32        storage_of(w) is x

@@ -1,4 +1,4 @@
-"""Symbolic sizes: numbers known as formulas of a few sizes, found by looking at several examples.
+"""Symbolic shapes: sizes as formulas of a few symbols, found from several examples.
 
     space = Space(("s0", "s1"), [(64, 2), (65, 3), (67, 7), (71, 5)])
     space.fit([49152, 74880, 128640 + 0, ...])      768*s0*s1

@@ -1,4 +1,4 @@
-"""Weights packed for kernels of our own: what is done to them once, as plain data.
+"""Weight packing: the layout of packed weights for our own kernels, as plain data.
 
     pack = Panels(parts=((0, 768),), width=32, full=24, last=0, has_bias=True)
     packed, bias = pack(weight, bias)

@@ -1,4 +1,4 @@
-"""A break: the one object that says why a graph ended, where, and what helps.
+"""A graph break: the one object that says why a graph ended, where, and what helps.
 
 Capture makes a ``Break`` wherever a segment has to end. Errors under ``fullgraph=True``, ``explain``, logs and reports
 all show it and add nothing of their own:

@@ -1,4 +1,4 @@
-"""The engine: runs a program through its segments, tracing what has not been traced.
+"""The engine: dispatch of a call to the segment whose guards hold; a recompile where none do.
 
     look up a segment whose guards hold -> run it -> follow its exit, until return
     none holds -> trace from here on the real values, which also computes the result of this very run

@@ -1,4 +1,4 @@
-"""Numbers that change: what differed between two runs is no constant of the next trace.
+"""Recompiles for changed numbers: a number that differed between two runs becomes a live scalar.
 
 A number found in an attribute, a dictionary, a list, a global or an argument is guarded by its value, and a constant
 then. A counter would be compiled for anew on every run. So when no segment fits, the numbers that made the difference

@@ -1,4 +1,4 @@
-"""Interpreter frames as plain data.
+"""Interpreter frames as plain data: locals, the value stack, closure cells, generators.
 
 A frame is what CPython keeps for a running function: locals, value stack, position. Ours are ordinary objects linked by
 ``caller``, so the state of a program between two instructions, nested calls and suspended generators included, can be

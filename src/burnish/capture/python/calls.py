@@ -1,4 +1,4 @@
-"""Calls while tracing: which are interpreted, which run natively, which break.
+"""Dispatch of calls while tracing: interpreted, run natively, or a graph break.
 
 * Python functions are interpreted, but for torch's functional surface and pure standard library parts (``trust``);
 * torch operations run under the recorder;

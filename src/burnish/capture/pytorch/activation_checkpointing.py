@@ -1,4 +1,4 @@
-"""`torch.utils.checkpoint` while tracing: the function is interpreted, and its calls are marked as a region.
+"""Activation checkpointing (`torch.utils.checkpoint`) while tracing: a marked region of the graph.
 
     y = checkpoint(block, x, use_reentrant=False)      linear = torch.nn.functional.linear(x, weight, bias)   region 0
                                                        gelu = torch.nn.functional.gelu(linear)                region 0

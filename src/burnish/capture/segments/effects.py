@@ -1,4 +1,4 @@
-"""Effects: what a segment does to the world outside, replayed each time it runs.
+"""Side effects: what a segment does to the outside, replayed in order each time it runs.
 
 Changes of containers and attributes are found at the end, by comparing with what was there (``templates``). Calls
 whose point is what they do (``print``, ``warnings.warn``, logging) are kept in order, with their arguments as they were

@@ -1,4 +1,4 @@
-"""Templates: how a segment's results are made again on the next run.
+"""Templates: how the results and side effects of a segment are made again on the next run.
 
 At its end a segment holds real objects: tensors the graph computed, containers and instances it made, outside objects
 it passes on. ``Rebuilder`` writes the Python function that makes the same structure from this run's values:

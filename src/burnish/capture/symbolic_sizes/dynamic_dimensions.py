@@ -1,4 +1,4 @@
-"""Open sizes: dimensions of inputs that may be of another size in the next call.
+"""Dynamic dimensions: symbolic sizes of inputs that may differ in the next call.
 
     first call    x: f32[64, 768]                every size is guarded
     second call   x: f32[65, 768]                a size has changed: dimension 0 is open from now on

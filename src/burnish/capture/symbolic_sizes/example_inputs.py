@@ -1,4 +1,4 @@
-"""What a backend is told of a graph with open sizes: which other inputs there could be."""
+"""Example inputs of other sizes, for backends that compile a graph with symbolic sizes."""
 
 from __future__ import annotations
 

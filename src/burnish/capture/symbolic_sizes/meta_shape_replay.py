@@ -1,4 +1,4 @@
-"""What the calls of a trace would give for other sizes: they are repeated, without data, at the points.
+"""The calls of a trace are repeated without data for other sizes, to find how shapes depend on symbols.
 
 Most calls of a model have to do with no open size, or what comes of them has none: what follows from there is asked
 once for all points. A trace takes no call that gives a tensor another shape in place, so it does not matter that points

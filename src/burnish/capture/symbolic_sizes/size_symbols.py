@@ -1,4 +1,4 @@
-"""The symbols of open sizes, and numbers that follow from them.
+"""Symbolic shapes in a trace: the symbols of dynamic dimensions, and numbers that follow from them.
 
 A symbol is known by the expression that reads its size. What a number is at a few *points*, sizes near those that were
 seen and one set of them far away, tells which formula of the symbols it is (`Space`), and which other numbers equal it.

@@ -1,4 +1,4 @@
-"""From kernels to machine code in memory.
+"""From kernels to machine code in memory, with a kernel cache on disk.
 
     add, softmax = compile_kernels([add, softmax])      each kernel once in a process, several at a time
     add.launch(add.table(x.data_ptr(), y.data_ptr(), z.data_ptr()))

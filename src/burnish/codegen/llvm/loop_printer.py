@@ -1,4 +1,4 @@
-"""A box and its plan as one function: `void loop(begin, end, buffers)` computes the items from begin to end.
+"""A loop nest as one LLVM function, `void loop(begin, end, buffers)`: vector loops, and tail loops for the rest.
 
 items                     each decoded into its row variables
   stage after stage

@@ -1,4 +1,4 @@
-"""How a box is cut for a machine: which variable becomes vector lanes, how many lanes, how many vectors at once.
+"""Vectorization and tiling of a loop nest by a cost model: the vector variable, its lanes, the vectors per step.
 
     f32 softmax over rows of 512     lanes: i1 by 16, 2 vectors a turn; an item is a row
     column sums of f32[4096, 1024]   lanes: i0 (a row variable) by 16, 4 vectors; an item is 64 columns

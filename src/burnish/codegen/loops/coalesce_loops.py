@@ -1,4 +1,4 @@
-"""Loops made simple before they are printed: fewer variables, in the order memory lies.
+"""Loop coalescing: loops are simplified before printing, with fewer variables in the order of memory.
 
     loop i0 < 4 rows, i1 < 1 rows, i2 < 8 rows, i3 < 16 rows        loop i0 < 512 rows
       stage                                                  ->       stage

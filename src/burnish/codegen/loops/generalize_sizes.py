@@ -1,4 +1,4 @@
-"""One box for all sizes, from the boxes for a few.
+"""One loop nest for all sizes, generalized from the loop nests for a few.
 
     loop i0 < 49152 rows                    loop i0 < n rows            n = 768*s0
       b1[i0] = ...               =>           b1[i0] = ...

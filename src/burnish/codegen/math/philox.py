@@ -1,4 +1,4 @@
-"""Random bits: Philox4x32-10, a block cipher that turns a seed and a counter into bits without order.
+"""Philox4x32-10: random bits from a seed and a counter, for any element in any order.
 
     random_bits(seed, counter)    64 bits of i64, as good as independent for any two pairs of seed and counter
 

@@ -1,4 +1,4 @@
-"""Which tiles a kernel runs fastest with, found by running it: `max_autotune`.
+"""Autotuning of Triton kernels: the tiles with which a kernel runs fastest (`max_autotune`).
 
     printed = tuned(launches, device, …)     each kernel in the variant that is the fastest of a few (`tiles.VARIANTS`)
 

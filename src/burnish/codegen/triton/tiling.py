@@ -1,4 +1,4 @@
-"""How a loop is cut into tiles: the part of it that one program computes.
+"""Tiling for GPUs: the part of a loop that one Triton program computes.
 
     elementwise     f32[4096, 768]                     tiles of 1024 elements, counted through
     reduction       over 768 of 4096 rows              4 rows at a time, each whole: what is read is read once

@@ -1,4 +1,4 @@
-"""One compilation for each combination of Python numbers, for backends that take numbers as constants.
+"""Specialization: one compilation for each combination of Python numbers, where numbers must be constants.
 
 AOTAutograd, and so "inductor" and most third-party backends, traces the graph with the example inputs. A Python
 int or float among them ends up in the traced code as a constant, and a later call with another number would get

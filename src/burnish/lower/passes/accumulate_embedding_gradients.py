@@ -1,4 +1,4 @@
-"""Gradients of embeddings are added to the rows they belong to, of a gradient that is there already.
+"""Gradients of embeddings are added to the rows that they belong to.
 
     e = aten.embedding_dense_backward g, i, 50257, -1        y = aten.index_add x, 0, i, g
     y = aten.add.Tensor x, e                           =>

@@ -1,4 +1,4 @@
-"""Weights so small that processors trip over them are a little larger, where nothing but a product reads them.
+"""Subnormal weights, which slow processors down, become slightly larger where only a product reads them.
 
     w = aten.div.Tensor e, sum of e           w  = aten.div.Tensor e, sum of e
     y = aten.bmm.default w, v           =>    w1 = aten.where.self w == 0, w, clamp_min(w, 2**-104)

@@ -1,4 +1,4 @@
-"""Matrix products and convolutions in one form, which is what the libraries are asked for.
+"""Canonicalization of products: matmuls and convolutions take one form, which the libraries are asked for.
 
 t  = view w  permute[1, 0]
 y  = aten.addmm.default b, x, t       =>    y = linear x, w, b, None, None

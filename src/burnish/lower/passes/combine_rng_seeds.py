@@ -1,4 +1,4 @@
-"""The seeds of a graph are drawn at once.
+"""The random seeds of a graph are drawn in one call.
 
     s1 = random_seed @cuda:0              s1, s2 = random_seeds 2, @cuda:0
     s2 = random_seed @cuda:0       =>

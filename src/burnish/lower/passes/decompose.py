@@ -1,4 +1,4 @@
-"""Operators with a decomposition are written in simpler ones.
+"""Decomposition: operators that have one are written in simpler operators.
 
     y = aten._softmax.default x, -1, False    =>    m = max x, (1,)
                                                     e = aten.exp.default (x - m)

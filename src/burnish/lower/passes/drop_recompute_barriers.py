@@ -1,4 +1,4 @@
-"""What is computed again in backward is told apart no longer.
+"""Barriers that kept recomputed nodes from common subexpression elimination are removed.
 
     x1 = again x, None                    y1 = aten.sin.default x
     y1 = aten.sin.default x1        =>

@@ -1,4 +1,4 @@
-"""Common subexpressions are computed once, chains of views joined, and what nobody reads is left out.
+"""Dead code elimination and common subexpression elimination; chains of views are joined on the way.
 
 a = aten.exp.default x                =>    a = aten.exp.default x
 b = aten.exp.default x                      c = aten.add.Tensor a, a

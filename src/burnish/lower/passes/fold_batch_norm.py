@@ -1,4 +1,4 @@
-"""Scales and shifts of a product's channels go into its weight and bias, where both belong to a module's state.
+"""Batch norm folding: scales and shifts of channels go into the weight and bias of a product.
 
     c = conv x, w, b, ...           =>    w1 = w * s        computed once, as long as the state stays the same
     m = c * s  (s: [1, C, 1, 1])          b1 = b * s + t

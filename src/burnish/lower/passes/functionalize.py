@@ -1,4 +1,4 @@
-"""Mutation and aliasing become values.
+"""Functionalization: mutation and aliasing become values.
 
     aten.relu_.default x                     r = aten.relu.default x
     v = aten.select.int x, 0, 1         =>   a = aten.add.Tensor (view r slice[0: 1, 1, 1] ...), 1

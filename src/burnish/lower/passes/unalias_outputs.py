@@ -1,4 +1,4 @@
-"""What eager gives memory of its own has it here too.
+"""Outputs share memory exactly where they do in eager; others are copied.
 
     s = sum x, (), for x without dimensions, is x itself         s = restride x
     return s                                               =>    return s

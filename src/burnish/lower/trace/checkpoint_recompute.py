@@ -1,4 +1,4 @@
-"""Checkpointed regions in the trace: what backward needs of them is computed again, by nodes of its own.
+"""Activation checkpointing in the trace: nodes of their own recompute for backward what a region computed.
 
     region 0:   y = aten.sin.default x             y  = aten.sin.default x
                 z = aten.cos.default y       =>    z  = aten.cos.default y

@@ -1,7 +1,6 @@
-"""Where in memory views begin. A trace has no memory, but autograd asks: it takes the gradient of `as_strided` by the
-offsets that it has seen.
+"""Storage offsets of views: a trace has no memory, but the gradient of `as_strided` depends on them.
 
-    y = x * 2; v = y[1:]; v.as_strided((2,), (1,), 0)      v begins at 1, and shows what lies one before it
+y = x * 2; v = y[1:]; v.as_strided((2,), (1,), 0)      v begins at 1, and shows what lies one before it
 """
 
 from __future__ import annotations

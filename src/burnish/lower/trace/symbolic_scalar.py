@@ -1,4 +1,4 @@
-"""Numbers that Python code computes with while it is traced, and that may be others in the next call.
+"""Symbolic scalars: Python numbers that code computes with while it is traced, and that may differ in the next call.
 
     -ctx.strength * grad        =>        number = number 'operator.neg', strength
                                           mul    = aten.mul.Tensor grad, number

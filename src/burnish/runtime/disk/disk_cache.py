@@ -1,4 +1,4 @@
-"""What was compiled and measured before, on disk: bytes by kind and key, for processes that start later.
+"""The cache on disk: entries (bytes by kind and cache key) for later processes.
 
     shelf = DiskCache(folder)
     shelf.put("kernel", text, object_code)

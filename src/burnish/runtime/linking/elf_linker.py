@@ -1,4 +1,4 @@
-"""Machine code from an object file into memory: the linker for Linux on x86-64.
+"""The linker for x86-64 Linux: object code is loaded into memory and its relocations are applied.
 
     linked = link(object_code, "kernel", {"torch_parallel_for": 0x7f…})
     linked.address                             where the function lies, for as long as `linked` is held

@@ -1,4 +1,4 @@
-"""What follows a product element by element and can be computed before its result is stored.
+"""Epilogue fusion: element-wise work on the result of a product, done before the result is stored.
 
     y = conv x, w, b, ...
     s = aten.add.Tensor y, identity        =>     residual identity, then max(b0[], 0.0): all of it the call's own work

@@ -1,4 +1,4 @@
-"""What indices pick is fetched by the loops that compute with it, and the indices are looked at once.
+"""Gather fusion: loops load elements at indices where they use them.
 
     e = aten.embedding.default w, i             wrong = any(i < 0 or i >= 30000)
     y = aten.add.Tensor e, p              =>    check wrong, …                       raises what eager raises

@@ -1,4 +1,4 @@
-"""What is added at indices is added by the loops that compute it.
+"""Scatter fusion: loops add the elements that they compute at indices.
 
     m = aten.mul.Tensor e, w                     z2 = held z
     y = aten.index_add z, 0, i, m         =>     m = aten.mul.Tensor e, w

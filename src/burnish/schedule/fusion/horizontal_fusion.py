@@ -1,4 +1,4 @@
-"""Kernels that follow one another and need nothing of each other become one, with the loops of both.
+"""Horizontal fusion: adjacent kernels that do not depend on each other become one kernel.
 
     kernel exp(b0: f32 out, b1: f32)             kernel exp_relu(b0: f32 out, b1: f32, b2: f32 out, b3: f32)
       loop i0 < 4096 …                     =>      loop i0 < 4096 …

@@ -1,4 +1,4 @@
-"""What around a product of matrices one kernel could do with it, read off the graph.
+"""Prologue fusion and epilogue fusion for GPU matmuls: what one kernel can do around a product.
 
     h = aten.gelu.default u                   before: gelu(b0[…]) makes h, where nothing else reads h
     y = linear h, w, b, None, None            call

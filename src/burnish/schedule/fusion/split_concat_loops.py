@@ -1,4 +1,4 @@
-"""A loop's box, cut where the parts of a joined value meet.
+"""The iteration space of a loop is split where the parts of a concatenated value meet.
 
     y = exp cat([a: f32[64, 4], b: f32[64, 12]], 1)
 

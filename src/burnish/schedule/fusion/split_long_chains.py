@@ -1,4 +1,4 @@
-"""Long chains of element-wise operators are cut: a kernel computes so many, and stores what the next one goes on with.
+"""Long chains of element-wise operators are split into several kernels.
 
     x1 = sin x0                        one kernel computes x1 to x256 and stores x256,
     …                                  the next one computes x257 to x512,

@@ -1,4 +1,4 @@
-"""Reductions of few, long rows are made in two steps, so that several threads have something to do.
+"""Reduction splitting: a reduction of few, long rows takes two steps, so that several threads have work.
 
     s = sum x, (0, 1)      x: f32[2048, 1024]      =>    v = view x, reshape[64, 32, 1024]
                                                          p = sum v, (1, 2)                    f32[64, 1, 1]

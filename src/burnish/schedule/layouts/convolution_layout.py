@@ -1,4 +1,4 @@
-"""How the tensors of a convolution lie: as its input does, channels-last, or contiguous, forward and backward alike.
+"""Layouts of convolution tensors: channels-last or contiguous, for forward and backward.
 
     y = conv x, w                                    r = restride x, channels-last
     z = aten.relu.default y                          y = run 'convolution' r, w

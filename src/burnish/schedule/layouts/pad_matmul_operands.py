@@ -1,4 +1,4 @@
-"""Products of matrices on a GPU whose rows begin at odd places are made of padded operands, and the result is cut.
+"""Operands of GPU matmuls are padded to aligned rows, and the result is sliced.
 
     y = linear x, w, b             =>    p = aten.constant_pad_nd.default x, [0, 6]
     x: bf16[4096, 1018]                  q = aten.constant_pad_nd.default w, [0, 6]

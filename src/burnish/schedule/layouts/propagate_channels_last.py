@@ -1,4 +1,4 @@
-"""Which convolutions of a net compute channels-last, decided for all of them together.
+"""Layout propagation: which convolutions of a net compute channels-last, decided for all of them together.
 
     a ─ relu ─ b ─ pool ─ c         b alone would not be worth two copies; after a, and before c, there are none
 

@@ -1,4 +1,4 @@
-"""The layout that a plan makes is one that its reader takes: each edge of the finished plan is checked.
+"""The layout verifier: each edge of the finished plan has a layout that its reader takes.
 
     verify_layouts(plan)
 

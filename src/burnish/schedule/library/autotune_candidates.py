@@ -1,4 +1,4 @@
-"""The candidates of a spec, and which of them is the fastest here: measured on random tensors, remembered.
+"""Autotuning: which candidate of a library call is the fastest here, measured on random tensors and remembered.
 
     >>> choice = choose(LinearSpec(x, weight, bias, is_frozen=True), seconds=0.005)
     >>> choice.candidate.name, choice.seconds

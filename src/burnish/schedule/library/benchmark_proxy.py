@@ -1,4 +1,4 @@
-"""A smaller spec whose fastest candidate is that of a large one: what is measured in the place of large work.
+"""Autotuning of large calls on a smaller proxy, whose fastest candidate is the same.
 
 Measuring takes milliseconds, one product of [1024, 768] and [768, 50257] takes a third of a second. What decides
 between candidates (the matrix on the right, the window, the dtype, the layout) stays; what only repeats (rows, images)

@@ -1,4 +1,4 @@
-"""Joined values that are parts of one another live in one home, where each part is written once.
+"""Concatenation in place: the parts of a joined value are written where the joined value is stored.
 
     c1 = cat [a, b]                     a1 = restride a, b1 = restride b     into their places in the home of c3
     c2 = cat [a, b, c]            =>    c1 = assembled (a1, b1)              a view of the home: nothing is copied

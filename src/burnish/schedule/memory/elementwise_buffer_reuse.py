@@ -1,4 +1,4 @@
-"""What kernels compute element by element lies in the memory of what they compute it from, if nobody reads that again.
+"""In-place element-wise kernels: a result reuses the buffer of an operand with no later reader.
 
     kernel gelu(b0: f32, b1: f32 out)                    kernel gelu(b0: f32 out)
       loop i0 < 64                                =>       loop i0 < 64

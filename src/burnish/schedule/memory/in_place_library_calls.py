@@ -1,4 +1,5 @@
-"""Operators that copy a tensor and write into a part of the copy write into the tensor itself, where nobody misses it.
+"""In-place library calls: an operator that copies a tensor and writes into the copy writes into the tensor.
+
 So do stores into a part that are no loops.
 
     r = aten.index_copy.default cache, 2, position, k        aten.index_copy_ of the input `cache`

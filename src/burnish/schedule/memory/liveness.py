@@ -1,4 +1,4 @@
-"""How long each value of a plan is needed, and where it lies meanwhile.
+"""Liveness: how long each value of a plan is needed, and which buffer holds it.
 
 place_in_arena(plan, gives_back)
 plan.offsets     for each intermediate value its place in the arena

@@ -1,4 +1,4 @@
-"""Memory that a run makes for what is large, where several values can take turns in it.
+"""Buffer reuse for large values: several of them take turns in the memory of one output.
 
 What native functions that follow one another need is made before the first of them and let go after the last, so
 without this the values of one such call are all there at the same time:

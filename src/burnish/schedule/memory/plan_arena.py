@@ -1,4 +1,4 @@
-"""Where in one piece of memory values lie that are needed for a while.
+"""Memory planning: the offset of each buffer in one arena, from the time for which it is needed.
 
     spans       a needed in steps 0 and 1, 128 bytes      b in 1 and 2, 512 bytes       c in 2 and 3, 512 bytes
     in order    a at 0, b at 128, c at 640                1152 bytes: where a was is too small for c

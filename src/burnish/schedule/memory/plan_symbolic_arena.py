@@ -1,4 +1,4 @@
-"""Memory for plans whose sizes are told at run time: which values share a place is settled once.
+"""Memory planning for symbolic sizes: which buffers share a place is decided once for all sizes.
 
     slots = share_slots([plan for 64, plan for 65, ...], space)
     slots.sizes                     [768*4*s0, 12*4*s0*s0, ...]   in bytes

@@ -1,4 +1,4 @@
-"""What is written to an input in the end is stored there at once, where the kernel that makes it is the last reader.
+"""In-place updates of inputs: the kernel that makes the final value stores it in the input at once.
 
     kernel sub(b0: f32, b1: f32, b2: f32 out)            kernel sub(b0: f32 out, b1: f32)
       loop i0 < 64                                =>       loop i0 < 64

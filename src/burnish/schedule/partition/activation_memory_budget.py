@@ -1,4 +1,4 @@
-"""Less is saved from forward to backward than would be fastest: what costs least for its memory is computed again.
+"""Rematerialization under a memory budget: the values that cost least for their memory are computed again.
 
     choose(crossing, 1.0)      what `Crossing.choose` says
     choose(crossing, 0.5)      half as many bytes of what nodes made

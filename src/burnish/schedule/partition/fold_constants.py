@@ -1,4 +1,4 @@
-"""What follows from a module's state alone goes into a graph of its own, the prologue, which runs once.
+"""Constant folding: work that depends on weights and constants only becomes a graph of its own, the prologue.
 
     p = prepare 'onednn packed', w, b       prologue(w, b): p
     y = run 'onednn packed', x, p           main(x, w, b, p): y

@@ -1,4 +1,4 @@
-"""Forward and backward become graphs of their own; what backward reads of forward is saved, or computed again.
+"""The autograd partitioner: the joint graph is split into forward and backward; values are saved or recomputed.
 
     y = linear x, w, b                    forward(x, w, b): y, z            saves y
     z = aten.gelu.default y         =>

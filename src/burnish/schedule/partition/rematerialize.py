@@ -1,4 +1,4 @@
-"""A graph with forward and backward in it, as a whole step of training has, keeps less from the one for the other.
+"""Rematerialization in a whole training step: fewer values are kept from forward to backward.
 
     y = linear x, w, b                    y = linear x, w, b
     z = aten.gelu.default y               z = aten.gelu.default y

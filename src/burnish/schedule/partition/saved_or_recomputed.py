@@ -1,4 +1,4 @@
-"""What later nodes read of earlier ones: saved in memory, or computed again.
+"""Recomputation: which values that later nodes read are saved in memory, and which are computed again.
 
     crossing = Crossing(graph, given, constants, early, late, made_for)
     saved, again, instead = crossing.choose()

@@ -1,4 +1,4 @@
-"""Instructions that reach names: globals, cells, attributes, imports."""
+"""Opcodes that reach names: globals, closure cells, attributes, imports."""
 
 from __future__ import annotations
 

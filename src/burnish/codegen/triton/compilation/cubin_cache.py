@@ -1,4 +1,4 @@
-"""Machine code for NVIDIA GPUs, made by Triton from printed kernels, kept on disk.
+"""The kernel cache for GPUs: machine code that Triton made of printed kernels, on disk.
 
     compile_cubin(printed, 90)              Cubin(code, name, shared memory, …)
     compile_cubins([printed, …], 90)        side by side: in worker processes, or in threads of this one

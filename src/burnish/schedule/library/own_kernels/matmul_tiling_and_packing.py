@@ -1,4 +1,4 @@
-"""Products by kernels of our own: how the work is cut into tiles, and how the weight is packed for them.
+"""Tiling of our own matmul kernels, and the packing of weights for them.
 
     product = linear_product(spec, shape)        None where tiles do not fit
     product.steps   what a native function walks through; see `codegen.llvm.functions.matmul`
